@@ -65,6 +65,7 @@ GOOD: dict[str, Any] = {
     "container": "container",
     "namespace": "n",
     "base_url": "http://127.0.0.1/x",
+    "url": "s3://bucket/x",
     "url_prefix": "s3://bucket/",
     "regex": "a",
     "bearer": "b",

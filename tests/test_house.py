@@ -12,11 +12,9 @@ from types import ModuleType
 from typing import NamedTuple, get_origin
 
 import pytest
+from tests.support.house import PATHS, REPOSITORY, is_ours, room
 
 import frazil
-
-REPOSITORY = Path(__file__).resolve().parents[1]
-SOURCE = REPOSITORY / "src"
 
 CORE = {"format", "storage", "changes", "chunks"}
 OF_REPOSITORY = {
@@ -151,7 +149,10 @@ DELIBERATE: dict[tuple[str, str], str] = {
         ("frazil.cli.ingest_command", target): "other commands do not need the extra, nor its imports"
         for target in (
             "frazil.pipeline",
-            *(f"frazil.pipeline.ingest.{module}" for module in ("operation", "options", "size")),
+            *(
+                f"frazil.pipeline.ingest.{module}"
+                for module in ("operation", "options", "size", "source_inspection")
+            ),
         )
     },
     (
@@ -172,37 +173,6 @@ class Import(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.path.relative_to(REPOSITORY)}:{self.line}: {self.module} imports {self.target}"
-
-
-def module_name(path: Path) -> str:
-    parts = path.relative_to(SOURCE).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-PATHS = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
-
-
-#: Rooms with inner rooms.
-WITH_INNER_ROOMS = ("repository", "pipeline", "spark")
-
-
-def room(module: str) -> str:
-    """The room of a module.
-
-    ``frazil.format.ids`` is in ``format``; ``frazil`` itself is ``__init__``. Of rooms with inner rooms,
-    ``frazil.repository.catalog.files`` is in ``repository.catalog``, ``frazil.repository.clock`` in
-    ``repository``, and the public names of ``frazil.repository`` are ``repository.__init__``. An operation
-    that is one module, such as ``frazil.pipeline.publishing``, is a room of its own.
-    """
-    if not is_ours(module):
-        return module.partition(".")[0]
-    names = [*module.split("."), "__init__"]
-    if names[1] not in WITH_INNER_ROOMS:
-        return names[1]
-    inner = (
-        names[2] == "__init__" or names[1] == "pipeline" or PATHS[".".join(names[:3])].name == "__init__.py"
-    )
-    return ".".join(names[1:3]) if inner else names[1]
 
 
 def imports_of(module: str) -> Iterator[Import]:
@@ -236,16 +206,12 @@ def imports_of(module: str) -> Iterator[Import]:
     return visit(ast.parse(path.read_bytes()), False)
 
 
-def is_deliberate(found: Import) -> bool:
-    return found.in_function and (found.module, found.target) in DELIBERATE
+def is_deliberate(edge: Import) -> bool:
+    return edge.in_function and (edge.module, edge.target) in DELIBERATE
 
 
-EVERY_IMPORT = [found for module in PATHS for found in imports_of(module)]
-IMPORTS = [found for found in EVERY_IMPORT if not is_deliberate(found)]
-
-
-def is_ours(target: str) -> bool:
-    return target.partition(".")[0] == "frazil"
+EVERY_IMPORT = [edge for module in PATHS for edge in imports_of(module)]
+IMPORTS = [edge for edge in EVERY_IMPORT if not is_deliberate(edge)]
 
 
 def listed(offences: list[Import]) -> str:
@@ -258,19 +224,19 @@ def test_every_room_is_in_the_table() -> None:
 
 def test_rooms_import_only_what_the_table_allows() -> None:
     offences = [
-        found
-        for found in IMPORTS
-        if is_ours(found.target)
-        and room(found.target) not in MAY_IMPORT[room(found.module)] | COMMON | {room(found.module)}
+        edge
+        for edge in IMPORTS
+        if is_ours(edge.target)
+        and room(edge.target) not in MAY_IMPORT[room(edge.module)] | COMMON | {room(edge.module)}
     ]
     assert not offences, f"not in the import table:\n{listed(offences)}"
 
 
 def test_other_packages_stay_in_their_rooms() -> None:
     offences = [
-        found
-        for found in IMPORTS
-        if room(found.module) not in ONLY_IN.get(found.target.partition(".")[0], {room(found.module)})
+        edge
+        for edge in IMPORTS
+        if room(edge.module) not in ONLY_IN.get(edge.target.partition(".")[0], {room(edge.module)})
     ]
     assert not offences, f"not in this room:\n{listed(offences)}"
 
@@ -291,9 +257,9 @@ def test_pyspark_stays_in_its_rooms() -> None:
 def closure(module: str) -> set[str]:
     """All that an import of a module imports, the packages that it lies in included."""
     targets: dict[str, set[str]] = {}
-    for found in EVERY_IMPORT:
-        if not found.in_function:
-            targets.setdefault(found.module, set()).add(found.target)
+    for edge in EVERY_IMPORT:
+        if not edge.in_function:
+            targets.setdefault(edge.module, set()).add(edge.target)
     reached, pending = set(), [module]
     while pending:
         if (each := pending.pop()) not in reached:
@@ -309,13 +275,13 @@ def test_pipelines_do_not_import_pyspark(module: str) -> None:
 
 
 def test_no_imports_inside_functions() -> None:
-    offences = [found for found in IMPORTS if found.in_function]
+    offences = [edge for edge in IMPORTS if edge.in_function]
     assert not offences, f"inside a function:\n{listed(offences)}"
 
 
 def test_deliberate_imports_are_still_there() -> None:
-    there = {(found.module, found.target) for found in EVERY_IMPORT if found.in_function}
-    assert there >= {edge for edge in DELIBERATE if edge[0] in PATHS}
+    existing = {(edge.module, edge.target) for edge in EVERY_IMPORT if edge.in_function}
+    assert existing >= {edge for edge in DELIBERATE if edge[0] in PATHS}
 
 
 def test_one_module_makes_thread_pools() -> None:
@@ -325,9 +291,9 @@ def test_one_module_makes_thread_pools() -> None:
 
 def test_no_import_cycles() -> None:
     graph: dict[str, set[str]] = {module: set() for module in PATHS}
-    for found in IMPORTS:
-        if found.target in PATHS and found.target != found.module:
-            graph[found.module].add(found.target)
+    for edge in IMPORTS:
+        if edge.target in PATHS and edge.target != edge.module:
+            graph[edge.module].add(edge.target)
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
@@ -351,7 +317,7 @@ def test_imports_are_found(source: str, expected: set, tmp_path: Path, monkeypat
     path = tmp_path / "probe.py"
     path.write_text(source)
     monkeypatch.setitem(PATHS, "frazil.storage.probe", path)
-    assert {(found.target, found.in_function) for found in imports_of("frazil.storage.probe")} == expected
+    assert {(edge.target, edge.in_function) for edge in imports_of("frazil.storage.probe")} == expected
 
 
 # ---- the public list --------------------------------------------------------------------------------
@@ -407,13 +373,13 @@ def test_no_lock_files(in_git: list[str]) -> None:
 
 
 def test_no_paths_of_a_machine_and_no_registries(in_git: list[str]) -> None:
-    found = [
+    offences = [
         f"{name}:{number}: {line[:80]!r}"
         for name in in_git
         for number, line in enumerate((REPOSITORY / name).read_bytes().splitlines(), 1)
         if UNWANTED.search(line)
     ]
-    assert not found, "\n".join(found)
+    assert not offences, "\n".join(offences)
 
 
 def test_pins_are_versions_only() -> None:

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from tests.counting import assert_no_step_for_each_row, assert_time_grows_with_the_rows, python_steps
 
 import frazil
-from frazil.changes.compare import compare, differing
-from frazil.changes.diff import compose
-from frazil.changes.manifests import distribute, plan
-from frazil.changes.moves import Moves, Tree, moved
+from frazil.changes.compare import compare_versions, differing
+from frazil.changes.diff import compose_logs
+from frazil.changes.manifests import distribute, plan_rewrite
+from frazil.changes.moves import Moves, MoveTree, moved_nodes
 from frazil.changes.shift import shifted
 from frazil.format import manifest as manifest_module
 from frazil.format.keys import manifest_key
@@ -249,7 +249,7 @@ def group_of(count: int) -> NodeTable:
 
 def moved_group(count: int) -> tuple[NodeTable, Moves]:
     nodes, moves = group_of(count), Moves()
-    Tree(nodes, moves).move("/a", "/b/a")
+    MoveTree(nodes, moves).move("/a", "/b/a")
     return nodes, moves
 
 
@@ -278,27 +278,31 @@ CHANGES: Final = [
     Case(
         "plan",
         lambda n: (array_of(n, 20), native(n).select_chunks(slice(0, n // 20)), (10**6, WIDE)),
-        lambda given: plan(*given),
+        lambda given: plan_rewrite(*given),
     ),
     Case(
         "distribute",
         lambda n: (array_of(n), halves(n), native(n), (max(1, n // WIDE // 4), WIDE)),
         lambda given: distribute(*given),
     ),
-    Case("compose-chunks", partial(composed, log_of_chunks), lambda given: compose(*given)),
-    Case("compose-nodes", partial(composed, log_of_nodes), lambda given: compose(*given)),
+    Case("compose-chunks", partial(composed, log_of_chunks), lambda given: compose_logs(*given)),
+    Case("compose-nodes", partial(composed, log_of_nodes), lambda given: compose_logs(*given)),
     Case(
         "compose-arrays",
         partial(composed, log_of_arrays),
-        lambda given: compose(*given),
+        lambda given: compose_logs(*given),
         few=1_000,
     ),
-    Case("tables-of-moves", moved_group, lambda given: moved(*given)),
-    Case("compare-nodes", moved_group, lambda given: compare(given[0], moved(*given), len, len)),
+    Case("tables-of-moves", moved_group, lambda given: moved_nodes(*given)),
+    Case(
+        "compare-nodes", moved_group, lambda given: compare_versions(given[0], moved_nodes(*given), len, len)
+    ),
     Case("compare-chunks", lambda n: halves(n), lambda given: differing(*given)),
     Case("shift", lambda n: (grid_node(n), native(n), (1, -1)), lambda given: shifted(*given)),
     Case(
-        "compose-two-logs", partial(composed, log_of_chunks), lambda given: compose(2 * given[0], *given[1:])
+        "compose-two-logs",
+        partial(composed, log_of_chunks),
+        lambda given: compose_logs(2 * given[0], *given[1:]),
     ),
 ]
 

@@ -12,7 +12,7 @@ from measure import Measured, peak_mib, scratch
 
 import frazil
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.chunk_edits import ChunkEdits
+from frazil.changes.chunk_changes import ChunkChanges
 from frazil.changes.merge import merge_forks
 from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import NodeTable
@@ -74,7 +74,7 @@ def change_sets(implementation: str, references: int, parts: int) -> Measured:
     out = Measured()
 
     def forks(tables: Iterator[ChunkTable]) -> list[bytes]:
-        return [wire.encode(ChangeSet(chunks={node: ChunkEdits("/v", 2, (table,))})) for table in tables]
+        return [wire.encode(ChangeSet(chunks={node: ChunkChanges("/v", 2, (table,))})) for table in tables]
 
     cuts = [slice(at[0], at[-1] + 1) for at in np.array_split(rows, parts)]
     tenth = [slice(at[0], at[-1] + 1) for at in np.array_split(rows, max(parts // 100, 1))]

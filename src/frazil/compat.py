@@ -78,12 +78,12 @@ class _Distribution(metadata.Distribution):
     def read_text(self, filename: str) -> str | None:
         if filename != "METADATA":
             return None
-        metadata = Message()
-        metadata["Metadata-Version"] = "2.1"
-        metadata["Name"] = _NAME
-        metadata["Version"] = INTERFACE_VERSION
-        metadata["Summary"] = f"Given by Frazil {frazil.__version__}"
-        return str(metadata)
+        headers = Message()
+        headers["Metadata-Version"] = "2.1"
+        headers["Name"] = _NAME
+        headers["Version"] = INTERFACE_VERSION
+        headers["Summary"] = f"Given by Frazil {frazil.__version__}"
+        return str(headers)
 
     def locate_file(self, path: Any) -> Any:
         raise FileNotFoundError(f"{_NAME} is given by Frazil: it has no files, found a question for {path}")

@@ -85,8 +85,8 @@ def store_dask(
                 f"store_dask does not support the argument {name}: give arguments of dask.compute"
             )
     if not all(isinstance(source, Array) for source in sources):
-        type_names = ", ".join(type(source).__name__ for source in sources)
-        raise InvalidInputError(f"sources: expected dask arrays, found {type_names}", ErrorKind.NOT_ALLOWED)
+        actual = ", ".join(type(source).__name__ for source in sources)
+        raise InvalidInputError(f"sources: expected dask arrays, found {actual}", ErrorKind.INVALID_ARGUMENT)
     session = _session(targets)
     _require_reachable(session, store_kwargs.get("scheduler"))
     where_to = [None] * len(targets) if regions is None else regions
@@ -94,7 +94,7 @@ def store_dask(
         raise InvalidInputError(
             f"expected as many sources as targets and regions, found {len(sources)}, {len(targets)} and "
             f"{len(where_to)}",
-            ErrorKind.NOT_ALLOWED,
+            ErrorKind.INVALID_ARGUMENT,
         )
     # Shared by all tasks, and so sent to each process once.
     fork = delayed(session.fork(), traverse=False)
@@ -171,7 +171,7 @@ def _session(targets: Sequence[zarr.Array[Any]]) -> Session:
         raise InvalidInputError(
             "expected zarr arrays or stores of one session as targets, found "
             f"{some_of(map(repr, stores))}: open them with store=session.store",
-            ErrorKind.NOT_ALLOWED,
+            ErrorKind.INVALID_ARGUMENT,
         )
     assert isinstance(stores[0], IcechunkStore)
     return stores[0].session
@@ -192,7 +192,7 @@ def _require_reachable(session: Session, scheduler: Any) -> None:
             "expected a repository that the workers of dask can read, found one in memory, and "
             f"{remote[0]} in another process: use local_filesystem_storage or an object store, or "
             "scheduler='threads'",
-            ErrorKind.NOT_ALLOWED,
+            ErrorKind.INVALID_ARGUMENT,
         )
 
 
@@ -233,7 +233,7 @@ def _check(source: Array, target: zarr.Array[Any], region: Region) -> None:
     if not fits:
         raise InvalidInputError(
             f"expected a region of {shape} of the shape {source.shape}, as the source has, found {region}",
-            ErrorKind.NOT_ALLOWED,
+            ErrorKind.INVALID_ARGUMENT,
         )
 
 

@@ -36,21 +36,21 @@ class DefaultSource(DataSource):
         return "frazil"
 
     def schema(self) -> StructType:
-        return self._made().schema()
+        return self._data_source().schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return self._made().reader(schema)
+        return self._data_source().reader(schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return self._made().writer(schema, overwrite)
+        return self._data_source().writer(schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
-        return self._made().streamReader(schema)
+        return self._data_source().streamReader(schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        return self._made().streamWriter(schema, overwrite)
+        return self._data_source().streamWriter(schema, overwrite)
 
-    def _made(self) -> FrazilDataSource:
+    def _data_source(self) -> FrazilDataSource:
         from frazil.spark.data_source import FrazilDataSource
 
         if self._source is None:

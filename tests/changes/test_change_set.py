@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.log import transaction_log
 from frazil.changes.merge import merge_forks
-from frazil.changes.prepared_manifests import Ready
+from frazil.changes.prepared_manifests import PreparedManifests
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.format.ids import id_list
 from frazil.format.manifest import InlineRef
@@ -168,7 +168,7 @@ def test_manifests_of_other_writers():
     base = NodeTable.from_nodes(session.committed())
     node = base.node(base.find_node("/a"))
     refs = (ManifestRef(bytes(12), np.array([[0, 2]], np.uint32)),)
-    ready = {node.id: Ready("/a", refs, ManifestFiles.empty(), np.array([[1]], np.uint32))}
+    ready = {node.id: PreparedManifests("/a", refs, ManifestFiles.empty(), np.array([[1]], np.uint32))}
     changes = merge_forks(base, ChangeSet(), [ChangeSet(ready=ready)])
     assert changes
     assert changes.copy().node(base, "/a").array.manifests == refs

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.changes.chunk_edits import table_of
+from frazil.changes.chunk_changes import table_of
 from frazil.changes.compare import differing
 from frazil.format.manifest import ChunkTable, InlineRef, NativeRef, VirtualRef
 

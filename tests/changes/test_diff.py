@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from frazil.changes.diff import compose
+from frazil.changes.diff import compose_logs
 from frazil.format.columns import U8
 from frazil.format.nodes import ArrayData, Node, NodeTable
 from frazil.format.transaction_log import Move, empty_log
@@ -26,13 +26,13 @@ def table(**paths: bytes) -> NodeTable:
 
 def test_a_node_can_be_new_and_updated() -> None:
     logs = [replace(EMPTY, new_arrays=ids(A)), replace(EMPTY, updated_arrays=ids(A))]
-    changes = compose(logs, table(), table(a=A))
+    changes = compose_logs(logs, table(), table(a=A))
     assert (changes.new_arrays, changes.updated_arrays) == ({"/a"}, {"/a"})
 
 
 def test_what_came_and_went_is_not_named() -> None:
     logs = [replace(EMPTY, new_arrays=ids(A, B)), replace(EMPTY, deleted_arrays=ids(A))]
-    changes = compose(logs, table(), table(b=B))
+    changes = compose_logs(logs, table(), table(b=B))
     assert (changes.new_arrays, changes.deleted_arrays) == ({"/b"}, set())
 
 
@@ -42,7 +42,7 @@ def test_what_was_changed_and_then_deleted_has_its_old_name() -> None:
         replace(EMPTY, updated_arrays=ids(A), updated_chunks=chunks),
         replace(EMPTY, deleted_arrays=ids(A)),
     ]
-    changes = compose(logs, table(a=A), table())
+    changes = compose_logs(logs, table(a=A), table())
     assert (changes.updated_arrays, changes.deleted_arrays) == ({"/a"}, {"/a"})
     assert changes.updated_chunks["/a"].tolist() == [[1]]
 
@@ -50,4 +50,4 @@ def test_what_was_changed_and_then_deleted_has_its_old_name() -> None:
 def test_moves_are_sorted_by_target_segment_by_segment() -> None:
     moves = [Move("/a", "/m-", A, True), Move("/m-", "/m/x", A, True)]
     logs = [replace(EMPTY, moves=(move,)) for move in moves]
-    assert compose(logs, table(a=A), table(b=B)).moved == (("/m-", "/m/x"), ("/a", "/m-"))
+    assert compose_logs(logs, table(a=A), table(b=B)).moved == (("/m-", "/m/x"), ("/a", "/m-"))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.changes.log import amended, joined
+from frazil.changes.log import amended_log, joined
 from frazil.format.columns import U8
 from frazil.format.ids import id_list
 from frazil.format.transaction_log import (
@@ -53,28 +53,28 @@ def lists(log: TransactionLog) -> list[str]:
 )
 def test_a_node_is_in_one_list(kind: str, first: str | None, then: str | None, left: list[str]) -> None:
     logs = [log() if name is None else log(f"{name}_{kind}") for name in (first, then)]
-    assert lists(amended(*logs)) == [f"{name}_{kind}" for name in left]
+    assert lists(amended_log(*logs)) == [f"{name}_{kind}" for name in left]
 
 
 def test_a_log_that_holds_a_node_twice_already() -> None:
     """As the reference writes it when it amends."""
-    assert lists(amended(log("new_groups", "updated_groups"), log())) == ["new_groups"]
-    assert lists(amended(log("new_arrays", "deleted_arrays", updated_chunks={A: COORDS}), log())) == []
-    assert lists(amended(log("new_arrays", "updated_arrays"), log("deleted_arrays"))) == []
+    assert lists(amended_log(log("new_groups", "updated_groups"), log())) == ["new_groups"]
+    assert lists(amended_log(log("new_arrays", "deleted_arrays", updated_chunks={A: COORDS}), log())) == []
+    assert lists(amended_log(log("new_arrays", "updated_arrays"), log("deleted_arrays"))) == []
 
 
 @pytest.mark.parametrize("first", ["new_arrays", "updated_arrays", None])
 def test_chunks_and_moves_of_what_is_gone(first: str | None) -> None:
     move = (Move("/a", "/b", A, True),)
     one = log(*([first] if first else []), updated_chunks={A: COORDS}, moves=move)
-    left = amended(one, log("deleted_arrays"))
+    left = amended_log(one, log("deleted_arrays"))
     assert (left.updated_chunks, left.moves) == ({}, ())
 
 
 def test_what_is_new_was_not_moved() -> None:
     """It had no place before; and its chunks stay."""
     created = log("new_arrays", updated_chunks={A: COORDS})
-    left = amended(created, replace(EMPTY, moves=(Move("/a", "/b", A, True),)))
+    left = amended_log(created, replace(EMPTY, moves=(Move("/a", "/b", A, True),)))
     assert (lists(left), left.moves, list(left.updated_chunks)) == (["new_arrays"], (), [A])
 
 
@@ -94,7 +94,7 @@ def logs(draw: st.DrawFn) -> TransactionLog:
 
 @given(logs(), logs())
 def test_no_node_is_in_two_lists(first: TransactionLog, then: TransactionLog) -> None:
-    left = decode_transaction_log(encode_transaction_log(amended(first, then)), "log")
+    left = decode_transaction_log(encode_transaction_log(amended_log(first, then)), "log")
     for kind in ("groups", "arrays"):
         sets = [set(id_list(getattr(left, name))) for name in ID_LISTS if name.endswith(kind)]
         assert all(one.isdisjoint(other) for one, other in combinations(sets, 2))

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.changes.chunk_edits import table_of
-from frazil.changes.manifests import SPLIT_REFS, UNSPLIT_REFS, auto_split, distribute, plan, share
+from frazil.changes.chunk_changes import table_of
+from frazil.changes.manifests import SPLIT_REFS, UNSPLIT_REFS, auto_split, distribute, plan_rewrite, share
 from frazil.format.manifest import ChunkTable, InlineRef, NativeRef
 from frazil.format.snapshot import ArrayData, ManifestRef
 
@@ -29,7 +29,7 @@ class Array:
         before = self.data
         self.data = ArrayData(grid, grid, None, before.manifests)
         table = table_of(changes, 2)
-        rewrite = plan(self.data, table, split)
+        rewrite = plan_rewrite(self.data, table, split)
         new = distribute(self.data, [self.files[ref.id] for ref in rewrite.read], table, split)
         refs = list(rewrite.unchanged)
         for part in new:
@@ -107,9 +107,9 @@ def test_scalar_array():
     assert len(first) == 1
     held = ArrayData((), (), None, (ManifestRef(bytes(12), first[0].bounds()),))
     edit = table_of({(): InlineRef(b"b")}, 0)
-    assert len(plan(held, edit, ()).read) == 1
+    assert len(plan_rewrite(held, edit, ()).read) == 1
     assert distribute(held, first, edit, ())[0].ref(0) == InlineRef(b"b")
-    assert plan(held, ChunkTable.empty(0), ()).unchanged == held.manifests
+    assert plan_rewrite(held, ChunkTable.empty(0), ()).unchanged == held.manifests
 
 
 def test_bounds_are_tight():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from frazil.changes.moves import Moves, Tree, composed, moved
+from frazil.changes.moves import Moves, MoveTree, composed_moves, moved_nodes
 from frazil.errors import IcechunkError
 from frazil.format.nodes import Node, NodeTable
 
@@ -29,12 +29,12 @@ def test_subtrees_go_together(steps: list[tuple[str, str]], cut: int) -> None:
     base = nodes()
     model = paths_of(base)
     moves, first = Moves(), Moves()
-    tree = Tree(base, moves)
+    tree = MoveTree(base, moves)
     for number, (source, target) in enumerate(steps):
         if number == cut:  # somebody else goes on from here
             first, moves = moves, Moves()
-            base_then = moved(base, first)
-            tree = Tree(base_then, moves)
+            base_then = moved_nodes(base, first)
+            tree = MoveTree(base_then, moves)
         try:
             tree.move(source, target)
         except IcechunkError:
@@ -45,9 +45,9 @@ def test_subtrees_go_together(steps: list[tuple[str, str]], cut: int) -> None:
         below_source = [path for path in model if f"{path}/".startswith(f"{source}/")]
         model.update({target + path[len(source) :]: model.pop(path) for path in below_source})
         assert all((tree.find_node(path) >= 0) == (path in model) for path in PLACES)
-    whole = composed(first, moves)
-    assert paths_of(moved(base, whole)) == model
-    assert paths_of(moved(moved(base, first), moves)) == model
+    whole = composed_moves(first, moves)
+    assert paths_of(moved_nodes(base, whole)) == model
+    assert paths_of(moved_nodes(moved_nodes(base, first), moves)) == model
     assert {move.source for move in whole.values()} <= set(BASE)
     assert {path for path, id_ in model.items() if bytes(id_).rstrip().decode() != path} == {
         move.target for move in whole.values() if move.source != move.target

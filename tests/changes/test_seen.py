@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.changes.chunk_edits import ChunkEdits, table_of
+from frazil.changes.chunk_changes import ChunkChanges, table_of
 from frazil.changes.fork_generations import Layers
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, NativeRef, VirtualRef
 
@@ -50,11 +50,11 @@ def test_layers_know_what_was_set_last_and_when(steps: list[Edits], asked: Edits
 
 @given(st.lists(EDITS, min_size=1, max_size=8))
 def test_edits_added_one_by_one_are_those_of_all(steps: list[Edits]) -> None:
-    edits, model = ChunkEdits("/a", 2), {}
+    edits, model = ChunkChanges("/a", 2), {}
     for step in steps:
         edits.add_table(table_of(step, 2))
         model |= step
-    assert {at: edits.find_edit(at) for at in model} == {at: (True, ref) for at, ref in model.items()}
+    assert {at: edits.find_change(at) for at in model} == {at: (True, ref) for at, ref in model.items()}
     table = edits.table()
     assert {tuple(at): table.ref(row) for row, at in enumerate(table.index.tolist())} == model
 

@@ -56,12 +56,12 @@ class Side:
 
     def config(self, **settings: Any) -> Any:
         """A configuration, with a container for the files in ``virtual``."""
-        made = self.package.RepositoryConfig(**settings)
+        config = self.package.RepositoryConfig(**settings)
         if self.virtual is not None:
             store = self.package.local_filesystem_store(str(self.virtual))
             container = self.package.VirtualChunkContainer(self.prefix, store, name="files")
-            made.set_virtual_chunk_container(container)
-        return made
+            config.set_virtual_chunk_container(container)
+        return config
 
     def create(self, config: Any = None) -> Side:
         self.repo = self.package.Repository.create(
@@ -85,8 +85,8 @@ def sides(path: Path, virtual: Path | None = None, spec: int = 2) -> tuple[Side,
 def splitting(package: Any, size: int) -> Any:
     """Manifests of ``size`` chunks along each dimension."""
     rules = {package.ManifestSplitCondition.AnyArray(): {package.ManifestSplitDimCondition.Any(): size}}
-    made = package.ManifestSplittingConfig.from_dict(rules)
-    return package.ManifestConfig(splitting=made)
+    splitting = package.ManifestSplittingConfig.from_dict(rules)
+    return package.ManifestConfig(splitting=splitting)
 
 
 def state_of(repo: Any) -> Json:
@@ -127,11 +127,11 @@ def _is_group(document: bytes) -> bool:
 
 async def _documents(session: Any) -> dict[str, bytes]:
     """``zarr.json`` of all nodes, in the order in which the store lists them."""
-    found = [key async for key in session.store.list() if key.endswith("zarr.json")]
+    keys = [key async for key in session.store.list() if key.endswith("zarr.json")]
     prototype = default_buffer_prototype()
     return {
         "/" + key.removesuffix("zarr.json").rstrip("/"): (await session.store.get(key, prototype)).to_bytes()
-        for key in found
+        for key in keys
     }
 
 

@@ -174,8 +174,8 @@ def arrays_in_metadata(package: Any, folder: Path) -> Any:
     repo.set_metadata(metadata)
     old = package.Repository.create(package.in_memory_storage(), spec_version=1)
     ids = [each.writable_session("main").commit("x", metadata, allow_empty=True) for each in (repo, old)]
-    found = [each.lookup_snapshot(id_).metadata for each, id_ in zip((repo, old), ids, strict=True)]
-    return repo.get_metadata(), found
+    metadata = [each.lookup_snapshot(id_).metadata for each, id_ in zip((repo, old), ids, strict=True)]
+    return repo.get_metadata(), metadata
 
 
 @program

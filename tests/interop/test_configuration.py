@@ -89,7 +89,7 @@ def preload_if(n: Names) -> Any:
 
 
 def containers(n: Names) -> Any:
-    made = [
+    containers = [
         n.VirtualChunkContainer("az://c/", n.azure_store(account="acc")),
         n.VirtualChunkContainer("file:///x/", n.local_filesystem_store("/x")),
         n.VirtualChunkContainer("gs://g/", n.gcs_store()),
@@ -98,7 +98,7 @@ def containers(n: Names) -> Any:
         n.VirtualChunkContainer("s3://c/", n.s3_store(s3_compatible=True)),
         n.VirtualChunkContainer("s3://t/", n.ObjectStoreConfig.Tigris(n.S3Options(region="r"))),
     ]
-    return {container.url_prefix: container for container in made}
+    return {container.url_prefix: container for container in containers}
 
 
 def storage(n: Names) -> Any:
@@ -196,14 +196,14 @@ def test_text(case: Callable[[Names], Any], form: Callable[[Any], str]) -> None:
 def lines(html: str) -> list[str]:
     """Headers, fields and titles of an HTML form, in order, without style and nesting marks."""
     html = re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)
-    found = re.findall(
+    groups_of_lines = re.findall(
         r'<div class="frazil-header">(.*?)</div>|'
         r'<span class="frazil-field-name">(.*?)</span> <span class="frazil-field-value">(.*?)</span>|'
         r'<summary class="frazil-field-name">(.*?)</summary>',
         html,
         flags=re.DOTALL,
     )
-    return ["|".join(groups).strip("|") for groups in found]
+    return ["|".join(groups).strip("|") for groups in groups_of_lines]
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
@@ -351,7 +351,7 @@ def test_manifests_are_split_where_the_reference_splits(tmp_path: Path, rules: A
     snapshot = repo.inspect_snapshot(session.commit("all"))
     nodes = (json.loads(snapshot) if isinstance(snapshot, str) else snapshot)["nodes"]
     (refs,) = (node["manifest_refs"] for node in nodes if node["node_type"] == "array")
-    found = {tuple(map(tuple, ref["extents"])) for ref in refs}
+    extents = {tuple(map(tuple, ref["extents"])) for ref in refs}
 
     sizes = split_sizes_for(splitting, "/g/a", names, shape)
     steps = [range(0, n, size) for n, size in zip(shape, sizes, strict=True)]
@@ -359,7 +359,7 @@ def test_manifests_are_split_where_the_reference_splits(tmp_path: Path, rules: A
         tuple((start, min(start + size, n)) for start, size, n in zip(starts, sizes, shape, strict=True))
         for starts in ((a, b, c) for a in steps[0] for b in steps[1] for c in steps[2])
     }
-    assert found == expected
+    assert extents == expected
 
 
 @pytest.mark.parametrize(

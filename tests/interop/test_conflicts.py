@@ -169,21 +169,23 @@ def outcome(session: Any, solver: Any, package: Any) -> Any:
         return f"broken: {type(error).__name__}"
 
 
-def inside(found: dict[str, bytes]) -> dict[str, bytes]:
+def inside(contents: dict[str, bytes]) -> dict[str, bytes]:
     """Without the chunks outside of a smaller array, which the reference has until they are committed."""
-    lengths = {key.removesuffix("zarr.json"): json.loads(found[key]) for key in found if "/c/" not in key}
+    lengths = {
+        key.removesuffix("zarr.json"): json.loads(contents[key]) for key in contents if "/c/" not in key
+    }
     return {
         key: value
-        for key, value in found.items()
+        for key, value in contents.items()
         if "/c/" not in key or int(key[-1]) * 2 < lengths[key[:-3]]["shape"][0]
     }
 
 
-def assert_well_formed(found: dict[str, bytes]) -> None:
+def assert_well_formed(contents: dict[str, bytes]) -> None:
     """Every node is in a group."""
     kinds = {
-        key.removesuffix("zarr.json"): json.loads(found[key])["node_type"]
-        for key in found
+        key.removesuffix("zarr.json"): json.loads(contents[key])["node_type"]
+        for key in contents
         if key.endswith("zarr.json")
     }
     for path in kinds:
@@ -201,9 +203,9 @@ def outcomes(package: Any, theirs: Edit, ours: dict[str, Edit]) -> dict[tuple[st
     session = repo.writable_session("main")
     theirs(session)
     session.commit("theirs")
-    found: dict[tuple[str, str], Any] = {}
+    outcomes: dict[tuple[str, str], Any] = {}
     for name, solver in pairs:
-        first = found.get((name, "detector"))
+        first = outcomes.get((name, "detector"))
         if solver != "detector" and not isinstance(first, list):
             continue  # nothing to solve
         if solver in ("theirs", "fail") and not any("Chunk" in kind for kind, _, _ in first):
@@ -211,8 +213,8 @@ def outcomes(package: Any, theirs: Edit, ours: dict[str, Edit]) -> dict[tuple[st
         if solver == "strict" and not any("DeleteOf" in kind for kind, _, _ in first):
             continue
         ours[name](sessions[name, solver])
-        found[name, solver] = outcome(sessions[name, solver], chosen[solver], package)
-    return found
+        outcomes[name, solver] = outcome(sessions[name, solver], chosen[solver], package)
+    return outcomes
 
 
 LOST = [("ChunksUpdatedInUpdatedArray", "/g/a", None)]
@@ -273,7 +275,7 @@ DIFFERENT: dict[str, dict[tuple[str, str], list[Any]]] = {
         ("replace g", "replace a"): [],
     },
 }
-CELLS = {cell: found for cells in DIFFERENT.values() for cell, found in cells.items()}
+CELLS = {cell: conflicts for cells in DIFFERENT.values() for cell, conflicts in cells.items()}
 
 
 @pytest.mark.parametrize("theirs", edits("theirs"))
@@ -281,15 +283,15 @@ def test_cells_are_those_of_the_reference(theirs: str) -> None:
     ours, reference = (
         outcomes(package, edits("theirs")[theirs], edits("ours")) for package in (frazil, icechunk)
     )
-    for (name, solver), found in ours.items():
+    for (name, solver), actual in ours.items():
         cell = (name, theirs)
-        if isinstance(found, dict):
-            assert_well_formed(found)
+        if isinstance(actual, dict):
+            assert_well_formed(actual)
         if cell not in CELLS:
-            assert found == reference[name, solver], (cell, solver)
+            assert actual == reference[name, solver], (cell, solver)
         elif solver == "detector":
-            assert (found if isinstance(found, list) else []) == CELLS[cell], cell
-            assert found != reference[name, solver], cell
+            assert (actual if isinstance(actual, list) else []) == CELLS[cell], cell
+            assert actual != reference[name, solver], cell
 
 
 MOVE = "MoveOperationCannotBeRebased"
@@ -372,16 +374,16 @@ def test_cells_with_moves(theirs: str, tmp_path: Path) -> None:
         else:
             every[theirs](opened[1])
         opened[1].commit("theirs")
-        found = outcome(opened[0], frazil.ConflictDetector(), frazil)
+        result = outcome(opened[0], frazil.ConflictDetector(), frazil)
         if isinstance(expected, list):
-            assert found == expected, ours
+            assert result == expected, ours
             continue
-        assert isinstance(found, dict), (ours, found)
-        assert_well_formed(found)
-        assert (expected[0] in found, expected[1] in found) == (True, False), ours
+        assert isinstance(result, dict), (ours, result)
+        assert_well_formed(result)
+        assert (expected[0] in result, expected[1] in result) == (True, False), ours
         opened[0].commit("ours")
         check_same(mine, yours.open())
-        assert inside(content(yours.repo.readonly_session("main"))) == found
+        assert inside(content(yours.repo.readonly_session("main"))) == result
 
 
 def test_the_reference_reads_merges_picks_and_reverts(tmp_path: Path) -> None:
@@ -409,5 +411,5 @@ def test_the_reference_reads_merges_picks_and_reverts(tmp_path: Path) -> None:
 
 
 class Everything:
-    def solve(self, found: Any) -> list[Any]:
-        return [frazil.VersionSelection.UseOurs for _ in found]
+    def solve(self, conflicts: Any) -> list[Any]:
+        return [frazil.VersionSelection.UseOurs for _ in conflicts]

@@ -268,12 +268,12 @@ def by_function(kit: Kit, fork: Any) -> da.Array:
 
 
 @pytest.mark.parametrize("split_every", [None, 2])
-@pytest.mark.parametrize("written", [lazily, by_function])
-def test_session_merge_reduction(written: Callable[[Kit, Any], Any], split_every: int | None) -> None:
+@pytest.mark.parametrize("build_arrays", [lazily, by_function])
+def test_session_merge_reduction(build_arrays: Callable[[Kit, Any], Any], split_every: int | None) -> None:
     read = []
     for kit in both():
         session = with_arrays(kit)
-        merged = kit.dask.session_merge_reduction(written(kit, session.fork()), split_every=split_every)
+        merged = kit.dask.session_merge_reduction(build_arrays(kit, session.fork()), split_every=split_every)
         assert isinstance(merged, kit.package.ForkSession)
         session.merge(merged)
         session.commit("merged")
@@ -337,13 +337,13 @@ def test_merge_sessions(case: str) -> None:
 
 def test_computing_meta() -> None:
     def ask(kit: Kit) -> Any:
-        def told(*args: Any, **kwargs: Any) -> Any:
+        def recorded(*args: Any, **kwargs: Any) -> Any:
             """What it is."""
             return args, kwargs
 
-        made = kit.dask.computing_meta(told)
-        meta = made(1, computing_meta=True)
-        shown = made(1, x=2), made(computing_meta=False), made.__name__, made.__doc__
+        wrapped = kit.dask.computing_meta(recorded)
+        meta = wrapped(1, computing_meta=True)
+        shown = wrapped(1, x=2), wrapped(computing_meta=False), wrapped.__name__, wrapped.__doc__
         return shown, meta.shape, meta.dtype, type(meta[0])
 
     ours, theirs = map(ask, both())

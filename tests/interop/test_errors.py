@@ -192,8 +192,8 @@ def unauthorised(scene: Scene) -> None:
 
 
 async def exists(scene: Scene, key: str) -> bool:
-    found: bool = await scene.session.store.exists(key)
-    return found
+    exists: bool = await scene.session.store.exists(key)
+    return exists
 
 
 ARRAY = (

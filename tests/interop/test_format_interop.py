@@ -108,9 +108,9 @@ def test_the_reference_finds_the_same(folder: Path, tmp_path: Path) -> None:
         before, after = described(theirs), described(ours)
     if folder.name == "component-order-handpatched":
         # The reference does not find all nodes of its own file, but of ours, which is in byte order.
-        lost, found = before.pop("content"), after.pop("content")
-        assert all(len(found[id_]) >= len(lost[id_]) for id_ in lost)
-        assert max(map(len, found.values())) == 14
+        lost, current = before.pop("content"), after.pop("content")
+        assert all(len(current[id_]) >= len(lost[id_]) for id_ in lost)
+        assert max(map(len, current.values())) == 14
     assert after == before
 
 

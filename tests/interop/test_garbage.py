@@ -140,13 +140,13 @@ def test_both_collect_the_same(
                 os.utime(one / name, (LONG_AGO.timestamp(), LONG_AGO.timestamp()))
         shutil.copytree(one, pairs[1][0].path)
         limit = LONG_AGO + timedelta(days=1) if older_than % 2 else datetime.now(UTC)
-        told = []
+        outcomes = []
         for side in (pairs[0][0], pairs[1][1]):
             before = files(side.path)
             summary = side.open().repo.garbage_collect(limit, dry_run=dry_run)
-            told.append(({name: getattr(summary, name) for name in FIELDS}, left(side.path)))
+            outcomes.append(({name: getattr(summary, name) for name in FIELDS}, left(side.path)))
             assert not dry_run or files(side.path) == before
-        assert told[0] == told[1]
+        assert outcomes[0] == outcomes[1]
         ours, theirs = pairs[0]
         check_same(ours.open(), theirs.open())
 

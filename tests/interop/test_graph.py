@@ -37,18 +37,18 @@ def play(repo: frazil.Repository, steps: list[Any]) -> list[str]:
     every = [repo.lookup_branch("main")]
     for what, which, number, message in steps:
         name, target = BRANCHES[which], every[number % len(every)]
-        there = name in repo.list_branches()
+        exists = name in repo.list_branches()
         match what:
-            case "commit" if there:
+            case "commit" if exists:
                 text = message if number else f"{message}\nmore"
                 every.append(repo.writable_session(name).commit(text, allow_empty=True))
-            case "branch" if not there:
+            case "branch" if not exists:
                 repo.create_branch(name, target)
-            case "reset" if there:
+            case "reset" if exists:
                 repo.reset_branch(name, target)
             case "tag" if f"v{number}" not in repo.list_tags():
                 repo.create_tag(f"v{number}", target)
-            case "delete" if there and which:
+            case "delete" if exists and which:
                 repo.delete_branch(name)
     return every
 

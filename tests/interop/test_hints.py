@@ -63,7 +63,7 @@ CASES: dict[str, tuple[str, Make, Any]] = {
 }
 
 
-def written(prefix: str, store: Any, path: Path) -> frazil.Storage:
+def write_repository(prefix: str, store: Any, path: Path) -> frazil.Storage:
     config = icechunk.RepositoryConfig.default()
     config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(prefix, store))
     repo = icechunk.Repository.create(icechunk.local_filesystem_storage(str(path)), config)
@@ -81,7 +81,7 @@ def test_a_container_of_the_reference_cannot_lead_elsewhere(
     prefix, make, credentials = case
     file = tmp_path / "token"
     file.write_text(SECRET)
-    storage = written(prefix, make(listener.url, str(file)), tmp_path / "ice")
+    storage = write_repository(prefix, make(listener.url, str(file)), tmp_path / "ice")
     repo = frazil.Repository.open(storage, None, containers_credentials({prefix: credentials}))
     with pytest.raises(frazil.InvalidInputError) as error:
         read(repo)
@@ -92,12 +92,12 @@ def test_a_container_of_the_reference_cannot_lead_elsewhere(
 
 def test_a_container_of_the_web_is_read(listener: Listener, tmp_path: Path) -> None:
     prefix = f"{listener.url}/"
-    storage = written(prefix, icechunk.http_store(), tmp_path / "ice")
+    storage = write_repository(prefix, icechunk.http_store(), tmp_path / "ice")
     assert read(frazil.Repository.open(storage, None, {prefix: frazil.credentials.HttpAccess})) == DATA
 
 
 def test_both_warn_for_none(tmp_path: Path) -> None:
-    storage = written("s3://box/", icechunk.s3_store(), tmp_path / "ice")
+    storage = write_repository("s3://box/", icechunk.s3_store(), tmp_path / "ice")
     access = {"s3://box/": None}
     with pytest.warns(DeprecationWarning, match="`None`"):
         icechunk.Repository.open(

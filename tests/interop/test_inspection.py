@@ -25,18 +25,18 @@ OPENED = {"snapshots": "inspect_snapshot", "manifests": "inspect_manifest"}
 LOGS = {"transactions": "inspect_transaction_log"}
 
 
-def told(call: Callable[..., Any], *arguments: str) -> Any:
+def answer_of(call: Callable[..., Any], *arguments: str) -> Any:
     try:
         return call(*arguments)
     except Exception as error:
         return type(error).__name__, getattr(error, "kind", None)
 
 
-def in_order(said: Any) -> Any:
+def in_order(document: Any) -> Any:
     """The reference shows nodes in the order of the file, Frazil always by path."""
-    if isinstance(said, dict) and "nodes" in said:
-        return {**said, "nodes": sorted(said["nodes"], key=lambda node: node["path"])}
-    return said
+    if isinstance(document, dict) and "nodes" in document:
+        return {**document, "nodes": sorted(document["nodes"], key=lambda node: node["path"])}
+    return document
 
 
 def compare(path: Path) -> int:
@@ -46,8 +46,8 @@ def compare(path: Path) -> int:
     number = 0
     for folder, method in (OPENED | LOGS).items():
         for name in sorted(file.name for file in (path / folder).glob("*")):
-            mine = told(getattr(ours.repo, method), name)
-            assert in_order(mine) == in_order(told(getattr(theirs.repo, method), name))
+            mine = answer_of(getattr(ours.repo, method), name)
+            assert in_order(mine) == in_order(answer_of(getattr(theirs.repo, method), name))
             number += 1
     return number
 

@@ -67,7 +67,7 @@ def attempt(session: Any, source: str, target: str) -> tuple[str, str | None] | 
     return None
 
 
-def told(side: Side, id_: str) -> Any:
+def diff_of(side: Side, id_: str) -> Any:
     """The transaction log, as the reference reads it."""
     log = icechunk.Repository.open(icechunk.local_filesystem_storage(str(side.path))).inspect_transaction_log(
         id_
@@ -89,7 +89,7 @@ def test_both_move_the_same(planted: Path, moves: list[tuple[str, str]], more: l
             assert repr(sessions[0].status()) == repr(sessions[1].status())
             assert content_of(sessions[0]) == content_of(sessions[1])
             ids = [session.commit("moved", allow_empty=True) for session in sessions]
-            assert told(both[0], ids[0]) == told(both[1], ids[1])
+            assert diff_of(both[0], ids[0]) == diff_of(both[1], ids[1])
         # Each reads what either has written, and tells the same of both commits together.
         texts = set()
         for side in both:

@@ -27,19 +27,19 @@ def test_the_reference_reads_and_continues_the_log(keep: int, tmp_path: Path) ->
     def theirs() -> Any:
         return icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path)), settings)
 
-    def told() -> list[Any]:
-        return [repo_update.updated_at for update in theirs().ops_log()]
+    def log_entries() -> list[Any]:
+        return [update.updated_at for update in theirs().ops_log()]
 
-    before = told()
+    before = log_entries()
     assert len(before) == 41
     assert repo.garbage_collect(TOMORROW).backups_deleted > 15
-    assert told()[1:] == before
+    assert log_entries()[1:] == before
     for number in range(12):
         other = theirs()
         with other.transaction("main", message=str(number)) as store:
             zarr.create_group(store, path="g", overwrite=True)
-        mine = [repo_update.updated_at for update in repo.ops_log()]
-        assert told() == mine
+        mine = [update.updated_at for update in repo.ops_log()]
+        assert log_entries() == mine
         assert len(mine) == 43 + number
         assert mine[-41:] == before
 

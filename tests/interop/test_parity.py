@@ -168,7 +168,7 @@ def parameters_of(callable_: Any, bound: bool) -> list[Parameter] | None:
     return named[bound:]
 
 
-def live_class(cls: type, known: dict[str, Thing]) -> Thing:
+def live_class(cls: type, stub_classes: dict[str, Thing]) -> Thing:
     thing = Thing(callable=True)
     if "__init__" in vars(cls) and cls.__name__ not in NOT_CONSTRUCTED:
         thing.parameters = parameters_of(vars(cls)["__init__"], bound=True)
@@ -176,7 +176,7 @@ def live_class(cls: type, known: dict[str, Thing]) -> Thing:
         if not is_public(name) or (name.startswith("__") and not callable(value)):
             continue
         if isinstance(value, type):
-            thing.members[name] = live_class(value, known)
+            thing.members[name] = live_class(value, stub_classes)
         elif isinstance(value, staticmethod):
             thing.members[name] = Thing(callable=True, parameters=parameters_of(value.__func__, bound=False))
         elif isinstance(value, classmethod):
@@ -188,10 +188,10 @@ def live_class(cls: type, known: dict[str, Thing]) -> Thing:
     return thing
 
 
-def live(value: Any, known: dict[str, Thing]) -> Thing:
+def live(value: Any, stub_classes: dict[str, Thing]) -> Thing:
     if isinstance(value, type):
         name = value.__name__
-        return known[name] if name in known else live_class(value, known)
+        return stub_classes[name] if name in stub_classes else live_class(value, stub_classes)
     if inspect.isroutine(value):
         return Thing(callable=True, parameters=parameters_of(value, bound=False))
     return Thing(callable=False)
@@ -199,8 +199,8 @@ def live(value: Any, known: dict[str, Thing]) -> Thing:
 
 def modules(reference: ModuleType) -> list[str]:
     """Dotted names of the public modules below the package."""
-    found = pkgutil.walk_packages(reference.__path__, f"{reference.__name__}.")
-    names = [module.name.partition(".")[2] for module in found]
+    modules = pkgutil.walk_packages(reference.__path__, f"{reference.__name__}.")
+    names = [module.name.partition(".")[2] for module in modules]
     return sorted(name for name in names if name.partition(".")[0] not in INTERNAL)
 
 
@@ -225,17 +225,21 @@ def public_names(module: ModuleType, reference: ModuleType) -> list[str]:
 
 def surface(reference: ModuleType) -> dict[str, Thing]:
     """Everything public, by dotted name; of the submodules only what is not at the top as well."""
-    known = stubs(reference)
-    found = {name: live(getattr(reference, name), known) for name in public_names(reference, reference)}
+    stub_classes = stubs(reference)
+    things = {
+        name: live(getattr(reference, name), stub_classes) for name in public_names(reference, reference)
+    }
     for name in modules(reference):
         try:
             module = importlib.import_module(f"{reference.__name__}.{name}")
         except ImportError:  # needs a package that is not installed
             continue
         names = [key for key in public_names(module, reference) if hasattr(module, key)]
-        own = {key: live(getattr(module, key), known) for key in names}
-        found |= {f"{name}.{key}": thing if key not in found else Thing(False) for key, thing in own.items()}
-    return found
+        own = {key: live(getattr(module, key), stub_classes) for key in names}
+        things |= {
+            f"{name}.{key}": thing if key not in things else Thing(False) for key, thing in own.items()
+        }
+    return things
 
 
 # --------------------------------------------------------------------------------------------- ours
@@ -326,25 +330,25 @@ def test_every_exception_is_one() -> None:
 
 @pytest.mark.interop
 def test_the_walk_sees_what_it_should() -> None:
-    found = surface(pytest.importorskip("icechunk"))
-    config = found["RepositoryConfig"]
+    things = surface(pytest.importorskip("icechunk"))
+    config = things["RepositoryConfig"]
     assert config.parameters is not None
     assert config.parameters[0] == Parameter("inline_chunk_threshold_bytes", 0, None)
     assert config.members["merge"].callable
     assert not config.members["caching"].callable
-    assert set(found["ChunkType"].members) >= {"native", "virtual", "inline"}
-    assert found["S3Credentials"].members["Static"].parameters
-    assert found["Repository"].members["create"].parameters
-    assert found["credentials.s3_static_credentials"]
-    assert found["storage.azure_store"].parameters
-    assert {"supported_spec_versions", "config.ManifestSplitValues", "config.from_dict"} <= set(found)
+    assert set(things["ChunkType"].members) >= {"native", "virtual", "inline"}
+    assert things["S3Credentials"].members["Static"].parameters
+    assert things["Repository"].members["create"].parameters
+    assert things["credentials.s3_static_credentials"]
+    assert things["storage.azure_store"].parameters
+    assert {"supported_spec_versions", "config.ManifestSplitValues", "config.from_dict"} <= set(things)
     assert {"session.Diff", "testing.trees.trees", "testing.models.Node"} <= set(
-        found
+        things
     )  # imports, modules below
     assert {"session.Any", "store.Store", "dask.Version", "config.sys", "storage.datetime"} & set(
-        found
+        things
     ) == set()
-    assert len(found) > 120
+    assert len(things) > 120
 
 
 class Ours:

@@ -21,7 +21,7 @@ def boxes(side: Side, id_: str) -> Any:
 
 @pytest.mark.parametrize(("method", "version"), [("new_commit", 1), ("new_commit", 2), ("amend", 2)])
 def test_both_rewrite_the_same(method: str, version: int, tmp_path: Path) -> None:
-    told = []
+    histories = []
     for number in range(2):
         pair = sides(tmp_path / str(number))
         side = pair[number]
@@ -48,10 +48,10 @@ def test_both_rewrite_the_same(method: str, version: int, tmp_path: Path) -> Non
             history[0].append(boxes(side, id_))
             log = repo.inspect_transaction_log(id_)
             history[1].append({name: len(each) for name, each in log.items() if name != "header"})
-        told.append((*history, [commit.message for commit in repo.ancestry(branch="main")]))
+        histories.append((*history, [commit.message for commit in repo.ancestry(branch="main")]))
         if version == 2:
             check_same(*(each.open() for each in pair))
-    assert told[0] == told[1]
+    assert histories[0] == histories[1]
 
 
 def test_what_is_wrong(tmp_path: Path) -> None:

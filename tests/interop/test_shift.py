@@ -76,13 +76,13 @@ def model_shift(blocks: Blocks, grid: Coords, offset: Coords) -> Blocks:
 def model_reindex(blocks: Blocks, forward: Any, backward: Any) -> Blocks:
     goes = {at: forward(list(at)) for at in sorted(blocks)}
     arrived = {tuple(to): blocks[at] for at, to in goes.items() if to is not None}
-    kept = dict(blocks)
+    remaining = dict(blocks)
     if backward is not None:
         sources = {at: backward(list(at)) for at in blocks if at not in arrived}
         for at, source in sources.items():
             if source is None or tuple(source) not in blocks:
-                del kept[at]
-    return {**kept, **arrived}
+                del remaining[at]
+    return {**remaining, **arrived}
 
 
 def values_of(blocks: Blocks, grid: Coords) -> Any:
@@ -98,7 +98,7 @@ def put(session: Any, at: Coords, block: Any) -> None:
     sync(session.store.set(key, value))
 
 
-def told(side: Side, id_: str) -> Any:
+def diff_of(side: Side, id_: str) -> Any:
     repo = icechunk.Repository.open(icechunk.local_filesystem_storage(str(side.path)))
     log = repo.inspect_transaction_log(id_)
     return [chunks["chunks"] for chunks in log["updated_chunks"]]
@@ -144,8 +144,8 @@ def test_both_shift_the_same(grid: Coords, steps: list[Any], data: Any, inline: 
                     forward, backward = (turned if kind == "turn" else spread)(grid, offset)
                     session.reindex_array("/a", forward, backward if flag else None)
                     blocks = model_reindex(blocks, forward, backward if flag else None)
-                found = zarr.open_array(session.store, path="a", mode="r")[...]
-                assert np.array_equal(found, values_of(blocks, grid)), (side.name, number, kind)
+                values_read = zarr.open_array(session.store, path="a", mode="r")[...]
+                assert np.array_equal(values_read, values_of(blocks, grid)), (side.name, number, kind)
             session.commit("end", allow_empty=True)
             ours, theirs = sides(side.path)
             check_same(ours.open(), theirs.open())
@@ -169,7 +169,7 @@ def test_logs_of_shifts_are_the_same(tmp_path: Path, offset: Coords) -> None:
         assert session.has_uncommitted_changes
         status = session.status().updated_chunks
         id_ = session.commit("shifted")
-        logs.append((status, told(side, id_)))
+        logs.append((status, diff_of(side, id_)))
     assert logs[0] == logs[1]
 
 
@@ -212,8 +212,8 @@ def test_chunks_of_a_rectilinear_grid_go_where_they_fit() -> None:
         session.workspace.chunks.write("/r", at, bytes([10 * at[0] + at[1]]) * 2 * (2 if at[1] == 0 else 3))
 
     def numbers() -> list[list[int | None]]:
-        found = [[session.workspace.chunks.read("/r", (i, j)) for j in range(3)] for i in range(3)]
-        return [[None if data is None else bytes(data)[0] for data in row] for row in found]
+        chunks = [[session.workspace.chunks.read("/r", (i, j)) for j in range(3)] for i in range(3)]
+        return [[None if data is None else bytes(data)[0] for data in row] for row in chunks]
 
     session.shift_array("/r", [1, 0])
     assert numbers() == [[None] * 3, [0, 1, 2], [10, 11, 12]]
@@ -244,7 +244,7 @@ def test_coordinates_that_are_none(given: Any) -> None:
 def test_only_what_is_there_is_moved() -> None:
     """A deleted chunk is nothing, whether the deletion has been committed or not."""
     repo = frazil.Repository.create(frazil.in_memory_storage())
-    found = []
+    results = []
     for commits in (False, True):
         session = repo.writable_session("main")
         array = zarr.create_array(
@@ -258,5 +258,5 @@ def test_only_what_is_there_is_moved() -> None:
             session.commit("deleted")
             session = repo.writable_session("main")
         session.reindex_array("/a", lambda at: [(at[0] + 1) % 3])
-        found.append(zarr.open_array(session.store, path="a")[:].tolist())
-    assert found[0] == found[1] == [4, 5, 2, 3, 2, 3]
+        results.append(zarr.open_array(session.store, path="a")[:].tolist())
+    assert results[0] == results[1] == [4, 5, 2, 3, 2, 3]

@@ -35,7 +35,7 @@ def test_the_reference_does_not_see_our_hidden_files(tmp_path: Path) -> None:
     theirs = icechunk.local_filesystem_storage(str(tmp_path))
     objects = {info.key: info.size for info in ours.list("")}
     assert sum(key.startswith("chunks/") for key in objects) == 4
-    assert {found.key: found.size_bytes for found in theirs.list_objects_metadata()} == objects
+    assert {info.key: info.size_bytes for info in theirs.list_objects_metadata()} == objects
 
     # An update of the repo object by us leaves a lock file; a killed writer leaves a temporary one.
     data, version = ours.get_versioned("repo")
@@ -45,7 +45,7 @@ def test_the_reference_does_not_see_our_hidden_files(tmp_path: Path) -> None:
     (tmp_path / "snapshots" / "1CECHNKREP0F1RSTCMT0#12345678901234567890").touch()
     assert (tmp_path / "repo#0").exists()
     assert {info.key for info in ours.list("")} == {*objects, "overwritten/repo.1"}
-    assert {found.key for found in theirs.list_objects_metadata()} == {*objects, "overwritten/repo.1"}
+    assert {info.key for info in theirs.list_objects_metadata()} == {*objects, "overwritten/repo.1"}
 
     repo = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path)))
     repo.garbage_collect(datetime.now(UTC) + timedelta(hours=1))

@@ -31,8 +31,8 @@ NOT_CONSTRUCTED = {"Repository", "Session", "ForkSession", "IcechunkStore"}
 
 
 def _modules() -> list[str]:
-    found = {module.name.partition(".")[2] for module in pkgutil.walk_packages(ic.__path__, "icechunk.")}
-    return sorted(found - INTERNAL)
+    modules = {module.name.partition(".")[2] for module in pkgutil.walk_packages(ic.__path__, "icechunk.")}
+    return sorted(modules - INTERNAL)
 
 
 def _names(module: ModuleType) -> list[str]:
@@ -108,26 +108,26 @@ def _differences(theirs: Any, ours: Any) -> list[str]:
     a, b = _signature(theirs), _signature(ours)
     if a is None or b is None or any(p.kind is p.VAR_KEYWORD for p in a + b):
         return []
-    found = []
-    known = {p.name: (number, p) for number, p in enumerate(b)}
+    differences = []
+    by_name = {p.name: (number, p) for number, p in enumerate(b)}
     for number, want in enumerate(a):
         # `_0` is the name of a field without one
-        at, mine = (number, b[number]) if want.name.startswith("_") else known.get(want.name, (-1, None))
+        at, mine = (number, b[number]) if want.name.startswith("_") else by_name.get(want.name, (-1, None))
         if mine is None:
-            found.append(f"{want.name}: missing")
+            differences.append(f"{want.name}: missing")
         elif want.kind is not want.KEYWORD_ONLY and at != number:
-            found.append(f"{want.name}: at {at}, expected at {number}")
+            differences.append(f"{want.name}: at {at}, expected at {number}")
         elif want.kind is not want.KEYWORD_ONLY and mine.kind is mine.KEYWORD_ONLY:
-            found.append(f"{want.name}: only by name")
+            differences.append(f"{want.name}: only by name")
         elif want.kind is want.KEYWORD_ONLY and mine.kind is not want.KEYWORD_ONLY and at < number:
-            found.append(f"{want.name}: not only by name")
+            differences.append(f"{want.name}: not only by name")
         elif want.default not in (want.empty, ...) and (
             mine.default is mine.empty or _default(want) != _default(mine)
         ):
-            found.append(f"{want.name}: default {_default(mine)}, expected {_default(want)}")
+            differences.append(f"{want.name}: default {_default(mine)}, expected {_default(want)}")
     names = {p.name for p in a} | {p.name for n, p in enumerate(b) if n < len(a)}
-    found += [f"{p.name}: required" for p in b if p.name not in names and p.default is p.empty]
-    return found
+    differences += [f"{p.name}: required" for p in b if p.name not in names and p.default is p.empty]
+    return differences
 
 
 def _callables() -> Iterator[tuple[str, Any, Any]]:
@@ -136,8 +136,8 @@ def _callables() -> Iterator[tuple[str, Any, Any]]:
             yield path, theirs, ours
     for path, (theirs, ours) in CLASSES.items():
         # Compiled classes answer with `object`'s if they have none.
-        is_made = path not in NOT_CONSTRUCTED and {"__init__", "__new__"} & vars(theirs).keys()
-        if is_made and not issubclass(ours, enum.Enum | BaseException):
+        has_constructor = path not in NOT_CONSTRUCTED and {"__init__", "__new__"} & vars(theirs).keys()
+        if has_constructor and not issubclass(ours, enum.Enum | BaseException):
             yield path, theirs, ours
         for name in vars(theirs):
             member = inspect.getattr_static(theirs, name)
@@ -151,23 +151,23 @@ CALLABLES = {path: (theirs, ours) for path, theirs, ours in _callables()}
 
 
 def test_parameters_have_their_kinds_places_and_defaults() -> None:
-    found: dict[str, list[str]] = {}
+    differences: dict[str, list[str]] = {}
     for path, (theirs, ours) in CALLABLES.items():
         for difference in _differences(theirs, ours):
-            found.setdefault(path, []).append(difference)
+            differences.setdefault(path, []).append(difference)
     # An unbound function of the reference names what is `self` for us.
-    found.pop("ManifestSplittingConfig.to_dict", None)
-    assert found == {}
+    differences.pop("ManifestSplittingConfig.to_dict", None)
+    assert differences == {}
     assert len(CALLABLES) > 200
 
 
 def test_what_is_awaited_is_awaited() -> None:
-    found = [
+    differences = [
         path
         for path, (theirs, ours) in CALLABLES.items()
         if inspect.iscoroutinefunction(theirs) != inspect.iscoroutinefunction(ours)
     ]
-    assert found == []
+    assert differences == []
 
 
 # Classes
@@ -181,15 +181,15 @@ def _numbers(cls: type) -> dict[str, Any]:
 
 
 def test_members_of_enumerations_have_their_numbers() -> None:
-    found = {}
+    differences = {}
     for path, (theirs, ours) in CLASSES.items():
         if issubclass(ours, enum.Enum):
             want, mine = _numbers(theirs), _numbers(ours)
             if path == "ErrorKind":  # Frazil has more
                 mine = {name: mine.get(name) for name in want}
             if want != mine:
-                found[path] = (want, mine)
-    assert found == {}
+                differences[path] = (want, mine)
+    assert differences == {}
 
 
 @pytest.mark.parametrize("member", ["ChunkType.native", "RepoAvailability.read_only", "SpecVersion.v1"])
@@ -219,12 +219,12 @@ def test_variants_belong_to_their_family() -> None:
 
 def test_conditions_have_their_variants() -> None:
     for module in (ic, frazil):
-        either = module.ManifestPreloadCondition.true() | module.ManifestPreloadCondition.num_refs(1, 2)
-        match either:
+        condition = module.ManifestPreloadCondition.true() | module.ManifestPreloadCondition.num_refs(1, 2)
+        match condition:
             case module.ManifestPreloadCondition.Or([one, module.ManifestPreloadCondition.NumRefs()]):
                 assert isinstance(one, getattr(module.ManifestPreloadCondition, "True"))
             case _:
-                pytest.fail(f"no match: {either!r}")
+                pytest.fail(f"no match: {condition!r}")
         match module.s3_credentials(access_key_id="a", secret_access_key="b"):
             case module.S3Credentials.Static(keys):
                 assert keys.access_key_id == "a"

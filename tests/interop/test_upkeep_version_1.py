@@ -53,8 +53,8 @@ def histories(repo: Any) -> Any:
 
 def files(path: Path) -> list[str]:
     """All objects. Locks, whose names end in ``#0``, are no objects."""
-    found = (file for name in FOLDERS for file in (path / name).rglob("*") if file.is_file())
-    return sorted(str(file.relative_to(path)) for file in found if not file.name.endswith("#0"))
+    existing = (file for name in FOLDERS for file in (path / name).rglob("*") if file.is_file())
+    return sorted(str(file.relative_to(path)) for file in existing if not file.name.endswith("#0"))
 
 
 @pytest.mark.parametrize("writer", ["frazil", "icechunk"])
@@ -64,7 +64,7 @@ def test_both_do_the_same(writer: str, deletes: tuple[bool, bool], at: int, tmp_
     pairs = [sides(tmp_path / name) for name in ("frazil", "icechunk")]
     times = story(pairs[0][0] if writer == "frazil" else pairs[0][1])
     shutil.copytree(pairs[0][0].path, pairs[1][0].path)
-    told = []
+    outcomes = []
     for side, reader in (pairs[0], pairs[1][::-1]):
         repo = side.open().repo
         expired = repo.expire_snapshots(
@@ -72,16 +72,16 @@ def test_both_do_the_same(writer: str, deletes: tuple[bool, bool], at: int, tmp_
         )
         statistics = repo.chunk_storage_stats()
         limit = datetime.now(UTC) + timedelta(days=1)
-        looked = repo.garbage_collect(limit, dry_run=True)
+        preview = repo.garbage_collect(limit, dry_run=True)
         summary = side.open().repo.garbage_collect(limit)
         counts = [
-            [getattr(each, name) for name in FIELDS if name != "bytes_deleted"] for each in (looked, summary)
+            [getattr(each, name) for name in FIELDS if name != "bytes_deleted"] for each in (preview, summary)
         ]
         # The reference counts one of several chunks in a pack.
         size = statistics.native_bytes if writer == "icechunk" else None
-        told.append((expired, histories(side.open().repo), counts, size, files(side.path)))
+        outcomes.append((expired, histories(side.open().repo), counts, size, files(side.path)))
         seen = reader.open().repo
-        assert histories(seen) == told[-1][1]
+        assert histories(seen) == outcomes[-1][1]
         for name in seen.list_branches():
             zarr.open_array(seen.readonly_session(name).store, path="x", mode="r")[:]
-    assert told[0] == told[1]
+    assert outcomes[0] == outcomes[1]

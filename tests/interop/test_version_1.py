@@ -196,11 +196,11 @@ def test_configurations_are_read_by_both(writer: Any, how: str, tmp_path: Path) 
     else:
         writer.Repository.create(storage, spec_version=1)
         writer.Repository.open(storage, config).save_config()
-    found = [
+    configs = [
         package.Repository.fetch_config(package.local_filesystem_storage(str(tmp_path)))
         for package in PACKAGES
     ]
-    for package, saved in zip(PACKAGES, found, strict=True):
+    for package, saved in zip(PACKAGES, configs, strict=True):
         wanted = full_config(package)
         for name in ("inline_chunk_threshold_bytes", "max_concurrent_requests", "caching", "compression"):
             assert getattr(saved, name) == getattr(wanted, name), name
@@ -216,9 +216,9 @@ def test_a_configuration_that_was_replaced_is_kept(tmp_path: Path) -> None:
     )
     before = (tmp_path / "config.yaml").read_bytes()
     frazil.Repository.open(storage, frazil.RepositoryConfig(inline_chunk_threshold_bytes=2)).save_config()
-    (kept,) = (tmp_path / "overwritten").iterdir()
-    assert kept.name.startswith("config.yaml.")
-    assert kept.read_bytes() == before
+    (backup,) = (tmp_path / "overwritten").iterdir()
+    assert backup.name.startswith("config.yaml.")
+    assert backup.read_bytes() == before
     with pytest.raises(frazil.ConflictError) as error:
         repo.save_config()
     assert error.value.kind == frazil.ErrorKind.CONFIG_UPDATED

@@ -72,7 +72,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(directory: Path) -> dict[str, Any]:
+def reports(directory: Path) -> dict[str, Any]:
     """What the story said, by package. It has compared all values with the files."""
     runs = {
         package: subprocess.Popen(
@@ -83,34 +83,34 @@ def told(directory: Path) -> dict[str, Any]:
         )
         for package in ("frazil", "icechunk")
     }
-    said = {}
+    reports_by_package = {}
     for package, process in runs.items():
         output, errors = process.communicate(timeout=100)
         assert process.returncode == 0, errors
-        said[package] = json.loads(output)
-    return said
+        reports_by_package[package] = json.loads(output)
+    return reports_by_package
 
 
-def test_it_goes_as_with_the_published_one(told: dict[str, Any]) -> None:
-    ours, theirs = told["frazil"], told["icechunk"]
+def test_it_goes_as_with_the_published_one(reports: dict[str, Any]) -> None:
+    ours, theirs = reports["frazil"], reports["icechunk"]
     assert ours == theirs
     assert ours["older"] == ["StorageError", "virtual-chunk-modified"]
     assert len(ours["history"]) == 8
     assert len(ours["locations"]) == 8
 
 
-def test_each_reads_what_the_other_wrote(told: dict[str, Any], directory: Path) -> None:
+def test_each_reads_what_the_other_wrote(reports: dict[str, Any], directory: Path) -> None:
     seen = {}
-    for written in told:
+    for writer in reports:
         for name, package in {"frazil": frazil, "icechunk": icechunk}.items():
-            side = Side(name, package, directory / written, directory / "files").open()
+            side = Side(name, package, directory / writer, directory / "files").open()
             content = content_of(side.repo.readonly_session("main"))
-            seen[written, name] = {
+            seen[writer, name] = {
                 path: {key: value for key, value in node.items() if key != "id"}
                 for path, node in content.items()
             }
-    for written in told:
-        assert seen[written, "frazil"] == seen[written, "icechunk"]
+    for writer in reports:
+        assert seen[writer, "frazil"] == seen[writer, "icechunk"]
     # Native chunks have names of their own, and Frazil packs some: documents and values are what is the same
     for path, node in seen["frazil", "frazil"].items():
         other = seen["icechunk", "icechunk"][path]

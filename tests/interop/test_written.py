@@ -92,10 +92,10 @@ def fill(store: Any) -> dict[str, Any]:
 
     def array(path: str, values: Any, chunks: Any, **more: Any) -> None:
         values = np.asarray(values)
-        made = zarr.create_array(
+        array = zarr.create_array(
             store, name=path, shape=values.shape, chunks=chunks, dtype=values.dtype, **more
         )
-        made[...] = values
+        array[...] = values
         out[path] = values
 
     for dtype in DTYPES:
@@ -133,9 +133,9 @@ def test_data_of_all_kinds(turns: tuple[Side, Side]) -> None:
     seen = agree(writer, reader)
     session = reader.open().repo.readonly_session("main")
     for path, values in wanted.items():
-        found = np.asarray(array_at(session, path)[...])
-        assert found.dtype == values.dtype or values.dtype.kind in "US"
-        np.testing.assert_array_equal(found, values.astype(found.dtype))
+        stored_values = np.asarray(array_at(session, path)[...])
+        assert stored_values.dtype == values.dtype or values.dtype.kind in "US"
+        np.testing.assert_array_equal(stored_values, values.astype(stored_values.dtype))
     content = seen["content"][session.snapshot_id]
     kinds = {kind for node in content.values() for _, kind, _, _ in node.get("chunks", [])}
     assert kinds == {1, 3}
@@ -270,14 +270,14 @@ def test_saved_configuration(turns: tuple[Side, Side]) -> None:
         config.session_lifetime = timedelta(hours=2)
     repo = writer.create(config).repo
     for number in range(2):
-        found = reader.package.Repository.fetch_config(reader.storage())
-        assert found.inline_chunk_threshold_bytes == 100
-        assert found.num_updates_per_repo_info_file == 7
-        assert found.compression.level == 7
-        assert found.caching.num_chunk_refs == 1000
-        assert found.manifest.splitting == splitting(reader.package, 3).splitting
-        assert set(found.virtual_chunk_containers) == {writer.prefix}
-        assert found.virtual_chunk_containers[writer.prefix].name == "files"
+        config = reader.package.Repository.fetch_config(reader.storage())
+        assert config.inline_chunk_threshold_bytes == 100
+        assert config.num_updates_per_repo_info_file == 7
+        assert config.compression.level == 7
+        assert config.caching.num_chunk_refs == 1000
+        assert config.manifest.splitting == splitting(reader.package, 3).splitting
+        assert set(config.virtual_chunk_containers) == {writer.prefix}
+        assert config.virtual_chunk_containers[writer.prefix].name == "files"
         if number == 0:
             repo.save_config()
     if writer.name == "frazil":
@@ -319,8 +319,8 @@ def test_arrays_that_grow_and_shrink(turns: tuple[Side, Side], split: int | None
             if number == 2:
                 store_delete(store, "b/c/3")
         for each in (writer, reader):
-            found = array_at(each.repo.readonly_session("main"), "a")[...]
-            np.testing.assert_array_equal(found, model)
+            stored_values = array_at(each.repo.readonly_session("main"), "a")[...]
+            np.testing.assert_array_equal(stored_values, model)
     seen = agree(writer, reader)
     counts = [len(manifests_of(reader.repo, id_)) for id_ in seen["content"]]
     assert max(counts) > 5 if split == 2 else True
@@ -395,12 +395,12 @@ def test_virtual_chunks(turns: tuple[Side, Side]) -> None:
 
 def agree_without_values(one: Side, other: Side, snapshot: str) -> dict[str, Any]:
     """References of all arrays; some of them lead nowhere."""
-    found = []
+    results = []
     for side in (one, other.open()):
         session = side.repo.readonly_session(snapshot_id=snapshot)
-        found.append({path: references(session, path) for path in ("/one", "/grid", "/specs", "/names")})
-    assert found[0] == found[1]
-    return found[0]
+        results.append({path: references(session, path) for path in ("/one", "/grid", "/specs", "/names")})
+    assert results[0] == results[1]
+    return results[0]
 
 
 def references(session: Any, path: str) -> list[Any]:
@@ -429,9 +429,9 @@ def test_forks_merged(both: tuple[Side, Side]) -> None:
         zarr.create_group(fork.store, path=f"made/by {number}")
     session.merge(*[pickle.loads(pickle.dumps(fork)) for fork in forks])
     session.commit("merged")
-    found = array_at(theirs.open().repo.readonly_session("main"), "a")[...]
+    stored_values = array_at(theirs.open().repo.readonly_session("main"), "a")[...]
     wanted = np.concatenate([np.arange(1000).reshape(10, 100) + n for n in range(4)])
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(stored_values, wanted)
     agree(ours, theirs)
 
 
@@ -487,8 +487,8 @@ def test_the_reference_writes_where_chunks_share_files(with_packs: tuple[Side, S
     grown[:64] = model
     grown[5:9], grown[66] = 100, 1
     for side in (ours, theirs):
-        found = array_at(side.repo.readonly_session("main"), "a")[...]
-        np.testing.assert_array_equal(found, grown)
+        stored_values = array_at(side.repo.readonly_session("main"), "a")[...]
+        np.testing.assert_array_equal(stored_values, grown)
     seen = agree(ours, theirs)
     content = seen["content"][ours.repo.lookup_branch("main")]
     files = [where[0] for _, _, where, _ in content["/a"]["chunks"]]
@@ -543,9 +543,9 @@ def test_garbage_of_ours_is_found_by_the_reference(both: tuple[Side, Side]) -> N
 
 
 def files_of(path: Path, *folders: str) -> set[str]:
-    found = (file.relative_to(path) for file in path.rglob("*") if file.is_file())
+    files = (file.relative_to(path) for file in path.rglob("*") if file.is_file())
     wanted = folders or ("snapshots", "transactions", "manifests", "chunks")
-    return {str(file) for file in found if file.parts[0] in wanted}
+    return {str(file) for file in files if file.parts[0] in wanted}
 
 
 def test_amended_moved_flushed_and_rewritten_by_the_reference(both: tuple[Side, Side]) -> None:
@@ -586,10 +586,10 @@ def test_rectilinear_grids(turns: tuple[Side, Side]) -> None:
             zarr.create_array(store, name="r", shape=(10, 6), chunks=[[2, 3, 5], [4, 2]], dtype="i4")[...] = 4
         with reader.open().repo.transaction("main", message="other") as store:
             zarr.open_array(store, path="r", mode="a")[4:7, 3:5] = 9
-        found = array_at(writer.repo.readonly_session("main"), "r")[...]
+        stored_values = array_at(writer.repo.readonly_session("main"), "r")[...]
         agree(writer, reader)
-    assert (found[4:7, 3:5] == 9).all()
-    assert found.sum() == 4 * 54 + 9 * 6
+    assert (stored_values[4:7, 3:5] == 9).all()
+    assert stored_values.sum() == 4 * 54 + 9 * 6
 
 
 def test_documents_are_kept_letter_by_letter(turns: tuple[Side, Side]) -> None:

@@ -326,9 +326,9 @@ class Turns(RuleBasedStateMachine):
             return
         self.count("resize")
         wanted = small(shape[: node.values.ndim], node.chunks)
-        found = self.root[path]
-        found.resize(wanted)
-        values = np.full(wanted, found.fill_value, node.values.dtype)
+        array = self.root[path]
+        array.resize(wanted)
+        values = np.full(wanted, array.fill_value, node.values.dtype)
         both = tuple(slice(0, min(a, b)) for a, b in zip(wanted, node.values.shape, strict=True))
         values[both] = node.values[both]
         self.work.tree[path] = replace(node, values=values)
@@ -379,8 +379,8 @@ class Turns(RuleBasedStateMachine):
     # Ends of sessions
 
     @precondition(lambda self: self.work is not None)
-    @rule(told=metadata, rest=st.booleans())
-    def commit(self, told: dict[str, Any], rest: bool) -> None:
+    @rule(commit_metadata=metadata, rest=st.booleans())
+    def commit(self, commit_metadata: dict[str, Any], rest: bool) -> None:
         work = self.work
         assert work is not None
         self.check_tree(work.session, work.tree)
@@ -396,32 +396,34 @@ class Turns(RuleBasedStateMachine):
         if self.model.branches.get(work.branch) != work.base:
             self.count("conflict")
             with pytest.raises(package.ConflictError) as conflict:
-                work.session.commit(message, told, allow_empty=True)
+                work.session.commit(message, commit_metadata, allow_empty=True)
             assert conflict.value.expected_parent == work.base
             assert conflict.value.actual_parent == self.model.branches[work.branch]
-            self.after_conflict(message, told)
+            self.after_conflict(message, commit_metadata)
             self.next_turn()
             return
         self.count("commit")
         assert work.is_dirty or not work.session.has_uncommitted_changes
         status = diff_text(work.session.status())
-        id_ = work.session.commit(message, told, allow_empty=True)
-        self.committed(work.branch, id_, work.tree, message, told)
+        id_ = work.session.commit(message, commit_metadata, allow_empty=True)
+        self.committed(work.branch, id_, work.tree, message, commit_metadata)
         assert diff_of(self.ours.repo, work.base, id_) == status
         self.next_turn()
 
-    def after_conflict(self, message: str, told: dict[str, Any]) -> None:
+    def after_conflict(self, message: str, commit_metadata: dict[str, Any]) -> None:
         assert self.work is not None
         self.work.session.discard_changes()
 
-    def committed(self, branch: str, id_: str, tree: Tree, message: str, told: dict[str, Any]) -> None:
+    def committed(
+        self, branch: str, id_: str, tree: Tree, message: str, commit_metadata: dict[str, Any]
+    ) -> None:
         parent = self.model.branches[branch]
-        self.model.versions[id_] = Version(parent, dict(tree), message, told)
+        self.model.versions[id_] = Version(parent, dict(tree), message, commit_metadata)
         self.model.branches[branch] = id_
         self.model.ops.append("NewCommit")
-        self.made(id_)
+        self.remember_snapshot(id_)
 
-    def made(self, id_: str) -> None:
+    def remember_snapshot(self, id_: str) -> None:
         """Both see a new version as the model does."""
         parent, tree = self.model.versions[id_].parent, self.model.versions[id_].tree
         assert parent is not None
@@ -436,12 +438,12 @@ class Turns(RuleBasedStateMachine):
     @rule(
         data=st.data(),
         kinds=st.lists(st.sampled_from(EDITS), min_size=1, max_size=6),
-        told=metadata,
+        commit_metadata=metadata,
     )
-    def edit_and_commit(self, data: Any, kinds: list[str], told: dict[str, Any]) -> None:
+    def edit_and_commit(self, data: Any, kinds: list[str], commit_metadata: dict[str, Any]) -> None:
         """The rules above pick one thing at a time; this one makes sure of commits that change something."""
         self.edit(data, kinds)
-        self.end(data, told)
+        self.end(data, commit_metadata)
 
     def edit(self, data: Any, kinds: list[str]) -> None:
         draw, number = data.draw, st.integers(0, 19)
@@ -465,8 +467,8 @@ class Turns(RuleBasedStateMachine):
                 at = draw(st.tuples(st.integers(0, 5), st.integers(0, 190)))
                 self.set_virtual(*at, draw(st.booleans()), draw(st.booleans()))
 
-    def end(self, data: Any, told: dict[str, Any]) -> None:
-        self.commit(told, True)
+    def end(self, data: Any, commit_metadata: dict[str, Any]) -> None:
+        self.commit(commit_metadata, True)
 
     @precondition(lambda self: self.work is not None and not self.idle)
     @rule()
@@ -490,9 +492,9 @@ class Turns(RuleBasedStateMachine):
         with self.side(is_ours).repo.transaction(branch, message=message, metadata={"n": value}) as store:
             root = zarr.open_group(store, mode="a")
             root.attrs["value"] = value
-        known = tree.get("", {})
-        assert isinstance(known, dict)
-        tree[""] = {**known, "value": value}
+        attributes = tree.get("", {})
+        assert isinstance(attributes, dict)
+        tree[""] = {**attributes, "value": value}
         self.committed(branch, self.side(not is_ours).repo.lookup_branch(branch), tree, message, {"n": value})
 
     @rule(
@@ -518,8 +520,8 @@ class Turns(RuleBasedStateMachine):
             root["forked"][:size] = 77
         forks = [pickle.loads(pickle.dumps(session.fork())) for _ in range(parts)]
         for number, fork in enumerate(forks):
-            here = slice(number * size, (number + 1) * size)
-            zarr.open_group(fork.store, mode="a")["forked"][here] = values[here]
+            region = slice(number * size, (number + 1) * size)
+            zarr.open_group(fork.store, mode="a")["forked"][region] = values[region]
         session.merge(*(pickle.loads(pickle.dumps(fork)) for fork in forks))
         self.check_tree(session, tree)
         self.committed(branch, session.commit(message), tree, message, {})
@@ -578,8 +580,8 @@ class Turns(RuleBasedStateMachine):
         if name in self.model.tags or name in self.model.deleted_tags:
             with pytest.raises(side.package.AlreadyExistsError) as error:
                 side.repo.create_tag(name, target)
-            is_there = name in self.model.tags or self.spec == 1
-            wanted = "tag-already-exists" if is_there else "tag-previously-deleted"
+            exists = name in self.model.tags or self.spec == 1
+            wanted = "tag-already-exists" if exists else "tag-previously-deleted"
             assert error.value.kind == wanted
             return
         side.repo.create_tag(name, target)
@@ -599,16 +601,16 @@ class Turns(RuleBasedStateMachine):
         self.check_state()
 
     @precondition(lambda self: self.spec > 1)
-    @rule(is_ours=who, told=metadata, added=st.booleans())
-    def set_metadata(self, is_ours: bool, told: dict[str, Any], added: bool) -> None:
+    @rule(is_ours=who, repo_metadata=metadata, added=st.booleans())
+    def set_metadata(self, is_ours: bool, repo_metadata: dict[str, Any], added: bool) -> None:
         self.count("metadata")
         repo = self.side(is_ours).repo
         if added:
-            repo.update_metadata(told)
-            self.model.metadata = {**self.model.metadata, **told}
+            repo.update_metadata(repo_metadata)
+            self.model.metadata = {**self.model.metadata, **repo_metadata}
         else:
-            repo.set_metadata(told)
-            self.model.metadata = told
+            repo.set_metadata(repo_metadata)
+            self.model.metadata = repo_metadata
         self.model.ops.append("MetadataChanged")
         self.check_state()
 
@@ -667,15 +669,15 @@ class Turns(RuleBasedStateMachine):
 
     def check_tree(self, session: Any, tree: Tree) -> None:
         root = zarr.open_group(session.store, mode="r") if tree else None
-        found = {"": root} | dict(root.members(max_depth=None)) if root is not None else {}
-        assert set(found) == set(tree)
+        members = {"": root} | dict(root.members(max_depth=None)) if root is not None else {}
+        assert set(members) == set(tree)
         for path, node in tree.items():
             if isinstance(node, Array):
-                values = np.asarray(found[path][...])
+                values = np.asarray(members[path][...])
                 assert (values.dtype, values.shape) == (node.values.dtype, node.values.shape)
                 assert np.array_equal(values, node.values), path
             attributes = node.attributes if isinstance(node, Array) else node
-            assert dict(found[path].attrs) == attributes
+            assert dict(members[path].attrs) == attributes
 
     def check_state(self) -> None:
         """Both agree on refs, history and operations, with each other and the model."""

@@ -24,26 +24,26 @@ moves = st.lists(
 
 
 class VersionTurns(Turns):
-    def end(self, data: Any, told: dict[str, Any]) -> None:
+    def end(self, data: Any, commit_metadata: dict[str, Any]) -> None:
         match data.draw(st.sampled_from(["commit", "commit", "amend", "flush", "moves"])):
             case "amend":
-                self.amend(told)
+                self.amend(commit_metadata)
             case "flush":
-                self.flush(told)
+                self.flush(commit_metadata)
             case "moves":
-                super().end(data, told)
+                super().end(data, commit_metadata)
                 assert self.work is not None
                 names = sorted(self.model.branches)
                 branch = names.index(self.work.branch) if self.work.branch in names else 0
                 self.move(data.draw(who), branch, data.draw(moves), data.draw(st.booleans()))
             case _:
-                super().end(data, told)
+                super().end(data, commit_metadata)
 
     # Amended and detached
 
     @precondition(lambda self: self.work is not None)
-    @rule(told=metadata)
-    def amend(self, told: dict[str, Any]) -> None:
+    @rule(commit_metadata=metadata)
+    def amend(self, commit_metadata: dict[str, Any]) -> None:
         work, model = self.work, self.model
         assert work is not None
         package = self.package_of(work.session)
@@ -62,8 +62,8 @@ class VersionTurns(Turns):
             self.refused(package.SessionStateError, kind, work.session.amend, message)
         elif tip == work.base:
             self.count("amend")
-            id_ = work.session.amend(message, metadata=told)
-            self.amended(work.branch, id_, Version(None, dict(work.tree), message, told))
+            id_ = work.session.amend(message, metadata=commit_metadata)
+            self.amended(work.branch, id_, Version(None, dict(work.tree), message, commit_metadata))
             self.next_turn()
 
     def amended(self, branch: str, id_: str, version: Version) -> None:
@@ -71,23 +71,23 @@ class VersionTurns(Turns):
         self.model.versions[id_] = replace(version, parent=old.parent)
         self.model.branches[branch] = id_
         self.model.ops.append("CommitAmended")
-        self.made(id_)
+        self.remember_snapshot(id_)
 
     @precondition(lambda self: self.work is not None)
-    @rule(told=metadata)
-    def flush(self, told: dict[str, Any]) -> None:
+    @rule(commit_metadata=metadata)
+    def flush(self, commit_metadata: dict[str, Any]) -> None:
         work = self.work
         assert work is not None
         self.count("flush")
         self.number += 1
         message = f"detached {self.number}"
-        id_ = work.session.flush(message, metadata=told)
+        id_ = work.session.flush(message, metadata=commit_metadata)
         assert work.session.read_only
         assert work.session.branch is None
         assert work.session.snapshot_id == id_
-        self.model.versions[id_] = Version(work.base, dict(work.tree), message, told)
+        self.model.versions[id_] = Version(work.base, dict(work.tree), message, commit_metadata)
         self.model.ops.append("NewDetachedSnapshot")
-        self.made(id_)
+        self.remember_snapshot(id_)
         self.next_turn()
 
     # Moved and shifted
@@ -190,9 +190,11 @@ class VersionTurns(Turns):
         data=st.data(),
         mine=st.lists(st.sampled_from(EDITS), min_size=1, max_size=3),
         theirs=st.lists(st.lists(st.sampled_from(EDITS), max_size=3), min_size=1, max_size=2),
-        told=metadata,
+        commit_metadata=metadata,
     )
-    def race(self, data: Any, mine: list[str], theirs: list[list[str]], told: dict[str, Any]) -> None:
+    def race(
+        self, data: Any, mine: list[str], theirs: list[list[str]], commit_metadata: dict[str, Any]
+    ) -> None:
         """The other side commits, once or twice, before the session that is open does."""
         work = self.work
         assert work is not None
@@ -206,26 +208,26 @@ class VersionTurns(Turns):
             self.edit(data, kinds)
             self.commit({}, True)
         self.work = work
-        self.commit(told, True)
+        self.commit(commit_metadata, True)
 
-    def after_conflict(self, message: str, told: dict[str, Any]) -> None:
+    def after_conflict(self, message: str, commit_metadata: dict[str, Any]) -> None:
         """What touched other nodes than the commits before goes on top of them."""
         work, model = self.work, self.model
         assert work is not None
         tip = model.branches.get(work.branch)
         tree = None if tip is None else self.rebased(work.base, tip, work.tree)
         if tree is None or not work.session.has_uncommitted_changes:
-            super().after_conflict(message, told)
+            super().after_conflict(message, commit_metadata)
             return
         assert tip is not None
         self.count("rebase")
         package = self.package_of(work.session)
-        id_ = work.session.commit(message, told, rebase_with=package.ConflictDetector())
-        found = self.ours.repo.lookup_snapshot(id_).metadata
-        attempts = found.pop("__icechunk")
-        assert found == told
+        id_ = work.session.commit(message, commit_metadata, rebase_with=package.ConflictDetector())
+        stored_metadata = self.ours.repo.lookup_snapshot(id_).metadata
+        attempts = stored_metadata.pop("__icechunk")
+        assert stored_metadata == commit_metadata
         assert attempts == {"rebase_attempts": 1}
-        self.committed(work.branch, id_, tree, message, {**told, "__icechunk": attempts})
+        self.committed(work.branch, id_, tree, message, {**commit_metadata, "__icechunk": attempts})
 
     def rebased(self, base: str, tip: str, mine: Tree) -> Tree | None:
         """The tree with the changes of both sides; None where that is a matter of opinion."""
@@ -292,9 +294,9 @@ class VersionTurns(Turns):
 
     @staticmethod
     def refused(error: type[Exception], kind: str, act: Any, *arguments: Any) -> None:
-        with pytest.raises(error) as found:
+        with pytest.raises(error) as caught:
             act(*arguments)
-        assert found.value.kind == kind  # type: ignore[attr-defined]
+        assert caught.value.kind == kind  # type: ignore[attr-defined]
 
 
 def touched(diff: Any) -> set[str]:

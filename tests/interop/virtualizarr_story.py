@@ -69,7 +69,7 @@ def along_time(parts: list[xr.Dataset]) -> xr.Dataset:
     return xr.concat(parts, "time", data_vars="minimal", coords="minimal", compat="override", join="override")
 
 
-def told(error: BaseException) -> list[str]:
+def error_lines(error: BaseException) -> list[str]:
     return [type(error).__name__, getattr(error, "kind", None) or ""]
 
 
@@ -83,7 +83,7 @@ def main(directory: Path) -> dict[str, Any]:
     access = {prefix: icechunk.credentials.LocalFileSystemAccess}
     storage = icechunk.local_filesystem_storage(str(directory / sys.argv[1]))
     repo = icechunk.Repository.create(storage, config, authorize_virtual_chunk_access=access)
-    said: dict[str, Any] = {"version": icechunk.__version__}
+    report: dict[str, Any] = {"version": icechunk.__version__}
     parts = sorted(files.glob("part-*.nc"))
     whole = along_time([original(part) for part in parts])
 
@@ -156,9 +156,9 @@ def main(directory: Path) -> dict[str, Any]:
         source.vz.to_icechunk(session.store, group="checked", last_updated_at=at)
         try:
             check(session, "checked", original(files / "classic.nc"))
-            said[name] = "equal"
+            report[name] = "equal"
         except icechunk.StorageError as error:
-            said[name] = told(error)
+            report[name] = error_lines(error)
     outside = directory / "outside.nc"
     outside.write_bytes((files / "classic.nc").read_bytes())
     for options in ({}, {"validate_containers": False}):
@@ -167,14 +167,14 @@ def main(directory: Path) -> dict[str, Any]:
             virtual(outside, NetCDF3Parser()).vz.to_icechunk(session.store, group="outside", **options)
             read(session, "outside")
         except Exception as error:
-            said[f"outside {options}"] = told(error)
+            report[f"outside {options}"] = error_lines(error)
     try:
         source.vz.to_icechunk(repo.readonly_session("main").store)
     except ValueError as error:
-        said["read only"] = told(error)
-    said["locations"] = sorted(set(repo.readonly_session("main").all_virtual_chunk_locations()))
-    said["history"] = [snapshot.message for snapshot in repo.ancestry(branch="main")]
-    return said
+        report["read only"] = error_lines(error)
+    report["locations"] = sorted(set(repo.readonly_session("main").all_virtual_chunk_locations()))
+    report["history"] = [snapshot.message for snapshot in repo.ancestry(branch="main")]
+    return report
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ import numpy as np
 import zarr
 
 import frazil
-from frazil.jobs.staging import Round, Staging
+from frazil.jobs.staged_round import StagedRound
+from frazil.jobs.staging import Staging
 from frazil.repository.catalog.leases import Lease
 from frazil.spark import Job, Local, Outcome, Target, Tasks, run_job
 
@@ -87,9 +88,9 @@ def dies_before(owner: Any, name: str) -> Callable[[], None]:
 #: Where a driver dies -> how that is done, and how many tasks it has staged by then, at least.
 POINTS: dict[str, tuple[Callable[[], None], int]] = {
     "plan staged": (dies_after(Staging, "_begin"), 0),
-    "prepared": (dies_after(Staging, "round"), 0),
-    "some tasks": (dies_after(Round, "put", 3), 3),
-    "all tasks": (dies_after(Round, "put", TASKS), TASKS),
+    "prepared": (dies_after(Staging, "stage_round"), 0),
+    "some tasks": (dies_after(StagedRound, "put_result", 3), 3),
+    "all tasks": (dies_after(StagedRound, "put_result", TASKS), TASKS),
     "merged": (dies_after(frazil.Session, "merge"), TASKS),
     "before the commit": (dies_before(frazil.Session, "commit"), TASKS),
     "committed, and not told": (dies_before(Lease, "give_back"), TASKS),

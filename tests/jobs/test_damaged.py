@@ -29,8 +29,9 @@ from frazil.spark import (
     write_table,
 )
 from frazil.spark.tables.batches import table
-from frazil.spark.tables.grid import Selection, grid_of
-from frazil.spark.tables.scan_plan import plan
+from frazil.spark.tables.grid import Selection
+from frazil.spark.tables.group_grid import grid_of
+from frazil.spark.tables.scan_plan import plan_scan
 
 ENGINE: Final = Inline()
 
@@ -55,7 +56,7 @@ def repo() -> frazil.Repository:
 def _rows(repo: frazil.Repository) -> pa.Table:
     session = repo.readonly_session("main")
     grid = grid_of(session, Selection("/g"))
-    scan, parts = plan(session, grid, [])
+    scan, parts = plan_scan(session, grid, [])
     return table(scan, parts)
 
 

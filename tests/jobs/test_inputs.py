@@ -17,7 +17,7 @@ from tests.jobs import tasks
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError, StaleReadError
 from frazil.jobs import job as module
-from frazil.jobs.job import JOB
+from frazil.jobs.job_identity import JOB
 from frazil.spark import (
     Engine,
     Exists,
@@ -84,14 +84,14 @@ def before_commit(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any
     """Let something happen once, between the work of the next job and its commit."""
 
     def arrange(happens: Callable[[], Any]) -> None:
-        real, waiting = module._commit, [happens]
+        real, waiting = module.commit_job, [happens]
 
         def late(*args: Any, **more: Any) -> Any:
             if waiting:
                 waiting.pop()()
             return real(*args, **more)
 
-        monkeypatch.setattr(module, "_commit", late)
+        monkeypatch.setattr(module, "commit_job", late)
 
     return arrange
 
@@ -299,7 +299,7 @@ def die_before_commit(job: Job, engine: Engine, monkeypatch: pytest.MonkeyPatch)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_commit", die)
+        patch.setattr(module, "commit_job", die)
         with pytest.raises(KeyboardInterrupt):
             run_job(job, engine)
 

@@ -14,7 +14,7 @@ from tests.jobs import tasks
 
 import frazil
 from frazil.errors import IcechunkError
-from frazil.jobs.job import JOB
+from frazil.jobs.job_identity import JOB
 from frazil.spark import (
     Engine,
     Inline,
@@ -178,11 +178,15 @@ def test_storages_count_their_requests(tmp_path: Any) -> None:
         ({"id": "\ud800"}, "bad-metadata", "text that UTF-8 can encode"),
         ({"id": ""}, "bad-metadata", "job_id: expected text, found ''"),
         ({"id": 5}, "bad-metadata", "job_id: expected text, found 5"),
-        ({"prepare": lambda session: None}, "not-allowed", "has to return Tasks, found NoneType"),
-        ({"prepare": lambda session: Tasks([1, Lock()])}, "not-allowed", "item 1 cannot be sent to a task"),
+        ({"prepare": lambda session: None}, "invalid-argument", "has to return Tasks, found NoneType"),
+        (
+            {"prepare": lambda session: Tasks([1, Lock()])},
+            "invalid-argument",
+            "item 1 cannot be sent to a task",
+        ),
         (
             {"prepare": lambda session: Tasks([1], Lock())},
-            "not-allowed",
+            "invalid-argument",
             "shares, cannot be sent to a task because of the item 'shared', of the type lock: ",
         ),
         (

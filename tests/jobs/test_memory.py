@@ -135,7 +135,7 @@ def test_a_chunk_that_does_not_fit_is_refused_before_the_work(repo: frazil.Repos
     target = Target(repo, "main", "out")
     with pytest.raises(InvalidInputError, match="max_mem of at least") as error:
         call(repo, target, max_mem="10MB")
-    assert error.value.kind == ErrorKind.NOT_ALLOWED
+    assert error.value.kind == ErrorKind.INVALID_ARGUMENT
     assert repo.lookup_branch("main") == before
     if name in ("coarsen", "select"):  # what the error asks for is enough
         needed = int(str(error.value).partition("at least ")[2].split()[0])

@@ -36,8 +36,8 @@ from frazil.errors import (
 )
 from frazil.jobs import job as jobs
 from frazil.jobs.engine import Task
-from frazil.jobs.job import JOB
-from frazil.jobs.staging import Folder
+from frazil.jobs.job_identity import JOB
+from frazil.jobs.staging_folder import Folder
 from frazil.jobs.task_results import joined, split
 from frazil.repository.session.staged_work import STAGING
 from frazil.spark import Engine, Inline, JobResult, Local, OnSpark, Tasks, discard_job, run_job, staged_jobs
@@ -151,7 +151,7 @@ def test_a_conflict_begins_anew(repo: frazil.Repository, caplog: pytest.LogCaptu
         zarr.create_array(store, name="x", data=np.arange(3))
     with caplog.at_level(logging.WARNING):
         assert run_job(counting(repo), ENGINE).metrics.resumed == 0
-    assert "what is staged cannot be used" in caplog.text
+    assert "its staged results cannot be used" in caplog.text
     is_right(repo, TASKS + 1 + 1)  # theirs is in the history
 
 
@@ -261,9 +261,9 @@ def test_after_the_lifetime_of_sessions(repo: frazil.Repository, hours: int, tmp
 def test_an_id_is_for_one_job(repo: frazil.Repository) -> None:
     stopped(repo, id="monday")
     other = replace(counting(repo, id="monday"), parameters={"rows": 7})
-    with pytest.raises(InvalidInputError, match="was begun with other parameters or inputs") as caught:
+    with pytest.raises(InvalidInputError, match="started with other parameters or inputs") as caught:
         run_job(other, ENGINE)
-    assert caught.value.kind == ErrorKind.NOT_ALLOWED
+    assert caught.value.kind == ErrorKind.CONFLICTING_ARGUMENTS
     discard_job(repo, "monday")
     assert left(repo) == []
     result = run_job(counting(repo, id="monday"), ENGINE)
@@ -379,8 +379,11 @@ def test_another_driver_is_done_in_between(
         assert not run_job(other, Inline()).done_before
         return call(*args)
 
-    name = {"before it opens its session": "Staging", "before it commits": "_commit"}[when]
-    monkeypatch.setattr(jobs, name, partial(first, call=getattr(jobs, name)))
+    owner, name = {
+        "before it opens its session": (jobs.Staging, "open"),
+        "before it commits": (jobs, "commit_job"),
+    }[when]
+    monkeypatch.setattr(owner, name, partial(first, call=getattr(owner, name)))
     result = run_job(mine, ENGINE)
     assert result.done_before
     assert result.snapshot_id == repo.lookup_branch("main")

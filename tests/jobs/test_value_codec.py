@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 from numpy._core.multiarray import _reconstruct  # type: ignore[import-not-found,unused-ignore]
 from tests.jobs import killed
 
-import frazil.jobs.local_engine
+import frazil.jobs.worker_process
 from frazil.jobs.value_codec import _Unpickler, dumped, loaded
 from frazil.spark import Local, Outcome
 
@@ -90,8 +90,8 @@ def named(module: str, name: str) -> bytes:
         pickle.dumps(Calls(eval, "1")),
         pickle.dumps(Calls(subprocess.run, "true")),
         dumped(lambda: 1),
-        named("frazil.jobs.local_engine", "subprocess.Popen"),
-        named("frazil.jobs.job", "Repository.open"),
+        named("frazil.jobs.worker_process", "subprocess.Popen"),
+        named("frazil.jobs.staging", "Repository.open"),
         named("frazil.jobs.value_codec", "pickle.loads"),
         named("frazil.jobs.value_codec", "loaded"),
         named("frazil.repository.catalog.version_info", "SnapshotInfo"),

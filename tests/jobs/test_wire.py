@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.chunk_edits import ChunkEdits
+from frazil.changes.chunk_changes import ChunkChanges
 from frazil.changes.merge import merge_forks
 from frazil.errors import ErrorKind, FormatError, SessionStateError
 from frazil.format.manifest import ChunkTable, InlineRef, NativeRef, VirtualRef
@@ -37,11 +37,11 @@ REFS = st.one_of(
 
 
 @st.composite
-def edits(draw: st.DrawFn) -> ChunkEdits:
+def edits(draw: st.DrawFn) -> ChunkChanges:
     ndim = draw(st.integers(0, 3))
     small = draw(st.booleans())
     at = st.tuples(*[st.integers(0, 5 if small else 2**32 - 1)] * ndim)
-    made = ChunkEdits(draw(PATHS), ndim)
+    made = ChunkChanges(draw(PATHS), ndim)
     for coords, ref in draw(st.dictionaries(at, REFS, max_size=12)).items():
         made.set(coords, ref)
     return made
@@ -93,7 +93,7 @@ def plain(changes: ChangeSet) -> Any:
 @st.composite
 def interleaved(draw: st.DrawFn) -> ChangeSet:
     """Chunks of several arrays take turns in files, some of them not quite in the order of the array."""
-    made = {bytes([n]) * 8: ChunkEdits(f"/{n}", 1) for n in range(draw(st.integers(1, 3)))}
+    made = {bytes([n]) * 8: ChunkChanges(f"/{n}", 1) for n in range(draw(st.integers(1, 3)))}
     count = dict.fromkeys(made, 0)
     native = draw(st.booleans())
     for file in range(draw(st.integers(1, 3))):
@@ -149,7 +149,7 @@ NODE = b"an array"
 
 
 def part(table: ChunkTable) -> ChangeSet:
-    return ChangeSet(chunks={NODE: ChunkEdits("/a", 3, (table,))})
+    return ChangeSet(chunks={NODE: ChunkChanges("/a", 3, (table,))})
 
 
 def lengths(kind: str) -> Any:
@@ -187,7 +187,7 @@ def test_bytes_of_references_whose_arrays_take_turns(arrays: int, are_native: bo
         table = ChunkTable.from_native(rows, ids, files, *where)
         if not are_native:
             table = ChunkTable.from_virtual(rows, names, *where, etag=f'"{arrays}"')
-        chunks[bytes([number]) * 8] = ChunkEdits(f"/{number}", 3, (table,))
+        chunks[bytes([number]) * 8] = ChunkChanges(f"/{number}", 3, (table,))
     changes = ChangeSet(chunks=chunks)
     data = wire.encode(changes)
     assert len(data) <= 3 * COUNT

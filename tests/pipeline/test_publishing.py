@@ -20,7 +20,7 @@ from frazil.errors import (
     SnapshotNotFoundError,
     ValidationFailedError,
 )
-from frazil.pipeline import publishing as module
+from frazil.pipeline.publishing import operation as module
 from frazil.spark import (
     Exists,
     Inline,
@@ -112,7 +112,7 @@ def test_what_fails_stays_on_its_branch_and_is_begun_anew(repo: frazil.Repositor
     assert "Audit: 1 of 2 rules failed" not in [info.message for info in repo.ancestry(branch="main")]
 
 
-STEPS = ["_begin", "_audited", "publish", "_tag", "_delete_if_published"]
+STEPS = ["begin_audit_branch", "commit_audit", "publish", "create_tag_once", "delete_if_published"]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -176,7 +176,7 @@ def test_work_without_jobs_is_begun_anew_or_done_once(
         runs.append(observe(repo, 20, "new", target.branch))
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_audited", lambda *args: 1 / 0)
+        patch.setattr(module, "commit_audit", lambda *args: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             write_audit_publish(repo, work, [], engine=Inline(), job_id="monday")
     for done_before in (False, True):

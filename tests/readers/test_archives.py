@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import xarray as xr
-from tests.pipeline.ingest.samples import NETCDF, files, parameters
+from tests.pipeline.ingest.real_archives import NETCDF, files, parameters
 from tests.readers.comparing import same_as_xarray, same_by_references
 
 from frazil.readers.reader import ChunkReferences

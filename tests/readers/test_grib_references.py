@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.pipeline.ingest.archives import seen
+from tests.pipeline.ingest.netcdf_files import stored_dataset
 from tests.readers.comparing import read_all, same, same_by_references, sample_files, why_not
 from tests.readers.gribs import field, message
 
@@ -173,8 +173,8 @@ def test_an_archive_of_references_is_the_copy(tmp_path: Path) -> None:
         daily = ingest(path, repos[2], virtual=True, containers=[container], mode="append", engine=Inline())
     for each in (virtual, copy, daily):
         assert each.version is not None
-        assert seen(each.version).identical(seen(copy.version))
-        assert seen(each.version).t.dims == ("time", "isobaricInhPa", "latitude", "longitude")
+        assert stored_dataset(each.version).identical(stored_dataset(copy.version))
+        assert stored_dataset(each.version).t.dims == ("time", "isobaricInhPa", "latitude", "longitude")
     locations = virtual.version.session().all_virtual_chunk_locations()
     assert set(locations) == {Path(path).as_uri() for path in paths}
-    same(seen(virtual.version).t2m.values[0].squeeze(), np.arange(24, dtype="f4").reshape(4, 6))
+    same(stored_dataset(virtual.version).t2m.values[0].squeeze(), np.arange(24, dtype="f4").reshape(4, 6))

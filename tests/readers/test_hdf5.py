@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tests.readers.comparing import (
 )
 
 from frazil.errors import ErrorKind, FormatError, StorageError
+from frazil.readers.hdf5_plugins import PLUGIN_PACKAGES, add_plugins
 from frazil.readers.registry import open_source
 
 h5py = pytest.importorskip("h5py")
@@ -508,3 +510,17 @@ def test_texts_that_h5py_does_not_convert() -> None:
         pytest.skip("h5py is without its tests")
     with open_source(str(path)) as reader, h5py.File(path) as file:
         assert read_all(reader, "ds1").tolist() == [each.decode() for each in file["ds1"]]
+
+
+@pytest.mark.parametrize("name", PLUGIN_PACKAGES)
+def test_filters_of_installed_packages_are_loaded(name: str, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / name / "plugins").mkdir(parents=True)
+    (tmp_path / name / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    before = h5py.h5pl.size()
+    add_plugins()
+    folders = [h5py.h5pl.get(at) for at in range(before, h5py.h5pl.size())]
+    for at in reversed(range(before, h5py.h5pl.size())):
+        h5py.h5pl.remove(at)
+    assert str(tmp_path / name / "plugins").encode() in folders

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 from tests.counting import python_steps
-from tests.pipeline.ingest.archives import daily, write
+from tests.pipeline.ingest.netcdf_files import daily_files, write
 
 import frazil
 from frazil.readers import base_reader
@@ -90,7 +90,7 @@ def test_a_schema_takes_steps_for_each_variable(
 
 def test_metadata_are_read_once_for_each_file(tmp_path: Path, parts: Counter[str]) -> None:
     """To find the dimension, to inspect, to plan and to copy."""
-    paths = daily(tmp_path / "days", 7)
+    paths = daily_files(tmp_path / "days", 7)
     repo = frazil.Repository.create(frazil.in_memory_storage())
     ingest(paths[:5], repo, engine=Inline())
     ingest(paths, repo, mode="upsert", engine=Inline())

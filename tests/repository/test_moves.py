@@ -13,7 +13,7 @@ import zarr
 
 import frazil
 from frazil import ErrorKind
-from frazil.changes.moves import Tree
+from frazil.changes.moves import MoveTree
 from frazil.format.nodes import Node, NodeTable
 from frazil.format.repo_info import SnapshotEntry
 from frazil.repository.catalog.repo_changes import new_snapshot
@@ -199,7 +199,7 @@ def test_many_moves_ask_for_little() -> None:
     nodes = [Node(bytes(8), path, b"", None) for path in ("/", "/a", "/b")]
     nodes += [Node(n.to_bytes(8), f"/a/{n:05}", b"", None) for n in range(1, 20_001)]
     nodes[1:3] = [Node(b"a" * 8, "/a", b"", None), Node(b"b" * 8, "/b", b"", None)]
-    tree = Tree(NodeTable.from_nodes(nodes), moves := {})
+    tree = MoveTree(NodeTable.from_nodes(nodes), moves := {})
     tree.move("/a", "/b/a")
     for n in range(1, 2_001):
         tree.move(f"/b/a/{n:05}", f"/{n}")

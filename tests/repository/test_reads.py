@@ -17,7 +17,7 @@ from tests.counting import A_FEW_STEPS, python_steps
 from zarr.core.buffer import default_buffer_prototype
 
 import frazil
-from frazil.changes.node_edits import Edits
+from frazil.changes.node_changes import NodeChanges
 from frazil.changes.reads import ReadSet, joined_reads, stale_reads
 from frazil.conflicts import BasicConflictSolver, ConflictDetector, ConflictType, StaleRead
 from frazil.errors import (
@@ -376,7 +376,7 @@ def test_comparisons_take_no_step_for_a_chunk() -> None:
     steps = []
     for count in (1_000, 10_000):
         column = np.stack([np.arange(count), np.arange(count)], axis=1).astype(np.uint32)
-        theirs = Edits(written={b"12345678": "/foo"}, chunks={b"12345678": column})
+        theirs = NodeChanges(chunk_paths={b"12345678": "/foo"}, chunks={b"12345678": column})
         reads = joined_reads([ReadSet(chunks={"/foo": (column[::2],)})] * 2)
         steps.append(python_steps(partial(stale_reads, reads, theirs)))
         (stale,) = stale_reads(reads, theirs)
@@ -391,7 +391,7 @@ def test_comparisons_take_as_many_steps_for_each_group_of_many(kind: str) -> Non
     for count in (100, 1_000):
         groups = [f"/all/{number:04}" for number in range(count)]
         nodes = [f"{group}/{name}" for group in groups for name in "bca"]
-        theirs = Edits(created={str(number).encode(): path for number, path in enumerate(nodes)})
+        theirs = NodeChanges(created={str(number).encode(): path for number, path in enumerate(nodes)})
         reads = ReadSet(**{kind: frozenset(groups)})
         steps.append(python_steps(partial(stale_reads, reads, theirs)))
         stale = stale_reads(reads, theirs)

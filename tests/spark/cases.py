@@ -68,8 +68,8 @@ def a_job(repo: frazil.Repository, site: Site) -> tuple[str, bool]:
 
 def is_done_once(repo: frazil.Repository, result: tuple[str, bool]) -> None:
     assert result == (repo.lookup_branch("main"), True)
-    found = zarr.open_array(repo.readonly_session("main").store, path="x", mode="r")[:]
-    assert found.tolist() == list(range(ROWS))
+    values = zarr.open_array(repo.readonly_session("main").store, path="x", mode="r")[:]
+    assert values.tolist() == list(range(ROWS))
 
 
 SHAPE, CHUNKS = (24, 600), (4, 600)  # chunks that are not inline
@@ -79,15 +79,15 @@ def blocks(repo: frazil.Repository, site: Site) -> int:
     session = repo.writable_session("main")
     zarr.create_array(session.store, name="y", shape=SHAPE, chunks=CHUNKS, dtype="f4")
     work = [Block("y", (row, 0), (row + 4, SHAPE[1])) for row in range(0, SHAPE[0], 4)]
-    written = write_blocks(session, tasks.values, work, site.engine)
+    report = write_blocks(session, tasks.values, work, site.engine)
     session.commit("In parallel")
-    return written.chunks
+    return report.chunks
 
 
-def are_written(repo: frazil.Repository, chunks: int) -> None:
+def check_blocks(repo: frazil.Repository, chunks: int) -> None:
     assert chunks == 6
-    found = zarr.open_array(repo.readonly_session("main").store, path="y", mode="r")[...]
-    np.testing.assert_array_equal(found, tasks.values(Block("", (0, 0), SHAPE)))
+    values = zarr.open_array(repo.readonly_session("main").store, path="y", mode="r")[...]
+    np.testing.assert_array_equal(values, tasks.values(Block("", (0, 0), SHAPE)))
 
 
 # Streams: files of rows, one for each batch
@@ -120,9 +120,9 @@ def streams(repo: frazil.Repository, site: Site) -> list[tuple[str, list[int], s
     arriving = arriving.mapInArrow(_lost_on_the_way(site), schema)
     _finish(write_stream(arriving, Target(repo)), site.directory / "sink")
     commits = read_stream(repo, spark=site.spark, max_commits=2)
-    told = site.directory / "told"
-    _finish(commits.writeStream.format("json").option("path", str(told)), site.directory / "source")
-    rows = site.spark.read.schema(commits.schema).json(str(told)).collect()
+    feed = site.directory / "told"
+    _finish(commits.writeStream.format("json").option("path", str(feed)), site.directory / "source")
+    rows = site.spark.read.schema(commits.schema).json(str(feed)).collect()
     return sorted((row.change, row.chunk, row.metadata) for row in rows if row.path == "/v" and row.chunk)
 
 
@@ -131,11 +131,11 @@ def _finish(query: DataStreamWriter, checkpoint: Path) -> None:
     started.awaitTermination()
 
 
-def are_told(repo: frazil.Repository, told: list[tuple[str, list[int], str]]) -> None:
+def check_streams(repo: frazil.Repository, rows: list[tuple[str, list[int], str]]) -> None:
     root = zarr.open_group(repo.readonly_session("main").store, mode="r")
     assert root["x"][:].tolist() == list(range(20))
     assert root["v"][:].tolist() == [n / 2 for n in range(10)] * 2
-    batches = [(change, chunk, json.loads(metadata)["spark.batch"]) for change, chunk, metadata in told]
+    batches = [(change, chunk, json.loads(metadata)["spark.batch"]) for change, chunk, metadata in rows]
     assert batches == [
         ("chunk_added", [0], 0),
         ("chunk_added", [1], 0),
@@ -175,9 +175,9 @@ def _day(day: int) -> np.ndarray:
     return (day + np.arange(CELLS) / CELLS).astype("f4").reshape(1, CELLS)
 
 
-def are_published(repo: frazil.Repository, told: tuple[str, bool, bool, int]) -> None:
-    assert told[:3] == (repo.lookup_branch("main"), True, True)
-    assert told[3] > 2
+def are_published(repo: frazil.Repository, published: tuple[str, bool, bool, int]) -> None:
+    assert published[:3] == (repo.lookup_branch("main"), True, True)
+    assert published[3] > 2
     root = zarr.open_group(repo.readonly_session("main").store, mode="r")
     np.testing.assert_array_equal(root["t"][:], np.concatenate(list(map(_day, range(DAYS)))))
     assert repo.list_branches() == {"main"}
@@ -199,8 +199,8 @@ def arrays_of_arrays(repo: frazil.Repository, site: Site) -> dict[str, Any]:
     series = rechunk(
         before, ["/cube"], (24, 5, 5), max_mem="40kB", to=Target(repo, group="/series"), engine=site.engine
     )
-    found = zarr.open_array(series.version.session().store, path="series/cube", mode="r")
-    same = found.chunks == (24, 5, 5) and bool((found[...] == cube()).all())
+    values = zarr.open_array(series.version.session().store, path="series/cube", mode="r")
+    same = values.chunks == (24, 5, 5) and bool((values[...] == cube()).all())
     average = mean(series.version, ["/cube"], "t", to=Target(repo, group="/mean"), engine=site.engine)
     with repo.transaction("main", message="gone") as store:
         zarr.open_group(store, mode="r+").__delitem__("series")
@@ -217,13 +217,13 @@ def arrays_of_arrays(repo: frazil.Repository, site: Site) -> dict[str, Any]:
     }
 
 
-def are_in_order(repo: frazil.Repository, told: dict[str, Any]) -> None:
-    assert told["same"]
-    assert told["tasks"] >= 2
-    assert not told["averaged"]
-    assert told["deleted"] >= 1
-    assert told["findings"] == []
-    assert told["read"] >= cube().nbytes / 4
+def are_in_order(repo: frazil.Repository, checks: dict[str, Any]) -> None:
+    assert checks["same"]
+    assert checks["tasks"] >= 2
+    assert not checks["averaged"]
+    assert checks["deleted"] >= 1
+    assert checks["findings"] == []
+    assert checks["read"] >= cube().nbytes / 4
     root = zarr.open_group(repo.readonly_session("main").store, mode="r")
     np.testing.assert_array_equal(root["cube"][:], cube())
     np.testing.assert_allclose(root["mean/cube"][:], cube().mean(axis=0, dtype="f8"), rtol=1e-6)
@@ -254,12 +254,12 @@ def rows_and_back(repo: frazil.Repository, site: Site) -> dict[str, Any]:
     }
 
 
-def are_rows(repo: frazil.Repository, told: dict[str, Any]) -> None:
+def are_rows(repo: frazil.Repository, values: dict[str, Any]) -> None:
     root = zarr.open_group(repo.readonly_session("main").store, mode="r")["table"]
     np.testing.assert_array_equal(root["v"][:].ravel(), np.arange(600) / 7)
-    assert told["cells"] == [(y, x, (y * 30 + x) / 7) for y in range(15, 20) for x in range(3)]
-    assert told["scanned"] == 150
-    assert len(told["snapshots"]) == 2
+    assert values["cells"] == [(y, x, (y * 30 + x) / 7) for y in range(15, 20) for x in range(3)]
+    assert values["scanned"] == 150
+    assert len(values["snapshots"]) == 2
 
 
 def _largest(rows: DataFrame, target: Target) -> None:
@@ -292,8 +292,8 @@ def batches_are_published(repo: frazil.Repository) -> None:
 
 CASES = (
     Case("job", a_job, is_done_once),
-    Case("write_blocks", blocks, are_written),
-    Case("streams", streams, are_told, commits=3),
+    Case("write_blocks", blocks, check_blocks),
+    Case("streams", streams, check_streams, commits=3),
     Case("ingest", files_ingested, are_published, commits=2),
     Case("transform", arrays_of_arrays, are_in_order, commits=1),
     Case("tables", rows_and_back, are_rows),

@@ -34,8 +34,8 @@ def run(directory: Path, days: int, *options: str) -> str:
 
 def files(directory: Path) -> dict[str, int]:
     """Everything in the repository, and when it was written."""
-    found = (directory / "repository").rglob("*")
-    return {str(path): path.stat().st_mtime_ns for path in found if path.is_file()}
+    paths = (directory / "repository").rglob("*")
+    return {str(path): path.stat().st_mtime_ns for path in paths if path.is_file()}
 
 
 def is_up_to_date(directory: Path, left_out: set[str] = frozenset()) -> None:
@@ -44,11 +44,11 @@ def is_up_to_date(directory: Path, left_out: set[str] = frozenset()) -> None:
     storage = frazil.local_filesystem_storage(str(directory / "repository"))
     store = frazil.Repository.open(storage).readonly_session("main").store
     with xr.open_mfdataset(names, engine="h5netcdf", combine="nested", concat_dim="time") as expected:
-        found = xr.open_zarr(store, group="weather", consolidated=False)
+        dataset = xr.open_zarr(store, group="weather", consolidated=False)
         for name in ("t2m", "tp"):
-            np.testing.assert_array_equal(found[name], expected[name])
-            assert found[name].attrs == expected[name].attrs
-        np.testing.assert_array_equal(found.time, expected.time)
+            np.testing.assert_array_equal(dataset[name], expected[name])
+            assert dataset[name].attrs == expected[name].attrs
+        np.testing.assert_array_equal(dataset.time, expected.time)
         means = xr.open_zarr(store, group="climatology/weather", consolidated=False)
         with xr.set_options(use_flox=False):
             monthly = expected.astype("f8").groupby("time.month").mean()

@@ -70,13 +70,13 @@ def tampered(output: tuple[Path, str], tmp_path: Path) -> Path:
     return copy
 
 
-def test_a_difference_from_the_files_is_found(proof: ModuleType, tampered: Path) -> None:
+def test_a_difference_from_the_files_is_reported(proof: ModuleType, tampered: Path) -> None:
     assert proof.compared_with_files(tampered, "v1") == (27, [])
     expected = ["tampered: a1b/air_temperature and A1B_north_america.nc"]
     assert proof.compared_with_files(tampered, "tampered") == (27, expected)
 
 
-def test_a_difference_from_icechunk_is_found(
+def test_a_difference_from_icechunk_is_reported(
     proof: ModuleType, output: tuple[Path, str], tampered: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = output[0] / "repository"

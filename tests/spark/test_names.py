@@ -21,7 +21,7 @@ def test_no_function_of_python_is_replaced(module: str) -> None:
     assert "mean" in namespace
 
 
-def test_they_are_there_by_name() -> None:
+def test_names_are_imported_by_name() -> None:
     assert [getattr(frazil.spark, name).__module__ for name in ("sum", "min", "max")] == [
         frazil.spark.mean.__module__
     ] * 3
@@ -29,7 +29,7 @@ def test_they_are_there_by_name() -> None:
 
 def test_the_pipeline_has_all_names_that_need_no_spark() -> None:
     shared = set(frazil.pipeline.__all__) & set(frazil.spark.__all__)
-    assert set(frazil.pipeline.__all__) - shared == {"default_engine"}
+    assert set(frazil.pipeline.__all__) == shared
     assert set(frazil.spark.__all__) - shared == set(frazil.spark._ON_SPARK)
     for name in (*shared, "sum", "min", "max"):
         assert getattr(frazil.pipeline, name) is getattr(frazil.spark, name)
@@ -47,6 +47,8 @@ def test_names_that_need_spark_are_objects_of_their_modules() -> None:
 
 def test_pyspark_is_imported_when_it_is_asked_for() -> None:
     program = "import sys, frazil.spark; assert 'pyspark' not in sys.modules; import frazil.spark.daemon\n"
-    program += "needed = 'on_spark', 'tables.source', 'tables.scan', 'tables.writing', 'streams.sink'\n"
+    program += (
+        "needed = 'runtime.on_spark', 'data_source', 'dataframes', 'tables.write_table', 'streams.sink'\n"
+    )
     program += "assert all(f'frazil.spark.{each}' in sys.modules for each in needed)"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=100)

@@ -22,12 +22,12 @@ def java_in(place: Path) -> Path:
 
 
 def test_java_home_goes_first_then_path_then_usual_places(tmp_path: Path) -> None:
-    told, on_path = java_in(tmp_path / "told"), java_in(tmp_path / "path")
+    named, on_path = java_in(tmp_path / "told"), java_in(tmp_path / "path")
     java_in(tmp_path / "usual" / "java-17")
     newest = java_in(tmp_path / "usual" / "java-21")
     usual = (str(tmp_path / "usual"),)
     path = str(on_path / "bin")
-    assert find_java_home({"JAVA_HOME": str(told), "PATH": path}, usual) == told
+    assert find_java_home({"JAVA_HOME": str(named), "PATH": path}, usual) == named
     assert find_java_home({"JAVA_HOME": str(tmp_path / "gone"), "PATH": path}, usual) == on_path
     assert find_java_home({"PATH": str(tmp_path)}, usual) == newest
     with pytest.raises(SessionStateError, match="Java 17 or newer"):
@@ -52,8 +52,8 @@ def test_the_environment_says_which_master(tmp_path: Path, monkeypatch: pytest.M
     assert _defaults() == {}
     lines = "# comment", "spark.master   spark://file:7077", "spark.a=b = c", "", "spark.empty"
     (tmp_path / "spark-defaults.conf").write_text("\n".join(lines))
-    told = _defaults()
-    assert (told["spark.master"], told["spark.a"]) == ("spark://file:7077", "b = c")
+    defaults = _defaults()
+    assert (defaults["spark.master"], defaults["spark.a"]) == ("spark://file:7077", "b = c")
     # in the order of their rank, the lowest first
     environment: dict[str, str] = {}
     assert _master(environment, {}) is None
@@ -63,7 +63,7 @@ def test_the_environment_says_which_master(tmp_path: Path, monkeypatch: pytest.M
         ("PYSPARK_SUBMIT_ARGS", "--conf x=y --master 'k8s://b' pyspark-shell", "k8s://b"),
     ]:
         environment[name] = value
-        assert _master(environment, told) == expected
+        assert _master(environment, defaults) == expected
     assert _master({"MASTER": "yarn"}, {}) == "yarn"
 
 
@@ -81,7 +81,7 @@ def somebodys(version: str = "4.3.0", **conf: str) -> Any:
     return type("Session", (), {"version": version, "conf": Conf(names)})()
 
 
-def test_a_session_of_somebody_else_is_made_ready(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_session_of_somebody_else_becomes_ready(caplog: pytest.LogCaptureFixture) -> None:
     session = somebodys(spark__master="local[8]", spark__sql__session__timeZone="Asia/Tokyo")
     advice = ready(session)
     assert session.conf["spark.sql.python.filterPushdown.enabled"] == "true"

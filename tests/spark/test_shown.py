@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.pipeline.ingest.archives import daily
+from tests.pipeline.ingest.netcdf_files import daily_files
 
 import frazil
 import frazil.pipeline
@@ -36,7 +36,7 @@ from frazil.spark import (
     StagedJob,
     Step,
     Version,
-    Written,
+    WriteResult,
     ingest,
     inspect_files,
 )
@@ -55,8 +55,10 @@ METRICS = Metrics(3, 1, 2, 10**6, 5, 10**9, 10**8, 12, 10**7, 10**6, 900, 1.25, 
 
 
 def report(rows: int) -> Report:
-    found = (Row("Units", f"/{BAD}/{number}", number % 2 == 0, "K", BAD * 100) for number in range(rows))
-    return Report("ABC", tuple(found))
+    result_rows = (
+        Row("Units", f"/{BAD}/{number}", number % 2 == 0, "K", BAD * 100) for number in range(rows)
+    )
+    return Report("ABC", tuple(result_rows))
 
 
 def step(number: int = 0) -> Step:
@@ -73,7 +75,7 @@ def plan(blocks: int) -> Plan:
 
 @cache
 def files() -> list[str]:
-    return daily(Path(tempfile.mkdtemp()), 3, names=[f"tas_{number}" for number in range(30)])
+    return daily_files(Path(tempfile.mkdtemp()), 3, names=[f"tas_{number}" for number in range(30)])
 
 
 @cache
@@ -95,7 +97,7 @@ RESULTS: dict[type, Callable[[], Any]] = {
     Copied: lambda: Copied(10**6, 10**12, 5),
     StagedJob: lambda: StagedJob("1", BAD, "main", "ABC", datetime(2026, 1, 2, tzinfo=UTC), 7),
     Plan: lambda: plan(10_000),
-    Written: lambda: Written(12, 10**5, 10**9, 7),
+    WriteResult: lambda: WriteResult(12, 10**5, 10**9, 7),
     Step: step,
     Graph: lambda: Graph(tuple(map(step, range(100)))),
     Version: version,
@@ -108,6 +110,10 @@ ARGUMENTS = {
     "Shape", "Split", "StatisticsAgainst", "Target", "Tasks", "Units",
 }  # fmt: skip
 CASES = pytest.mark.parametrize("kind", RESULTS, ids=lambda kind: kind.__name__)
+
+
+#: Rooms whose classes are results.
+ROOMS = ("frazil.jobs", "frazil.pipeline", "frazil.spark")
 
 
 def public() -> dict[str, Any]:
@@ -128,7 +134,7 @@ def test_what_functions_return_is_in_the_table() -> None:
             space = vars(sys.modules[function.__module__])
             words = re.findall(r"\w+", str(function.__annotations__.get("return")))
             kinds = [space[word] for word in words if inspect.isclass(space.get(word))]
-            returned |= {kind.__name__ for kind in kinds if kind.__module__.startswith("frazil.spark")}
+            returned |= {kind.__name__ for kind in kinds if kind.__module__.startswith(ROOMS)}
     assert len(returned) > 8
     assert returned <= ARGUMENTS | {kind.__name__ for kind in RESULTS}
 

@@ -338,3 +338,17 @@ def test_the_public_function() -> None:
     assert isinstance(by_name, frazil.Storage)
     assert isinstance(parse_url("s3://b"), StorageUrl)
     assert SECRET_OPTION_NAMES < OPTION_NAMES
+
+
+@pytest.mark.parametrize("url", [b"/data", 3, None])
+def test_urls_are_text(url: Any) -> None:
+    with pytest.raises(TypeError):
+        parse_url(url)
+    with pytest.raises(TypeError, match="storage_from_url: url: expected str or PathLike"):
+        storage_from_url(url)
+
+
+@pytest.mark.parametrize("options", [{"region": 3}, {3: "region"}, {"endpoint_url": b"http://h"}])
+def test_options_are_text(options: Any) -> None:
+    with pytest.raises(TypeError, match="expected str, found"):
+        storage_from_url("s3://b", options)

@@ -51,9 +51,9 @@ def same_by_reference(place: Path | tuple[RunningServer, str], repo: frazil.Repo
         arrays = dict(_arrays(theirs_read))
         assert dict(_arrays(ours_read)).keys() == arrays.keys()
         for path, array in arrays.items():
-            found = ours_read[path]
-            assert dict(found.attrs) == dict(array.attrs)
-            np.testing.assert_array_equal(found[...], array[...], path)
+            copy = ours_read[path]
+            assert dict(copy.attrs) == dict(array.attrs)
+            np.testing.assert_array_equal(copy[...], array[...], path)
 
 
 def _arrays(group: zarr.Group) -> Iterator[tuple[str, zarr.Array]]:

@@ -145,24 +145,24 @@ class ObjectServer(LoopbackHttp):
     # reading
 
     def _read(self, objects: dict[str, StoredObject], key: str, headers: Mapping[str, str]) -> _Answer:
-        found = objects.get(key)
-        if found is None:
+        stored = objects.get(key)
+        if stored is None:
             return _error(404, "NoSuchKey")
         expected = headers.get("if-match")
-        if expected is not None and expected not in ("*", found.etag):
+        if expected is not None and expected not in ("*", stored.etag):
             return _error(412, "PreconditionFailed")
         unmodified = headers.get("if-unmodified-since")
-        if unmodified is not None and found.modified.replace(microsecond=0) > _http_date(unmodified):
+        if unmodified is not None and stored.modified.replace(microsecond=0) > _http_date(unmodified):
             return _error(412, "PreconditionFailed")
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", headers.get("range", ""))
         if wanted is None:
-            return _Answer(200, found.data, found.headers())
-        size = len(found.data)
+            return _Answer(200, stored.data, stored.headers())
+        size = len(stored.data)
         first, last = int(wanted[1]), min(int(wanted[2] or size), size - 1)
         if first >= size:
             return _error(416, "InvalidRange")
         content_range = {"Content-Range": f"bytes {first}-{last}/{size}"}
-        return _Answer(206, found.data[first : last + 1], found.headers() | content_range)
+        return _Answer(206, stored.data[first : last + 1], stored.headers() | content_range)
 
     def _list(self, objects: dict[str, StoredObject], query: Mapping[str, str]) -> _Answer:
         after = query.get("continuation-token", "")

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.changes.chunk_edits import ChunkEdits, Coords
-from frazil.changes.moves import Moves, moved
-from frazil.changes.prepared_manifests import Ready
+from frazil.changes.chunk_changes import ChunkChanges, Coords
+from frazil.changes.moves import Moves, moved_nodes
+from frazil.changes.prepared_manifests import PreparedManifests
 from frazil.changes.zarr_metadata import parse_node
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.format.columns import U8
@@ -37,9 +37,9 @@ class ChangeSet:
     created: set[bytes] = field(default_factory=set)
     updated: set[bytes] = field(default_factory=set)
     deleted: dict[bytes, bool] = field(default_factory=dict)
-    chunks: dict[bytes, ChunkEdits] = field(default_factory=dict)
+    chunks: dict[bytes, ChunkChanges] = field(default_factory=dict)
     moves: Moves = field(default_factory=dict)
-    ready: dict[bytes, Ready] = field(default_factory=dict)
+    ready: dict[bytes, PreparedManifests] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.moves) or not self.only_moves
@@ -49,7 +49,7 @@ class ChangeSet:
         return not (self.created or self.updated or self.deleted or self.ready or any(self.chunks.values()))
 
     def copy(self) -> ChangeSet:
-        chunks = {id_: edits.copy() for id_, edits in self.chunks.items()}
+        chunks = {id_: chunk_changes.copy() for id_, chunk_changes in self.chunks.items()}
         return ChangeSet(
             dict(self.nodes),
             set(self.created),
@@ -62,7 +62,7 @@ class ChangeSet:
 
     def chunk_files(self) -> U8:
         """Ids of the chunk files that the changes refer to, (k, 12), sorted."""
-        tables = [edits.table().prune() for edits in self.chunks.values()]
+        tables = [chunk_changes.table().prune() for chunk_changes in self.chunks.values()]
         ids = np.concatenate(
             [np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(table.chunk_ids for table in tables)]
         )
@@ -180,7 +180,7 @@ class ChangeSet:
         """Set one reference; ``InvalidInputError`` (``invalid-chunk-index``) outside of the grid."""
         node = self.array(base, path)
         check_coords(node, coords)
-        self.edits_of(node).set(coords, ref)
+        self.chunk_changes_of(node).set(coords, ref)
 
     def delete_chunk(self, base: NodeTable, path: str, coords: Coords) -> None:
         """Delete one reference; nothing happens outside of the grid.
@@ -195,7 +195,7 @@ class ChangeSet:
             if node.id in self.chunks:
                 self.chunks[node.id].unset(coords)
         else:
-            self.edits_of(node).set(coords, None)
+            self.chunk_changes_of(node).set(coords, None)
 
     def set_chunks(self, base: NodeTable, path: str, table: ChunkTable) -> None:
         """Set many references of one array at once; all of them have to lie in its grid."""
@@ -207,26 +207,26 @@ class ChangeSet:
             outside = np.flatnonzero((table.index >= np.array(node.array.num_chunks, np.uint32)).any(axis=1))
             if len(outside):
                 raise _bad_coords(node, tuple(table.index[outside[0]].tolist()))
-            self.edits_of(node).set_table(table)
+            self.chunk_changes_of(node).set_table(table)
 
-    def edits_of(self, node: Node) -> ChunkEdits:
+    def chunk_changes_of(self, node: Node) -> ChunkChanges:
         assert node.array is not None
-        edits = self.chunks.get(node.id)
-        if edits is None:
-            edits = self.chunks[node.id] = ChunkEdits(node.path, len(node.array.shape))
-        return edits
+        chunk_changes = self.chunks.get(node.id)
+        if chunk_changes is None:
+            chunk_changes = self.chunks[node.id] = ChunkChanges(node.path, len(node.array.shape))
+        return chunk_changes
 
     # As a whole
 
     def apply(self, base: NodeTable) -> NodeTable:
         """The base's nodes with these changes; references are not part of it."""
-        return self.edited(self.moved(base))
+        return self.apply_to_moved(self.moved_nodes(base))
 
-    def moved(self, base: NodeTable) -> NodeTable:
+    def moved_nodes(self, base: NodeTable) -> NodeTable:
         """The base's nodes at their new places: what the methods above are asked with."""
-        return moved(base, self.moves)
+        return moved_nodes(base, self.moves)
 
-    def edited(self, base: NodeTable) -> NodeTable:
+    def apply_to_moved(self, base: NodeTable) -> NodeTable:
         """The nodes of ``moved`` with all other changes."""
         if not (self.nodes or self.ready):
             return base

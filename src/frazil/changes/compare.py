@@ -13,7 +13,7 @@ from operator import ne
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.changes.diff import Changes
+from frazil.changes.diff import ChangedPaths
 from frazil.changes.moves import in_order
 from frazil.format.columns import Ragged, distinct_rows, intern
 from frazil.format.manifest import ChunkKind, ChunkTable
@@ -23,7 +23,7 @@ from frazil.format.snapshot import NodeTable
 References = Callable[[str], ChunkTable]
 
 
-def compare(before: NodeTable, after: NodeTable, old: References, new: References) -> Changes:
+def compare_versions(before: NodeTable, after: NodeTable, old: References, new: References) -> ChangedPaths:
     """What makes ``after`` of ``before``; ``old`` and ``new`` are asked for arrays that may differ."""
     old_rows, new_rows = _rows_by_id(before), _rows_by_id(after)
     common = list(filter(old_rows.__contains__, new_rows))
@@ -42,7 +42,7 @@ def compare(before: NodeTable, after: NodeTable, old: References, new: Reference
     )
     chunks = {path: differing(old(was), new(path)) for was, path in pairs}
     chunks |= {path: new(path).index for path in _paths(created, arrays=True)}
-    return Changes(
+    return ChangedPaths(
         new_groups=_paths(created, arrays=False),
         new_arrays=_paths(created, arrays=True),
         deleted_groups=_paths(deleted, arrays=False),

@@ -36,8 +36,9 @@ from typing import Final
 
 import numpy as np
 
-from frazil.changes.node_alignment import Did, Meeting
-from frazil.changes.node_edits import ancestors, in_both, parent_of, rows_of
+from frazil.changes.moves import parent_of
+from frazil.changes.node_alignment import Did, NodeAlignment
+from frazil.changes.node_changes import ancestors, in_both, rows_of
 from frazil.changes.zarr_metadata import same_encoding
 from frazil.format.columns import U32
 from frazil.format.ids import NODE_ID_BYTES, id_matrix
@@ -79,7 +80,7 @@ class Of(Enum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Clash:
+class NodeConflict:
     """One conflict. ``path`` is that of ours; ``node_id`` of the node that ours changed."""
 
     type: ConflictType
@@ -91,72 +92,82 @@ class Clash:
 
 
 #: What a relation finds: path, node id, coordinates.
-type Met = tuple[str, bytes, U32 | None]
+type Match = tuple[str, bytes, U32 | None]
 
 
 # Relations: what both sides did, and what it was.
 
 
-def _same_node(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
-    mine = at.our(ours)
-    return ((mine[id_], id_, None) for id_ in mine.keys() & at.their(theirs).keys())
+def _same_node(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Match]:
+    mine = alignment.our_nodes(ours)
+    return ((mine[id_], id_, None) for id_ in mine.keys() & alignment.their_nodes(theirs).keys())
 
 
-def _same_chunk(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
-    for path, id_, _ in _same_node(at, ours, theirs):
-        mine = at.ours.chunks[id_]
-        both = mine[in_both(mine, at.theirs.chunks[id_])]
+def _same_chunk(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Match]:
+    for path, id_, _ in _same_node(alignment, ours, theirs):
+        mine = alignment.ours.chunks[id_]
+        both = mine[in_both(mine, alignment.theirs.chunks[id_])]
         if len(both):
             yield path, id_, both
 
 
-def _chunk_lost(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
-    for path, id_, _ in _same_node(at, ours, theirs):
-        if id_ in at.theirs.updated:
+def _chunk_lost(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Match]:
+    for path, id_, _ in _same_node(alignment, ours, theirs):
+        if id_ in alignment.theirs.updated:
             continue  # that is the conflict
-        lost = _lost(at, id_, at.theirs.chunks[id_], at.changes.array(at.here, path))
+        lost = _lost_chunks(
+            alignment, id_, alignment.theirs.chunks[id_], alignment.changes.array(alignment.moved_base, path)
+        )
         if len(lost):
             yield path, id_, lost
 
 
-def _under_them(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
-    for path, id_, _ in _same_node(at, ours, theirs):
-        after = at.ground.node(int(rows_of(at.ground, id_matrix([id_], NODE_ID_BYTES))[0]))
-        if not at.by_chunk or len(_lost(at, id_, at.ours.chunks[id_], after)):
+def _under_them(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Match]:
+    for path, id_, _ in _same_node(alignment, ours, theirs):
+        after = alignment.moved_tip.node(
+            int(rows_of(alignment.moved_tip, id_matrix([id_], NODE_ID_BYTES))[0])
+        )
+        if not alignment.by_chunk or len(_lost_chunks(alignment, id_, alignment.ours.chunks[id_], after)):
             yield path, id_, None
 
 
-def _lost(at: Meeting, id_: bytes, chunks: U32, after: Node) -> U32:
+def _lost_chunks(alignment: NodeAlignment, id_: bytes, chunks: U32, after: Node) -> U32:
     """Which of the chunks, written to an array of the base, are none of the array as it is after."""
     assert after.array is not None
-    before = at.here.user_data.bytes(int(rows_of(at.here, id_matrix([id_], NODE_ID_BYTES))[0]))
+    before = alignment.moved_base.user_data.bytes(
+        int(rows_of(alignment.moved_base, id_matrix([id_], NODE_ID_BYTES))[0])
+    )
     if chunks.shape[1] != len(after.array.shape) or not same_encoding(before, after.user_data):
         return chunks
     return chunks[(chunks >= np.array(after.array.num_chunks, np.uint64)).any(axis=1)]
 
 
-def _same_path(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
-    taken = set(at.their(theirs).values())
-    return ((path, id_, None) for id_, path in at.our(ours).items() if at.place(path) in taken)
+def _same_path(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Match]:
+    taken = set(alignment.their_nodes(theirs).values())
+    return (
+        (path, id_, None)
+        for id_, path in alignment.our_nodes(ours).items()
+        if alignment.tip_path(path) in taken
+    )
 
 
-def _in_array(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
-    arrays = {path for id_, path in at.their(theirs).items() if id_ in at.theirs.arrays}
-    return _under(at, ours, arrays)
+def _in_array(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Match]:
+    arrays = {path for id_, path in alignment.their_nodes(theirs).items() if id_ in alignment.theirs.arrays}
+    return _under(alignment, ours, arrays)
 
 
-def _group_gone(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
-    gone = {path for id_, path in at.their(theirs).items() if id_ not in at.theirs.arrays}
-    gone -= at.our_groups()
-    return _under(at, ours, {path for path in gone if at.ground.find_node(path) < 0})
+def _group_gone(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Match]:
+    gone = {path for id_, path in alignment.their_nodes(theirs).items() if id_ not in alignment.theirs.arrays}
+    gone -= alignment.our_groups()
+    return _under(alignment, ours, {path for path in gone if alignment.moved_tip.find_node(path) < 0})
 
 
-def _under(at: Meeting, ours: Did, bad: set[str]) -> Iterator[Met]:
+def _under(alignment: NodeAlignment, ours: Did, bad: set[str]) -> Iterator[Match]:
     """New nodes of ours below one of these paths."""
-    mine = at.our(ours)
-    bad &= ancestors(map(at.place, mine.values()))
+    mine = alignment.our_nodes(ours)
+    bad &= ancestors(map(alignment.tip_path, mine.values()))
     for id_, path in mine.items() if bad else ():
-        above = next((path for path in _upwards(at.place(path)) if path in bad), None)
+        above = next((path for path in _upwards(alignment.tip_path(path)) if path in bad), None)
         if above is not None:
             yield above, id_, None
 
@@ -168,18 +179,18 @@ def _upwards(path: str) -> Iterator[str]:
         yield path
 
 
-def _below(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
-    arrived = ancestors(at.their(theirs).values()) - at.our_groups()
-    return ((path, id_, None) for id_, path in at.our(ours).items() if path in arrived)
+def _below(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Match]:
+    arrived = ancestors(alignment.their_nodes(theirs).values()) - alignment.our_groups()
+    return ((path, id_, None) for id_, path in alignment.our_nodes(ours).items() if path in arrived)
 
 
-def _torn(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
-    return ((path, id_, None) for id_, path in at.torn.items())
+def _torn(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Match]:
+    return ((path, id_, None) for id_, path in alignment.moved_apart.items())
 
 
-def _blocked(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
-    taken = at.their(theirs).values()
-    return ((path, id_, None) for id_, path in at.blocked.items() if at.place(path) in taken)
+def _blocked(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Match]:
+    taken = alignment.their_nodes(theirs).values()
+    return ((path, id_, None) for id_, path in alignment.blocked.items() if alignment.tip_path(path) in taken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +200,7 @@ class Rule:
     ours: Did
     theirs: Did
     of: Of
-    relation: Callable[[Meeting, Did, Did], Iterator[Met]]
+    relation: Callable[[NodeAlignment, Did, Did], Iterator[Match]]
     conflict: ConflictType
 
 
@@ -246,16 +257,16 @@ TABLE: Final = _table(
 # fmt: on
 
 
-def find_conflicts(at: Meeting) -> list[Clash]:
+def find_conflicts(alignment: NodeAlignment) -> list[NodeConflict]:
     """All conflicts between ours and theirs, by path and row of the table.
 
     A node has each type of conflict once, whatever rows it meets.
     """
-    clashes: dict[tuple[ConflictType, bytes], Clash] = {}
+    conflicts: dict[tuple[ConflictType, bytes], NodeConflict] = {}
     for rule in TABLE:
-        for path, node_id, chunks in rule.relation(at, rule.ours, rule.theirs):
-            kind = _ARRAY if node_id in at.ours.arrays else _GROUP
+        for path, node_id, chunks in rule.relation(alignment, rule.ours, rule.theirs):
+            kind = _ARRAY if node_id in alignment.ours.arrays else _GROUP
             if rule.of in (kind, _NODE):
-                clash = Clash(rule.conflict, path, node_id, rule.ours, rule.theirs, chunks)
-                clashes.setdefault((rule.conflict, node_id), clash)
-    return sorted(clashes.values(), key=lambda clash: clash.path)
+                conflict = NodeConflict(rule.conflict, path, node_id, rule.ours, rule.theirs, chunks)
+                conflicts.setdefault((rule.conflict, node_id), conflict)
+    return sorted(conflicts.values(), key=lambda conflict: conflict.path)

@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.changes.log import united
+from frazil.changes.log import union_of_chunks
 from frazil.changes.moves import in_order, pairs_of
 from frazil.format.ids import id_list
 from frazil.format.snapshot import NodeTable
@@ -17,7 +17,7 @@ from frazil.format.transaction_log import TransactionLog
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class ChangedPaths:
     """By path: sets of nodes, and for each array the coordinates (uint32, (k, ndim)) of references set or
     deleted.
 
@@ -34,18 +34,18 @@ class Changes:
     moved: tuple[tuple[str, str], ...] = ()
 
 
-def compose(
+def compose_logs(
     logs: Sequence[TransactionLog],
     before: NodeTable,
     after: NodeTable,
-    told: Sequence[TransactionLog] | None = None,
-) -> Changes:
-    """The logs, oldest first, that lead from ``before`` to ``after``.
+    move_logs: Sequence[TransactionLog] | None = None,
+) -> ChangedPaths:
+    """What the commits with these logs, oldest first, changed on the way from ``before`` to ``after``.
 
-    As the reference composes them: each log's part is kept, so that a node can be both new and updated, and
-    one that was moved twice is in two moves. Those are in the order ``told``, the newest log's first unless
-    given, and in a log sorted by target, segment by segment. A node that was created and deleted in between
-    has no name in either version: only its moves tell of it.
+    As in the reference, the parts of all logs are united. So a node can be both new and updated, and a node
+    that two commits moved is in two moves. The moves are in the order of ``move_logs`` (the logs, newest
+    first, unless given), and within a log sorted by target, segment by segment. A node that was created and
+    deleted on the way has no name in either version: only its moves show it.
     """
     old, new = _names(before), _names(after)
     names = {**old, **new}
@@ -54,10 +54,10 @@ def compose(
         ids = set().union(*(id_list(getattr(log, field)) for log in logs))
         return frozenset(map(names.__getitem__, ids & names.keys()))
 
-    chunks = united([log.updated_chunks for log in logs])
+    chunks = union_of_chunks([log.updated_chunks for log in logs])
     named_ids = list(filter(names.__contains__, chunks))
-    moves = chain.from_iterable(map(_moves, told or reversed(logs)))
-    return Changes(
+    moves = chain.from_iterable(map(_moves, move_logs or reversed(logs)))
+    return ChangedPaths(
         new_groups=named(new, "new_groups"),
         new_arrays=named(new, "new_arrays"),
         deleted_groups=named(old, "deleted_groups"),

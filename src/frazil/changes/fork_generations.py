@@ -64,7 +64,7 @@ def _joined(early: tuple[ChunkTable, I64], late: tuple[ChunkTable, I64]) -> tupl
 
 
 @dataclass(slots=True)
-class Seen:
+class ForkGenerations:
     """See the module."""
 
     nodes: dict[str, tuple[int, Node | None]] = field(default_factory=dict)
@@ -80,9 +80,9 @@ class Seen:
         self.deleted.update(dict.fromkeys(changes.deleted, generation))
         if changes.moves:
             self.moves.append((generation, changes.moves))
-        for id_, edits in changes.chunks.items():
-            if edits:
-                self.chunks.setdefault(id_, Layers()).add(edits.table(), generation)
+        for id_, chunk_changes in changes.chunks.items():
+            if chunk_changes:
+                self.chunks.setdefault(id_, Layers()).add(chunk_changes.table(), generation)
 
     def clear(self) -> None:
         """Nothing was changed."""

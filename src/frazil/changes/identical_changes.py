@@ -10,18 +10,22 @@ from dataclasses import replace
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.chunk_edits import ChunkEdits
-from frazil.changes.node_edits import Edits, in_both
-from frazil.changes.version_changes import Version, same_refs
+from frazil.changes.chunk_changes import ChunkChanges
+from frazil.changes.node_changes import NodeChanges, in_both
+from frazil.changes.version_changes import VersionContent, same_refs
 from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import Node, NodeTable
 
 _NONE = np.zeros(0, np.int64)
 
 
-def without_twins(
-    changes: ChangeSet, theirs: Edits, base: NodeTable, there: Version, new_id: Callable[[], bytes]
-) -> tuple[ChangeSet, Edits, NodeTable]:
+def without_identical_changes(
+    changes: ChangeSet,
+    theirs: NodeChanges,
+    base: NodeTable,
+    tip: VersionContent,
+    new_id: Callable[[], bytes],
+) -> tuple[ChangeSet, NodeChanges, NodeTable]:
     """Ours and theirs without what they did alike, and their base with the nodes that only it has not.
 
     Such a node counts as one without chunks: each side wrote what it has there. If the base has another node
@@ -33,26 +37,26 @@ def without_twins(
         created=dict(theirs.created),
         updated=dict(theirs.updated),
         moved=dict(theirs.moved),
-        written=dict(theirs.written),
+        chunk_paths=dict(theirs.chunk_paths),
         chunks=dict(theirs.chunks),
     )
     paths = {node.id: path for path, node in changes.nodes.items() if node is not None}
     adopted: list[Node] = []
     for id_ in changes.created & theirs.created.keys():
         path = paths[id_]
-        mine, other = changes.nodes[path], there.node(id_)
+        mine, other = changes.nodes[path], tip.node(id_)
         if mine is not None and base.find_node(path) < 0 and (mine.array is None) == (other.array is None):
-            adopted.append(_adopt(changes, theirs, mine, other, there))
+            adopted.append(_adopt(changes, theirs, mine, other, tip))
         elif mine is not None:
             _rename(changes, replace(mine, id=new_id()), id_)
     for id_ in changes.updated & theirs.updated.keys():
         node = changes.nodes[paths[id_]]
-        if node is not None and node.user_data == there.node(id_).user_data:
+        if node is not None and node.user_data == tip.node(id_).user_data:
             del changes.nodes[paths[id_]]
             changes.updated.discard(id_)
             del theirs.updated[id_]
     for id_ in changes.chunks.keys() & theirs.chunks.keys():
-        _drop_same_chunks(changes, theirs, id_, there)
+        _drop_same_chunks(changes, theirs, id_, tip)
     return changes, theirs, base.edit(_NONE, NodeTable.from_nodes(adopted)) if adopted else base
 
 
@@ -65,7 +69,7 @@ def _rename(changes: ChangeSet, node: Node, before: bytes) -> None:
         changes.chunks[node.id] = changes.chunks.pop(before)
 
 
-def _adopt(changes: ChangeSet, theirs: Edits, mine: Node, other: Node, there: Version) -> Node:
+def _adopt(changes: ChangeSet, theirs: NodeChanges, mine: Node, other: Node, tip: VersionContent) -> Node:
     """Count a node that both created as one of the base; this is how it is there."""
     id_ = mine.id
     changes.created.discard(id_)
@@ -76,28 +80,28 @@ def _adopt(changes: ChangeSet, theirs: Edits, mine: Node, other: Node, there: Ve
         theirs.moved[id_] = (mine.path, other.path)
     if other.array is None:
         return mine
-    table = there.table(other.path)
+    table = tip.table(other.path)
     if len(table):
-        theirs.chunks[id_], theirs.written[id_] = table.index, other.path
+        theirs.chunks[id_], theirs.chunk_paths[id_] = table.index, other.path
     return replace(mine, array=replace(other.array, manifests=()))
 
 
-def _drop_same_chunks(changes: ChangeSet, theirs: Edits, id_: bytes, there: Version) -> None:
-    edits = changes.chunks[id_]
-    mine, coords = edits.table(), theirs.chunks[id_]
+def _drop_same_chunks(changes: ChangeSet, theirs: NodeChanges, id_: bytes, tip: VersionContent) -> None:
+    chunk_changes = changes.chunks[id_]
+    mine, coords = chunk_changes.table(), theirs.chunks[id_]
     if mine.ndim != coords.shape[1]:
         return
-    both = mine.index[in_both(mine.index, coords)]
-    same = both[same_refs(mine.stored(), there.table(theirs.written[id_]), both)]
+    shared = mine.index[in_both(mine.index, coords)]
+    same = shared[same_refs(mine.stored(), tip.table(theirs.chunk_paths[id_]), shared)]
     if not len(same):
         return
     rest: ChunkTable = mine.select_chunks(~in_both(mine.index, same))
     left = coords[~in_both(coords, same)]
     if len(rest):
-        changes.chunks[id_] = ChunkEdits(edits.path, edits.ndim, (rest,))
+        changes.chunks[id_] = ChunkChanges(chunk_changes.path, chunk_changes.ndim, (rest,))
     else:
         del changes.chunks[id_]
     if len(left):
         theirs.chunks[id_] = left
     else:
-        del theirs.chunks[id_], theirs.written[id_]
+        del theirs.chunks[id_], theirs.chunk_paths[id_]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.moves import composed, steps
+from frazil.changes.moves import composed_moves, logged_moves
 from frazil.format.columns import U8, U32, row_keys
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_list, id_matrix
 from frazil.format.transaction_log import ID_LISTS, TransactionLog
@@ -31,17 +31,19 @@ def transaction_log(changes: ChangeSet, id_: bytes) -> TransactionLog:
         deleted_arrays=_sorted(gone_arrays),
         updated_arrays=_sorted(changes.updated & arrays),
         updated_groups=_sorted(changes.updated & groups),
-        updated_chunks=united([_ready(changes), _edited(changes)]),
-        moves=steps(changes.moves),
+        updated_chunks=union_of_chunks([_chunks_of_prepared(changes), _chunks_of_changes(changes)]),
+        moves=logged_moves(changes.moves),
     )
 
 
-def _edited(changes: ChangeSet) -> dict[bytes, U32]:
-    edits = sorted(changes.chunks.items())
-    return {node_id: table.index for node_id, edit in edits if len(table := edit.table())}
+def _chunks_of_changes(changes: ChangeSet) -> dict[bytes, U32]:
+    chunk_changes = sorted(changes.chunks.items())
+    return {
+        node_id: table.index for node_id, chunk_change in chunk_changes if len(table := chunk_change.table())
+    }
 
 
-def _ready(changes: ChangeSet) -> dict[bytes, U32]:
+def _chunks_of_prepared(changes: ChangeSet) -> dict[bytes, U32]:
     """Coordinates in manifests that others have written, of arrays that were there before."""
     return {
         node_id: ready.index
@@ -50,7 +52,7 @@ def _ready(changes: ChangeSet) -> dict[bytes, U32]:
     }
 
 
-def union(logs: Sequence[TransactionLog]) -> TransactionLog:
+def union_of_logs(logs: Sequence[TransactionLog]) -> TransactionLog:
     """All that one of these logs, oldest first, has, under the id of the last; moves in the order of the
     logs. A node can then be in several lists.
     """
@@ -62,12 +64,12 @@ def union(logs: Sequence[TransactionLog]) -> TransactionLog:
     return TransactionLog(
         logs[-1].id,
         **{name: all_of(name) for name in ID_LISTS},
-        updated_chunks=united([log.updated_chunks for log in logs]),
+        updated_chunks=union_of_chunks([log.updated_chunks for log in logs]),
         moves=tuple(chain.from_iterable(log.moves for log in logs)),
     )
 
 
-def amended(first: TransactionLog, then: TransactionLog) -> TransactionLog:
+def amended_log(first: TransactionLog, then: TransactionLog) -> TransactionLog:
     """The log of one commit that did what both did, one after the other. Each node is in one list at most:
 
     first     then
@@ -116,10 +118,10 @@ def joined(first: TransactionLog, then: TransactionLog) -> TransactionLog:
     which shows what happened to it; a file holds ``amended`` ones.
     """
     earlier, later = ({move.node_id: move for move in log.moves} for log in (first, then))
-    return replace(union([first, then]), moves=steps(composed(earlier, later)))
+    return replace(union_of_logs([first, then]), moves=logged_moves(composed_moves(earlier, later)))
 
 
-def united(parts: Sequence[Mapping[bytes, U32]]) -> dict[bytes, U32]:
+def union_of_chunks(parts: Sequence[Mapping[bytes, U32]]) -> dict[bytes, U32]:
     """Coordinates by array, of several logs, oldest first. Where an array got another number of dimensions
     the last one counts.
     """

@@ -33,27 +33,27 @@ _WHOLE: Final = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rewrite:
+class ManifestRewrite:
     """``unchanged`` manifests stay; those in ``read`` are read, and merged with the edits into new ones."""
 
     unchanged: tuple[ManifestRef, ...]
     read: tuple[ManifestRef, ...]
 
 
-def plan(array: ArrayData, edits: ChunkTable, split: tuple[int, ...]) -> Rewrite:
+def plan_rewrite(array: ArrayData, changed: ChunkTable, split: tuple[int, ...]) -> ManifestRewrite:
     """Which of the array's manifests an update has to read.
 
     ``edits`` includes deletions; ``split`` is the size of a box, in chunks, along each dimension.
     """
     if not array.manifests:
-        return Rewrite((), ())
+        return ManifestRewrite((), ())
     if not array.shape:
-        return Rewrite((), array.manifests) if len(edits) else Rewrite(array.manifests, ())
+        return ManifestRewrite((), array.manifests) if len(changed) else ManifestRewrite(array.manifests, ())
     size = np.array(split, np.int64)
     extents = np.stack([ref.extents for ref in array.manifests]).astype(np.int64)
     low, high = extents[:, :, 0] // size, (extents[:, :, 1] - 1) // size
     outside = (extents[:, :, 1] > np.array(array.num_chunks, np.int64)).any(axis=1)
-    touched = np.unique(edits.index.astype(np.int64) // size, axis=0)
+    touched = np.unique(changed.index.astype(np.int64) // size, axis=0)
     read = outside | _meet(low, high, touched, touched)
     while True:
         # A manifest that is read touches every box it reaches.
@@ -62,7 +62,7 @@ def plan(array: ArrayData, edits: ChunkTable, split: tuple[int, ...]) -> Rewrite
             break
         read = reach
     refs = np.array(array.manifests, object)
-    return Rewrite(tuple(refs[~read]), tuple(refs[read]))
+    return ManifestRewrite(tuple(refs[~read]), tuple(refs[read]))
 
 
 def _meet(
@@ -108,13 +108,13 @@ def auto_split(num_chunks: tuple[int, ...], refs: int) -> tuple[int, ...]:
 
 
 def distribute(
-    array: ArrayData, old: list[ChunkTable], edits: ChunkTable, split: tuple[int, ...]
+    array: ArrayData, old: list[ChunkTable], changed: ChunkTable, split: tuple[int, ...]
 ) -> list[ChunkTable]:
     """The references of the manifests that were read and of the edits, one table for each box that has any.
 
     Deleted references are gone, and so are those that a smaller shape left outside of the grid.
     """
-    table = ChunkTable.merge_tables([*old, edits]) if old else edits
+    table = ChunkTable.merge_tables([*old, changed]) if old else changed
     table = table.stored()
     if not len(table):
         return []

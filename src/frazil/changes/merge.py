@@ -13,20 +13,20 @@ from itertools import chain
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.chunk_edits import ChunkEdits
-from frazil.changes.fork_generations import Seen
-from frazil.changes.moves import composed, misplaced, moved_twice
+from frazil.changes.chunk_changes import ChunkChanges
+from frazil.changes.fork_generations import ForkGenerations
+from frazil.changes.moves import composed_moves, misplaced, moved_twice
 from frazil.errors import ErrorKind, SessionStateError
 from frazil.format.columns import U32
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import Node, NodeTable
 
-_NOTHING = Seen()
+_NOTHING = ForkGenerations()
 
 
 def merge_forks(
-    base: NodeTable, mine: ChangeSet, forks: list[ChangeSet], twins: set[bytes] | None = None
+    base: NodeTable, mine: ChangeSet, forks: list[ChangeSet], duplicate_groups: set[bytes] | None = None
 ) -> ChangeSet:
     """``mine`` with everything that the forks did, which had seen it. ``base`` is what ``mine`` is relative
     to.
@@ -37,34 +37,34 @@ def merge_forks(
     Raises ``SessionStateError`` (``merge-failed``) and changes nothing if two forks set or deleted the same
     chunk in different ways, wrote different metadata to one node, or one deleted what another wrote to.
     """
-    twins = check_forks(forks) if twins is None else twins
+    duplicate_groups = check_forks(forks) if duplicate_groups is None else duplicate_groups
     out = mine.copy()
     for fork in forks:
-        _take_nodes(base, out, fork, twins)
+        _add_nodes(base, out, fork, duplicate_groups)
     for id_ in set(chain.from_iterable(fork.chunks for fork in forks)):
-        edits = [fork.chunks[id_] for fork in forks if fork.chunks.get(id_)]
-        if edits:
-            tables = [edit.table() for edit in edits]
-            _take_chunks(out, id_, edits[0].path, ChunkTable.merge_tables(tables))
+        chunk_changes = [fork.chunks[id_] for fork in forks if fork.chunks.get(id_)]
+        if chunk_changes:
+            tables = [edit.table() for edit in chunk_changes]
+            _add_chunks(out, id_, chunk_changes[0].path, ChunkTable.merge_tables(tables))
     return out
 
 
-def absorb(base: NodeTable, mine: ChangeSet, more: ChangeSet) -> None:
+def merge_fork(base: NodeTable, mine: ChangeSet, more: ChangeSet) -> None:
     """What ``merge_forks`` does with one fork, in place: it costs what is in ``more``, not what there is."""
-    _take_nodes(base, mine, more, set())
-    for id_, edits in more.chunks.items():
-        if edits:
-            _take_chunks(mine, id_, edits.path, edits.table())
+    _add_nodes(base, mine, more, set())
+    for id_, chunk_changes in more.chunks.items():
+        if chunk_changes:
+            _add_chunks(mine, id_, chunk_changes.path, chunk_changes.table())
 
 
-def _take_nodes(base: NodeTable, out: ChangeSet, fork: ChangeSet, twins: set[bytes]) -> None:
+def _add_nodes(base: NodeTable, out: ChangeSet, fork: ChangeSet, duplicate_groups: set[bytes]) -> None:
     if fork.moves:
-        moves = composed(out.moves, fork.moves)
+        moves = composed_moves(out.moves, fork.moves)
         if lost := misplaced(base, moves):
             raise _failed(f"after the moves of all forks, `{lost}` would be two nodes, or in no group")
         out.moves = moves
     for path, node in fork.nodes.items():
-        if node is not None and node.id in twins:
+        if node is not None and node.id in duplicate_groups:
             continue
         if node is None:
             if base.find_node(path) >= 0:
@@ -73,11 +73,11 @@ def _take_nodes(base: NodeTable, out: ChangeSet, fork: ChangeSet, twins: set[byt
                 out.nodes.pop(path, None)
         else:
             out.nodes[path] = node
-    out.created |= fork.created - twins
+    out.created |= fork.created - duplicate_groups
     ours = fork.deleted.keys() & out.created
     out.created -= ours
     out.deleted.update((id_, kind) for id_, kind in fork.deleted.items() if id_ not in ours)
-    out.updated |= fork.updated - out.created - twins
+    out.updated |= fork.updated - out.created - duplicate_groups
     out.updated -= fork.deleted.keys()
     for part in (out.chunks, out.ready):
         for id_ in fork.deleted.keys() & part.keys():
@@ -85,69 +85,83 @@ def _take_nodes(base: NodeTable, out: ChangeSet, fork: ChangeSet, twins: set[byt
     out.ready.update(fork.ready)
 
 
-def _take_chunks(out: ChangeSet, id_: bytes, path: str, table: ChunkTable) -> None:
-    edits = out.chunks.get(id_)
+def _add_chunks(out: ChangeSet, id_: bytes, path: str, table: ChunkTable) -> None:
+    chunk_changes = out.chunks.get(id_)
     if id_ in out.created:
         # An array that nobody else has yet has nothing to delete.
         stored = table.stored()
         if len(stored) < len(table):
-            table = stored if edits is None else ChunkTable.merge_tables([edits.table(), table]).stored()
-            edits = None
+            if chunk_changes is not None:
+                stored = ChunkTable.merge_tables([chunk_changes.table(), table]).stored()
+            table = stored
+            chunk_changes = None
             out.chunks.pop(id_, None)
     if not len(table):
         return
-    if edits is None:
-        edits = out.chunks[id_] = ChunkEdits(path, table.ndim)
-    edits.path = path
-    edits.add_table(table)
+    if chunk_changes is None:
+        chunk_changes = out.chunks[id_] = ChunkChanges(path, table.ndim)
+    chunk_changes.path = path
+    chunk_changes.add_table(table)
 
 
 def check_forks(
-    forks: Sequence[ChangeSet], seen: Seen = _NOTHING, made: Sequence[int] | None = None
+    forks: Sequence[ChangeSet],
+    session_changes: ForkGenerations = _NOTHING,
+    forked_at: Sequence[int] | None = None,
 ) -> set[bytes]:
     """Ids of groups that an earlier fork made as well, under another id.
 
     ``seen`` is what the session changed and merged. What it did in the generation in which a fork was
     ``made``, or later, the fork has not seen, and may not touch. Raises as ``merge_forks`` does.
     """
-    since = [0] * len(forks) if made is None else made
-    unseen = list(seen.moves_since(min(since, default=0)))
+    since = [0] * len(forks) if forked_at is None else forked_at
+    unseen = list(session_changes.moves_since(min(since, default=0)))
     if path := moved_twice([changes.moves for changes in forks], unseen):
         raise _failed(f"two forks, or the session and a fork, moved the node `{path}`")
-    _check_chunks(forks, seen, since)
-    _check_deleted(forks, seen, since)
-    return _check_nodes(forks, seen, since)
+    _check_chunks(forks, session_changes, since)
+    _check_deleted(forks, session_changes, since)
+    return _check_nodes(forks, session_changes, since)
 
 
-def _check_nodes(forks: Sequence[ChangeSet], seen: Seen, since: Sequence[int]) -> set[bytes]:
-    twins: set[bytes] = set()
+def _check_nodes(
+    forks: Sequence[ChangeSet], session_changes: ForkGenerations, since: Sequence[int]
+) -> set[bytes]:
+    duplicate_groups: set[bytes] = set()
     changed_nodes: dict[str, Node | None] = {}
-    for changes, made in zip(forks, since, strict=True):
+    for changes, generation in zip(forks, since, strict=True):
         for path, node in changes.nodes.items():
-            at, earlier = seen.nodes.get(path, (-1, None))
+            at, earlier = session_changes.nodes.get(path, (-1, None))
             if path in changed_nodes:
                 earlier = changed_nodes[path]
-            elif at < made:
+            elif at < generation:
                 changed_nodes[path] = node
                 continue
             if not _same(earlier, node):
                 raise _failed(f"two forks, or the session and a fork, changed the node `{path}` differently")
             changed_nodes.setdefault(path, earlier)
             if node is not None and earlier is not None and earlier.id != node.id:
-                twins.add(node.id)
-    return twins
+                duplicate_groups.add(node.id)
+    return duplicate_groups
 
 
-def _check_deleted(forks: Sequence[ChangeSet], seen: Seen, since: Sequence[int]) -> None:
+def _check_deleted(
+    forks: Sequence[ChangeSet], session_changes: ForkGenerations, since: Sequence[int]
+) -> None:
     touched: dict[bytes, set[int]] = {}
     for number, changes in enumerate(forks):
         for id_ in chain(changes.chunks, changes.updated):
             touched.setdefault(id_, set()).add(number)
-    for number, (changes, made) in enumerate(zip(forks, since, strict=True)):
+    for number, (changes, generation) in enumerate(zip(forks, since, strict=True)):
         mine = changes.chunks.keys() | changes.updated
         lost = [id_ for id_ in changes.deleted.keys() & touched.keys() if touched[id_] != {number}]
-        lost += [id_ for id_ in changes.deleted.keys() & seen.touched.keys() if seen.touched[id_] >= made]
-        lost += [id_ for id_ in mine & seen.deleted.keys() if seen.deleted[id_] >= made]
+        lost += [
+            id_
+            for id_ in changes.deleted.keys() & session_changes.touched.keys()
+            if session_changes.touched[id_] >= generation
+        ]
+        lost += [
+            id_ for id_ in mine & session_changes.deleted.keys() if session_changes.deleted[id_] >= generation
+        ]
         if lost:
             raise _failed(
                 f"one fork deleted a node that another one wrote to (node id {id_to_text(lost[0])})"
@@ -161,28 +175,32 @@ def _same(one: Node | None, other: Node | None) -> bool:
     return one.user_data == other.user_data and (one.id == other.id or both_groups)
 
 
-def _check_chunks(forks: Sequence[ChangeSet], seen: Seen, since: Sequence[int]) -> None:
+def _check_chunks(forks: Sequence[ChangeSet], session_changes: ForkGenerations, since: Sequence[int]) -> None:
     for id_ in set(chain.from_iterable(changes.chunks for changes in forks)):
-        edits = [
-            (changes.chunks[id_], made)
-            for changes, made in zip(forks, since, strict=True)
+        chunk_changes = [
+            (changes.chunks[id_], generation)
+            for changes, generation in zip(forks, since, strict=True)
             if changes.chunks.get(id_)
         ]
-        if not edits:
+        if not chunk_changes:
             continue
-        tables = [edit.table() for edit, _ in edits]
+        tables = [edit.table() for edit, _ in chunk_changes]
         twice = differing(tables)
-        if not len(twice) and id_ in seen.chunks:
+        if not len(twice) and id_ in session_changes.chunks:
             # Forks made at the same time are looked up together.
-            generations = [made for _, made in edits]
-            for made in set(generations):
-                together = [table for table, at in zip(tables, generations, strict=True) if at == made]
+            generations = [generation for _, generation in chunk_changes]
+            for generation in set(generations):
+                together = [table for table, at in zip(tables, generations, strict=True) if at == generation]
                 twice = np.concatenate(
-                    (twice, seen.chunks[id_].differing(ChunkTable.merge_tables(together), made))
+                    (
+                        twice,
+                        session_changes.chunks[id_].differing(ChunkTable.merge_tables(together), generation),
+                    )
                 )
         if len(twice):
+            path = chunk_changes[0][0].path
             raise _failed(
-                f"{len(twice)} chunk(s) of `{edits[0][0].path}` were written by more than one fork, or "
+                f"{len(twice)} chunk(s) of `{path}` were written by more than one fork, or "
                 f"since the fork; the first is {tuple(twice[0].tolist())}"
             )
 

@@ -30,7 +30,7 @@ _node_id: Callable[[Move], bytes] = attrgetter("node_id")
 _is_array: Callable[[Move], bool] = attrgetter("is_array")
 
 
-def moved(base: NodeTable, moves: Mapping[bytes, Move]) -> NodeTable:
+def moved_nodes(base: NodeTable, moves: Mapping[bytes, Move]) -> NodeTable:
     """The base's nodes at their new places."""
     if not moves:
         return base
@@ -38,19 +38,19 @@ def moved(base: NodeTable, moves: Mapping[bytes, Move]) -> NodeTable:
     return base.renamed(base.find_nodes(sources), targets)
 
 
-def composed(first: Moves, then: Moves) -> Moves:
+def composed_moves(first: Moves, then: Moves) -> Moves:
     """The moves of ``then``, made after ``first``, as moves from where ``first`` started."""
     if not first or not then:
         return dict(then or first)
     sources = dict(zip(first, map(_source, first.values()), strict=True))
     ids = list(then)
-    steps = list(then.values())
-    starts = map(sources.get, ids, map(_source, steps))
-    arrays = map(_is_array, steps)
-    return {**first, **dict(zip(ids, map(Move, starts, map(_target, steps), ids, arrays), strict=True))}
+    later = list(then.values())
+    starts = map(sources.get, ids, map(_source, later))
+    arrays = map(_is_array, later)
+    return {**first, **dict(zip(ids, map(Move, starts, map(_target, later), ids, arrays), strict=True))}
 
 
-def steps(moves: Moves) -> tuple[Move, ...]:
+def logged_moves(moves: Moves) -> tuple[Move, ...]:
     """Those that a log tells."""
     return tuple(filterfalse(_stays, moves.values()))
 
@@ -107,7 +107,7 @@ def parent_of(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 
 
-class Tree:
+class MoveTree:
     """Where the base's nodes are after some moves; it makes more of them.
 
     ``moves`` is changed in place.

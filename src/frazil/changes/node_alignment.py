@@ -16,8 +16,8 @@ from itertools import compress
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.moves import Moves, moved
-from frazil.changes.node_edits import Edits, edits_of, parent_of, rows_of
+from frazil.changes.moves import Moves, moved_nodes, parent_of
+from frazil.changes.node_changes import NodeChanges, node_changes_of_change_set, rows_of
 from frazil.format.ids import NODE_ID_BYTES, id_matrix
 from frazil.format.snapshot import NodeTable
 from frazil.format.transaction_log import Move
@@ -34,7 +34,7 @@ class Did(Enum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Meeting:
+class NodeAlignment:
     """See the module.
 
     changes   ours
@@ -50,41 +50,41 @@ class Meeting:
     """
 
     changes: ChangeSet
-    here: NodeTable
-    ours: Edits
-    theirs: Edits
-    ground: NodeTable
+    moved_base: NodeTable
+    ours: NodeChanges
+    theirs: NodeChanges
+    moved_tip: NodeTable
     moves: Moves
-    torn: dict[bytes, str]
+    moved_apart: dict[bytes, str]
     blocked: dict[bytes, str]
-    places: dict[str, str]
+    tip_paths: dict[str, str]
     by_chunk: bool = False
 
-    def place(self, path: str) -> str:
+    def tip_path(self, path: str) -> str:
         """Where a path of ours is on the ground."""
-        return self.places.get(path, path)
+        return self.tip_paths.get(path, path)
 
-    def our(self, did: Did) -> dict[bytes, str]:
+    def our_nodes(self, did: Did) -> dict[bytes, str]:
         """Nodes to which ours did this, with their paths; not those that moved along with their group."""
         return _nodes(self.ours, did)
 
-    def their(self, did: Did) -> dict[bytes, str]:
+    def their_nodes(self, did: Did) -> dict[bytes, str]:
         """The same of theirs."""
         return _nodes(self.theirs, did)
 
     def our_groups(self) -> set[str]:
         """Where ours has new groups, or has moved some, on the ground."""
         ours = self.ours
-        new = {**self.our(Did.MOVED), **ours.created}
-        return {self.place(path) for id_, path in new.items() if id_ not in ours.arrays}
+        new = {**self.our_nodes(Did.MOVED), **ours.created}
+        return {self.tip_path(path) for id_, path in new.items() if id_ not in ours.arrays}
 
 
-def meet(
-    changes: ChangeSet, base: NodeTable, theirs: Edits, tip: NodeTable, *, by_chunk: bool = False
-) -> Meeting:
+def align_nodes(
+    changes: ChangeSet, base: NodeTable, theirs: NodeChanges, tip: NodeTable, *, by_chunk: bool = False
+) -> NodeAlignment:
     """Put both sides on one map."""
-    moved_base = changes.moved(base)
-    ours = edits_of(changes, base)
+    moved_base = changes.moved_nodes(base)
+    ours = node_changes_of_change_set(changes, base)
     places = _places(changes, ours, theirs.moved)
     torn = {
         id_: target
@@ -92,7 +92,7 @@ def meet(
         if id_ in theirs.moved and theirs.moved[id_][1] != target
     }
     if not changes.moves:
-        return Meeting(changes, moved_base, ours, theirs, tip, {}, torn, {}, places, by_chunk)
+        return NodeAlignment(changes, moved_base, ours, theirs, tip, {}, torn, {}, places, by_chunk)
     targets = {
         id_: places.get(target, target)
         for id_, (_, target) in ours.moved.items()
@@ -114,13 +114,13 @@ def meet(
         created={id_: now.get(id_, path) for id_, path in theirs.created.items()},
         moved={id_: (source, now.get(id_, path)) for id_, (source, path) in theirs.moved.items()},
     )
-    return Meeting(
-        changes, moved_base, ours, theirs, moved(tip, moves), moves, torn, blocked, places, by_chunk
+    return NodeAlignment(
+        changes, moved_base, ours, theirs, moved_nodes(tip, moves), moves, torn, blocked, places, by_chunk
     )
 
 
 def _cannot_go(
-    targets: Mapping[bytes, str], tip: NodeTable, ours: Edits, places: Mapping[str, str]
+    targets: Mapping[bytes, str], tip: NodeTable, ours: NodeChanges, places: Mapping[str, str]
 ) -> dict[bytes, str]:
     """Nodes that cannot be where ``targets`` puts them, with their paths in ours: they stay where theirs has
     them, and so do those below them.
@@ -150,25 +150,27 @@ def _cannot_go(
         gone.update(map(going.pop, lost))
 
 
-def _our_path(ours: Edits, id_: bytes, path: str) -> str:
+def _our_path(ours: NodeChanges, id_: bytes, path: str) -> str:
     return ours.moved[id_][1] if id_ in ours.moved else path
 
 
-def _targets(moved_: Mapping[bytes, tuple[str, str]]) -> dict[bytes, str]:
-    return {id_: target for id_, (_, target) in moved_.items()}
+def _targets(moved_paths: Mapping[bytes, tuple[str, str]]) -> dict[bytes, str]:
+    return {id_: target for id_, (_, target) in moved_paths.items()}
 
 
 def _ids(nodes: NodeTable) -> list[bytes]:
     return nodes.identities(np.arange(len(nodes)))[0]
 
 
-def _places(changes: ChangeSet, ours: Edits, moved_: Mapping[bytes, tuple[str, str]]) -> dict[str, str]:
+def _places(
+    changes: ChangeSet, ours: NodeChanges, moved_paths: Mapping[bytes, tuple[str, str]]
+) -> dict[str, str]:
     """Where theirs has put the nodes of ours, and the groups of those that ours created or moved there."""
-    if not moved_:
+    if not moved_paths:
         return {}
     new = {*ours.created.values(), *(target for _, target in ours.moved.values())}
-    paths = {*new, *ours.updated.values(), *(edits.path for edits in changes.chunks.values())}
-    return _carried(paths, dict(moved_.values()), new)
+    paths = {*new, *ours.updated.values(), *(node_changes.path for node_changes in changes.chunks.values())}
+    return _carried(paths, dict(moved_paths.values()), new)
 
 
 def _carried(paths: Iterable[str], sources: Mapping[str, str], new: set[str]) -> dict[str, str]:
@@ -183,26 +185,26 @@ def _carried(paths: Iterable[str], sources: Mapping[str, str], new: set[str]) ->
     return {path: now for path in paths if (now := place(path)) != path}
 
 
-def _nodes(edits: Edits, did: Did) -> dict[bytes, str]:
+def _nodes(node_changes: NodeChanges, did: Did) -> dict[bytes, str]:
     match did:
         case Did.CREATED:
-            return edits.created
+            return node_changes.created
         case Did.UPDATED:
-            return edits.updated
+            return node_changes.updated
         case Did.WROTE:
-            return edits.written
+            return node_changes.chunk_paths
         case Did.DELETED:
-            return edits.deleted
+            return node_changes.deleted
         case Did.MOVED:
-            return dict(roots(edits.moved))
+            return dict(moved_roots(node_changes.moved))
 
 
-def roots(moved_: Mapping[bytes, tuple[str, str]]) -> Iterator[tuple[bytes, str]]:
+def moved_roots(moved_paths: Mapping[bytes, tuple[str, str]]) -> Iterator[tuple[bytes, str]]:
     """The nodes that were moved for themselves, not along with their group; with where they went."""
-    places = dict(moved_.values())
+    places = dict(moved_paths.values())
     along = (
         places.get(parent_of(source)) == parent_of(target)
         and source.rpartition("/")[2] == target.rpartition("/")[2]
-        for source, target in moved_.values()
+        for source, target in moved_paths.values()
     )
-    return ((id_, moved_[id_][1]) for id_ in compress(moved_, (not each for each in along)))
+    return ((id_, moved_paths[id_][1]) for id_ in compress(moved_paths, (not each for each in along)))

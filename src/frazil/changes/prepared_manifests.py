@@ -17,7 +17,7 @@ from frazil.format.snapshot import ManifestFiles, ManifestRef
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ready:
+class PreparedManifests:
     """All manifests that an array has then.
 
     path       the array's
@@ -35,7 +35,7 @@ class Ready:
     def __reduce__(self) -> tuple[Any, ...]:
         # Those who get it in a pickle (forks) write no log.
         index = None if self.index is None else self.index[:0]
-        return (Ready, (self.path, self.manifests, self.files, index))
+        return (PreparedManifests, (self.path, self.manifests, self.files, index))
 
     def log(self) -> U32:
         """What the log has of it."""

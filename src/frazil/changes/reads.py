@@ -22,7 +22,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from frazil.changes.node_edits import Edits, ancestors, in_both, parent_of, parents, union
+from frazil.changes.moves import parent_of
+from frazil.changes.node_changes import (
+    NodeChanges,
+    ancestors,
+    in_both,
+    parents,
+    union_of_coordinates,
+)
 from frazil.format.columns import U32
 
 #: Chunks that a message lists before it only counts.
@@ -84,16 +91,16 @@ class StaleRead:
         return self.path, self.change, None if self.chunks is None else self.chunks.tolist()
 
 
-def stale_reads(reads: ReadSet, theirs: Edits) -> list[StaleRead]:
+def stale_reads(reads: ReadSet, theirs: NodeChanges) -> list[StaleRead]:
     """What of ``reads``, of the version that ``theirs`` leads away from, is not as it was; by path.
 
-    ``theirs`` is the difference between two versions (``edits_between``).
+    ``theirs`` is the difference between two versions (``node_changes_of_logs``).
     """
     if not reads:
         return []
     sources = {id_: source for id_, (source, _) in theirs.moved.items()}
     documents = {sources.get(id_, path) for id_, path in theirs.updated.items()}
-    writes = {sources.get(id_, path): theirs.chunks[id_] for id_, path in theirs.written.items()}
+    writes = {sources.get(id_, path): theirs.chunks[id_] for id_, path in theirs.chunk_paths.items()}
     # At most one text for a path: that a node is gone says more than that another one is there.
     places = {
         **dict.fromkeys(theirs.created.values(), "a node was created here"),
@@ -186,6 +193,6 @@ def joined_reads(parts: Sequence[ReadSet]) -> ReadSet:
         frozenset().union(*(part.documents for part in parts)),
         frozenset().union(*(part.members for part in parts)),
         frozenset().union(*(part.trees for part in parts)),
-        {path: tuple(map(union, by_rank.values())) for path, by_rank in chunks.items()},
+        {path: tuple(map(union_of_coordinates, by_rank.values())) for path, by_rank in chunks.items()},
         {path: np.concatenate(columns) for path, columns in boxes.items()},
     )

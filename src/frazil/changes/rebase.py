@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.chunk_edits import ChunkEdits
-from frazil.changes.conflicts import Clash, ConflictType
-from frazil.changes.node_alignment import Did, Meeting
-from frazil.changes.node_edits import ancestors, in_both, parent_of, parents, rows_of
+from frazil.changes.chunk_changes import ChunkChanges
+from frazil.changes.conflicts import ConflictType, NodeConflict
+from frazil.changes.moves import parent_of
+from frazil.changes.node_alignment import Did, NodeAlignment
+from frazil.changes.node_changes import ancestors, in_both, parents, rows_of
 from frazil.changes.version_changes import Tables
 from frazil.changes.zarr_metadata import parse_node, same_encoding
 from frazil.format.ids import NODE_ID_BYTES, id_matrix
@@ -27,7 +28,7 @@ from frazil.format.snapshot import Node, NodeTable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Choice:
+class Resolution:
     """What becomes of a conflict: ours or theirs; chunk by chunk, where it is about chunks that both wrote.
 
     ours      whether ours stands; bool (k,) for the k chunks of a ``ChunkDoubleUpdate``
@@ -40,43 +41,43 @@ class Choice:
     document: bytes | None = None
 
 
-def ours_can_stand(at: Meeting, clash: Clash) -> bool:
+def ours_can_stand(alignment: NodeAlignment, conflict: NodeConflict) -> bool:
     """Whether ``Choice(True)`` can be carried out.
 
     A move cannot, nor a new node below an array; nor changes of a node that is gone, where another one is in
     its place; nor chunks of an array whose chunks are cut or encoded in another way now.
     """
-    if clash.type is ConflictType.ChunksUpdatedInUpdatedArray and clash.ours is Did.WROTE:
-        old = at.here.node(int(rows_of(at.here, _matrix([clash.node_id]))[0]))
-        new = at.ground.node(int(rows_of(at.ground, _matrix([clash.node_id]))[0]))
+    if conflict.type is ConflictType.ChunksUpdatedInUpdatedArray and conflict.ours is Did.WROTE:
+        old = alignment.moved_base.node(int(rows_of(alignment.moved_base, _matrix([conflict.node_id]))[0]))
+        new = alignment.moved_tip.node(int(rows_of(alignment.moved_tip, _matrix([conflict.node_id]))[0]))
         assert old.array is not None
         assert new.array is not None
         same_rank = len(old.array.shape) == len(new.array.shape)
         return same_rank and same_encoding(old.user_data, new.user_data)
-    if clash.type is ConflictType.MoveOperationCannotBeRebased:
-        return clash.ours is Did.DELETED
-    if clash.theirs is Did.DELETED:
-        above = clash.path if clash.ours is Did.CREATED else parent_of(clash.path)
-        return at.ground.find_node(clash.path) < 0 and _revivable(at, above) is not None
-    return clash.type is not ConflictType.NewNodeInInvalidGroup
+    if conflict.type is ConflictType.MoveOperationCannotBeRebased:
+        return conflict.ours is Did.DELETED
+    if conflict.theirs is Did.DELETED:
+        above = conflict.path if conflict.ours is Did.CREATED else parent_of(conflict.path)
+        return alignment.moved_tip.find_node(conflict.path) < 0 and _revivable(alignment, above) is not None
+    return conflict.type is not ConflictType.NewNodeInInvalidGroup
 
 
-def _revivable(at: Meeting, path: str) -> list[str] | None:
+def _revivable(alignment: NodeAlignment, path: str) -> list[str] | None:
     """The groups that have to come back for ``path`` to be one again; None if that cannot be."""
     gone: list[str] = []
-    while (row := at.ground.find_node(path)) < 0:
-        old = at.here.find_node(path)
-        if old < 0 or at.here.is_array[old]:
-            return gone if path in at.our_groups() else None
+    while (row := alignment.moved_tip.find_node(path)) < 0:
+        old = alignment.moved_base.find_node(path)
+        if old < 0 or alignment.moved_base.is_array[old]:
+            return gone if path in alignment.our_groups() else None
         gone.append(path)
         if path == "/":
             return gone
         path = parent_of(path)
-    return None if at.ground.is_array[row] else gone
+    return None if alignment.moved_tip.is_array[row] else gone
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Rulings:
+class _Effects:
     """All decided conflicts of a rebase.
 
     undone     what ours does not do any more, because theirs stands: (what ours did, node id)
@@ -84,53 +85,59 @@ class _Rulings:
     documents  node id -> the ``zarr.json`` that replaces both
     """
 
-    decided: Sequence[tuple[Clash, Choice]]
+    resolutions: Sequence[tuple[NodeConflict, Resolution]]
     undone: frozenset[tuple[Did, bytes]]
-    forced: list[Clash]
+    forced: list[NodeConflict]
     documents: dict[bytes, bytes]
 
     @classmethod
-    def of(cls, decided: Sequence[tuple[Clash, Choice]]) -> _Rulings:
+    def of(cls, resolutions: Sequence[tuple[NodeConflict, Resolution]]) -> _Effects:
         undone = frozenset(
-            (clash.ours, clash.node_id)
-            for clash, choice in decided
-            if choice.ours is False and clash.type is not ConflictType.ChunkDoubleUpdate
+            (conflict.ours, conflict.node_id)
+            for conflict, resolution in resolutions
+            if resolution.ours is False and conflict.type is not ConflictType.ChunkDoubleUpdate
         )
-        forced = [clash for clash, choice in decided if choice.ours is True]
+        forced = [conflict for conflict, resolution in resolutions if resolution.ours is True]
         documents = {
-            clash.node_id: choice.document for clash, choice in decided if choice.document is not None
+            conflict.node_id: resolution.document
+            for conflict, resolution in resolutions
+            if resolution.document is not None
         }
-        return cls(decided, undone, forced, documents)
+        return cls(resolutions, undone, forced, documents)
 
     def undone_ids(self, did: Did) -> set[bytes]:
         """Nodes to which ours does not do this any more."""
         return {id_ for what, id_ in self.undone if what is did}
 
 
-def rebased(at: Meeting, decided: Sequence[tuple[Clash, Choice]], base_table: Tables) -> ChangeSet:
+def rebased(
+    alignment: NodeAlignment, resolutions: Sequence[tuple[NodeConflict, Resolution]], base_table: Tables
+) -> ChangeSet:
     """Ours, relative to the tip. Every conflict has to be decided.
 
     ``base_table`` gives the references that an array had in the base, by its path there.
     """
-    if not decided and not _meet(at):
-        return at.changes
-    rulings = _Rulings.of(decided)
-    out = ChangeSet(moves=at.moves)
-    adopted, dropped, replaced = _at_taken_paths(at, rulings)
-    out.deleted = _deletions(at, rulings) | replaced
-    out.nodes.update(dict.fromkeys(_paths(at.ground, out.deleted).values()))
+    if not resolutions and not _interact(alignment):
+        return alignment.changes
+    effects = _Effects.of(resolutions)
+    out = ChangeSet(moves=alignment.moves)
+    adopted, dropped, replaced = _at_taken_paths(alignment, effects)
+    out.deleted = _deletions(alignment, effects) | replaced
+    out.nodes.update(dict.fromkeys(_paths(alignment.moved_tip, out.deleted).values()))
     out.nodes.update(adopted)
     out.updated.update(node.id for node in adopted.values())
-    _create_nodes(at, out, dropped | _undone_creations(at, rulings))
-    _update_nodes(at, out, rulings)
-    for clash in rulings.forced:
-        if clash.theirs is Did.DELETED:
-            _revive(at, out, clash, base_table)
-    _take_chunks(at, out, rulings)
+    _create_nodes(alignment, out, dropped | _undone_creations(alignment, effects))
+    _update_nodes(alignment, out, effects)
+    for conflict in effects.forced:
+        if conflict.theirs is Did.DELETED:
+            _revive(alignment, out, conflict, base_table)
+    _take_chunks(alignment, out, effects)
     return out
 
 
-def _at_taken_paths(at: Meeting, rulings: _Rulings) -> tuple[dict[str, Node], set[bytes], dict[bytes, bool]]:
+def _at_taken_paths(
+    alignment: NodeAlignment, effects: _Effects
+) -> tuple[dict[str, Node], set[bytes], dict[bytes, bool]]:
     """For new nodes of ours that stand at paths where theirs has new nodes as well:
 
     groups of theirs that get the metadata of our group, by path; the ids of those groups of ours, which are
@@ -139,70 +146,79 @@ def _at_taken_paths(at: Meeting, rulings: _Rulings) -> tuple[dict[str, Node], se
     adopted: dict[str, Node] = {}
     dropped: set[bytes] = set()
     replaced: dict[bytes, bool] = {}
-    for clash in rulings.forced:
-        if clash.type is not ConflictType.NewNodeConflictsWithExistingNode:
+    for conflict in effects.forced:
+        if conflict.type is not ConflictType.NewNodeConflictsWithExistingNode:
             continue
-        path = at.place(clash.path)
-        mine, theirs = at.changes.nodes[clash.path], at.ground.node(at.ground.find_node(path))
+        path = alignment.tip_path(conflict.path)
+        mine, theirs = (
+            alignment.changes.nodes[conflict.path],
+            alignment.moved_tip.node(alignment.moved_tip.find_node(path)),
+        )
         assert mine is not None
         if mine.array is None and theirs.array is None:
             adopted[path] = replace(theirs, user_data=mine.user_data)
             dropped.add(mine.id)
         else:
             replaced[theirs.id] = theirs.array is not None
-            replaced.update(_below(at.ground, path))
+            replaced.update(_below(alignment.moved_tip, path))
     return adopted, dropped, replaced
 
 
-def _undone_creations(at: Meeting, rulings: _Rulings) -> set[bytes]:
+def _undone_creations(alignment: NodeAlignment, effects: _Effects) -> set[bytes]:
     """New nodes of ours that are not created: so it was decided, or a node that stays is at their path."""
-    undeleted_paths = set(_paths(at.ground, rulings.undone_ids(Did.DELETED)).values())
-    blocked = {id_ for id_, path in at.ours.created.items() if at.place(path) in undeleted_paths}
-    return rulings.undone_ids(Did.CREATED) | blocked
+    undeleted_paths = set(_paths(alignment.moved_tip, effects.undone_ids(Did.DELETED)).values())
+    blocked = {
+        id_ for id_, path in alignment.ours.created.items() if alignment.tip_path(path) in undeleted_paths
+    }
+    return effects.undone_ids(Did.CREATED) | blocked
 
 
-def _create_nodes(at: Meeting, out: ChangeSet, dropped: set[bytes]) -> None:
-    for id_ in at.changes.created - dropped:
-        node = at.changes.nodes[at.ours.created[id_]]
+def _create_nodes(alignment: NodeAlignment, out: ChangeSet, dropped: set[bytes]) -> None:
+    for id_ in alignment.changes.created - dropped:
+        node = alignment.changes.nodes[alignment.ours.created[id_]]
         assert node is not None
-        path = at.place(node.path)
+        path = alignment.tip_path(node.path)
         out.nodes[path] = node if path == node.path else replace(node, path=path)
         out.created.add(id_)
 
 
-def is_whole(at: Meeting, changes: ChangeSet) -> bool:
+def is_whole(alignment: NodeAlignment, changes: ChangeSet) -> bool:
     """Whether every node has a place of its own, in a group. Choices may be fine each, and not together."""
-    nodes = changes.edited(at.ground)
+    nodes = changes.apply_to_moved(alignment.moved_tip)
     paths = nodes.paths_list()
     groups = set(compress(paths, (~nodes.is_array).tolist()))
     return len(set(paths)) == len(paths) and parents(paths) - {"/"} <= groups
 
 
-def _meet(at: Meeting) -> bool:
+def _interact(alignment: NodeAlignment) -> bool:
     """Whether theirs did anything to a node of ours, or put it somewhere else."""
-    theirs, ours = at.theirs, at.ours
+    theirs, ours = alignment.theirs, alignment.ours
     if not ours.arrays.isdisjoint(ours.updated):
         return True  # no log tells of manifests that were written anew
     touched = theirs.updated.keys() | theirs.chunks.keys() | theirs.deleted.keys() | theirs.moved.keys()
-    mine = ours.updated.keys() | ours.deleted.keys() | (at.changes.chunks.keys() & theirs.moved.keys())
-    return bool(at.places) or at.moves != at.changes.moves or not touched.isdisjoint(mine)
+    mine = ours.updated.keys() | ours.deleted.keys() | (alignment.changes.chunks.keys() & theirs.moved.keys())
+    return (
+        bool(alignment.tip_paths)
+        or alignment.moves != alignment.changes.moves
+        or not touched.isdisjoint(mine)
+    )
 
 
-def _deletions(at: Meeting, rulings: _Rulings) -> dict[bytes, bool]:
+def _deletions(alignment: NodeAlignment, effects: _Effects) -> dict[bytes, bool]:
     """The nodes that ours deletes, id -> whether it is an array.
 
     A node that theirs deleted as well is not among them, nor one whose deletion is undone, nor the groups
     above that. Of a group that is deleted although theirs put something into it, all nodes are.
     """
-    ours, undeleted = at.ours.deleted, rulings.undone_ids(Did.DELETED)
+    ours, undeleted = alignment.ours.deleted, effects.undone_ids(Did.DELETED)
     ids = list(ours)
-    alive = (rows_of(at.ground, _matrix(ids)) >= 0).tolist()
+    alive = (rows_of(alignment.moved_tip, _matrix(ids)) >= 0).tolist()
     above = ancestors(map(ours.__getitem__, undeleted))
     spared = {id_ for id_ in ours if id_ in undeleted or ours[id_] in above} if undeleted else set()
-    deleted = {id_: at.changes.deleted[id_] for id_ in compress(ids, alive) if id_ not in spared}
-    for clash in rulings.forced:
-        if clash.type is ConflictType.DeleteOfUpdatedGroup and clash.path not in at.our_groups():
-            deleted.update(_below(at.ground, clash.path))
+    deleted = {id_: alignment.changes.deleted[id_] for id_ in compress(ids, alive) if id_ not in spared}
+    for conflict in effects.forced:
+        if conflict.type is ConflictType.DeleteOfUpdatedGroup and conflict.path not in alignment.our_groups():
+            deleted.update(_below(alignment.moved_tip, conflict.path))
     return deleted
 
 
@@ -212,15 +228,18 @@ def _below(nodes: NodeTable, path: str) -> dict[bytes, bool]:
     return dict(zip(*nodes.identities(np.arange(below.start, below.stop)), strict=True))
 
 
-def _update_nodes(at: Meeting, out: ChangeSet, rulings: _Rulings) -> None:
-    for id_, path in _paths(at.ground, at.changes.updated).items():
-        if (Did.UPDATED, id_) in rulings.undone:
+def _update_nodes(alignment: NodeAlignment, out: ChangeSet, effects: _Effects) -> None:
+    for id_, path in _paths(alignment.moved_tip, alignment.changes.updated).items():
+        if (Did.UPDATED, id_) in effects.undone:
             continue
-        node, base = at.changes.nodes[at.ours.updated[id_]], at.here
-        old, new = base.node(int(rows_of(base, _matrix([id_]))[0])), at.ground.node(at.ground.find_node(path))
+        node, base = alignment.changes.nodes[alignment.ours.updated[id_]], alignment.moved_base
+        old, new = (
+            base.node(int(rows_of(base, _matrix([id_]))[0])),
+            alignment.moved_tip.node(alignment.moved_tip.find_node(path)),
+        )
         assert node is not None
         array = node.array
-        document = rulings.documents.get(id_)
+        document = effects.documents.get(id_)
         if document is not None:
             node = replace(node, user_data=document, array=parse_node(document))
         if array is not None:
@@ -236,26 +255,29 @@ def _update_nodes(at: Meeting, out: ChangeSet, rulings: _Rulings) -> None:
         out.updated.add(id_)
 
 
-def _revive(at: Meeting, out: ChangeSet, clash: Clash, base_table: Tables) -> None:
+def _revive(alignment: NodeAlignment, out: ChangeSet, conflict: NodeConflict, base_table: Tables) -> None:
     """Bring back a node that theirs deleted, as ours has it, and the groups above."""
-    path = clash.path if clash.ours is Did.CREATED else parent_of(clash.path)
+    path = conflict.path if conflict.ours is Did.CREATED else parent_of(conflict.path)
     nodes = [
-        at.here.node(at.here.find_node(path)) for path in _revivable(at, path) or () if path not in out.nodes
+        alignment.moved_base.node(alignment.moved_base.find_node(path))
+        for path in _revivable(alignment, path) or ()
+        if path not in out.nodes
     ]
-    if clash.ours is not Did.CREATED:
-        node = at.changes.node(at.here, clash.path)
+    if conflict.ours is not Did.CREATED:
+        node = alignment.changes.node(alignment.moved_base, conflict.path)
         assert node is not None
         if node.array is not None:
-            edits = at.changes.chunks.get(node.id)
-            before, _ = at.ours.moved.get(node.id, (clash.path, None))
+            chunk_changes = alignment.changes.chunks.get(node.id)
+            before, _ = alignment.ours.moved.get(node.id, (conflict.path, None))
             tables = [base_table(before)] if node.array.manifests else []
             table = ChunkTable.merge_tables(
-                [*tables, *([edits.table()] if edits else [])] or [ChunkTable.empty(len(node.array.shape))]
+                [*tables, *([chunk_changes.table()] if chunk_changes else [])]
+                or [ChunkTable.empty(len(node.array.shape))]
             )
             inside = (table.index < np.array(node.array.num_chunks, np.uint64)).all(axis=1)
             table = table.select_chunks(inside).stored()
             if len(table):
-                out.chunks[node.id] = ChunkEdits(node.path, table.ndim, (table,))
+                out.chunks[node.id] = ChunkChanges(node.path, table.ndim, (table,))
             node = replace(node, array=replace(node.array, manifests=()))
         nodes.append(node)
     for node in nodes:
@@ -263,40 +285,40 @@ def _revive(at: Meeting, out: ChangeSet, clash: Clash, base_table: Tables) -> No
         out.created.add(node.id)
 
 
-def _take_chunks(at: Meeting, out: ChangeSet, rulings: _Rulings) -> None:
+def _take_chunks(alignment: NodeAlignment, out: ChangeSet, effects: _Effects) -> None:
     partly = {
-        clash.node_id: (clash, choice)
-        for clash, choice in rulings.decided
-        if clash.type is ConflictType.ChunkDoubleUpdate
+        conflict.node_id: (conflict, resolution)
+        for conflict, resolution in effects.resolutions
+        if conflict.type is ConflictType.ChunkDoubleUpdate
     }
     paths = {node.id: path for path, node in out.nodes.items() if node is not None}
-    paths = _paths(at.ground, at.changes.chunks.keys() - paths.keys()) | paths
-    for id_, edits in at.changes.chunks.items():
-        if id_ not in paths or id_ in out.deleted or id_ in out.chunks or (Did.WROTE, id_) in rulings.undone:
+    paths = _paths(alignment.moved_tip, alignment.changes.chunks.keys() - paths.keys()) | paths
+    for id_, chunk_changes in alignment.changes.chunks.items():
+        if id_ not in paths or id_ in out.deleted or id_ in out.chunks or (Did.WROTE, id_) in effects.undone:
             continue
-        table = edits.table()
+        table = chunk_changes.table()
         path = paths[id_]
         if id_ in partly:
             table = _chosen(table, *partly[id_])
-        if id_ in at.theirs.updated or id_ in at.changes.updated:
-            node = out.node(at.ground, path)
+        if id_ in alignment.theirs.updated or id_ in alignment.changes.updated:
+            node = out.node(alignment.moved_tip, path)
             assert node is not None
             assert node.array is not None
-            if len(node.array.shape) != edits.ndim:
+            if len(node.array.shape) != chunk_changes.ndim:
                 continue
             inside = (table.index < np.array(node.array.num_chunks, np.uint64)).all(axis=1)
             table = table if inside.all() else table.select_chunks(inside)
-        same = path == edits.path and table is edits.table()
-        out.chunks[id_] = edits if same else ChunkEdits(path, edits.ndim, (table,))
+        same = path == chunk_changes.path and table is chunk_changes.table()
+        out.chunks[id_] = chunk_changes if same else ChunkChanges(path, chunk_changes.ndim, (table,))
 
 
-def _chosen(table: ChunkTable, clash: Clash, choice: Choice) -> ChunkTable:
+def _chosen(table: ChunkTable, conflict: NodeConflict, resolution: Resolution) -> ChunkTable:
     """Our references without those that gave way to theirs, and with those that replace both."""
-    assert clash.chunks is not None
-    theirs = clash.chunks[~np.broadcast_to(choice.ours, len(clash.chunks))]
+    assert conflict.chunks is not None
+    theirs = conflict.chunks[~np.broadcast_to(resolution.ours, len(conflict.chunks))]
     if len(theirs):
         table = table.select_chunks(~in_both(table.index, theirs))
-    return table if choice.chunks is None else ChunkTable.merge_tables([table, choice.chunks])
+    return table if resolution.chunks is None else ChunkTable.merge_tables([table, resolution.chunks])
 
 
 def _paths(nodes: NodeTable, ids: Iterable[bytes]) -> dict[bytes, str]:

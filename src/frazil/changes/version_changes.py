@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.chunk_edits import ChunkEdits
-from frazil.changes.node_edits import Edits, rows_of, union
+from frazil.changes.chunk_changes import ChunkChanges
+from frazil.changes.node_changes import NodeChanges, rows_of, union_of_coordinates
 from frazil.errors import ErrorKind, SessionStateError
 from frazil.format.columns import U32
 from frazil.format.ids import NODE_ID_BYTES, id_matrix
@@ -23,7 +23,7 @@ Tables = Callable[[str], ChunkTable]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Version:
+class VersionContent:
     """Nodes, and references on request."""
 
     nodes: NodeTable
@@ -33,32 +33,36 @@ class Version:
         return self.nodes.node(int(rows_of(self.nodes, id_matrix([id_], NODE_ID_BYTES))[0]))
 
 
-def exact(
-    edits: Edits, before: Version, after: Version, among: Iterable[bytes], resized: set[bytes]
-) -> Edits:
+def exact_changes(
+    node_changes: NodeChanges,
+    before: VersionContent,
+    after: VersionContent,
+    among: Iterable[bytes],
+    resized: set[bytes],
+) -> NodeChanges:
     """``edits`` without chunks that are in both versions the same, and with those that ``resized`` arrays
     lost; as far as they are ``among`` some arrays.
 
     Transaction logs name chunks that were set and set back, and those on a way that goes back and forth; and
     they do not name those that a smaller shape dropped.
     """
-    chunks = dict(edits.chunks)
+    chunks = dict(node_changes.chunks)
     for id_ in set(among) & (chunks.keys() | resized):
         row = int(rows_of(before.nodes, id_matrix([id_], NODE_ID_BYTES))[0])
-        if row < 0 or id_ in edits.deleted:
+        if row < 0 or id_ in node_changes.deleted:
             continue
         old, new = before.node(id_), after.node(id_)
         one, other = before.table(old.path), after.table(new.path)
         if one.ndim != other.ndim:
             chunks[id_] = other.index
             continue
-        coords = union([one.index, other.index]) if id_ in resized else chunks[id_]
+        coords = union_of_coordinates([one.index, other.index]) if id_ in resized else chunks[id_]
         assert new.array is not None
         inside = (coords < np.array(new.array.num_chunks, np.uint64)).all(axis=1)
         coords = coords[inside]
         chunks[id_] = coords[~same_refs(one, other, coords)]
     chunks = {id_: coords for id_, coords in chunks.items() if len(coords)}
-    return replace(edits, chunks=chunks, written={id_: after.node(id_).path for id_ in chunks})
+    return replace(node_changes, chunks=chunks, chunk_paths={id_: after.node(id_).path for id_ in chunks})
 
 
 def same_refs(one: ChunkTable, other: ChunkTable, coords: U32) -> NDArray[np.bool_]:
@@ -70,42 +74,42 @@ def same_refs(one: ChunkTable, other: ChunkTable, coords: U32) -> NDArray[np.boo
     return same
 
 
-def changes_between(edits: Edits, before: Version, after: Version) -> ChangeSet:
+def change_set_between(node_changes: NodeChanges, before: VersionContent, after: VersionContent) -> ChangeSet:
     """The change set that makes ``after`` of ``before``, whose difference is ``edits``.
 
     Raises ``SessionStateError`` (``not-allowed``) where a node was moved to the place of a deleted one: no
     change set says that.
     """
-    targets = {target for _, target in edits.moved.values()}
-    if taken := targets & set(edits.deleted.values()):
+    targets = {target for _, target in node_changes.moved.values()}
+    if taken := targets & set(node_changes.deleted.values()):
         raise SessionStateError(
             f"a node was moved to `{min(taken)}`, where another one had been deleted: one commit cannot do "
             "this again. Take over the commits one by one",
             ErrorKind.NOT_ALLOWED,
         )
     out = ChangeSet(
-        created=set(edits.created),
-        updated=set(edits.updated),
-        deleted={id_: id_ in edits.arrays for id_ in edits.deleted},
+        created=set(node_changes.created),
+        updated=set(node_changes.updated),
+        deleted={id_: id_ in node_changes.arrays for id_ in node_changes.deleted},
         moves={
-            id_: Move(source, target, id_, id_ in edits.arrays)
-            for id_, (source, target) in edits.moved.items()
+            id_: Move(source, target, id_, id_ in node_changes.arrays)
+            for id_, (source, target) in node_changes.moved.items()
         },
     )
-    out.nodes.update(dict.fromkeys(edits.deleted.values()))
-    for id_, path in (edits.created | edits.updated).items():
+    out.nodes.update(dict.fromkeys(node_changes.deleted.values()))
+    for id_, path in (node_changes.created | node_changes.updated).items():
         node = after.nodes.node(after.nodes.find_node(path))
         if node.array is not None:
-            old = () if id_ in edits.created else _manifests(before.node(id_), node)
+            old = () if id_ in node_changes.created else _manifests(before.node(id_), node)
             node = replace(node, array=replace(node.array, manifests=old))
         out.nodes[path] = node
-        if id_ in edits.created and node.array is not None:
+        if id_ in node_changes.created and node.array is not None:
             table = after.table(path)
             if len(table):
-                out.chunks[id_] = ChunkEdits(path, table.ndim, (table,))
-    for id_, coords in edits.chunks.items():
-        path = edits.written[id_]
-        out.chunks[id_] = ChunkEdits(path, coords.shape[1], (_at(after.table(path), coords),))
+                out.chunks[id_] = ChunkChanges(path, table.ndim, (table,))
+    for id_, coords in node_changes.chunks.items():
+        path = node_changes.chunk_paths[id_]
+        out.chunks[id_] = ChunkChanges(path, coords.shape[1], (_at(after.table(path), coords),))
     return out
 
 

@@ -63,12 +63,6 @@ def same_encoding(one: bytes, other: bytes) -> bool:
     return all(ours.get(key) == theirs.get(key) for key in _OF_CHUNKS)
 
 
-def chunk_edges(document: bytes) -> list[int | list[int]]:
-    """For each dimension of an array the length of all its chunks, or the length of each."""
-    parsed = json.loads(document)
-    return _edges(parsed.get("chunk_grid"), len(parsed.get("shape")))
-
-
 def _array(parsed: dict[str, Any]) -> ArrayData:
     shape = _lengths(parsed.get("shape"), "shape", 0)
     if "data_type" not in parsed:

@@ -1,4 +1,4 @@
-"""Bytes of chunks that were read, kept for the next time, up to a number of bytes."""
+"""A cache of the bytes of chunks, bounded by a number of bytes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Buffer, Hashable
 
 
-class KeptBytes:
-    """The bytes that were used last. What is larger than everything that may be kept is not kept.
+class ByteCache:
+    """Holds the chunks that were used last, ``limit`` bytes in all; a chunk larger than that is never cached.
 
-    >>> kept = KeptBytes(10)
-    >>> kept.keep("a", b"12345678")
-    >>> kept.get("a"), kept.keep("b", b"123"), kept.get("a")
+    >>> cache = ByteCache(10)
+    >>> cache.add_chunk("a", b"12345678")
+    >>> cache.get_chunk("a"), cache.add_chunk("b", b"123"), cache.get_chunk("a")
     (b'12345678', None, None)
     """
 
@@ -25,11 +25,11 @@ class KeptBytes:
         self._total = 0
         self._lock = Lock()
 
-    def __reduce__(self) -> tuple[type[KeptBytes], tuple[int]]:
-        return (KeptBytes, (self.limit,))
+    def __reduce__(self) -> tuple[type[ByteCache], tuple[int]]:
+        return (ByteCache, (self.limit,))
 
     def get_chunk(self, key: Hashable) -> bytes | None:
-        """The bytes of a chunk, if they are here."""
+        """The bytes of a chunk; None if they are not cached."""
         with self._lock:
             value = self._values.get(key)
             if value is not None:
@@ -37,7 +37,7 @@ class KeptBytes:
             return value
 
     def add_chunk(self, key: Hashable, data: Buffer) -> None:
-        """Keep a copy."""
+        """Cache a copy, and drop the chunks that were used longest ago."""
         copied = bytes(data)
         if len(copied) > self.limit:
             return

@@ -72,7 +72,7 @@ class ContentStore:
     ...         storage, settings, lambda: os.urandom(12), lambda: time.time_ns() // 1000, lambda: True
     ...     )
     >>> storage = MemoryStorage()
-    >>> store_on(storage).put(b"ice") == store_on(storage).put(b"ice")
+    >>> store_on(storage).put_chunk(b"ice") == store_on(storage).put_chunk(b"ice")
     True
     >>> len(list(storage.list("chunks")))
     1

@@ -25,7 +25,7 @@ from frazil.threads import Purpose, ThreadPool
 if TYPE_CHECKING:
     from collections.abc import Buffer, Sequence
 
-    from frazil.chunks.byte_cache import KeptBytes
+    from frazil.chunks.byte_cache import ByteCache
     from frazil.chunks.virtual import VirtualSources
     from frazil.chunks.writer import ChunkWriter
     from frazil.storage.base import Storage
@@ -45,7 +45,7 @@ class ChunkReader:
 
     ``start`` and ``stop`` are bytes within the chunk, clamped to it; ``stop`` None is its end. ``writer``
     is asked first for the session's own chunks that are not durable yet. ``limits`` bound the merging of
-    requests, ``max_requests`` is how many run at a time. ``kept`` is a cache of chunks from remote objects.
+    requests, ``max_requests`` is how many run at a time. ``cache`` holds chunks of remote objects.
 
     >>> import secrets
     >>> from frazil.chunks.virtual import VirtualSources
@@ -67,14 +67,14 @@ class ChunkReader:
         *,
         limits: MergeLimits = _LIMITS,
         max_requests: int = MAX_REQUESTS,
-        kept: KeptBytes | None = None,
+        cache: ByteCache | None = None,
     ) -> None:
         self._storage = storage
         self._virtual = virtual
         self._writer = writer
         self._limits = limits
         self._max_requests = max_requests
-        self._cache = kept
+        self._cache = cache
         self._lock = threading.Lock()
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopReads] = (
             weakref.WeakKeyDictionary()
@@ -86,9 +86,9 @@ class ChunkReader:
         return (self._storage, self._virtual, self._writer, *limits)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        storage, virtual, writer, limits, max_requests, kept = state
+        storage, virtual, writer, limits, max_requests, cache = state
         ChunkReader.__init__(
-            self, storage, virtual, writer, limits=limits, max_requests=max_requests, kept=kept
+            self, storage, virtual, writer, limits=limits, max_requests=max_requests, cache=cache
         )
 
     def read(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:

@@ -1,4 +1,4 @@
-"""What a command of the command line is."""
+"""A command of the command line, as a value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One subcommand. ``declare`` adds its arguments to a parser, ``run`` takes them and gives the status."""
+    """One subcommand. ``declare`` adds its arguments to a parser, ``run`` takes
+    them and returns the exit status."""
 
     name: str
     help: str

@@ -14,7 +14,7 @@ from frazil.storage.url_parts import COMMON_URLS
 def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", help=COMMON_URLS)
     parser.add_argument(
-        "target", metavar="TARGET", nargs="?", help="where the new repository is made; in place if not given"
+        "target", metavar="TARGET", nargs="?", help="the new repository; without it the import is in place"
     )
     chunks = parser.add_mutually_exclusive_group()
     chunks.add_argument(
@@ -34,9 +34,9 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(chunks="auto")
 
 
-def _run(given: argparse.Namespace) -> int:
-    target = None if given.target in (None, given.source) else storage_from_url(given.target)
-    print(upgrade(storage_from_url(given.source), target, chunks=given.chunks))
+def _run(arguments: argparse.Namespace) -> int:
+    target = None if arguments.target in (None, arguments.source) else storage_from_url(arguments.target)
+    print(upgrade(storage_from_url(arguments.source), target, chunks=arguments.chunks))
     return 0
 
 

@@ -1,8 +1,8 @@
 """The command line: one parser, one subcommand for each entry of ``COMMANDS``.
 
-A ``Command`` says what it is called, how its arguments are declared, and which function does the work and
-gives the exit status. Errors of Frazil are a line on stderr, with one more for each file that is wrong, and
-the status 1; wrong arguments the status 2.
+A ``Command`` has a name, a function that declares its arguments, and a function that does the work and
+returns the exit status. An error of Frazil is a line on stderr, with one more line for each file that is
+wrong, and the status 1; wrong arguments are the status 2.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
-        own = commands.add_parser(
+        subparser = commands.add_parser(
             command.name,
             help=command.help,
             description=command.description,
             epilog=command.epilog,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.declare(own)
-        own.set_defaults(run=command.run)
+        command.declare(subparser)
+        subparser.set_defaults(run=command.run)
     return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; its exit status. ``arguments`` are those of the process if not given."""
-    given = parser().parse_args(arguments)
+    namespace = parser().parse_args(arguments)
     try:
-        status: int = given.run(given)
+        status: int = namespace.run(namespace)
     except IcechunkError as error:
         print(*lines_of(for_terminal(str(error)), str(error.kind)), sep="\n", file=sys.stderr)
         return 1

@@ -1,7 +1,7 @@
 """Messages of the library for a terminal: with options of the command in place of arguments of Python.
 
 The library names arguments (``on_problem='skip'``), sometimes with the option behind them
-(``on_problem='skip' (--on-problem skip)``). Here only the option is left.
+(``on_problem='skip' (--on-problem skip)``). On a terminal only the option is left.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Final
 #: A value of Python as messages show it: text, brackets of any kind, a word.
 _VALUE: Final = r"(?:'[^']*'|\[[^\]]*\]|\{(?:[^{}]|\{[^{}]*\})*\}|\([^()]*\)|[\w.]+)?"
 #: ``name=value (--option value)``: the option says it already.
-_BOTH: Final = re.compile(rf"\b[a-z_]+={_VALUE} \((--[^()]+)\)")
+_WITH_OPTION: Final = re.compile(rf"\b[a-z_]+={_VALUE} \((--[^()]+)\)")
 #: Arguments of `frazil.spark.ingest` that are an option with a value of one word.
-_TEXTS: Final = re.compile(
+_TEXT_ARGUMENTS: Final = re.compile(
     r"\b(mode|on_problem|on_change|concat_dim|source_group|format|engine|message)=(['\"])([^'\"]*)\2"
 )
 #: Others, as messages show them, and the option.
-_OTHERS: Final = (
+_OTHER_ARGUMENTS: Final = (
     (re.compile(rf"\breader_options=\{{'filter_by_keys': {_VALUE}\}}"), "--filter-by-keys KEY=VALUE,..."),
     (re.compile(rf"\breader_options={_VALUE}"), "--reader-option KEY=VALUE"),
     (re.compile(rf"\ballow={_VALUE}"), "--allow KIND"),
@@ -38,9 +38,9 @@ def for_terminal(message: str) -> str:
     >>> for_terminal("reader_options={'filter_by_keys': {'level': 2}} chooses fields")
     '--filter-by-keys KEY=VALUE,... chooses fields'
     """
-    text = _BOTH.sub(r"\1", message)
-    text = _TEXTS.sub(lambda found: f"--{found[1].replace('_', '-')} {found[3]}", text)
-    for pattern, option in _OTHERS:
+    text = _WITH_OPTION.sub(r"\1", message)
+    text = _TEXT_ARGUMENTS.sub(lambda match: f"--{match[1].replace('_', '-')} {match[3]}", text)
+    for pattern, option in _OTHER_ARGUMENTS:
         text = pattern.sub(option, text)
     return text
 

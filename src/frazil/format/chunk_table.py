@@ -1,4 +1,4 @@
-"""Chunk references of one array, as columns sorted by coordinates.
+"""Chunk references of one array, as columns sorted by coordinates (specification, "ChunkRef").
 
     kind     source            offset, length
     ABSENT   0                 0, 0: a deletion, only in change sets

@@ -1,4 +1,4 @@
-"""Columns: values of many rows held as a few numpy arrays, never as an object for each row.
+"""Columns: the values of many rows in a few numpy arrays, never as an object for each row.
 
 Fixed-size columns are plain arrays. Rows of varying length (strings, bytes, lists of ids) are a
 ``Ragged``: one flat array of values, with a start and a length for each row. Rows may lie

@@ -1,4 +1,5 @@
-"""Chunk coordinates: their order, keys to search them by, and how they lie in flatbuffers.
+"""Chunk coordinates: their order, search keys for them, and their layout in flatbuffers (specification,
+"ChunkRef" and "ArrayUpdatedChunks").
 
 Coordinates of n chunks are uint32 of shape (n, ndim), ordered number by number. In a file each chunk
 has a table of its own with a vector of ndim numbers, and each array a vector of such tables.

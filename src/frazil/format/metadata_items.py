@@ -1,4 +1,4 @@
-"""Metadata of snapshots and of the repository: JSON-like values by name.
+"""Metadata of snapshots and of the repository: JSON-like values by name (specification, "Common Types").
 
 A value is encoded by itself: FlexBuffers in files of spec version 2, MessagePack in version 1. A column
 keeps the bytes, and decodes those of one row when they are asked for.

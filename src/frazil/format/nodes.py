@@ -1,4 +1,5 @@
-"""Nodes: the groups and arrays of a snapshot, as columns sorted by the raw bytes of their paths.
+"""Nodes: the groups and arrays of a snapshot, as columns sorted by the raw bytes of their paths
+(specification, "Snapshot Files" and "Node Paths").
 
 Byte order puts everything below a group side by side (``/a/`` up to ``/a0``, since ``0`` follows ``/``),
 and in UTF-8 it is also the order of Python's ``str``. A few lookups search the column; after that a

@@ -1,4 +1,5 @@
-"""The vector of NodeSnapshot tables in a snapshot file, read and written by columns.
+"""The vector of NodeSnapshot tables in a snapshot file, read and written by columns (specification,
+"NodeSnapshot").
 
 NodeSnapshot       0 id  1 path  2 user_data  3 type of node_data  4 node_data  5 extra
 ArrayNodeData      0 shape (version 1)  1 dimension_names  2 manifests  3 shape_v2

@@ -1,4 +1,5 @@
-"""The ops log: what was done to a repository, newest entry first, as columns.
+"""The ops log: the operations on a repository, newest entry first, as columns
+(specification, "Update" and "RepoStatus").
 
     Update       0 type of update  1 update  2 updated_at  3 backup_path
     RepoStatus   0 availability  1 set_at  2 limited_availability_reason

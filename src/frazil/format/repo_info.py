@@ -1,7 +1,8 @@
-"""Repo info: the one file that changes. Refs, all snapshots, configuration, status and the ops log.
+"""Repo info: the one file that changes. Refs, all snapshots, configuration, status and the ops log
+(specification, "Repo Info File").
 
-Snapshots and ops log are columns; the methods that change something return a new value. Everything here
-is pure: times, ids and names of backups come in as arguments.
+Snapshots and ops log are columns. A method that changes something returns a new value. The module is pure:
+times, ids and names of backups are arguments.
 
     Repo   0 spec_version  1 tags  2 branches  3 deleted_tags  4 snapshots  5 status  6 metadata
            7 latest_updates  8 repo_before_updates  9 config  10 enabled_feature_flags

@@ -1,8 +1,8 @@
-"""Snapshots: every array and group of one version of a repository.
+"""Snapshots: every array and group of one version of a repository (specification, "Snapshot Files").
 
 The nodes are columns (``NodeTable``), sorted by the raw bytes of their paths, as readers search for
-them. Old writers sorted by path component; so when reading no order is trusted. Files of spec version
-1 also lie in repositories that were upgraded: each file's header says which it is.
+them. Old writers sorted by path component, so the reader does not rely on the order. An upgraded repository
+also has files of spec version 1: the header of each file names its version.
 
     Snapshot   0 id  1 parent_id  2 nodes  3 flushed_at  4 message  5 metadata  6 manifest_files
                7 manifest_files_v2  8 extra

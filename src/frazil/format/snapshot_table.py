@@ -1,7 +1,7 @@
-"""The snapshots that a repo info knows, as columns sorted by id bytes.
+"""The snapshots that a repo info lists, as columns sorted by id bytes (specification, "SnapshotInfo").
 
-A parent is a row number, so whoever inserts or drops rows renumbers them. Messages and metadata are
-decoded when asked for.
+A parent is a row number: inserting or dropping rows renumbers them. Messages and metadata are decoded when
+they are read.
 
     SnapshotInfo   0 id  1 parent_offset  2 flushed_at  3 message  4 metadata  5 pruned_ancestor_tx_logs
 """

@@ -39,7 +39,7 @@ def container_of(source: Source) -> VirtualChunkContainer:
     address = address_of(source.storage, source.layout.chunks)
     if address is None:
         raise InvalidInputError(
-            f"chunks of {source.storage.place()} cannot be referred to from elsewhere: "
+            f"chunks of {source.storage.label()} cannot be referred to from elsewhere: "
             "expected a local folder or a bucket; copy them instead",
             ErrorKind.STORAGE_CONFIG,
         )

@@ -1,80 +1,29 @@
-"""The import of an older repository: read it, write every file of the new one, and the ``repo`` file last.
-
-Nothing is visible before that, and nothing that was there is changed or deleted: new files have names that
-no old one has (``importing.ids``). What is written only depends on what is read, but for the time in
-``repo``. So an import that was interrupted is simply run again; it writes the same files, copies the chunks
-that are not there yet, and creates ``repo`` if nobody has. An import of what was imported does nothing.
-"""
+"""The import of an older repository, as a function: ``frazil.upgrade``."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import filterfalse
-from typing import Any, Literal
-
-import numpy as np
+from collections.abc import Mapping
+from typing import Literal
 
 from frazil.arguments import checked
-from frazil.errors import (
-    ErrorKind,
-    FormatError,
-    InvalidInputError,
-    ReadOnlyError,
-    RepositoryNotFoundError,
-    StorageError,
-)
-from frazil.format.chunk_table import ChunkTable
-from frazil.format.ids import OBJECT_ID_BYTES, id_list, id_matrix, id_to_text, ids_to_text
-from frazil.format.keys import (
-    CHUNKS,
-    MANIFESTS,
-    REPO,
-    SNAPSHOTS,
-    TRANSACTIONS,
-    manifest_key,
-    snapshot_key,
-    transaction_key,
-)
+from frazil.errors import ErrorKind, FormatError, RepositoryNotFoundError
+from frazil.format.keys import REPO
 from frazil.format.older.generations import DOT, DRAFT
-from frazil.format.repo_info import decode_repo_info, encode_repo_info
-from frazil.format.snapshot import ManifestFiles, NodeTable, Snapshot, encode_snapshot
-from frazil.format.transaction_log import encode_transaction_log
-from frazil.importing.chunks import ChunkFiles, container_of, copy_chunks, missing_chunks
-from frazil.importing.containers import merged_prefixes, new_config
-from frazil.importing.history import History, Users, Version, read_history
+from frazil.importing.history import read_history
 from frazil.importing.ids import NewIds
-from frazil.importing.logs import translated, worked_out
-from frazil.importing.manifests import Conversion, Converted, Sizes, convert, distinct_ids, old_names
-from frazil.importing.nodes import new_nodes
-from frazil.importing.omissions import of_manifests, of_refs, of_snapshots
-from frazil.importing.repo_file import new_info
+from frazil.importing.import_job import ImportJob, ImportPlan
+from frazil.importing.import_target import read_repo_file, require_clean, require_writable
 from frazil.importing.report import ImportReport
 from frazil.importing.sizes import sizes_of
-from frazil.importing.source import Refs, Source
-from frazil.repository.catalog.assets import Assets, CacheLimits
+from frazil.importing.source import Source
 from frazil.repository.catalog.generations import older_layout
-from frazil.repository.clock import now_us
 from frazil.repository.handle.virtual_access import explicit_access
-from frazil.repository.outcome import write_once
-from frazil.repository.retries import RetryPolicy
-from frazil.repository.session.uploads import Puts, putting
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.config_secrets import document_to_save
-from frazil.storage.base import IfAbsent, Storage
+from frazil.storage.base import Storage
 from frazil.storage.credentials import AnyCredential
-from frazil.storage.probe import PROBES, probe_conditions
 
 Chunks = Literal["auto", "copy", "reference"]
-
-_LEVEL = 3
-#: So many snapshots are kept decoded; a child mostly follows its parent.
-_CACHED_TABLES = 4
-#: So many of the chunk files that are not there are named.
-_NAMED = 10
-_OURS = (SNAPSHOTS, MANIFESTS, TRANSACTIONS, CHUNKS, PROBES)
 
 
 @checked
@@ -125,17 +74,17 @@ def upgrade(
     target = source_storage if target_storage is None else target_storage
     if chunks not in ("auto", "copy", "reference"):
         raise ValueError(f"chunks: expected auto, copy or reference, found {chunks!r}")
-    _require_writable(target)
+    require_writable(target)
     ids = NewIds(in_place)
     refs = source.refs()
     history = read_history(source, refs, ids)
     users = history.users()
-    existing = _repo_file(target)
+    existing = read_repo_file(target)
     if existing is None and not in_place:
-        _require_clean(target, history, users, ids)
+        require_clean(target, history, users, ids)
     reference = chunks == "reference" and not (in_place and source.layout is not DRAFT)
     settings = source.settings()
-    plan = _Plan(
+    plan = ImportPlan(
         source=source,
         target=target,
         refs=refs,
@@ -149,227 +98,7 @@ def upgrade(
         sizes=sizes_of(settings, config, explicit_access(authorize_virtual_chunk_access)),
         store_secrets=store_secrets,
     )
-    return _Job(plan).run() if existing is None else _Job(plan).compared(existing)
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """What is imported, from where to where, and how.
-
-    users              which arrays use each old manifest, in any snapshot
-    references_chunks  chunk files stay where they are, and become virtual chunks
-    settings           the configuration of the old repository
-    config             what the caller sets over it
-    sizes              looks up the sizes of virtual objects; None where that is not allowed
-    store_secrets      whether options that may hold a secret are saved
-    """
-
-    source: Source
-    target: Storage
-    refs: Refs
-    history: History
-    users: dict[bytes, Users]
-    ids: NewIds
-    references_chunks: bool
-    in_place: bool
-    settings: dict[str, Any]
-    config: RepositoryConfig | None
-    sizes: Sizes | None
-    store_secrets: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Manifests:
-    """All conversions by old id, without the files' bytes."""
-
-    conversions: Mapping[bytes, Conversion]
-    missing: tuple[bytes, ...]
-
-    def converted(self) -> dict[bytes, tuple[Converted, ...]]:
-        return {id_: each.converted for id_, each in self.conversions.items()}
-
-    def chunks(self) -> ChunkFiles:
-        """The chunk files that all of them need."""
-        every = self.conversions.values()
-        ids = distinct_ids([np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(each.chunks for each in every)])
-        names = {new: old for each in every for new, old in each.chunk_names.items()}
-        return ChunkFiles(ids, old_names(ids, names))
-
-
-class _Job:
-    """One import."""
-
-    def __init__(self, plan: _Plan) -> None:
-        self.plan = plan
-        self.source = plan.source
-        self.target = plan.target
-        self.own_chunks = plan.in_place and plan.source.layout is not DRAFT
-        self.container = container_of(plan.source) if plan.references_chunks else None
-        self.assets = Assets(plan.target, CacheLimits())
-        self._nodes: OrderedDict[bytes, NodeTable] = OrderedDict()
-        self._manifests: dict[bytes, tuple[Converted, ...]] = {}
-        self._files: dict[bytes, Converted] = {}
-
-    def run(self) -> ImportReport:
-        """Write everything."""
-        if not self.target.is_local:
-            probe_conditions(self.target)
-        own = [] if self.container is None else [self.container]
-        # Errors that can be raised before the work are.
-        document_to_save(new_config(self.plan.settings, (), own, None)[0], self.plan.store_secrets)
-        manifests = self._convert()
-        self._manifests = manifests.converted()
-        self._files = {file.id: file for each in self._manifests.values() for file in each}
-        report = self._chunks(self._report(manifests), manifests)
-        with putting(self.target) as puts:
-            for version in self.plan.history.versions.values():
-                self._write(version, puts)
-        prefixes = merged_prefixes(each.prefixes for each in manifests.conversions.values())
-        config, left_out = new_config(self.plan.settings, prefixes, own, self.plan.config)
-        containers = tuple(sorted(config.virtual_chunk_containers or {}))
-        report = replace(report, virtual_prefixes=containers, left_out=(*report.left_out, *left_out))
-        # In place, the secrets of the old configuration are there already.
-        document = document_to_save(config, self.plan.store_secrets or self.plan.in_place)
-        info = new_info(self.plan.refs, self.plan.history, document, now_us())
-        file = encode_repo_info(info, level=_LEVEL)
-        if write_once(self.target, REPO, file, RetryPolicy(), IfAbsent(), "the import"):
-            return report
-        return self.compared(bytes(self.target.get(REPO)))  # somebody else, perhaps with the same import
-
-    def compared(self, repo_file: bytes) -> ImportReport:
-        """The report where the target has a repository: this one, or ``InvalidInputError``."""
-        info = decode_repo_info(repo_file, REPO)
-        versions = [*self.plan.history.versions.values()]
-        rows = info.snapshots.find_snapshots(id_matrix([version.id for version in versions]))
-        if (rows < 0).any():
-            raise InvalidInputError(
-                f"expected an empty place for the import, found another repository in {self.target.place()}: "
-                "give another target",
-                ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
-            )
-        return replace(self._report(_Manifests({}, ())), was_there=True)
-
-    def _convert(self) -> _Manifests:
-        """Write all manifests."""
-
-        def one(pair: tuple[bytes, Users]) -> Conversion | None:
-            old_id, users = pair
-            try:
-                old = self.source.manifest(old_id)
-            except StorageError as error:
-                if error.kind == ErrorKind.OBJECT_NOT_FOUND:
-                    return None
-                raise
-            at = None if self.container is None else self.container.url_prefix
-            conversion = convert(old, old_id, users, self.plan.ids, at, _LEVEL, self.plan.sizes)
-            for converted, file in zip(conversion.converted, conversion.files, strict=True):
-                self.target.put(manifest_key(converted.id), file)
-            return replace(conversion, files=())
-
-        # One after the other: each may be large, and decoding keeps the interpreter busy.
-        done = {pair[0]: one(pair) for pair in sorted(self.plan.users.items())}
-        missing = tuple(id_ for id_, conversion in done.items() if conversion is None)
-        return _Manifests({id_: each for id_, each in done.items() if each is not None}, missing)
-
-    def _chunks(self, report: ImportReport, manifests: _Manifests) -> ImportReport:
-        """Bring the chunk files where the new repository looks for them."""
-        chunks = manifests.chunks()
-        report = replace(report, chunk_files=len(chunks))
-        if self.own_chunks or self.container is not None:
-            missing = missing_chunks(self.source, chunks)
-        else:
-            if not self.plan.in_place:
-                keys = map(f"{CHUNKS}/".__add__, ids_to_text(chunks.ids))
-                _require_only(self.target, keys, CHUNKS)
-            copied = copy_chunks(self.source, self.target, chunks)
-            report = replace(report, chunks_copied=copied.files, bytes_copied=copied.size)
-            missing = copied.missing
-        return replace(report, left_out=(*report.left_out, *_lost(missing)))
-
-    def _report(self, manifests: _Manifests) -> ImportReport:
-        versions = self.plan.history.versions.values()
-        conversions = manifests.conversions.values()
-        files = [file for conversion in conversions for file in conversion.converted]
-        lost = [f"manifest {id_to_text(id_)}: it has no file" for id_ in manifests.missing]
-        unused = [
-            f"{conversion.unused} references in manifest {id_to_text(id_)}: they belong to no array"
-            for id_, conversion in manifests.conversions.items()
-            if conversion.unused
-        ]
-        cut = [
-            f"the ends of {conversion.cut} virtual references in manifest {id_to_text(id_)}: "
-            "they are beyond the ends of their objects"
-            for id_, conversion in manifests.conversions.items()
-            if conversion.cut
-        ]
-        return ImportReport(
-            self.source.generation,
-            tuple(sorted(self.plan.refs.branches)),
-            tuple(sorted(self.plan.refs.tags)),
-            snapshots=len(versions),
-            arrays=len(set().union(*(version.summary.arrays for version in versions))),
-            groups=len(set().union(*(version.summary.groups for version in versions))),
-            manifests=len(files),
-            chunk_references=sum(file.references for file in files),
-            left_out=(
-                *of_refs(self.plan.refs),
-                *self.plan.history.left_out,
-                *of_snapshots(self.plan.history.versions),
-                *lost,
-                *of_manifests(id_ for id_, each in manifests.conversions.items() if each.has_flags),
-                *unused,
-                *cut,
-            ),
-            snapshot_ids={id_to_text(version.old_id): id_to_text(version.id) for version in versions},
-        )
-
-    def _write(self, version: Version, puts: Puts) -> None:
-        """The snapshot's file and its transaction log."""
-        nodes = self._nodes_of(version.old_id)
-        wanted = [self._files[id_] for id_ in id_list(nodes.manifest_ids())]
-        snapshot = Snapshot(
-            version.id,
-            version.flushed_at,
-            version.summary.message,
-            version.summary.metadata,
-            nodes,
-            ManifestFiles(
-                id_matrix([file.id for file in wanted]),
-                np.array([file.size for file in wanted], np.uint64),
-                np.array([file.references for file in wanted], np.uint32),
-            ),
-        )
-        puts.put(snapshot_key(version.id), partial(encode_snapshot, snapshot, level=_LEVEL))
-        parent = version.old_parent
-        before = NodeTable.from_nodes([]) if parent is None else self._nodes_of(parent)
-        old = None if parent is None else self.source.log(version.old_id)
-        if old is None:
-            log = worked_out(version.id, before, nodes, self._table)
-        else:
-            log = translated(old, version.id, before, nodes)
-        puts.put(transaction_key(version.id), partial(encode_transaction_log, log, level=_LEVEL))
-
-    def _nodes_of(self, old_id: bytes) -> NodeTable:
-        table = self._nodes.pop(old_id, None)
-        if table is None:
-            snapshot = self.source.snapshot(old_id)
-            table = new_nodes(snapshot, f"snapshot {id_to_text(old_id)}", self._manifests)
-        self._nodes[old_id] = table
-        while len(self._nodes) > _CACHED_TABLES:
-            self._nodes.popitem(last=False)
-        return table
-
-    def _table(self, node: bytes, manifests: Sequence[bytes]) -> ChunkTable | None:
-        """The references of an array in these manifests; None if there are none."""
-        tables = [self.assets.manifest(id_).arrays[node] for id_ in manifests]
-        return ChunkTable.merge_tables(tables) if tables else None
-
-
-def _lost(chunks: tuple[str, ...]) -> list[str]:
-    if not chunks:
-        return []
-    more = f" and {len(chunks) - _NAMED} more" if len(chunks) > _NAMED else ""
-    return [f"chunk files {', '.join(chunks[:_NAMED])}{more}: they are not there"]
+    return ImportJob(plan).run() if existing is None else ImportJob(plan).compared(existing)
 
 
 def _source(storage: Storage) -> Source:
@@ -383,61 +112,8 @@ def _source(storage: Storage) -> Source:
         if storage.head(key) is not None:
             raise FormatError(
                 f"expected a repository older than spec version 1 to import, found one of version {version} "
-                f"in {storage.place()}: {advice}",
+                f"in {storage.label()}: {advice}",
                 ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
             )
     next(iter(storage.list(DOT.refs)), None)  # where nothing can be listed, that is what to say
-    raise RepositoryNotFoundError(f"no repository to import in {storage.place()}: correct the place")
-
-
-def _repo_file(target: Storage) -> bytes | None:
-    """The bytes of the ``repo`` file of the target."""
-    try:
-        return bytes(target.get(REPO))
-    except StorageError as error:
-        if error.kind == ErrorKind.OBJECT_NOT_FOUND:
-            return None
-        raise
-
-
-def _require_writable(target: Storage) -> None:
-    if target.is_read_only:
-        raise ReadOnlyError(
-            f"{target.place()} is read only: give a target that can be written", ErrorKind.READ_ONLY_STORAGE
-        )
-    if target.is_whole_bucket:
-        raise InvalidInputError(
-            "a repository needs a prefix of its own in the bucket, found an empty one: give a prefix",
-            ErrorKind.EMPTY_PREFIX_CREATION,
-        )
-
-
-def _require_clean(target: Storage, history: History, users: Mapping[bytes, Users], ids: NewIds) -> None:
-    """Only files of an earlier attempt at this import may be there."""
-    versions = history.versions.values()
-    own_keys = {key(version.id) for version in versions for key in (snapshot_key, transaction_key)}
-    own_keys |= {
-        manifest_key(ids.manifest(id_, variant))
-        for id_, arrays in users.items()
-        for variant in range(len({rank for _, rank in arrays}))
-    }
-    keys = filterfalse(lambda key: key.startswith((f"{CHUNKS}/", f"{PROBES}/")), _keys(target, ""))
-    _refuse(target, filterfalse(own_keys.__contains__, keys))
-
-
-def _require_only(target: Storage, keys: Iterable[str], folder: str) -> None:
-    _refuse(target, filterfalse(set(keys).__contains__, _keys(target, folder)))
-
-
-def _keys(target: Storage, folder: str) -> Iterable[str]:
-    return (info.key for info in target.list(folder))
-
-
-def _refuse(target: Storage, strange: Iterable[str]) -> None:
-    key = next(iter(strange), None)
-    if key is not None:
-        raise InvalidInputError(
-            f"expected an empty place for the import, found `{key}` in {target.place()} "
-            "(to import in place, give no target)",
-            ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
-        )
+    raise RepositoryNotFoundError(f"no repository to import in {storage.label()}: correct the place")

@@ -43,17 +43,17 @@ _SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 def parse_bytes(size: int | str) -> int:
     """A number of bytes, given as such or in words; decimal units (kB, MB) and binary ones (KiB, MiB).
 
-    Raises ``InvalidInputError`` (``not-allowed``) for what is no size, or none at all.
+    Raises ``InvalidInputError`` (``invalid-argument``) for what is no size, or none at all.
 
     >>> parse_bytes("256MB"), parse_bytes("1.5 GiB"), parse_bytes(1000)
     (256000000, 1610612736, 1000)
     """
-    found = _SIZE.fullmatch(str(size))
-    unit = _UNITS.get(found[2].lower()) if found else None
-    count = int(float(found[1]) * unit) if found and unit else 0
+    match = _SIZE.fullmatch(str(size))
+    unit = _UNITS.get(match[2].lower()) if match else None
+    count = int(float(match[1]) * unit) if match and unit else 0
     if count < 1 or isinstance(size, bool):
         raise InvalidInputError(
-            f"expected a size such as 1000, '256MB' or '1GiB', found {size!r}", ErrorKind.NOT_ALLOWED
+            f"expected a size such as 1000, '256MB' or '1GiB', found {size!r}", ErrorKind.INVALID_ARGUMENT
         )
     return count
 

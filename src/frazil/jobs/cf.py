@@ -44,15 +44,17 @@ def decoded(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[Any]
     """
     if not is_packed(attributes, values.dtype):
         return values
-    told = {name: value for name, value in attributes.items() if name in PACKED}
+    packing = {name: value for name, value in attributes.items() if name in PACKED}
     if _is_boolean(attributes, values.dtype):
-        told |= [BOOLEAN]
+        packing |= [BOOLEAN]
     for name in _MISSING:
-        if name in told:
-            told[name] = _missing(told[name], values.dtype)
-    variable = xr.Variable([f"d{axis}" for axis in range(values.ndim)], values, told)
-    meant = xr.conventions.decode_cf_variable("values", variable, decode_times=False, decode_timedelta=False)
-    return np.asarray(meant.values)
+        if name in packing:
+            packing[name] = _missing(packing[name], values.dtype)
+    variable = xr.Variable([f"d{axis}" for axis in range(values.ndim)], values, packing)
+    decoded_variable = xr.conventions.decode_cf_variable(
+        "values", variable, decode_times=False, decode_timedelta=False
+    )
+    return np.asarray(decoded_variable.values)
 
 
 def _missing(value: Any, dtype: np.dtype[Any]) -> Any:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from frazil.jobs.task_failures import failure_of, task_error
 
@@ -65,13 +65,6 @@ def description(task: Callable[..., object]) -> str:
 class Engine(Protocol):
     """Something that runs tasks."""
 
-    @property
-    def resumable(self) -> bool:
-        """Whether jobs stage what their tasks did, so that a later run can go on from there: see
-        `frazil.jobs.staging`.
-        """
-        ...
-
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
         """``task(shared, t)`` for each ``t``, in order.
 
@@ -79,6 +72,21 @@ class Engine(Protocol):
         If the engine itself fails, raises ``IcechunkError`` (``concurrency``).
         """
         ...
+
+
+@runtime_checkable
+class ResumableEngine(Engine, Protocol):
+    """An engine that says whether jobs stage the results of its tasks, so that a later run can continue
+    (`frazil.jobs.staging`). Without ``resumable`` they do not.
+    """
+
+    @property
+    def resumable(self) -> bool: ...
+
+
+def is_resumable(engine: Engine) -> bool:
+    """Whether jobs on this engine stage the results of its tasks."""
+    return isinstance(engine, ResumableEngine) and engine.resumable
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ def default_engine() -> Engine:
 def engine_of(engine: Engine | EngineName | None) -> Engine:
     """The engine that a caller gives or names; the default for None.
 
-    Raises ``InvalidInputError`` (``not-allowed``) for any other text, ``TypeError`` for what is no engine,
+    Raises ``InvalidInputError`` (``unknown-choice``) for any other text, ``TypeError`` for what is no engine,
     and ``MissingExtraError`` for the name ``"spark"`` where pyspark is not installed.
 
     >>> engine_of("inline")
@@ -68,7 +68,7 @@ def _named(name: str) -> Engine:
     if name not in registered.names:
         *names, last = map(repr, sorted({*_ENGINES, *registered.names}))
         raise InvalidInputError(
-            f"engine: expected {', '.join(names)} or {last}, found {name!r:.80}", ErrorKind.NOT_ALLOWED
+            f"engine: expected {', '.join(names)} or {last}, found {name!r:.80}", ErrorKind.UNKNOWN_CHOICE
         )
     with needs(f"the engine {name!r}", extra="spark"):
         factory: Callable[[], Engine] = registered[name].load()

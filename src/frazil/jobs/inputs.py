@@ -97,7 +97,9 @@ def run_again_if_stale[R](run: Callable[[], R], attempts: int = _ATTEMPTS) -> R:
     >>> result = run_again_if_stale(lambda: mean(repo, "t", "x", engine=Inline()))
     """
     if attempts < 1:
-        raise InvalidInputError(f"attempts: expected at least 1, found {attempts}", ErrorKind.NOT_ALLOWED)
+        raise InvalidInputError(
+            f"attempts: expected at least 1, found {attempts}", ErrorKind.INVALID_ARGUMENT
+        )
     for _ in range(attempts - 1):
         try:
             return run()

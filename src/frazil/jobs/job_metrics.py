@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.jobs.job import JOB
+from frazil.jobs.job_identity import JOB
 from frazil.jobs.versions import takes_versions
 from frazil.repository.catalog.history import mentioning
 from frazil.repository.catalog.presentation import snapshot_infos
@@ -29,20 +29,22 @@ def job_metrics(
     []
     """
     if branch is not None and snapshot_id is not None:
-        raise InvalidInputError("expected a branch or a snapshot_id, found both", ErrorKind.NOT_ALLOWED)
+        raise InvalidInputError(
+            "expected a branch or a snapshot_id, found both", ErrorKind.CONFLICTING_ARGUMENTS
+        )
     if snapshot_id is None:
         info = context_of(repo).catalog.repo_info()
         infos = snapshot_infos(list(mentioning(info, branch_tip(info, branch or "main"), JOB)))
     else:
         infos = [repo.lookup_snapshot(snapshot_id)]
-    jobs = [(info, told) for info in infos if isinstance(told := info.metadata.get(JOB), dict)]
+    jobs = [(info, record) for info in infos if isinstance(record := info.metadata.get(JOB), dict)]
     return [
         {
-            "id": told.get("id"),
-            "name": told.get("name"),
+            "id": record.get("id"),
+            "name": record.get("name"),
             "snapshot_id": info.id,
             "written_at": info.written_at,
-            **told.get("metrics", {}),
+            **record.get("metrics", {}),
         }
-        for info, told in jobs
+        for info, record in jobs
     ]

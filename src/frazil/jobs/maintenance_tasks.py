@@ -15,7 +15,7 @@ from frazil.maintenance.deletion import Sweeper, Swept
 from frazil.maintenance.listing import distinct
 from frazil.maintenance.storage_stats import Parts, parts_of
 from frazil.maintenance.verification import plan
-from frazil.maintenance.walk import Bounds, Here, chunks_of
+from frazil.maintenance.walk import Bounds, LocalWalk, chunks_of
 from frazil.repository.catalog.context import Context
 
 
@@ -25,7 +25,7 @@ def sum_parts(context: Context, ids: list[bytes]) -> Iterator[Parts]:
 
 def walk_manifests(context: Context, item: Any) -> Iterator[ManifestFiles]:
     ids, others = map(id_matrix, item)
-    yield Here(Bounds()).manifests(context.storage, ids, others)
+    yield LocalWalk(Bounds()).manifests(context.storage, ids, others)
 
 
 def walk_chunks(context: Context, ids: list[bytes]) -> Iterator[U8]:
@@ -50,8 +50,8 @@ def run_piece(shared: bytes, task: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=2)
 def _unpacked(shared: bytes) -> tuple[str, Context]:
-    said: tuple[str, Context] = pickle.loads(shared)
-    return said
+    unpickled: tuple[str, Context] = pickle.loads(shared)
+    return unpickled
 
 
 def pieces_run(context: Context, engine: Engine) -> plan.Run:

@@ -61,12 +61,12 @@ class Budget:
         return Budget(DEFAULT, False) if max_mem is None else Budget(parse_bytes(max_mem), True)
 
     def require(self, needed: int, purpose: str) -> None:
-        """Raise ``InvalidInputError`` (``not-allowed``) if a caller's bound is less than ``needed`` bytes."""
+        """Raise ``InvalidInputError`` (``invalid-argument``) if a given bound is below ``needed`` bytes."""
         if self.is_given and needed > self.size:
             raise InvalidInputError(
                 f"expected a max_mem of at least {needed} bytes, {purpose}, found {self.size}: give as much, "
                 "or rechunk the array to smaller chunks first",
-                ErrorKind.NOT_ALLOWED,
+                ErrorKind.INVALID_ARGUMENT,
             )
 
 

@@ -88,7 +88,7 @@ class Plan(Summary):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Written(Summary):
+class WriteResult(Summary):
     """What a job wrote; ``bytes`` before compression, ``returned`` what the executors sent back."""
 
     tasks: int
@@ -96,7 +96,7 @@ class Written(Summary):
     bytes: int
     returned: int
 
-    shown_as: ClassVar[str] = "pipeline.Written"
+    shown_as: ClassVar[str] = "pipeline.WriteResult"
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         yield "tasks", f"{self.tasks:,}"
@@ -107,7 +107,7 @@ class Written(Summary):
 @takes_versions
 def write_blocks(
     session: Session, read: Read, blocks: Sequence[Block], engine: Engine, *, progress: Progress | None = None
-) -> Written:
+) -> WriteResult:
     """Write ``read(block)`` to every block, in parallel. Commit the session afterwards.
 
     The arrays must be there, committed or not. ``read`` is a function of a module that executors can
@@ -128,7 +128,7 @@ def write_blocks(
         if progress is not None:
             progress.advance(rows=(block.shape or (1,))[0], chunks=chunks, bytes=size)
     session.merge(*forks)
-    return Written(len(forks), sum(planned.chunks), sum(planned.bytes), received)
+    return WriteResult(len(forks), sum(planned.chunks), sum(planned.bytes), received)
 
 
 def write_block(shared: bytes, task: bytes) -> bytes:

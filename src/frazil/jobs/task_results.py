@@ -66,7 +66,7 @@ class Result:
 
 def encode_result(result: Result) -> bytes:
     outcome = asdict(replace(result.outcome, value=None))
-    said = {
+    header = {
         "outcome": {name: int(number) for name, number in outcome.items() if name != "value"},
         "ends": result.ends,
         "retries": result.retries,
@@ -75,7 +75,7 @@ def encode_result(result: Result) -> bytes:
         "segments": [[*astuple(each)[:-1], each.node_id.hex()] for each in result.segments],
         "reads": _reads_as_json(result.reads),
     }
-    return joined([json.dumps(said).encode(), wire.encode(result.changes), dumped(result.outcome.value)])
+    return joined([json.dumps(header).encode(), wire.encode(result.changes), dumped(result.outcome.value)])
 
 
 def decode_result(data: bytes, staged_for: str | None = None) -> Result:
@@ -84,19 +84,19 @@ def decode_result(data: bytes, staged_for: str | None = None) -> Result:
     ``staged_for`` is the module of the work function, for bytes that come from storage. ``FormatError`` for
     others, and for values that are not allowed there.
     """
-    said, changes, value = split(data, 3)
+    header, changes, value = split(data, 3)
     try:
-        told = json.loads(said)
+        fields = json.loads(header)
         return Result(
             wire.decode(changes),
-            Outcome(loaded(value, staged_for), **_whole(told["outcome"])),
-            int(told["ends"]),
-            int(told["retries"]),
-            float(told["seconds"]),
-            Traffic(**_whole(told["stored"])),
+            Outcome(loaded(value, staged_for), **_integers(fields["outcome"])),
+            int(fields["ends"]),
+            int(fields["retries"]),
+            float(fields["seconds"]),
+            Traffic(**_integers(fields["stored"])),
             staged=staged_for is not None,
-            segments=tuple(map(_segment, told["segments"])),
-            reads=_reads(told["reads"]),
+            segments=tuple(map(_segment, fields["segments"])),
+            reads=_reads(fields["reads"]),
         )
     except FormatError:
         raise
@@ -104,12 +104,12 @@ def decode_result(data: bytes, staged_for: str | None = None) -> Result:
         raise _damaged(f"{type(error).__name__}: {error}") from error
 
 
-def _whole(told: dict[str, Any]) -> dict[str, int]:
-    return dict(zip(told, map(int, told.values()), strict=True))
+def _integers(numbers: dict[str, Any]) -> dict[str, int]:
+    return dict(zip(numbers, map(int, numbers.values()), strict=True))
 
 
-def _segment(told: list[Any]) -> Segment:
-    key, start, stop, count, low, high, node = told
+def _segment(fields: list[Any]) -> Segment:
+    key, start, stop, count, low, high, node = fields
     if not key.startswith(f"{STAGING}/") or ".." in key:
         raise _damaged(f"references staged in {key!r}")
     corners = tuple(map(int, low)), tuple(map(int, high))
@@ -123,12 +123,12 @@ def _reads_as_json(reads: ReadSet) -> dict[str, Any]:
     return {**paths, "chunks": chunks}
 
 
-def _reads(told: dict[str, Any]) -> ReadSet:
+def _reads(fields: dict[str, Any]) -> ReadSet:
     chunks: dict[str, list[U32]] = {}
-    for path, count, ndim, data in told["chunks"]:
+    for path, count, ndim, data in fields["chunks"]:
         column = np.frombuffer(bytes.fromhex(data), "<u4").astype(np.uint32).reshape(int(count), int(ndim))
         chunks.setdefault(str(path), []).append(column)
-    documents, members, trees = (frozenset(map(str, told[name])) for name in _PATHS)
+    documents, members, trees = (frozenset(map(str, fields[name])) for name in _PATHS)
     return ReadSet(documents, members, trees, chunks)
 
 
@@ -151,5 +151,5 @@ def split(data: bytes, count: int) -> list[bytes]:
     return out
 
 
-def _damaged(found: str) -> FormatError:
-    return FormatError(f"expected what a task has staged, found {found}", ErrorKind.INVALID_FILE_FORMAT)
+def _damaged(actual: str) -> FormatError:
+    return FormatError(f"expected what a task has staged, found {actual}", ErrorKind.INVALID_FILE_FORMAT)

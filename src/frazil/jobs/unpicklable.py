@@ -43,12 +43,12 @@ def unsendable(name: str, value: Any, dumps: Callable[[Any], bytes], error: Exce
     because = f" because of {part}" if part else ""
     return InvalidInputError(
         f"{name} cannot be sent to a task{because}: {error}. Make such objects inside of the function",
-        ErrorKind.NOT_ALLOWED,
+        ErrorKind.INVALID_ARGUMENT,
     )
 
 
 def sendable(task: Any, value: Any, dumps: Callable[[Any], bytes]) -> bytes:
-    """``value`` as bytes. Raises ``InvalidInputError`` (``not-allowed``) that names a part of ``task``."""
+    """``value`` as bytes. Raises ``InvalidInputError`` (``invalid-argument``) that names the part."""
     try:
         return dumps(value)
     except Exception as error:

@@ -60,56 +60,56 @@ def loaded(data: bytes, module: str | None = None) -> Any:
 
 class _Pickler(CloudPickler):  # type: ignore[misc]  # for the same reason
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, np.dtype) and (said := _said(obj)) is not None:
-            return dtype_of, (said,)
+        if isinstance(obj, np.dtype) and (descr := _descr_of(obj)) is not None:
+            return dtype_of, (descr,)
         if type(obj) is np.ma.MaskedArray:
             # Not ``fill_value``: that makes one where it is the default, which not every dtype can hold.
             return masked_of, (obj.data, obj.mask, vars(obj).get("_fill_value"))
         if type(obj) is np.ndarray and obj.dtype.kind == "O":
             return objects_of, (obj.shape, obj.ravel().tolist())
-        if type(obj) is np.ndarray and (said := _said(obj.dtype)) is not None:
-            return array_of, (said, obj.shape, obj.tobytes())
-        if isinstance(obj, np.generic) and (said := _said((one := np.asarray(obj)).dtype)) is not None:
-            return scalar_of, (said, one.tobytes())
+        if type(obj) is np.ndarray and (descr := _descr_of(obj.dtype)) is not None:
+            return array_of, (descr, obj.shape, obj.tobytes())
+        if isinstance(obj, np.generic) and (descr := _descr_of((one := np.asarray(obj)).dtype)) is not None:
+            return scalar_of, (descr, one.tobytes())
         return super().reducer_override(obj)
 
 
-def _said(dtype: np.dtype[Any]) -> Any:
+def _descr_of(dtype: np.dtype[Any]) -> Any:
     """What ``dtype_of`` makes it of; None for those that it cannot."""
     if dtype.hasobject or dtype.metadata or dtype.kind not in "biufcmMSUV":
         return None
-    said = dtype_to_descr(dtype)
-    return said if descr_to_dtype(said) == dtype else None
+    descr = dtype_to_descr(dtype)
+    return descr if descr_to_dtype(descr) == dtype else None
 
 
-def dtype_of(said: Any) -> np.dtype[Any]:
+def dtype_of(descr: Any) -> np.dtype[Any]:
     """A type of plain values."""
-    if not isinstance(said, str | list | tuple):
-        raise pickle.UnpicklingError(f"a dtype of {type(said).__name__}")
-    descr: Any = said
-    made: np.dtype[Any] = descr_to_dtype(descr)
-    if made.hasobject:
-        raise pickle.UnpicklingError(f"a dtype with objects, {made}")
-    return made
+    if not isinstance(descr, str | list | tuple):
+        raise pickle.UnpicklingError(f"a dtype of {type(descr).__name__}")
+    descr_value: Any = descr
+    dtype: np.dtype[Any] = descr_to_dtype(descr_value)
+    if dtype.hasobject:
+        raise pickle.UnpicklingError(f"a dtype with objects, {dtype}")
+    return dtype
 
 
-def array_of(said: Any, shape: tuple[int, ...], data: bytes) -> NDArray[Any]:
+def array_of(descr: Any, shape: tuple[int, ...], data: bytes) -> NDArray[Any]:
     """An array of plain values, in C order."""
-    dtype = dtype_of(said)
+    dtype = dtype_of(descr)
     if not isinstance(data, bytes) or min(shape, default=0) < 0 or len(data) != prod(shape) * dtype.itemsize:
         raise pickle.UnpicklingError(f"an array of shape {shape} that has not the bytes for it")
     return np.ndarray(shape, dtype, bytearray(data))
 
 
-def scalar_of(said: Any, data: bytes) -> Any:
-    return array_of(said, (), data)[()]
+def scalar_of(descr: Any, data: bytes) -> Any:
+    return array_of(descr, (), data)[()]
 
 
 def objects_of(shape: tuple[int, ...], items: list[Any]) -> NDArray[Any]:
     """An array of objects."""
-    made = np.empty(len(items), object)
-    made[:] = items
-    return made.reshape(shape)
+    array = np.empty(len(items), object)
+    array[:] = items
+    return array.reshape(shape)
 
 
 def masked_of(data: Any, mask: Any, fill_value: Any) -> Any:
@@ -129,18 +129,18 @@ def _bytearray_of(*parts: Any) -> bytearray:
 
 def _range_of(*ends: Any) -> range:
     """A list of it would take memory."""
-    made = range(*ends)
-    if len(made) > _LONGEST_RANGE:
+    numbers = range(*ends)
+    if len(numbers) > _LONGEST_RANGE:
         raise pickle.UnpicklingError(f"a range of more than {_LONGEST_RANGE}")
-    return made
+    return numbers
 
 
 def _decimal_of(value: Any) -> Decimal:
     """As a whole number it would take time and memory."""
-    made = Decimal(value)
-    if made.is_finite() and abs(made.adjusted()) > _LARGEST_EXPONENT:
+    number = Decimal(value)
+    if number.is_finite() and abs(number.adjusted()) > _LARGEST_EXPONENT:
         raise pickle.UnpicklingError(f"a decimal number with an exponent beyond {_LARGEST_EXPONENT}")
-    return made
+    return number
 
 
 def _fraction_of(*parts: Any) -> Fraction:
@@ -177,9 +177,9 @@ class _Unpickler(pickle.Unpickler):
             return super().find_class(module, name)
         # With its own name only: other modules can be reached by dots.
         if "." not in name and (module == self._module or f"{module}.".startswith(_ROOMS)):
-            found = super().find_class(module, name)
-            if isinstance(found, type) and found.__module__ == module and is_dataclass(found):
-                return found
-            if module == __name__ and found in _OWN:
-                return found
+            allowed = super().find_class(module, name)
+            if isinstance(allowed, type) and allowed.__module__ == module and is_dataclass(allowed):
+                return allowed
+            if module == __name__ and allowed in _OWN:
+                return allowed
         raise pickle.UnpicklingError(f"a value made with {module}.{name}")

@@ -22,7 +22,7 @@ from frazil.display import Shown
 from frazil.jobs.summary import Summary, brief
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
-from frazil.storage.base import Storage, named
+from frazil.storage.base import Storage, storage_label
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -157,4 +157,4 @@ def address(storage: Storage) -> str:
     >>> address(frazil.local_filesystem_storage("/tmp/climate"))
     'local filesystem, path /tmp/climate'
     """
-    return named(storage)
+    return storage_label(storage)

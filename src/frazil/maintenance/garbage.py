@@ -35,7 +35,7 @@ from frazil.maintenance.backups import LOGGED, Backups, named, old_backups, unne
 from frazil.maintenance.collapse import Onto, collapse
 from frazil.maintenance.deletion import Patience, Sweeper, Swept
 from frazil.maintenance.listing import Listed, among, distinct, listed
-from frazil.maintenance.walk import Bounds, Here, Walk
+from frazil.maintenance.walk import Bounds, LocalWalk, Walk
 from frazil.repository.catalog.collection_records import CollectionRecord, announce, delete_killed_records
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.leases import LeaseLimit, delete_ended
@@ -73,7 +73,7 @@ class Collection:
 
     @property
     def walker(self) -> Walk:
-        return self.walk or Here(self.bounds)
+        return self.walk or LocalWalk(self.bounds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,7 +170,7 @@ class Collecting:
 
 
 def collect(context: Context, what: Collection) -> GCSummary:
-    """All steps. See ``repository.catalog.collection_guard`` for the protocol with sessions."""
+    """All steps. How it keeps out of the way of sessions: ``repository.in_use``."""
     storage = context.storage
     require_online(context.catalog.repo_info())
     announcement = announce(storage)

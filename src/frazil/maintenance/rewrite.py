@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.prepared_manifests import Ready
+from frazil.changes.prepared_manifests import PreparedManifests
 from frazil.format.snapshot import Snapshot
 from frazil.repository.catalog.collection_guard import SessionStart, newest_update
 from frazil.repository.catalog.context import Context
@@ -31,7 +31,7 @@ def rewrite(
     metadata: dict[str, Any],
     *,
     amend: bool,
-    write: Callable[[Snapshot], dict[bytes, Ready]] = lambda parent: {},
+    write: Callable[[Snapshot], dict[bytes, PreparedManifests]] = lambda parent: {},
 ) -> bytes:
     """The id of the new snapshot. ``metadata`` are the user's; what the format reserves is added. ``write``
     may write the manifests of some arrays, by node id.

@@ -159,7 +159,7 @@ class Walk(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class LocalWalk:
     """This process, within bounds."""
 
     bounds: Bounds

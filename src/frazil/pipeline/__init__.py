@@ -1,13 +1,16 @@
 """Pipelines without Spark: files to arrays, arrays to arrays and statistics, rules, publishing.
 
-    ingest     many files become one dataset
-    transform  arrays to arrays: rechunk, map_blocks, coarsen, regrid, ...
-    reductions statistics along dimensions, of groups, zones and periods
-    validation rules about data, and what breaks them
-    publishing write, audit, publish; roll back
-    provenance what was made from what
-    jobs       prepare, work, commit: what every operation is made of
-    engines    where tasks run: this thread, threads or processes of this machine, or Spark
+    ingest         many files become one dataset
+    transform      arrays to arrays: rechunk, map_blocks, coarsen, regrid, ...
+    reductions     statistics along dimensions, of groups, zones and periods
+    validation     rules about data, and reports of what does not hold
+    publishing     write, audit, publish; roll back
+    provenance     lineage: the inputs and outputs of jobs
+    maintenance    garbage collection, verification and others, by tasks
+    replication    copies of repositories
+
+`frazil.jobs` has what every operation consists of: a job that is prepared, run by tasks, and committed; and
+engines, which run tasks in this thread, in processes of this machine, or on Spark.
 
 Each operation takes an ``engine``. The default is Spark where pyspark is installed, else processes of this
 machine. Nothing here imports pyspark: `frazil.spark` has what does.
@@ -34,7 +37,7 @@ with needs("frazil.pipeline", extra="pipeline"):
     from frazil.jobs.job_metrics import job_metrics
     from frazil.jobs.job_result import JobResult, Metrics
     from frazil.jobs.local_engine import Local
-    from frazil.jobs.parallel_write import Block, Plan, Written, plan, write_blocks
+    from frazil.jobs.parallel_write import Block, Plan, WriteResult, plan, write_blocks
     from frazil.jobs.progress import Progress
     from frazil.jobs.staging import StagedJob, discard_job, staged_jobs
     from frazil.jobs.task_results import Outcome
@@ -96,6 +99,9 @@ with needs("frazil.pipeline", extra="pipeline"):
         validate,
     )
 
+#: The former name of `WriteResult`.
+Written = WriteResult
+
 __all__ = [
     "Attributes",
     "Block",
@@ -140,6 +146,7 @@ __all__ = [
     "Tasks",
     "Units",
     "Version",
+    "WriteResult",
     "Written",
     "anomaly",
     "climatology",

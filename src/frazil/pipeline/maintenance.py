@@ -1,13 +1,12 @@
-"""Upkeep of large repositories, on executors: the same pieces of work as ``Repository``'s methods do in one
-process, and what one process would need days for.
+"""Maintenance of large repositories by tasks: the same work as that of ``Repository``'s methods.
 
-    garbage_collect      manifests are read, and files deleted, by tasks
-    verify               every reference is looked at, up to every byte
-    storage_stats        each manifest is summed up by a task
-    rewrite_manifests    the manifests of large arrays are written by tasks (`frazil.jobs.bulk_commit`)
+    garbage_collect      tasks read manifests, and delete files
+    verify               tasks check every reference, up to every byte
+    storage_stats        tasks sum up manifests
+    rewrite_manifests    tasks write the manifests of large arrays (`frazil.jobs.bulk_commit`)
 
-The driver lists, decides, and makes the one conditional write. What keeps collections out of the way of
-sessions (leases and records, ``repository.in_use``) is the same. Expiration is one conditional write and has
+The driver lists, decides, and makes the one conditional write. Leases and records keep collections from
+deleting what sessions need, as they do in one process. Expiration is one conditional write and has
 no tasks: ``Repository.expire_snapshots``.
 """
 
@@ -20,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from frazil.changes.prepared_manifests import Ready
+from frazil.changes.prepared_manifests import PreparedManifests
 from frazil.format.columns import U8
 from frazil.format.ids import id_list, id_to_text
 from frazil.format.snapshot import ManifestFiles, Snapshot
@@ -47,13 +46,12 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import VerificationReport, VerifyLevel, verify_level
 from frazil.repository.catalog.version_info import ChunkStorageStats, CommitMethod, GCSummary
 from frazil.repository.clock import from_datetime
-from frazil.repository.handle.interior import context_of
+from frazil.repository.handle.interior import context_of, default_metadata_of
 from frazil.repository.handle.repository import Repository
 from frazil.storage.base import Storage
 
-#: A task deletes so many files.
-_DELETED: Final = 50_000
-_ERRORS_TOLD: Final = 10
+_FILES_PER_TASK: Final = 50_000
+_ERRORS_REPORTED: Final = 10
 
 
 def garbage_collect(
@@ -65,29 +63,37 @@ def garbage_collect(
     max_concurrent_deletes: int = 10,
     max_consecutive_delete_failures: int = 50,
 ) -> GCSummary:
-    """``Repository.garbage_collect`` with tasks: the same files go, and it raises the same.
+    """``Repository.garbage_collect`` with tasks: it deletes the same files, and raises the same errors.
 
-    The limits of deleting are those of one task.
+    Files that no version needs and that are older than ``delete_object_older_than`` are deleted; with
+    ``dry_run`` they are only counted. The limits of deletes are those of one task.
+
+    >>> import frazil
+    >>> from datetime import UTC, datetime
+    >>> from frazil.pipeline.maintenance import garbage_collect
+    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+    >>> garbage_collect(repo, datetime.now(UTC), engine="inline").chunks_deleted
+    0
     """
     engine = engine_of(engine)
     context = context_of(repo)
     patience = Patience(max_concurrent_deletes, max_consecutive_delete_failures)
-    what = Collection(
+    collection = Collection(
         from_datetime(delete_object_older_than, "delete_object_older_than"),
         patience=patience,
-        walk=_OnEngine(context, engine),
-        sweep=_sweep(context, engine, patience),
+        walk=_EngineWalk(context, engine),
+        sweep=_sweep_by_tasks(context, engine, patience),
     )
-    return (look if dry_run else collect)(context, what)
+    return (look if dry_run else collect)(context, collection)
 
 
 def storage_stats(repo: Repository, *, engine: Engine | EngineName | None = None) -> ChunkStorageStats:
     """``Repository.chunk_storage_stats`` with tasks. The driver holds 16 bytes for each distinct range."""
     engine = engine_of(engine)
     context, info = context_of(repo), context_of(repo).catalog.full_repo_info()
-    walk = _OnEngine(context, engine)
-    nothing = info.snapshots.ids()[:0]
-    manifests = walk.manifests(context.storage, info.snapshots.ids()[referred(info)], nothing)
+    walk = _EngineWalk(context, engine)
+    no_ids = info.snapshots.ids()[:0]
+    manifests = walk.manifests(context.storage, info.snapshots.ids()[referred(info)], no_ids)
     return summed(pieces(context, engine, sum_parts, manifest_batches(manifests)))
 
 
@@ -101,25 +107,29 @@ def rewrite_manifests(
     commit_method: CommitMethod = "new_commit",
     manifests_on_executors_above: int = MANIFESTS_ON_EXECUTORS_ABOVE,
 ) -> str:
-    """``Repository.rewrite_manifests``; tasks write those of arrays with many references."""
+    """``Repository.rewrite_manifests`` with tasks.
+
+    Returns the id of the new snapshot of ``branch``. Tasks write the manifests of arrays with more than
+    ``manifests_on_executors_above`` references.
+    """
     engine = engine_of(engine)
     context = context_of(repo)
 
-    def write(parent: Snapshot) -> dict[bytes, Ready]:
+    def write(parent: Snapshot) -> dict[bytes, PreparedManifests]:
         return rewritten(context, parent, manifests_on_executors_above, engine)
 
-    told = {**repo._default_metadata, **(metadata or {})}
+    all_metadata = {**default_metadata_of(repo), **(metadata or {})}
     amend = commit_method == "amend"
-    return id_to_text(rewrite(context, branch, message, told, amend=amend, write=write))
+    return id_to_text(rewrite(context, branch, message, all_metadata, amend=amend, write=write))
 
 
 def verify(
     repo: Repository, level: VerifyLevel = "metadata", *, engine: Engine | EngineName | None = None
 ) -> VerificationReport:
-    """``Repository.verify`` with tasks: the same is read, and the same is found.
+    """``Repository.verify`` with tasks: they read the same, and the report is the same.
 
     >>> import frazil
-    >>> from frazil.spark import Inline, verify
+    >>> from frazil.pipeline import Inline, verify
     >>> repo = frazil.Repository.create(frazil.in_memory_storage())
     >>> report = verify(repo, "checksum", engine=Inline())
     >>> report.ok, report.snapshots
@@ -130,8 +140,8 @@ def verify(
 
 
 @dataclass(frozen=True, slots=True)
-class _OnEngine(Walk):
-    """Metadata of many versions, read by tasks."""
+class _EngineWalk(Walk):
+    """Tasks read the metadata of many versions."""
 
     context: Context
     engine: Engine
@@ -146,19 +156,19 @@ class _OnEngine(Walk):
         return distinct(list(pieces(self.context, self.engine, walk_chunks, manifest_batches(manifests))))
 
 
-def _sweep(context: Context, engine: Engine, patience: Patience) -> Callable[[Listed], Swept]:
-    """Deletes by tasks. What has been deleted when one gives up is not told."""
+def _sweep_by_tasks(context: Context, engine: Engine, patience: Patience) -> Callable[[Listed], Swept]:
+    """Deletes by tasks. If a task gives up, the error does not have what others deleted."""
 
     def sweep(files: Listed) -> Swept:
-        numbers = np.arange(len(files)) // _DELETED
-        parts = [files.select_files(numbers == number) for number in range(-(-len(files) // _DELETED))]
-        done = Swept()
+        numbers = np.arange(len(files)) // _FILES_PER_TASK
+        parts = [files.select_files(numbers == number) for number in range(-(-len(files) // _FILES_PER_TASK))]
+        total = Swept()
         for swept in pieces(context, engine, delete_files, [(part, patience) for part in parts]):
-            done.objects += swept.objects
-            done.size += swept.size
-            done.failed += swept.failed
-            done.throttled += swept.throttled
-            done.errors = (done.errors + swept.errors)[:_ERRORS_TOLD]
-        return done
+            total.objects += swept.objects
+            total.size += swept.size
+            total.failed += swept.failed
+            total.throttled += swept.throttled
+            total.errors = (total.errors + swept.errors)[:_ERRORS_REPORTED]
+        return total
 
     return sweep

@@ -1,4 +1,4 @@
-"""Where data come from: what the commits of jobs say of their inputs, as values and as a table."""
+"""Lineage: the inputs that the commits of jobs record, as values and as a table."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from html import escape
 from typing import Any, ClassVar, Final
 
 from frazil.display import Shown, counted
-from frazil.jobs.job import JOB
+from frazil.jobs.job_identity import JOB
 from frazil.jobs.summary import Summary, brief
 from frazil.jobs.versions import Source, Version, takes_versions
 from frazil.pipeline.publishing import AUDIT
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.handle.repository import Repository
 
-#: Steps that are named in a summary.
+#: Steps that a summary lists.
 _SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Step(Summary):
-    """One commit: the job that made it, with its inputs; ``job`` is None for a commit of somebody else.
+    """One commit: its job, with the inputs; ``job`` is None for a commit that no job made.
 
     ``inputs`` are mappings with ``repository``, ``branch``, ``snapshot``, ``paths`` and ``digest``;
     ``audit`` is the report of a check that the commit records.
@@ -45,18 +45,18 @@ class Step(Summary):
         return Summary.__str__(self)
 
     def __str__(self) -> str:
-        made = f"{self.job} ({self.job_id})" if self.job else "no job"
+        job = f"{self.job} ({self.job_id})" if self.job else "no job"
         lines = [
             f"{self.snapshot_id}  {self.written_at:%Y-%m-%d %H:%M}  {self.message}",
-            f"  job      {made}",
+            f"  job      {job}",
         ]
         lines += [
             f"  read     {', '.join(each['paths'])} of {each['repository']} at {each['snapshot']}"
             for each in self.inputs
         ]
         lines += [f"  wrote    {', '.join(self.outputs)}"] if self.outputs else []
-        told = ", ".join(f"{name}={value!r}" for name, value in (self.parameters or {}).items())
-        lines += [f"  with     {told}"] if told else []
+        parameters = ", ".join(f"{name}={value!r}" for name, value in (self.parameters or {}).items())
+        lines += [f"  with     {parameters}"] if parameters else []
         if self.audit is not None:
             rows = self.audit.get("rows", ())
             lines.append(f"  audit    {sum(row['ok'] for row in rows)} of {len(rows)} rules hold")
@@ -65,17 +65,21 @@ class Step(Summary):
 
 @takes_versions
 def lineage(repo: Repository, snapshot_id: str | None = None) -> Step:
-    """The job record of a commit: of the tip of ``main`` unless told. ``print`` it to read it.
+    """The job record of a commit; without ``snapshot_id``, of the tip of ``main``. ``print`` shows it.
 
     Raises ``SnapshotNotFoundError``.
+
+    >>> import frazil
+    >>> from frazil.pipeline import lineage
+    >>> lineage(frazil.Repository.create(frazil.in_memory_storage())).message
+    'Repository initialized'
     """
-    wanted = repo.lookup_branch("main") if snapshot_id is None else snapshot_id
-    return _step(repo.lookup_snapshot(wanted))
+    return _step(repo.lookup_snapshot(repo.lookup_branch("main") if snapshot_id is None else snapshot_id))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Graph(Summary):
-    """Steps, newest first; a row for each thing that was read."""
+    """Steps, newest first. As a table: a row for each input of each step."""
 
     steps: tuple[Step, ...]
 
@@ -95,7 +99,7 @@ class Graph(Summary):
 
     @property
     def rows(self) -> tuple[tuple[str, str, str, str, str], ...]:
-        """(snapshot, job, what was written, what was read, its snapshot)."""
+        """For each input: snapshot, job, the paths of outputs and inputs, the snapshot of the input."""
         return tuple(
             (
                 step.snapshot_id,
@@ -109,17 +113,17 @@ class Graph(Summary):
         )
 
     def inputs_of(self, path: str) -> frozenset[str]:
-        """All paths that one was made from, over all steps."""
-        found: set[str] = set()
-        todo = {"/" + path.strip("/")}
-        while todo:
-            one = todo.pop()
+        """The paths of all direct and indirect inputs of a path, over all steps."""
+        inputs: set[str] = set()
+        pending = {"/" + path.strip("/")}
+        while pending:
+            current = pending.pop()
             for step in self.steps:
-                if any(_within(one, wrote) for wrote in step.outputs):
-                    read = {name for each in step.inputs for name in each["paths"]}
-                    todo |= read - found
-                    found |= read
-        return frozenset(found)
+                if any(_is_within(current, output) for output in step.outputs):
+                    step_inputs = {name for each in step.inputs for name in each["paths"]}
+                    pending |= step_inputs - inputs
+                    inputs |= step_inputs
+        return frozenset(inputs)
 
     def __str__(self) -> str:
         rows = [("snapshot", "job", "wrote", "read", "of snapshot"), *self.rows]
@@ -134,33 +138,36 @@ class Graph(Summary):
 
 @takes_versions
 def lineage_graph(source: Source, *, branch: str = "main", jobs_only: bool = True) -> Graph:
-    """The steps that lead to a version, newest first: those of jobs, or all."""
+    """The steps of the history of a version, newest first: those of jobs, or with ``jobs_only=False`` all.
+
+    ``source`` is a version, or a repository for the tip of ``branch``.
+    """
     version = Version.of(source, branch=branch) if isinstance(source, Repository) else source
     history: Sequence[Step] = tuple(map(_step, version.repo.ancestry(snapshot_id=version.snapshot_id)))
     return Graph(tuple(step for step in history if step.job is not None or not jobs_only))
 
 
 def _step(info: SnapshotInfo) -> Step:
-    told, audit = info.metadata.get(JOB), info.metadata.get(AUDIT)
+    record, audit = info.metadata.get(JOB), info.metadata.get(AUDIT)
     plain = Step(info.id, info.written_at, info.message, audit=audit if isinstance(audit, dict) else None)
-    if not isinstance(told, dict):
+    if not isinstance(record, dict):
         return plain
     return Step(
         info.id,
         info.written_at,
         info.message,
-        told.get("name"),
-        told.get("id"),
-        told.get("parameters"),
-        tuple(told.get("inputs", ())),
-        tuple(told.get("outputs", ())),
-        told.get("metrics"),
+        record.get("name"),
+        record.get("id"),
+        record.get("parameters"),
+        tuple(record.get("inputs", ())),
+        tuple(record.get("outputs", ())),
+        record.get("metrics"),
         plain.audit,
     )
 
 
-def _within(path: str, wrote: str) -> bool:
-    return path == wrote or wrote == "/" or path.startswith(wrote.rstrip("/") + "/")
+def _is_within(path: str, output: str) -> bool:
+    return path == output or output == "/" or path.startswith(output.rstrip("/") + "/")
 
 
 def _tags(tag: str, texts: Iterable[str]) -> str:

@@ -1,15 +1,15 @@
-"""A repository, with all of its history, to another storage.
+"""Copies of repositories, with all of their history, in another storage.
 
-Objects of a repository are never changed once they are there, but for one: the table of branches, tags and
-snapshots, which names everything else. So a copy is that object as it was at the beginning, and all others
-that were there then, copied by tasks in any order. The table comes last: until then there is nothing to open.
+Objects of a repository never change, but for one: the repo info, which refers to everything else. So a copy
+consists of the repo info as it was at the start, and all other objects that existed then, which tasks copy in
+any order. The repo info is written last: until then the target is no repository.
 
-A lease keeps collections of garbage from deleting what is still to be copied. Other implementations do not
-know leases. So before the table is written, all that it needs is looked for in the target: metadata files are
-read there, chunk files have to be long enough. What is damaged in the target is copied again, each file once.
+A lease keeps garbage collections from deleting objects during the copy. Other implementations do not know
+leases. So before the repo info is written, all objects that it needs are checked in the target: metadata
+files are read, chunk files have to be long enough. Damaged objects are copied again, each object once.
 
-What is in the target already, with the same size, is not copied again: a second call brings a copy up to
-date, and a copy that was interrupted goes on.
+Objects of the same size in the target are not copied again: a second call brings a copy up to date, and
+continues a copy that was interrupted.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from frazil.storage.base import IfAbsent, IfVersion, ObjectInfo, Refused, Storag
 from frazil.threads import Purpose, thread_pool
 
 #: Folders that a copy has.
-_COPIED: Final = (CHUNKS, MANIFESTS, TRANSACTIONS, SNAPSHOTS, OVERWRITTEN)
-_PER_TASK: Final = 256_000_000
-#: An object costs as much time as so many bytes.
-_PER_OBJECT: Final = 100_000
+_FOLDERS: Final = (CHUNKS, MANIFESTS, TRANSACTIONS, SNAPSHOTS, OVERWRITTEN)
+_BYTES_PER_TASK: Final = 256_000_000
+#: An object takes as much time as so many bytes.
+_BYTES_PER_OBJECT: Final = 100_000
 _AT_ONCE: Final = 32_000_000
 #: How long a lease holds, and after which time it is renewed, in microseconds.
 _LEASE: Final = 24 * 3600 * 1_000_000
@@ -57,7 +57,7 @@ _RENEWED: Final = 3600 * 1_000_000
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Copied(Summary):
-    """What a copy took. ``there`` counts objects that did not have to be copied."""
+    """The objects and bytes that were copied. ``there`` counts objects that did not have to be copied."""
 
     objects: int
     bytes: int
@@ -81,22 +81,22 @@ def copy_repository(
 ) -> Copied:
     """Copy a repository to a storage that is empty, or holds an earlier copy of it.
 
-    Branches, tags and history are as they were when it began, whoever commits or collects garbage meanwhile;
-    snapshots have the same ids. Virtual chunks still refer to files elsewhere: see `materialize`. Garbage is
-    copied too: collect it before. A lease in the source keeps collections from deleting anything meanwhile. A
-    copy that was killed leaves the lease, which ends after a day. A source that is read only gets none.
+    The copy has branches, tags and history as they are when it starts, whoever commits or collects garbage
+    meanwhile; snapshots have the same ids. Virtual chunks still refer to files elsewhere: see `materialize`.
+    Garbage is copied too: collect it before. A lease in the source keeps collections from deleting anything
+    meanwhile. A copy that was killed leaves the lease, which ends after a day. A read-only source gets none.
 
     Objects of the same size in the target are not copied again. Metadata files are read in the target, and
-    copied again where they are damaged. ``compare=True`` also reads all other objects that are in both
-    places, and copies again what differs.
+    copied again where they are damaged. ``compare=True`` also reads all other objects that both storages
+    have, and copies again those that differ.
 
-    Raises ``FormatError`` for a repository of spec version 1 (upgrade it), and for a source that misses files
-    or has damaged ones: ``Repository.verify`` names them all. Raises ``ConflictError``
-    (``repo-info-updated``) if the target has commits or tags that the source does not have, or changes
-    meanwhile. Then the target has no new ``repo``.
+    Raises ``FormatError`` for a repository of spec version 1 (upgrade it), and for a source with missing or
+    damaged files: ``Repository.verify`` lists them. Raises ``ConflictError`` (``repo-info-updated``) if the
+    target has commits or tags that the source does not have, or changes meanwhile. The repo info of the
+    target stays as it is then.
 
     >>> import frazil
-    >>> from frazil.spark import Inline, copy_repository
+    >>> from frazil.pipeline import Inline, copy_repository
     >>> repo = frazil.Repository.create(frazil.in_memory_storage())
     >>> backup = frazil.in_memory_storage()
     >>> copied = copy_repository(repo, backup, engine=Inline())
@@ -109,56 +109,79 @@ def copy_repository(
             ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
         )
     with _leased(source.storage) as renew:
-        return _copied(source, target, engine_of(engine), progress, renew, compare=compare)
+        return _RepositoryCopy(source, target, engine_of(engine), renew, progress).run(compare=compare)
 
 
-def _copied(
-    source: Repository,
-    target: Storage,
-    engine: Engine,
-    progress: Progress | None,
-    renew: Callable[[], None],
-    *,
-    compare: bool,
-) -> Copied:
-    origin = source.storage
-    info, _, table = read_repo_info(origin)
-    condition = _condition(info, target)
-    objects = [each for prefix in _COPIED for each in origin.list(prefix)]
-    sizes = {each.key: each.size for prefix in _COPIED for each in target.list(prefix)}
-    missing = [each for each in objects if compare or sizes.get(each.key) != each.size]
-    count = copied = 0
-    for number, size in _by_tasks(origin, target, missing, engine, compare=compare):
-        count, copied = count + number, copied + size
-        renew()
-        if progress is not None:
-            progress.advance(chunks=number, bytes=size)
-    on_target = replace(context_of(source), storage=target)
-    run = pieces_run(on_target, engine)
-    tried: set[str] = set()
-    while findings := plan.stored_findings(on_target, info, run):
-        renew()
-        keys = {each.key for each in findings} - tried
-        again = [each for each in objects if each.key in keys]
-        if not again:
-            raise FormatError(
-                f"the copy in {target.place()} is not complete, and is not published: {findings[0]} "
-                f"({len(findings)} findings). Look for damage with `verify` on the source, or copy again if "
-                "garbage was collected meanwhile"
+@dataclass(slots=True)
+class _RepositoryCopy:
+    """One copy, and how many objects and bytes it has copied. ``renew`` renews the lease in the source."""
+
+    source: Repository
+    target: Storage
+    engine: Engine
+    renew: Callable[[], None]
+    progress: Progress | None
+    objects: int = 0
+    bytes: int = 0
+
+    def run(self, *, compare: bool) -> Copied:
+        """Copy the objects, check them in the target, and write the repo info."""
+        origin, target = self.source.storage, self.target
+        info, _, repo_object = read_repo_info(origin)
+        condition = _repo_info_condition(info, target)
+        objects = [each for prefix in _FOLDERS for each in origin.list(prefix)]
+        sizes = {each.key: each.size for prefix in _FOLDERS for each in target.list(prefix)}
+        changed = [each for each in objects if compare or sizes.get(each.key) != each.size]
+        for count, size in self._copy_objects(changed, compare=compare):
+            if self.progress is not None:
+                self.progress.advance(chunks=count, bytes=size)
+        self._repair_target(info, objects)
+        is_refused = isinstance(target.put(REPO, repo_object, condition), Refused)
+        if is_refused and bytes(target.get(REPO)) != repo_object:
+            raise ConflictError(
+                message=f"another writer changed the repository in {target.label()} during the copy: "
+                "copy again",
+                kind=ErrorKind.REPO_INFO_UPDATED,
             )
-        tried |= keys  # a damaged backup hides the ones behind it: there may be another round
-        for number, size in _by_tasks(origin, target, again, engine, compare=True):
-            count, copied = count + number, copied + size
-    if isinstance(target.put(REPO, table, condition), Refused) and bytes(target.get(REPO)) != table:
-        raise ConflictError(
-            message=f"another writer changed the repository in {target.place()} during the copy: copy again",
-            kind=ErrorKind.REPO_INFO_UPDATED,
-        )
-    return Copied(count, copied, len(objects) - count)
+        return Copied(self.objects, self.bytes, len(objects) - self.objects)
+
+    def _copy_objects(self, objects: Sequence[ObjectInfo], *, compare: bool) -> Iterator[tuple[int, int]]:
+        """Copy objects by tasks. Yields how many objects and bytes each task has copied."""
+        origin = self.source.storage
+        for count, size in _copy_by_tasks(origin, self.target, objects, self.engine, compare=compare):
+            self.objects, self.bytes = self.objects + count, self.bytes + size
+            self.renew()
+            yield count, size
+
+    def _repair_target(self, info: RepoInfo, objects: Sequence[ObjectInfo]) -> None:
+        """Copy objects again that are missing or damaged in the target, each once.
+
+        Damaged metadata hide damage of what they refer to, so there may be several rounds. Raises
+        ``FormatError`` if a second copy of an object does not help.
+        """
+        on_target = replace(context_of(self.source), storage=self.target)
+        run = pieces_run(on_target, self.engine)
+        repaired: set[str] = set()
+        while findings := plan.stored_findings(on_target, info, run):
+            self.renew()
+            keys = {each.key for each in findings} - repaired
+            damaged = [each for each in objects if each.key in keys]
+            if not damaged:
+                raise FormatError(
+                    f"the copy in {self.target.label()} is not complete, and is not published: {findings[0]} "
+                    f"({len(findings)} findings). Look for damage with `verify` on the source, or copy again "
+                    "if garbage was collected meanwhile"
+                )
+            repaired |= keys
+            for _ in self._copy_objects(damaged, compare=True):
+                pass
 
 
-def _condition(info: RepoInfo, target: Storage) -> IfAbsent | IfVersion:
-    """For writing ``repo`` to the target; ``ConflictError`` if that has commits or tags of its own."""
+def _repo_info_condition(info: RepoInfo, target: Storage) -> IfAbsent | IfVersion:
+    """The condition for writing the repo info to the target.
+
+    Raises ``ConflictError`` if the target has commits or tags of its own.
+    """
     if target.head(REPO) is None:
         return IfAbsent()
     earlier, version, _ = read_repo_info(target)
@@ -171,7 +194,7 @@ def _condition(info: RepoInfo, target: Storage) -> IfAbsent | IfVersion:
     own += [f"its tag {name!r}" for name in earlier.tags if name not in tags]
     if own:
         raise ConflictError(
-            message=f"expected an earlier copy of the repository in {target.place()}, found {own[0]} that "
+            message=f"expected an earlier copy of the repository in {target.label()}, found {own[0]} that "
             "the source does not have: copy to another place",
             kind=ErrorKind.REPO_INFO_UPDATED,
         )
@@ -180,18 +203,18 @@ def _condition(info: RepoInfo, target: Storage) -> IfAbsent | IfVersion:
 
 @contextmanager
 def _leased(storage: Storage) -> Iterator[Callable[[], None]]:
-    """No collection deletes anything meanwhile. Gives what renews the lease, to be called now and then."""
-    taken_at = now_us()
+    """A lease in a storage. Yields the function that renews it after a while."""
+    renewed_at = now_us()
     lease: Lease | None = None
     if not storage.is_read_only:
-        with suppress(StorageError):  # where nothing can be written, what is missing is noticed in the end
-            lease = Lease.take(storage, 0, taken_at + _LEASE, purpose="copy")
+        with suppress(StorageError):  # without a lease, the check in the target finds what is missing
+            lease = Lease.take(storage, 0, renewed_at + _LEASE, purpose="copy")
 
     def renew() -> None:
-        nonlocal taken_at
-        if lease is not None and now_us() > taken_at + _RENEWED:
-            taken_at = now_us()
-            Lease.take(storage, 0, taken_at + _LEASE, lease.key, "copy")
+        nonlocal renewed_at
+        if lease is not None and now_us() > renewed_at + _RENEWED:
+            renewed_at = now_us()
+            Lease.take(storage, 0, renewed_at + _LEASE, lease.key, "copy")
 
     try:
         yield renew
@@ -200,47 +223,47 @@ def _leased(storage: Storage) -> Iterator[Callable[[], None]]:
             lease.give_back(storage)
 
 
-def _by_tasks(
+def _copy_by_tasks(
     source: Storage, target: Storage, objects: Sequence[ObjectInfo], engine: Engine, *, compare: bool
 ) -> Iterator[tuple[int, int]]:
-    """Copy by tasks; how many objects each of them has written, and how many bytes."""
+    """Copy objects by tasks. Yields how many objects and bytes each task has copied."""
     sizes = np.fromiter((each.size for each in objects), np.int64, len(objects))
     keys = [each.key for each in objects]
     items = [
         dumps((keys[start:stop], sizes[start:stop]))
-        for start, stop in pairwise(groups(sizes + _PER_OBJECT, _PER_TASK).tolist())
+        for start, stop in pairwise(groups(sizes + _BYTES_PER_OBJECT, _BYTES_PER_TASK).tolist())
     ]
     shared = dumps((source, target, compare))
     for result in engine.run(copy_objects, items, shared):
         yield pickle.loads(result)
 
 
-def copy_objects(shared: bytes, task: bytes) -> bytes:
-    """The task: some objects from one storage to another, with ``compare`` only those that differ."""
+def copy_objects(shared: bytes, item: bytes) -> bytes:
+    """The task: copy objects from one storage to another; with ``compare`` only those that differ."""
     source, target, compare = pickle.loads(shared)
-    keys, sizes = pickle.loads(task)
+    keys, sizes = pickle.loads(item)
 
-    def changed(key: str) -> tuple[str, Buffer] | None:
+    def read_object(key: str) -> tuple[str, Buffer] | None:
         data = source.get(key)
         return None if compare and _is_same(target, key, data) else (key, data)
 
-    def one(key: str) -> int | None:
-        pair = changed(key)
+    def copy_object(key: str) -> int | None:
+        pair = read_object(key)
         if pair is None:
             return None
         target.put(*pair)
         return memoryview(pair[1]).nbytes
 
-    written: list[int] = []
+    copied: list[int] = []
     with thread_pool(Purpose.FILE_COPIES) as threads:
         if not target.is_local:
-            written += (size for size in threads.map(one, keys) if size is not None)
+            copied += (size for size in threads.map(copy_object, keys) if size is not None)
         else:
             for start, stop in pairwise(groups(sizes, _AT_ONCE).tolist()):
-                pairs = [pair for pair in threads.map(changed, keys[start:stop]) if pair is not None]
+                pairs = [pair for pair in threads.map(read_object, keys[start:stop]) if pair is not None]
                 target.put_many(pairs)
-                written += (memoryview(data).nbytes for _, data in pairs)
-    return pickle.dumps((len(written), sum(written)))
+                copied += (memoryview(data).nbytes for _, data in pairs)
+    return pickle.dumps((len(copied), sum(copied)))
 
 
 def _is_same(storage: Storage, key: str, data: Buffer) -> bool:

@@ -28,7 +28,7 @@ from frazil.readers.hdf5_plugins import add_plugins
 from frazil.readers.hdf5_schema import read_group, require_size
 from frazil.readers.hdf5_types import read_values, zero
 from frazil.readers.reader import ChunkReferences, NotVirtual
-from frazil.readers.references import bytes_codec, references_to_file
+from frazil.readers.references import FileChunks, bytes_codec, references_to_file
 
 #: Most bytes that are read ahead of the library.
 _PREFETCH: Final = 1 << 30
@@ -157,9 +157,7 @@ class Hdf5Reader(BaseReader):
             [bytes_codec(variable.dtype), *codecs],
             variable.dtype,
             zero(variable.dtype, variable.fill_value),
-            chunks.index,
-            chunks.offset,
-            length,
+            FileChunks(chunks.index, chunks.offset, length),
         )
         return references if chunks.compact is None else references.with_inline({0: chunks.compact})
 

@@ -22,7 +22,7 @@ from frazil.readers.file_errors import no_group
 from frazil.readers.files import File
 from frazil.readers.netcdf3_header import Header, Variable, read_header
 from frazil.readers.reader import ChunkReferences, NotVirtual, VariableSchema
-from frazil.readers.references import bytes_codec, references_to_file
+from frazil.readers.references import FileChunks, bytes_codec, references_to_file
 
 #: What the library fills variables with that have no ``_FillValue``.
 _FILL: Final[dict[str, Any]] = {
@@ -99,9 +99,7 @@ class NetCdf3Reader(BaseReader):
             [bytes_codec(variable.dtype)],
             variable.dtype,
             schema.fill_value,
-            index,
-            offset,
-            np.full(rows, variable.piece, np.int64),
+            FileChunks(index, offset, np.full(rows, variable.piece, np.int64)),
         )
 
     def _records(self, variable: Variable, bounds: tuple[tuple[int, int], ...]) -> NDArray[Any]:

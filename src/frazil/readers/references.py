@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,28 +20,32 @@ def bytes_codec(dtype: np.dtype[Any]) -> dict[str, Any]:
     return {"name": "bytes", "configuration": {"endian": endian}}
 
 
+@dataclass(frozen=True, slots=True)
+class FileChunks:
+    """The stored chunks of a variable in one file, as columns: see `ChunkReferences`."""
+
+    index: NDArray[Any]
+    offset: NDArray[Any]
+    length: NDArray[Any]
+
+
 def references_to_file(
     url: str,
     chunks: Sequence[int],
     codecs: list[dict[str, Any]],
     dtype: np.dtype[Any],
     fill_value: Any,
-    index: NDArray[Any],
-    offset: NDArray[Any],
-    length: NDArray[Any],
+    stored: FileChunks,
 ) -> ChunkReferences:
-    """References to chunks that are all in the file ``url``.
-
-    ``index`` has a row for each chunk; see `ChunkReferences`.
-    """
+    """References to chunks that are all in the file ``url``. ``chunks`` is the shape of a chunk."""
     return ChunkReferences(
         chunks=tuple(map(int, chunks)),
         codecs=codecs,
         dtype=dtype,
         fill_value=fill_value,
         locations=(url,),
-        index=np.ascontiguousarray(index, np.uint32),
-        offset=np.ascontiguousarray(offset, np.uint64),
-        length=np.ascontiguousarray(length, np.uint64),
-        location=np.zeros(len(offset), np.uint32),
+        index=np.ascontiguousarray(stored.index, np.uint32),
+        offset=np.ascontiguousarray(stored.offset, np.uint64),
+        length=np.ascontiguousarray(stored.length, np.uint64),
+        location=np.zeros(len(stored.offset), np.uint32),
     )

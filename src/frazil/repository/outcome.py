@@ -97,6 +97,6 @@ def write_once(
 def _unknown(storage: Storage, what: str, error: StorageError) -> OutcomeUnknownError:
     return OutcomeUnknownError(
         f"{what} may or may not have taken effect: an answer of the storage was lost ({error.message}). Look "
-        f"for the result in {storage.place()} with `Repository.exists` and `Repository.open` before you "
+        f"for the result in {storage.label()} with `Repository.exists` and `Repository.open` before you "
         "repeat it"
     )

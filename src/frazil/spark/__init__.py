@@ -1,27 +1,15 @@
 """Pipelines on Spark: plan on the driver, work on the executors, commit once.
 
-    session    a Spark session: the active one, the one that the environment names, or a local one
-    places     local, cluster, Connect: the settings for each
-    engine     run a function over many small messages: on Spark, on this machine, or right here
-    engines    which engine runs an operation: the caller's, one by its name, or the default
-    versions   what a job reads and writes, and how that is recorded
-    job        prepare, work, commit: what every operation is made of
-    staging    what a job has done so far, for a run that goes on from there
-    history    what jobs have cost
-    wire       what a task changed, as columns on their way to the driver
-    write      write the blocks of arrays in parallel, from forks of one session
-    reductions statistics along dimensions, of groups, zones and periods
-    ingest     many files become one dataset
-    transform  arrays to arrays: rechunk, map_blocks, coarsen, regrid, ...
-    validation rules about data, and what breaks them
-    publishing write, audit, publish; roll back
-    provenance what was made from what
-    streams    commits as a source, micro-batches as commits
-    tables     arrays as tables of SQL and DataFrames, and what a repository knows of itself
-    progress   how far a job is, on a terminal or in a log
+    data_source       the data source ``frazil``: `spark.read.format("frazil")` and its writers
+    dataframes        rows of arrays as DataFrames: `read`, `scan`, `map_chunks`
+    stream_queries    streams from and to an open repository: `read_stream`, `write_stream`
+    daemon            the process that Spark forks its Python workers from
+    runtime           Spark sessions, settings, the engine `OnSpark`
+    tables            arrays as tables, rows to arrays, tables about a repository
+    streams           commits as a source, micro-batches as commits
 
-What needs no Spark is in `frazil.pipeline` too, which does not need pyspark. What does need it is imported
-when it is asked for, so that this package can be imported where pyspark is not installed.
+All names of `frazil.pipeline` are here too. Names that need pyspark are imported when a program uses them, so
+that this package can be imported where pyspark is not installed.
 
 Only Spark's DataFrame API is used, so that the same code runs in local mode, on a cluster and through
 Spark Connect.

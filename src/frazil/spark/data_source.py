@@ -41,11 +41,12 @@ from frazil.spark.tables.batches import batches
 from frazil.spark.tables.conditions import predicates
 from frazil.spark.tables.data_source_writer import TableWriter
 from frazil.spark.tables.decoding import CALENDARS
-from frazil.spark.tables.grid import Grid, Selection, grid_of
+from frazil.spark.tables.grid import Grid, Selection
+from frazil.spark.tables.group_grid import grid_of
 from frazil.spark.tables.location import SECRET, Options
 from frazil.spark.tables.options import READ, STREAM, TABLE_OPTIONS, WRITE, options_of
 from frazil.spark.tables.process_errors import causes_only
-from frazil.spark.tables.scan_plan import MISSING, Part, Scan, Split, plan
+from frazil.spark.tables.scan_plan import MISSING, Scan, ScanTask, Split, plan_scan
 from frazil.spark.tables.schemas import can_become, to_arrow_schema, to_spark
 from frazil.spark.tables.sql_functions import register_functions
 from frazil.spark.tables.write_layout import require_distinct_names
@@ -82,19 +83,19 @@ class FrazilDataSource(spark.DataSource):
 
     def schema(self) -> StructType:
         options = options_of(self.options, READ)
-        kept = {name: value for name, value in options.items() if name not in SECRET}
-        said = {TABLE_OPTIONS: json.dumps(kept)} if "path" in options else None
+        stored = {name: value for name, value in options.items() if name not in SECRET}
+        metadata = {TABLE_OPTIONS: json.dumps(stored)} if "path" in options else None
         if options.get("table") == FEED:
-            return to_spark(SCHEMA, said)
+            return to_spark(SCHEMA, metadata)
         if "table" in options:
-            return to_spark(repository_tables.schema_of(options["table"]), said)
+            return to_spark(repository_tables.schema_of(options["table"]), metadata)
         self._session = location.session_at(self._repository(options), options)
         grid = grid_of(self._session, selection_of(options))
         names = location.listed(options, "columns")
         chosen = (
             pa.schema([grid.schema.field(grid.column(name).name) for name in names]) if names else grid.schema
         )
-        return to_spark(chosen, said)
+        return to_spark(chosen, metadata)
 
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         options = options_of(self.options, READ, schema)
@@ -103,7 +104,7 @@ class FrazilDataSource(spark.DataSource):
             raise InvalidInputError(
                 f"expected a stream for the table {FEED}, found a batch: use spark.readStream, or the table "
                 "changes",
-                ErrorKind.NOT_ALLOWED,
+                ErrorKind.INVALID_ARGUMENT,
             )
         if "table" in options:
             return MetadataReader(repo, options, to_arrow_schema(schema))
@@ -118,7 +119,7 @@ class FrazilDataSource(spark.DataSource):
                 "of an INSERT have the names and types of the table's: call one of them something else, "
                 "they go by position (SELECT x AS a, ...). With CREATE TABLE ... AS SELECT it is never "
                 "there: write with DataFrame.write.format('frazil').option('path', ...)",
-                ErrorKind.NOT_ALLOWED,
+                ErrorKind.INVALID_ARGUMENT,
             )
         return TableWriter(self._repository(options), options, to_arrow_schema(schema), overwrite)
 
@@ -153,22 +154,22 @@ class GridReader(spark.DataSourceReader):
         self._grid: Grid = grid_of(session, selection_of(options))
         _require_columns(self._grid, schema)
         self._where = predicates(self._grid, options.get("where", ()))
-        self._plan: tuple[Scan, list[Part]] | None = None
+        self._plan: tuple[Scan, list[ScanTask]] | None = None
 
     def partitions(self) -> Sequence[spark.InputPartition]:
         # Spark wants one at least.
-        parts: list[Any] = [*self._planned()[1]] or [None]
-        return list(map(spark.InputPartition, parts))
+        tasks: list[Any] = [*self._planned()[1]] or [None]
+        return list(map(spark.InputPartition, tasks))
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
-        part: Part | None = partition.value
-        if part is not None:
-            yield from batches(self._planned()[0], part)
+        task: ScanTask | None = partition.value
+        if task is not None:
+            yield from batches(self._planned()[0], task)
 
-    def _planned(self) -> tuple[Scan, list[Part]]:
+    def _planned(self) -> tuple[Scan, list[ScanTask]]:
         if self._plan is None:
             options = self._options
-            self._plan = plan(
+            self._plan = plan_scan(
                 self._session,
                 self._grid,
                 self._where,
@@ -237,20 +238,20 @@ class MetadataReader(spark.DataSourceReader):
         return [spark.InputPartition(None)]
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
-        found = repository_tables.table(self._repo, self._options)
-        columns = [_as_told(found, field, self._options["table"]) for field in self._schema]
+        table = repository_tables.table(self._repo, self._options)
+        columns = [_read_as(table, field, self._options["table"]) for field in self._schema]
         yield from pa.table(columns, schema=self._schema).to_batches(max_chunksize=1 << 17)
 
 
-def _as_told(found: pa.Table, field: pa.Field, table: str) -> pa.ChunkedArray:
+def _read_as(table: pa.Table, field: pa.Field, name: str) -> pa.ChunkedArray:
     """A column of a table for a field of the schema that the user gave, in any case."""
-    names = [name for name in found.column_names if name.lower() == field.name.lower()]
+    names = [each for each in table.column_names if each.lower() == field.name.lower()]
     if not names:
         raise InvalidInputError(
-            f"expected columns of the table {table} ({', '.join(found.column_names)}), found {field.name}",
+            f"expected columns of the table {name} ({', '.join(table.column_names)}), found {field.name}",
             ErrorKind.NODE_NOT_FOUND,
         )
-    column = found[names[0]]
+    column = table[names[0]]
     try:
         return column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

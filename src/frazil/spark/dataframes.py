@@ -11,22 +11,66 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypedDict, Unpack
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.jobs.run_options import with_options
 from frazil.jobs.versions import Source, Version
 from frazil.repository.session.session import Session
 from frazil.spark.data_source import register_repository
 from frazil.spark.runtime.session import get_spark
 from frazil.spark.tables.batches import batches, blocks_of
 from frazil.spark.tables.conditions import Conditions, predicates
-from frazil.spark.tables.grid import Selection, grid_of
-from frazil.spark.tables.scan_plan import Part, Scan, Split, plan
+from frazil.spark.tables.grid import Selection
+from frazil.spark.tables.group_grid import grid_of
+from frazil.spark.tables.scan_plan import Scan, ScanTask, Split, plan_scan
 from frazil.spark.tables.schemas import to_spark
+
+
+class BlockOptions(TypedDict, total=False):
+    """The options of `map_chunks`.
+
+    selection      which arrays are the table, and how they are read
+    split          how blocks are split into tasks
+    branch         the version that is read: a branch (``main`` if no version is named),
+    tag            a tag,
+    snapshot_id    or a snapshot
+    """
+
+    selection: Selection
+    split: Split
+    branch: str | None
+    tag: str | None
+    snapshot_id: str | None
+
+
+class ScanOptions(BlockOptions, total=False):
+    """The options of `scan`.
+
+    missing        the value of cells whose chunk is not stored: ``fill``, ``null``, or ``skip`` (no row)
+    batch_rows     rows of one Arrow batch
+    """
+
+    missing: str
+    batch_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScanValues:
+    """The options of one scan, with their defaults: see `ScanOptions`."""
+
+    selection: Selection = Selection()  # noqa: RUF009  # a frozen value
+    split: Split = Split()  # noqa: RUF009  # a frozen value
+    branch: str | None = None
+    tag: str | None = None
+    snapshot_id: str | None = None
+    missing: str = "fill"
+    batch_rows: int = 1 << 17
 
 
 def read(
@@ -46,63 +90,53 @@ def read(
     """
     spark = get_spark() if spark is None else spark
     at = Version.of(source, **version)
-    made = register_repository(spark, at.repo)
-    reader = spark.read.format(made).options(
+    name = register_repository(spark, at.repo)
+    reader = spark.read.format(name).options(
         **{"snapshot-id": at.snapshot_id, **(options or {}), **({} if where is None else {"where": where})}
     )
     if columns is None:
         return reader.load()
-    with_all = reader.load().schema
-    known = {name.lower(): name for name in with_all.names}
-    unknown = [name for name in columns if name.lower() not in known]
+    schema = reader.load().schema
+    by_lower_case = {name.lower(): name for name in schema.names}
+    unknown = [name for name in columns if name.lower() not in by_lower_case]
     if unknown:
         raise InvalidInputError(
-            f"expected columns of {', '.join(with_all.names)}; found {', '.join(unknown)}",
+            f"expected columns of {', '.join(schema.names)}; found {', '.join(unknown)}",
             ErrorKind.NODE_NOT_FOUND,
         )
-    fields = [with_all[known[name.lower()]] for name in columns]
-    return reader.schema(type(with_all)(fields)).load()
+    fields = [schema[by_lower_case[name.lower()]] for name in columns]
+    return reader.schema(type(schema)(fields)).load()
 
 
+@with_options(ScanOptions, ScanValues)
 def scan(
     spark: SparkSession | None,
     source: Source,
     *,
     columns: Sequence[str] | None = None,
     where: Conditions = (),
-    selection: Selection = Selection(),  # noqa: B008  # a frozen value
-    missing: str = "fill",
-    split: Split = Split(),  # noqa: B008  # a frozen value
-    batch_rows: int = 1 << 17,
-    **version: str,
+    **options: Unpack[ScanOptions],
 ) -> DataFrame:
     """A DataFrame of the rows that meet all conditions, by ``mapInArrow``.
 
-    ``selection`` says which arrays are the table, ``missing`` what becomes of chunks that are not there
-    (``fill``, ``null``, ``skip``), ``split`` how many tasks. The version is looked up now, and stays.
+    ``selection`` chooses the arrays of the table, ``missing`` is the value of cells whose chunk is not stored
+    (``fill``, ``null``, ``skip``), ``split`` sets the number of tasks. The version is looked up now, once.
     """
     spark = get_spark() if spark is None else spark
-    session = Version.of(source, **version).session()
-    found, parts = planned(
-        session,
-        selection,
-        columns=columns,
-        where=where,
-        missing=missing,
-        split=split,
-        batch_rows=batch_rows,
-    )
-    schema = to_spark(found.schema)
-    shared = pickle.dumps(found)
+    values = ScanValues(**options)
+    plan, tasks = plan_rows(_session(source, values), columns, where, values)
+    schema = to_spark(plan.schema)
+    shared = pickle.dumps(plan)
 
-    def rows(tasks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        this: Scan = pickle.loads(shared)
-        for task in _messages(tasks):
-            yield from batches(this, pickle.loads(task))
+    def rows(messages: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        scan_: Scan = pickle.loads(shared)
+        for task in _messages(messages):
+            yield from batches(scan_, pickle.loads(task))
 
-    return _tasks(spark, parts).mapInArrow(rows, schema)
+    return _tasks(spark, tasks).mapInArrow(rows, schema)
 
 
+@with_options(BlockOptions, ScanValues)
 def map_chunks(
     spark: SparkSession | None,
     source: Source,
@@ -111,9 +145,7 @@ def map_chunks(
     *,
     columns: Sequence[str] | None = None,
     where: Conditions = (),
-    selection: Selection = Selection(),  # noqa: B008  # a frozen value
-    split: Split = Split(),  # noqa: B008  # a frozen value
-    **version: str,
+    **options: Unpack[BlockOptions],
 ) -> DataFrame:
     """``function`` of each block, one row each: for sums, counts, extremes.
 
@@ -122,51 +154,50 @@ def map_chunks(
     ``"total double, cells long"``.
     """
     spark = get_spark() if spark is None else spark
-    session = Version.of(source, **version).session()
-    found, parts = planned(session, selection, columns=columns, where=where, split=split)
-    shared = pickle.dumps(found)
+    values = ScanValues(**options)
+    plan, tasks = plan_rows(_session(source, values), columns, where, values)
+    shared = pickle.dumps(plan)
     names = [each.split()[0] for each in schema.split(",")]
 
-    def rows(tasks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        this: Scan = pickle.loads(shared)
-        for task in _messages(tasks):
-            made = [function(block) for block in blocks_of(this, pickle.loads(task))]
-            if made:
-                yield pa.RecordBatch.from_pydict({name: [each[name] for each in made] for name in names})
+    def rows(messages: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        scan_: Scan = pickle.loads(shared)
+        for task in _messages(messages):
+            results = [function(block) for block in blocks_of(scan_, pickle.loads(task))]
+            if results:
+                yield pa.RecordBatch.from_pydict({name: [each[name] for each in results] for name in names})
 
-    return _tasks(spark, parts).mapInArrow(rows, schema)
+    return _tasks(spark, tasks).mapInArrow(rows, schema)
 
 
-def planned(
-    session: Session,
-    selection: Selection,
-    *,
-    columns: Sequence[str] | None = None,
-    where: Conditions = (),
-    missing: str = "fill",
-    split: Split = Split(),  # noqa: B008  # a frozen value
-    batch_rows: int = 1 << 17,
-) -> tuple[Scan, list[Part]]:
+def plan_rows(
+    session: Session, columns: Sequence[str] | None, where: Conditions, options: ScanValues
+) -> tuple[Scan, list[ScanTask]]:
     """The tasks of a scan. Raises ``InvalidInputError`` for conditions that cannot be evaluated exactly."""
-    grid = grid_of(session, selection)
+    grid = grid_of(session, options.selection)
     schema = None
     if columns is not None:
         chosen = list(map(grid.column, columns))
         schema = pa.schema([pa.field(each.name, each.type) for each in chosen])
-    return plan(
+    return plan_scan(
         session,
         grid,
         predicates(grid, where),
         schema=schema,
-        missing=missing,
-        split=split,
-        batch_rows=batch_rows,
+        missing=options.missing,
+        split=options.split,
+        batch_rows=options.batch_rows,
     )
 
 
-def _tasks(spark: SparkSession, parts: Sequence[Part]) -> DataFrame:
+def _session(source: Source, options: ScanValues) -> Session:
+    """A session that reads the version that the options name."""
+    version = Version.of(source, branch=options.branch, tag=options.tag, snapshot_id=options.snapshot_id)
+    return version.session()
+
+
+def _tasks(spark: SparkSession, tasks: Sequence[ScanTask]) -> DataFrame:
     """One row for each task, each in a Spark partition of its own."""
-    messages = [(number, pickle.dumps(each)) for number, each in enumerate(parts)]
+    messages = [(number, pickle.dumps(each)) for number, each in enumerate(tasks)]
     if not messages:
         return spark.createDataFrame([], "number int, task binary")
     return spark.createDataFrame(messages, "number int, task binary").repartitionById(len(messages), "number")

@@ -1,16 +1,19 @@
-"""Streams from and to a repository that is open here: its storage and credentials go along.
+"""Streams from and to an open repository: the queries get its storage and credentials.
 
-The same with options, for a repository that options can name: ``format("frazil")``, see `source` and `sink`.
+A repository that options can name has the same streams by ``format("frazil")``: see `frazil.spark.streams`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import TypedDict, Unpack
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from frazil.jobs.run_options import with_options
 from frazil.jobs.versions import Target
 from frazil.repository.handle.repository import Repository
 from frazil.spark.data_source import register_repository
@@ -18,16 +21,57 @@ from frazil.spark.runtime.session import get_spark
 from frazil.spark.streams.change_feed import FEED
 
 
+class ReadStreamOptions(TypedDict, total=False):
+    """The options of `read_stream`.
+
+    max_commits          the most commits of a batch
+    max_rows             the most changed chunks of a batch
+    fail_on_data_loss    whether the query fails if the branch was reset; otherwise it continues after the
+                         last commit that both histories have
+    """
+
+    max_commits: int | None
+    max_rows: int | None
+    fail_on_data_loss: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStreamValues:
+    """The options of one stream, with their defaults: see `ReadStreamOptions`."""
+
+    max_commits: int | None = None
+    max_rows: int | None = None
+    fail_on_data_loss: bool = True
+
+
+class WriteStreamOptions(TypedDict, total=False):
+    """The options of `write_stream`.
+
+    app_id     a name for the query, in place of Spark's id
+    message    the message of the commits
+    """
+
+    app_id: str | None
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStreamValues:
+    """The options of one stream, with their defaults: see `WriteStreamOptions`."""
+
+    app_id: str | None = None
+    message: str | None = None
+
+
+@with_options(ReadStreamOptions, ReadStreamValues)
 def read_stream(
     repo: Repository,
     *,
     branch: str = "main",
     start: str = "earliest",
     since: datetime | None = None,
-    max_commits: int | None = None,
-    max_rows: int | None = None,
-    fail_on_data_loss: bool = True,
     spark: SparkSession | None = None,
+    **options: Unpack[ReadStreamOptions],
 ) -> DataFrame:
     """The commits of a branch as a stream: a row for each chunk and node that was changed.
 
@@ -36,19 +80,21 @@ def read_stream(
     options: `frazil.spark.streams.change_feed`, `frazil.spark.streams.source`.
     """
     spark = spark or get_spark()
-    given = {
+    limits = ReadStreamValues(**options)
+    values = {
         "table": FEED,
         "branch": branch,
         "stream-from": None if since is not None else start,
         "stream-from-timestamp": since and since.isoformat(),
-        "stream-max-commits": max_commits,
-        "stream-max-rows": max_rows,
-        "stream-fail-on-data-loss": str(fail_on_data_loss).lower(),
+        "stream-max-commits": limits.max_commits,
+        "stream-max-rows": limits.max_rows,
+        "stream-fail-on-data-loss": str(limits.fail_on_data_loss).lower(),
     }
-    options = {name: str(value) for name, value in given.items() if value is not None}
-    return spark.readStream.format(register_repository(spark, repo)).options(**options).load()
+    texts = {name: str(value) for name, value in values.items() if value is not None}
+    return spark.readStream.format(register_repository(spark, repo)).options(**texts).load()
 
 
+@with_options(WriteStreamOptions, WriteStreamValues)
 def write_stream(
     rows: DataFrame,
     target: Target,
@@ -58,17 +104,17 @@ def write_stream(
     append_dim: str | None = None,
     chunks: Mapping[str, int] | None = None,
     duplicates: str = "error",
-    app_id: str | None = None,
-    message: str | None = None,
+    **options: Unpack[WriteStreamOptions],
 ) -> DataStreamWriter:
     """A stream of rows with coordinates into arrays, one commit for each micro-batch.
 
     ``mode`` ("upsert" or "append"), ``dims``, ``append_dim`` and ``chunks`` are those of ``write_table``; of
-    two rows of one cell the last one wins with ``duplicates="last"``. ``app_id`` names the query where a new
-    checkpoint has to go on from an old one. Give the writer a trigger and a checkpoint, and start it. More
-    in `frazil.spark.streams.sink`.
+    two rows of one cell the last one wins with ``duplicates="last"``. With ``app_id`` a query with a new
+    checkpoint continues an older query. Give the writer a trigger and a checkpoint, and start it. See also
+    `frazil.spark.streams.sink`.
     """
-    given = {
+    query = WriteStreamValues(**options)
+    values = {
         "branch": target.branch,
         "group": target.group,
         "write": mode,
@@ -76,9 +122,9 @@ def write_stream(
         "append-dim": append_dim,
         "chunks": ",".join(map("{}={}".format, chunks, chunks.values())) if chunks else None,
         "duplicates": duplicates,
-        "txnAppId": app_id,
-        "message": message,
+        "txnAppId": query.app_id,
+        "message": query.message,
     }
-    options = {name: value for name, value in given.items() if value is not None}
+    texts = {name: value for name, value in values.items() if value is not None}
     name = register_repository(rows.sparkSession, target.repo)
-    return rows.writeStream.format(name).options(**options)
+    return rows.writeStream.format(name).options(**texts)

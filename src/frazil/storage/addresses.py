@@ -1,4 +1,4 @@
-"""Where a storage is, in the words of virtual chunks: a URL, and a store that others can be given."""
+"""The URL of a storage as locations of virtual chunks have it, and the store of a container for it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from urllib.parse import quote
 
 from frazil.storage.base import Storage
-from frazil.storage.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
+from frazil.storage.buckets import AzureContainer, GcsBucket, S3Bucket
 from frazil.storage.http import HttpStorage
 from frazil.storage.local import LocalStorage
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig
 from frazil.storage.option_names import secret_options
+from frazil.storage.url_parts import UrlParts
 
 
 def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig] | None:
@@ -33,23 +34,16 @@ def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig
         )
     if not isinstance(storage, ObjectStorage):
         return None
-    address = _of_bucket(storage.bucket)
-    if address is None:
-        return None
-    url, store = address
-    return url + "".join(f"{part}/" for part in (storage.prefix, folder) if part), store
-
-
-def _of_bucket(bucket: Bucket) -> tuple[str, AnyObjectStoreConfig] | None:
-    match bucket:
-        case S3Bucket():
-            store = ObjectStoreConfig.S3Compatible if bucket.options.endpoint_url else ObjectStoreConfig.S3
-            return f"s3://{bucket.name}/", store(bucket.options)
-        case GcsBucket():
-            return f"gs://{bucket.name}/", ObjectStoreConfig.Gcs(_public(bucket.config) or None)
-        case AzureContainer():
-            config = {**_public(bucket.config), "account": bucket.account}
-            return f"az://{bucket.name}/", ObjectStoreConfig.Azure(config)
+    prefix = "".join(f"{part}/" for part in (storage.prefix, folder) if part)
+    match storage.bucket:
+        case S3Bucket(name, options):
+            store = ObjectStoreConfig.S3Compatible if options.endpoint_url else ObjectStoreConfig.S3
+            return UrlParts("s3", name, prefix).chunk_location, store(options)
+        case GcsBucket(name, config):
+            return UrlParts("gs", name, prefix).chunk_location, ObjectStoreConfig.Gcs(_public(config) or None)
+        case AzureContainer(account, name, config):
+            azure = ObjectStoreConfig.Azure({**_public(config), "account": account})
+            return UrlParts("az", name, prefix, account).chunk_location, azure
     return None
 
 

@@ -106,7 +106,7 @@ class ObjectInfo:
     etag: str | None = None
 
 
-def named(storage: Storage) -> str:
+def storage_label(storage: Storage) -> str:
     """Which storage it is, on one line without secrets: the kind, and what says where."""
     lines = [line.partition(": ") for line in repr(storage).splitlines() if ": " in line]
     return ", ".join(value if name == "type" else f"{name} {value}" for name, _, value in lines)
@@ -123,9 +123,9 @@ class Storage(StorageClassMethods, ABC):
     #: A bucket without a prefix: everything in it would be the repository.
     is_whole_bucket: bool = False
 
-    def place(self) -> str:
+    def label(self) -> str:
         """Which storage it is, on one line, for messages."""
-        return named(self)
+        return storage_label(self)
 
     def encodes_names(self) -> bool:
         """Whether the reference percent-encodes some characters in the names of objects here.

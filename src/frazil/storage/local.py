@@ -107,7 +107,7 @@ class LocalStorage(SynchronousStorage):
     def __reduce__(self) -> tuple[Any, ...]:
         return (LocalStorage, (self._root, self._settings))
 
-    def place(self) -> str:
+    def label(self) -> str:
         if os.path.isdir(self._root):
             return f"the directory {self._root}"
         problem = "is a file, not a directory" if os.path.exists(self._root) else "does not exist"

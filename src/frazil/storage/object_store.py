@@ -128,7 +128,7 @@ class ObjectStorage(Storage):
 
     def _write_client(self) -> ObjectStore:
         if self.is_read_only:
-            raise ReadOnlyError(f"{self.place()} is read only", ErrorKind.READ_ONLY_STORAGE)
+            raise ReadOnlyError(f"{self.label()} is read only", ErrorKind.READ_ONLY_STORAGE)
         if self._write_headers == self._read_headers:
             return self._read_client()
         enter_runtime()

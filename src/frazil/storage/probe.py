@@ -42,6 +42,6 @@ def _expect_stored(storage: Storage, action: str, outcome: object) -> Stored:
 def _not_supported(storage: Storage, offence: str) -> StorageError:
     return StorageError(
         "the storage does not keep the conditions of writes, so concurrent commits would be lost: "
-        f"{offence}. Use another storage, not {storage.place()}",
+        f"{offence}. Use another storage, not {storage.label()}",
         ErrorKind.CONDITIONS_NOT_SUPPORTED,
     )

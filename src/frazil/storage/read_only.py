@@ -33,5 +33,5 @@ class ReadOnlyStorage(Storage):
 
 def _read_only(storage: Storage) -> ReadOnlyError:
     return ReadOnlyError(
-        f"{storage.place()} is read only: use a storage that writes", ErrorKind.READ_ONLY_STORAGE
+        f"{storage.label()} is read only: use a storage that writes", ErrorKind.READ_ONLY_STORAGE
     )

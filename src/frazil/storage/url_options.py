@@ -32,6 +32,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Self
 
+from frazil.arguments import wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
 
 #: Arguments of a constructor, by its names.
@@ -118,12 +119,14 @@ class UrlOptions:
         values: dict[str, Any] = {}
         further: dict[str, Any] = {}
         for option, value in options.items():
+            if not isinstance(option, str):
+                raise wrong_type("the name of an option", option, "str")
             name = option.replace("-", "_")
             name = _ALIASES.get(name, name)
             if value is None:
                 continue
             if name in OPTION_NAMES:
-                values[name] = _as_flag(option, value) if name in _FLAGS else value
+                values[name] = _as_flag(option, value) if name in _FLAGS else _as_text(option, value)
             elif any(name in names for names in _CONSTRUCTOR_ARGUMENTS.values()):
                 further[name] = value
             else:
@@ -202,6 +205,12 @@ SECRET_OPTION_NAMES: Final = frozenset(_CREDENTIAL_NAMES) - {
     "service_account_file",
     "application_credentials",
 }
+
+
+def _as_text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise wrong_type(f"option `{name}`", value, "str")
+    return value
 
 
 def _as_flag(name: str, value: Any) -> bool:

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 from urllib.parse import quote, unquote, urlsplit
 
+from frazil.arguments import wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.storage.option_names import shown_url
 
@@ -114,6 +115,8 @@ def parse_parts(text: str | os.PathLike[str]) -> UrlParts:
     frazil.errors.InvalidInputError: expected a folder, or s3://bucket/prefix, ... found 'hdfs://namenode/ice'
     """
     text = os.fspath(text)
+    if not isinstance(text, str):
+        raise wrong_type("url", text, "str")
     match = _SCHEME.match(text)
     if match is None:
         if not text or "\0" in text:

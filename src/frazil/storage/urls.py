@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from os import PathLike
 from typing import Any
 from urllib.parse import unquote
 
+from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.storage.base import Storage
 from frazil.storage.constructors import (
@@ -110,7 +112,7 @@ def _as_options(options: Options) -> UrlOptions:
     return options if isinstance(options, UrlOptions) else UrlOptions.from_mapping(options or {})
 
 
-def parse_url(text: str | os.PathLike[str]) -> StorageUrl:
+def parse_url(text: str | PathLike[str]) -> StorageUrl:
     """The URL or path ``text``. ``frazil.storage.url_parts`` has the dialect.
 
     Raises ``InvalidInputError`` (``cannot-parse-url``) for a text that names no storage.
@@ -126,8 +128,9 @@ def parse_url(text: str | os.PathLike[str]) -> StorageUrl:
     return StorageUrl(parts.scheme, parts.bucket, parts.key, parts.account, parts.query)
 
 
+@checked
 def storage_from_url(
-    url: str | os.PathLike[str], options: Options = None, /, **named_options: Any
+    url: str | PathLike[str], options: Mapping[str, Any] | UrlOptions | None = None, **named_options: Any
 ) -> Storage:
     """The storage that a URL names. Options are in ``options``, or arguments of their names.
 

@@ -51,8 +51,8 @@ def assert_moves_sorted_by_final_path(moved_nodes: list[tuple[str, str]]) -> Non
 
 def assert_list_dir_equal(path: str, expected: list[str], actual: list[str]) -> None:
     """Two listings of a directory are equal, but for the ``c`` of an array, which may have no chunks."""
-    wanted, found = ({name for name in names if name != "c"} for names in (expected, actual))
-    assert found == wanted, f"`{path}`: expected {sorted(wanted)}, found {sorted(found)}"
+    wanted, listed = ({name for name in names if name != "c"} for names in (expected, actual))
+    assert listed == wanted, f"`{path}`: expected {sorted(wanted)}, found {sorted(listed)}"
     assert len(actual) == len(set(actual)), f"`{path}`: a name is there twice in {actual}"
 
 

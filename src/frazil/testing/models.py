@@ -76,8 +76,8 @@ class GroupNode:
                 yield from child.walk(path)
 
     def _paths(self, prefix: str, kinds: tuple[type, ...], include_root: bool) -> list[str]:
-        found = [str(path) for path, child in self.walk(prefix) if isinstance(child, kinds)]
-        return [prefix, *found] if include_root else found
+        paths = [str(path) for path, child in self.walk(prefix) if isinstance(child, kinds)]
+        return [prefix, *paths] if include_root else paths
 
     def nodes(self, prefix: str = "", *, include_root: bool = False) -> list[str]:
         """Paths of all nodes below."""
@@ -113,33 +113,33 @@ class GroupNode:
         """From relative paths; arrays have one element."""
         root = cls()
         for path in sorted(groups | arrays):
-            here = root
+            level = root
             *above, name = path.strip("/").split("/")
             for part in above:
-                child = here.children.setdefault(part, cls())
+                child = level.children.setdefault(part, cls())
                 if not isinstance(child, GroupNode):
                     raise ValueError(f"`{path}` is below an array")
-                here = child
+                level = child
             node = ArrayNode((1,), np.dtype("i4")) if path in arrays else cls()
             if name:
-                here.children.setdefault(name, node)
+                level.children.setdefault(name, node)
         return root
 
     @classmethod
     async def from_store_async(cls, store: Store) -> GroupNode:
         """What is in a store."""
         root = await zarr.api.asynchronous.open_group(store, mode="r")
-        found: dict[str, Any] = {}
+        children: dict[str, Any] = {}
         async for path, node in root.members(max_depth=None):
             *above, name = path.split("/")
-            here = found
+            level = children
             for part in above:
-                here = here.setdefault(part, {})
+                level = level.setdefault(part, {})
             if isinstance(node, zarr.AsyncArray):
-                here[name] = ArrayNode(node.shape, node.dtype)
+                level[name] = ArrayNode(node.shape, node.dtype)
             else:
-                here.setdefault(name, {})
-        return cls.from_dict(found)
+                level.setdefault(name, {})
+        return cls.from_dict(children)
 
     @classmethod
     def from_store(cls, store: Store) -> GroupNode:

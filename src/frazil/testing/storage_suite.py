@@ -127,7 +127,7 @@ class StorageSuite:
     def test_keys_with_odd_characters(self, storage: Storage, key: str) -> None:
         storage.put(key, b"x")
         assert bytes(storage.get(key)) == b"x"
-        assert [found.key for found in storage.list("")] == [key]
+        assert [info.key for info in storage.list("")] == [key]
         storage.delete([key])
         assert storage.head(key) is None
 
@@ -139,13 +139,13 @@ class StorageSuite:
         assert bytes(storage.get("chunks/a", size // 2, size // 2 + 100)) == data[size // 2 :][:100]
 
     @pytest.mark.parametrize("make", [bytes, bytearray, memoryview, lambda b: memoryview(b).cast("H")])
-    def test_all_buffers_can_be_written(self, storage: Storage, make: Callable[[bytes], bytes]) -> None:
+    def test_all_buffers_are_accepted(self, storage: Storage, make: Callable[[bytes], bytes]) -> None:
         storage.put("chunks/a", make(b"01234567"))
         assert bytes(storage.get("chunks/a")) == b"01234567"
         asyncio.run(storage.put_async("chunks/b", make(b"76543210")))
         assert bytes(storage.get("chunks/b")) == b"76543210"
 
-    def test_what_was_written_does_not_change_with_the_writers_buffer(self, storage: Storage) -> None:
+    def test_stored_bytes_do_not_change_with_the_writers_buffer(self, storage: Storage) -> None:
         buffer = bytearray(b"before")
         storage.put("chunks/a", buffer)
         buffer[:] = b"after!"
@@ -253,9 +253,9 @@ class StorageSuite:
         objects = {"repo": b"1", "chunks/a": b"22", "chunks/b/c": b"333", "chunks2/a": b"4444"}
         for key, data in objects.items():
             storage.put(key, data)
-        found = {info.key: info for info in storage.list("")}
-        assert {key: info.size for key, info in found.items()} == {k: len(d) for k, d in objects.items()}
-        for info in found.values():
+        infos = {info.key: info for info in storage.list("")}
+        assert {key: info.size for key, info in infos.items()} == {k: len(d) for k, d in objects.items()}
+        for info in infos.values():
             assert abs(info.modified - datetime.now(UTC)) < timedelta(minutes=1)
         for prefix in ("chunks", "chunks/"):
             assert {info.key for info in storage.list(prefix)} == {"chunks/a", "chunks/b/c"}
@@ -311,7 +311,7 @@ class StorageSuite:
         storage.put_many(objects.items())
         for key, data in ({"chunks/0": b"before"} | objects).items():
             assert bytes(storage.get(key)) == data
-        assert {found.key for found in storage.list("")} == {"chunks/0", *objects}
+        assert {info.key for info in storage.list("")} == {"chunks/0", *objects}
 
     def test_default_settings(self, storage: Storage) -> None:
         assert isinstance(storage.default_settings(), StorageSettings)

@@ -139,14 +139,14 @@ _REASONS: Final[dict[str, str]] = {
 
 def _eligible(all_nodes: set[str], all_arrays: set[str]) -> list[str]:
     groups = all_nodes - all_arrays - {""}
-    there = {
+    possibilities = {
         "missing source": True,
         "below itself": bool(groups),
         "occupied": len(all_nodes - {""}) > 1,
         "no parent": bool(all_nodes - {""}),
         "parent is an array": bool(all_arrays) and len(all_nodes - {""}) > 1,
     }
-    return [reason for reason, possible in there.items() if possible]
+    return [reason for reason, possible in possibilities.items() if possible]
 
 
 def _joined(parent: str, name: str) -> str:

@@ -27,7 +27,7 @@ def test_given_containers_are_authorised_and_the_others_stay() -> None:
         assert saved is not None
         assert saved.from_repository
         with_own = with_containers(repo, [own])
-        known = with_own.config.get_virtual_chunk_container(PREFIX)
-        assert known is not None
-        assert not known.from_repository
+        container = with_own.config.get_virtual_chunk_container(PREFIX)
+        assert container is not None
+        assert not container.from_repository
         assert with_own.virtual_chunk_access == expected

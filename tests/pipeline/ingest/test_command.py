@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.ingest.archives import daily, same, seen, truth
+from tests.pipeline.ingest.netcdf_files import assert_same_dataset, daily_files, files_dataset, stored_dataset
 
 import frazil
 from frazil.cli.main import main
-from frazil.pipeline.ingest import operation
+from frazil.pipeline.ingest import operation, source_inspection
 from frazil.spark import Version
 
 
@@ -22,20 +22,20 @@ def version(place: Path, branch: str = "main") -> Version:
 
 
 def test_from_files_to_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    paths = daily(tmp_path / "days", 5)
+    paths = daily_files(tmp_path / "days", 5)
     files, place = str(tmp_path / "days" / "day_000[0-2].nc"), tmp_path / "ice"
     assert main(["ingest", files, str(place), "--inspect", "--engine", "inline"]) == 0
-    assert "3 files" in (said := capsys.readouterr().out)
-    assert "2000-01-01 00:00:00 to 2000-01-01 11:00:00" in said
+    assert "3 files" in (output := capsys.readouterr().out)
+    assert "2000-01-01 00:00:00 to 2000-01-01 11:00:00" in output
     assert not place.exists()
     request = ["--engine", "inline", "--chunks", "time=5", "--branch", "new", "--variables", "tas"]
     assert main(["ingest", files, str(place), *request]) == 0
     captured = capsys.readouterr()
     assert "3 files" in captured.out
     assert "100%" in captured.err
-    found = version(place, "new")
-    same(seen(found), truth(paths[:3]))
-    assert found.session().store.session.config is not None
+    after = version(place, "new")
+    assert_same_dataset(stored_dataset(after), files_dataset(paths[:3]))
+    assert after.session().store.session.config is not None
     assert main(["ingest", files, str(place), *request]) == 0
     assert "nothing to do: 3 of 3 files" in capsys.readouterr().out
     Path(paths[4]).write_bytes(b"\x89HDF\r\n\x1a\n")
@@ -46,7 +46,7 @@ def test_from_files_to_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert paths[4] in error
     assert main(["ingest", *everything, "--on-problem", "quarantine"]) == 0
     assert "1 files, 3 were there, 1 left out" in capsys.readouterr().out
-    same(seen(version(place, "new")), truth(paths[:4]))
+    assert_same_dataset(stored_dataset(version(place, "new")), files_dataset(paths[:4]))
     assert main(["ingest", *everything, "--inspect"]) == 1
     assert f"    {paths[4]}: " in capsys.readouterr().out
 
@@ -55,15 +55,15 @@ def test_from_files_to_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_a_refused_ingest_leaves_no_new_repository(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], folder: str
 ) -> None:
-    paths = daily(tmp_path / "days", 3)
+    paths = daily_files(tmp_path / "days", 3)
     place = tmp_path / folder
     (tmp_path / "empty").mkdir()
     Path(paths[2]).write_bytes(b"\x89HDF\r\n\x1a\n")
     request = ["ingest", str(tmp_path / "days" / "*.nc"), str(place), "--engine", "inline", "--branch", "b"]
     assert main(request) == 1
-    said = capsys.readouterr().err
-    assert "[bad-source]" in said
-    assert "  --on-problem skip leaves these files out" in said
+    error = capsys.readouterr().err
+    assert "[bad-source]" in error
+    assert "  --on-problem skip leaves these files out" in error
     assert place.exists() == (folder == "empty")
     assert not list(place.rglob("*"))
     assert main([*request, "--on-problem", "skip"]) == 0
@@ -72,8 +72,25 @@ def test_a_refused_ingest_leaves_no_new_repository(
     assert sorted(place.rglob("*")) == before
 
 
+def test_files_of_a_new_repository_are_inspected_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daily_files(tmp_path / "days", 2)
+    inspections: list[int] = []
+    inspect_all = source_inspection.inspect_all
+
+    def counted(files: Any, *arguments: Any, **options: Any) -> Any:
+        inspections.append(len(files.urls))
+        return inspect_all(files, *arguments, **options)
+
+    monkeypatch.setattr(source_inspection, "inspect_all", counted)
+    request = ["ingest", str(tmp_path / "days" / "*.nc"), str(tmp_path / "ice"), "--engine", "inline"]
+    assert main(request) == 0
+    assert inspections == [2]
+
+
 def test_references(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    paths = daily(tmp_path / "days", 2)
+    paths = daily_files(tmp_path / "days", 2)
     request = [
         "ingest",
         str(tmp_path / "days" / "*.nc"),
@@ -113,7 +130,7 @@ def test_containers_of_the_repository_are_not_authorised(
         frazil.VirtualChunkContainer(theirs, frazil.local_filesystem_store("/home"))
     )
     frazil.Repository.create(frazil.local_filesystem_storage(tmp_path / "ice"), config)
-    paths = daily(tmp_path / "days", 1)
+    paths = daily_files(tmp_path / "days", 1)
     opened: list[set[str]] = []
     plan = operation.plan_ingest
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.ingest.archives import daily
+from tests.pipeline.ingest.netcdf_files import daily_files
 
 import frazil
 import frazil.pipeline
@@ -42,8 +42,8 @@ def test_options_in_place_of_arguments(name: str) -> None:
 
 
 def test_an_error_is_a_line_for_each_file() -> None:
-    said = "found 2 problems\n  hole: between 1   and 3\n  damaged: a.nc\n"
-    assert lines_of(said, "bad-source") == [
+    text = "found 2 problems\n  hole: between 1   and 3\n  damaged: a.nc\n"
+    assert lines_of(text, "bad-source") == [
         "frazil: found 2 problems [bad-source]",
         "  hole: between 1 and 3",
         "  damaged: a.nc",
@@ -51,7 +51,7 @@ def test_an_error_is_a_line_for_each_file() -> None:
 
 
 def test_problems_name_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    paths = daily(tmp_path / "days", 2)
+    paths = daily_files(tmp_path / "days", 2)
     Path(paths[1]).write_bytes(b"\x89HDF\r\n\x1a\n")
     assert main(["ingest", *paths, str(tmp_path / "ice"), "--engine", "inline"]) == 1
     lines = [line for line in capsys.readouterr().err.splitlines() if "ingest" not in line]
@@ -81,7 +81,7 @@ def test_no_files_make_no_repository(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_the_engine(
     few: int, given: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paths = daily(tmp_path / "days", 2)
+    paths = daily_files(tmp_path / "days", 2)
     engines: list[Any] = []
 
     def inspected(source: Any, *, engine: Any, **options: Any) -> Any:
@@ -118,9 +118,9 @@ def test_options_of_the_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str
     ]
     assert main(["ingest", str(path), str(place), "--concat-dim", "time", *options]) == 0
     repo = frazil.Repository.open(frazil.local_filesystem_storage(str(place)))
-    found = gribs.xr.open_zarr(Version.of(repo).session().store, consolidated=False)
-    assert list(found.data_vars) == ["u10"]
-    assert found.u10.dims[:3] == ("time", "step", "heightAboveGround")
+    dataset = gribs.xr.open_zarr(Version.of(repo).session().store, consolidated=False)
+    assert list(dataset.data_vars) == ["u10"]
+    assert dataset.u10.dims[:3] == ("time", "step", "heightAboveGround")
     capsys.readouterr()
     assert main(["ingest", str(path), str(tmp_path / "x"), "--filter-by-keys", "typeOfLevel=hybrid"]) == 1
     assert "typeOfLevel" in capsys.readouterr().err

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from tests.pipeline.ingest.archives import repository, seen
-from tests.pipeline.ingest.samples import TIFF, files, parameters
+from tests.pipeline.ingest.netcdf_files import repository, stored_dataset
+from tests.pipeline.ingest.real_archives import TIFF, files, parameters
 
 import frazil
 from frazil.errors import InvalidInputError
@@ -32,10 +32,10 @@ def container(folder: Path) -> frazil.VirtualChunkContainer:
     return frazil.VirtualChunkContainer(f"file://{folder}/", frazil.local_filesystem_store(str(folder)))
 
 
-def same_as_rasterio(found: xr.Dataset, path: Path) -> None:
+def same_as_rasterio(dataset: xr.Dataset, path: Path) -> None:
     """Values, places, coordinate reference system, tags."""
     with rasterio.open(path) as image:
-        data = found["band_data"]
+        data = dataset["band_data"]
         values = image.read()
         assert data.dims == ("band", "y", "x")
         if image.nodata is None and set(image.scales) == {1}:
@@ -44,26 +44,26 @@ def same_as_rasterio(found: xr.Dataset, path: Path) -> None:
         else:  # decoded: what has no value is not a number
             masked = image.read(masked=True).astype(data.dtype) * image.scales[0] + image.offsets[0]
             np.testing.assert_array_equal(data.values, masked.filled(np.nan))
-        mapping = found["spatial_ref"].attrs
+        mapping = dataset["spatial_ref"].attrs
         transform = rasterio.Affine.from_gdal(*map(float, mapping["GeoTransform"].split()))
         assert transform == image.transform
         crs = mapping.get("crs_wkt")
         assert (crs and rasterio.crs.CRS.from_wkt(crs)) == image.crs
         columns, rows = np.meshgrid(np.arange(image.width), np.arange(image.height))
         x, y = rasterio.transform.xy(image.transform, rows.ravel(), columns.ravel())
-        names = ("x", "y") if "x" in found.coords else ("xc", "yc")
+        names = ("x", "y") if "x" in dataset.coords else ("xc", "yc")
         for name, expected in zip(names, (x, y), strict=True):
-            here = np.broadcast_to(
-                found[name] if found[name].ndim == 2 else _on_pixels(found, name), rows.shape
+            labels = np.broadcast_to(
+                dataset[name] if dataset[name].ndim == 2 else _on_pixels(dataset, name), rows.shape
             )
-            np.testing.assert_allclose(here.ravel(), expected, rtol=1e-12, atol=1e-9)
+            np.testing.assert_allclose(labels.ravel(), expected, rtol=1e-12, atol=1e-9)
         assert tags(data.attrs, image.count) == [
             {**image.tags(), **image.tags(band)} | _named(image, band) for band in image.indexes
         ]
 
 
-def _on_pixels(found: xr.Dataset, name: str) -> np.ndarray:
-    values: np.ndarray = found[name].values
+def _on_pixels(dataset: xr.Dataset, name: str) -> np.ndarray:
+    values: np.ndarray = dataset[name].values
     return values if name == "x" else values[:, np.newaxis]
 
 
@@ -87,7 +87,7 @@ def tags(attrs: Mapping[Any, Any], bands: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("path", SAMPLES)
 def test_an_image_alone(path: Path, tmp_path: Path) -> None:
     result = ingest(path, repository(tmp_path / "repo"), engine=Inline())
-    same_as_rasterio(seen(result.version), path)
+    same_as_rasterio(stored_dataset(result.version), path)
 
 
 @pytest.mark.parametrize("path", SAMPLES)
@@ -102,7 +102,7 @@ def test_references_to_an_image(path: Path, tmp_path: Path) -> None:
         return
     result = ingest(path, repo, **options)
     assert set(result.version.session().all_virtual_chunk_locations()) == {path.as_uri()}
-    same_as_rasterio(seen(result.version), path)
+    same_as_rasterio(stored_dataset(result.version), path)
 
 
 @pytest.mark.parametrize("path", [case for case in SAMPLES if "L7_ETMs" in str(case.id) or case.id == "none"])
@@ -115,8 +115,8 @@ def test_images_of_several_days(path: Path, tmp_path: Path) -> None:
             image.update_tags(1, STATISTICS_MAXIMUM=str(number))
             image.write(image.read() + number)
     result = ingest(list(map(str, days)), repository(tmp_path / "repo"), concat_dim="day", engine=Inline())
-    found = seen(result.version)
-    assert found.sizes["day"] == 3
+    dataset = stored_dataset(result.version)
+    assert dataset.sizes["day"] == 3
     for number, day in enumerate(days):
         with rasterio.open(day) as image:
-            np.testing.assert_array_equal(found["band_data"].values[number], image.read())
+            np.testing.assert_array_equal(dataset["band_data"].values[number], image.read())

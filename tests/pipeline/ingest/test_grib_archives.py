@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import xarray as xr
 import zarr
-from tests.pipeline.ingest.archives import repository, seen
-from tests.pipeline.ingest.samples import EVERY, GRIB, files, parameters
+from tests.pipeline.ingest.netcdf_files import repository, stored_dataset
+from tests.pipeline.ingest.real_archives import EVERY, GRIB, files, parameters
 
 import frazil
 from frazil.spark import Inline, Version, ingest
@@ -35,9 +35,9 @@ CHOSEN = (
 
 
 def samples() -> list[Path]:
-    found = files("cfgrib", "eccodes", magic=GRIB)
+    alone = files("cfgrib", "eccodes", magic=GRIB)
     many = [path for path in files("earthkit-data", magic=GRIB) if EVERY or path.name.startswith(CHOSEN)]
-    return [path for path in found + many if path.name not in DAMAGED and (EVERY or path.name not in SLOW)]
+    return [path for path in alone + many if path.name not in DAMAGED and (EVERY or path.name not in SLOW)]
 
 
 def sample(name: str) -> list[Any]:
@@ -47,10 +47,10 @@ def sample(name: str) -> list[Any]:
 def cubes(path: Path) -> list[xr.Dataset]:
     """What cfgrib makes of a file: a Dataset for each hypercube."""
     options: dict[str, Any] = {"backend_kwargs": {"indexpath": ""}, "cache": False}
-    found = cfgrib.open_datasets(str(path), **options)
-    if len(found) == 1:  # as users of xarray open it: `open_datasets` has no dimensions of length 1
-        found = [xr.open_dataset(path, engine="cfgrib", **options)]
-    return [each.drop_attrs(deep=False).load() for each in found]
+    datasets = cfgrib.open_datasets(str(path), **options)
+    if len(datasets) == 1:  # as users of xarray open it: `open_datasets` has no dimensions of length 1
+        datasets = [xr.open_dataset(path, engine="cfgrib", **options)]
+    return [each.drop_attrs(deep=False).load() for each in datasets]
 
 
 def groups(version: Version) -> Iterator[xr.Dataset]:
@@ -59,33 +59,33 @@ def groups(version: Version) -> Iterator[xr.Dataset]:
     names = ["", *(name for name, node in root.members(None) if isinstance(node, zarr.Group))]
     for name in names:
         if ".frazil" not in name.split("/"):
-            yield seen(version, name or None).drop_attrs(deep=False)
+            yield stored_dataset(version, name or None).drop_attrs(deep=False)
 
 
-def same_variable(found: xr.DataArray, expected: xr.DataArray) -> None:
+def same_variable(array: xr.DataArray, expected: xr.DataArray) -> None:
     """Values, dimensions, dtypes, attributes; and the coordinates that cfgrib has."""
-    assert set(expected.coords) <= set(found.coords)
-    kept = found.drop_vars(set(found.coords).difference(expected.coords)).transpose(*expected.dims)
-    xr.testing.assert_identical(kept, expected)
-    assert found.dtype == expected.dtype
+    assert set(expected.coords) <= set(array.coords)
+    common = array.drop_vars(set(array.coords).difference(expected.coords)).transpose(*expected.dims)
+    xr.testing.assert_identical(common, expected)
+    assert array.dtype == expected.dtype
 
 
-def as_named(found: xr.DataArray, expected: xr.DataArray) -> xr.DataArray:
+def as_named(array: xr.DataArray, expected: xr.DataArray) -> xr.DataArray:
     """Under the names of the file: what several hypercubes have in common is told apart by ends of names."""
-    own = {*found.dims, *found.encoding.get("coordinates", "").split()}
+    own = {*array.dims, *array.encoding.get("coordinates", "").split()}
     names = {
         name: max(
             (each for each in expected.coords if f"{name}_".startswith(f"{each}_")), key=len, default=None
         )
         for name in own
     }
-    kept = found.drop_vars(set(found.coords).difference(own))
-    return kept.rename({name: each for name, each in names.items() if each not in (None, name)})
+    variable = array.drop_vars(set(array.coords).difference(own))
+    return variable.rename({name: each for name, each in names.items() if each not in (None, name)})
 
 
-def is_same(found: xr.DataArray, expected: xr.DataArray) -> bool:
+def is_same(array: xr.DataArray, expected: xr.DataArray) -> bool:
     try:
-        same_variable(as_named(found, expected).rename(expected.name), expected)
+        same_variable(as_named(array, expected).rename(expected.name), expected)
     except (AssertionError, ValueError):
         return False
     return True
@@ -94,18 +94,18 @@ def is_same(found: xr.DataArray, expected: xr.DataArray) -> bool:
 @pytest.mark.parametrize("path", parameters(samples()))
 def test_a_file_alone(path: Path, tmp_path: Path) -> None:
     expected = cubes(path)
-    found = list(groups(ingest(path, repository(tmp_path / "repo"), engine=Inline()).version))
+    datasets = list(groups(ingest(path, repository(tmp_path / "repo"), engine=Inline()).version))
     if len(expected) == 1:
         [whole] = expected
-        assert set(found[0].data_vars) == set(whole.data_vars)
+        assert set(datasets[0].data_vars) == set(whole.data_vars)
         for name in whole.data_vars:
-            same_variable(found[0][name], whole[name])
+            same_variable(datasets[0][name], whole[name])
         return
     for cube in expected:
         for name in cube.data_vars:
             several = [
                 variable
-                for dataset in found
+                for dataset in datasets
                 for variable in dataset.data_vars.values()
                 if f"{variable.name}_".startswith(f"{name}_")
             ]
@@ -150,8 +150,8 @@ def repo_with(tmp_path: Path, *parts: list[str]) -> xr.Dataset:
     repo: frazil.Repository = repository(tmp_path / "repo")
     for number, paths in enumerate(parts):
         result = ingest(paths, repo, mode="append" if number else "create", engine=Inline())
-    found, *_ = groups(result.version)
-    return found
+    dataset, *_ = groups(result.version)
+    return dataset
 
 
 #: Beginnings of names of files, what tells their parts from each other, and in how many rounds these come.
@@ -178,18 +178,18 @@ def test_an_archive_in_files(path: Path, key: Callable[[Any], str], rounds: int,
     assert len(paths) > rounds
     half = len(paths) // 2
     parts = [paths] if rounds == 1 else [paths[:half], paths]
-    found, expected = repo_with(tmp_path, *parts), whole_dataset(path)
-    assert set(found.data_vars) == set(expected.data_vars)
+    dataset, expected = repo_with(tmp_path, *parts), whole_dataset(path)
+    assert set(dataset.data_vars) == set(expected.data_vars)
     for name in expected.data_vars:
-        same_variable(found[name], expected[name])
+        same_variable(dataset[name], expected[name])
 
 
 @pytest.mark.parametrize("path", sample("tuv_pl"))
 def test_a_variable_in_each_file(path: Path, tmp_path: Path) -> None:
-    found = repo_with(tmp_path, cut(path, tmp_path / "files", by_variable))
+    dataset = repo_with(tmp_path, cut(path, tmp_path / "files", by_variable))
     expected = whole_dataset(path)
     for name in expected.data_vars:
-        same_variable(found[name], expected[name])
+        same_variable(dataset[name], expected[name])
 
 
 @pytest.mark.parametrize("path", sample("r_2020"))
@@ -198,6 +198,6 @@ def test_a_variable_and_a_step_in_each_file(path: Path, tmp_path: Path) -> None:
     assert len(paths) == 12
     together = tmp_path / "together.grib"
     together.write_bytes(b"".join(Path(each).read_bytes() for each in paths))
-    found, expected = repo_with(tmp_path, paths), whole_dataset(together)
+    dataset, expected = repo_with(tmp_path, paths), whole_dataset(together)
     for name in expected.data_vars:
-        same_variable(found[name], expected[name])
+        same_variable(dataset[name], expected[name])

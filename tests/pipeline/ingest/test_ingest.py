@@ -14,12 +14,20 @@ import xarray as xr
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.pipeline.ingest.archives import daily, field, repository, same, seen, truth, write
+from tests.pipeline.ingest.netcdf_files import (
+    assert_same_dataset,
+    daily_files,
+    field,
+    files_dataset,
+    repository,
+    stored_dataset,
+    write,
+)
 from tests.support.judge import same_by_reference
 
 import frazil
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
-from frazil.pipeline.ingest import items, operation, task_context, tasks
+from frazil.pipeline.ingest import items, source_inspection, task_context, tasks
 from frazil.spark import (
     ConcatDim,
     Engine,
@@ -37,7 +45,7 @@ from frazil.spark import (
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Enough files for two tasks."""
-    return daily(tmp_path_factory.mktemp("archive"), 60, steps=2)
+    return daily_files(tmp_path_factory.mktemp("archive"), 60, steps=2)
 
 
 @pytest.fixture
@@ -47,10 +55,10 @@ def repo(tmp_path: Path) -> frazil.Repository:
 
 def test_an_archive_is_one_commit(archive: list[str], repo: frazil.Repository, engine: Engine) -> None:
     result = ingest(archive, repo, chunks={"time": 7, "lon": 3}, engine=engine)
-    same(seen(result.version), truth(archive))
-    made, _ = list(repo.ancestry(branch="main"))
-    said = made.metadata["frazil_ingest"]
-    assert (said["files"], said["unchanged"], said["skipped"]["files"]) == (60, 0, 0)
+    assert_same_dataset(stored_dataset(result.version), files_dataset(archive))
+    commit, _ = list(repo.ancestry(branch="main"))
+    metadata = commit.metadata["frazil_ingest"]
+    assert (metadata["files"], metadata["unchanged"], metadata["skipped"]["files"]) == (60, 0, 0)
     assert result.metrics.tasks >= 2  # 50 files each
     assert result.report is not None
     assert result.report.table().num_rows == 60
@@ -165,13 +173,13 @@ def test_patterns_merge_variables(tmp_path: Path, repo: frazil.Repository) -> No
     )
     result = ingest(pattern, Target(repo, group="both"), chunks={"time": 4}, engine=Inline())
     expected = xr.merge(
-        [truth([name(day, variable) for day in range(5)]) for variable in ("tas", "pr")],
+        [files_dataset([name(day, variable) for day in range(5)]) for variable in ("tas", "pr")],
         combine_attrs="override",
         compat="override",
     )
-    same(seen(result.version, "both"), expected)
+    assert_same_dataset(stored_dataset(result.version, "both"), expected)
     by_glob = ingest(str(tmp_path / "*_*.nc"), repo, chunks={"time": 4}, engine=Inline())
-    assert set(seen(by_glob.version).data_vars) >= {"tas", "pr"}
+    assert set(stored_dataset(by_glob.version).data_vars) >= {"tas", "pr"}
 
 
 def test_files_of_one_step_without_the_dimension(tmp_path: Path, repo: frazil.Repository) -> None:
@@ -181,10 +189,10 @@ def test_files_of_one_step_without_the_dimension(tmp_path: Path, repo: frazil.Re
         )
     pattern = FilePattern(lambda run: str(tmp_path / f"{run}.nc"), ConcatDim("run", range(6)))
     result = ingest(pattern, repo, chunks={"run": 4}, engine=Inline())
-    found = seen(result.version)
-    assert found.x.dims == ("run", "lat")
-    assert found.run.values.tolist() == list(range(6))
-    np.testing.assert_array_equal(found.x.values, np.arange(3.0) + np.arange(6)[:, None])
+    dataset = stored_dataset(result.version)
+    assert dataset.x.dims == ("run", "lat")
+    assert dataset.run.values.tolist() == list(range(6))
+    np.testing.assert_array_equal(dataset.x.values, np.arange(3.0) + np.arange(6)[:, None])
 
 
 @pytest.mark.parametrize(
@@ -206,9 +214,9 @@ def test_times_of_each_file_have_one_origin(
         ds.to_netcdf(tmp_path / f"{i}.nc", engine="h5netcdf", unlimited_dims=["time"])
     paths = [str(tmp_path / f"{i}.nc") for i in range(4)]
     result = ingest(paths, repo, engine=Inline())
-    found = seen(result.version)
-    xr.testing.assert_identical(found, truth(paths))
-    assert found.time.encoding["calendar"] == calendar
+    dataset = stored_dataset(result.version)
+    xr.testing.assert_identical(dataset, files_dataset(paths))
+    assert dataset.time.encoding["calendar"] == calendar
 
 
 def test_one_file_keeps_everything(tmp_path: Path, repo: frazil.Repository) -> None:
@@ -233,7 +241,9 @@ def test_one_file_keeps_everything(tmp_path: Path, repo: frazil.Repository) -> N
     }
     data.to_netcdf(tmp_path / "one.nc", engine="h5netcdf")
     result = ingest(str(tmp_path / "one.nc"), repo, engine=Inline())
-    same(seen(result.version), xr.open_dataset(tmp_path / "one.nc", engine="h5netcdf").load())
+    assert_same_dataset(
+        stored_dataset(result.version), xr.open_dataset(tmp_path / "one.nc", engine="h5netcdf").load()
+    )
     again = ingest(str(tmp_path / "one.nc"), repo, engine=Inline())
     assert again.done_before
 
@@ -269,14 +279,14 @@ def test_each_file_packed_in_its_own_way(tmp_path: Path, repo: frazil.Repository
     with pytest.raises(InvalidInputError, match="packed with"):
         ingest(paths, repo, engine=Inline())
     result = ingest(paths, repo, unpack=True, chunks={"time": 2}, engine=Inline())
-    np.testing.assert_array_equal(seen(result.version).tas.values, truth(paths).tas.values)
+    np.testing.assert_array_equal(stored_dataset(result.version).tas.values, files_dataset(paths).tas.values)
 
 
 # What is wrong with files
 
 
 def test_every_problem_has_the_name_of_its_file(tmp_path: Path, repo: frazil.Repository) -> None:
-    paths = daily(tmp_path / "days", 12)
+    paths = daily_files(tmp_path / "days", 12)
 
     def again(day: int, **more: Any) -> None:
         write(Path(paths[day]), **{"labels": range(4 * day, 4 * day + 4), **more})
@@ -314,20 +324,20 @@ def test_every_problem_has_the_name_of_its_file(tmp_path: Path, repo: frazil.Rep
     assert paths[1] in error.value.message
     assert len(list(repo.ancestry(branch="main"))) == 1
     result = ingest(paths, repo, on_problem="quarantine", engine=Inline())
-    same(seen(result.version), truth([paths[8], paths[10]]))
+    assert_same_dataset(stored_dataset(result.version), files_dataset([paths[8], paths[10]]))
     assert set(result.quarantined) == set(kinds)
-    said = next(iter(repo.ancestry(branch="main"))).metadata["frazil_ingest"]["quarantined"]
-    assert (said["files"], said["names"]) == (10, list(kinds))
+    quarantined = next(iter(repo.ancestry(branch="main"))).metadata["frazil_ingest"]["quarantined"]
+    assert (quarantined["files"], quarantined["names"]) == (10, list(kinds))
     # What is known to be bad is not looked at again, until it changes.
     again(0)
     mended = ingest(paths, repo, mode="backfill", on_problem="quarantine", engine=Inline())
     assert mended.report is not None
     assert mended.report.unchanged == 11
-    assert seen(mended.version).sizes["time"] == 12
+    assert stored_dataset(mended.version).sizes["time"] == 12
 
 
-def test_holes_are_told(tmp_path: Path, repo: frazil.Repository) -> None:
-    paths = daily(tmp_path / "days", 6)
+def test_holes_are_reported(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = daily_files(tmp_path / "days", 6)
     with pytest.raises(
         InvalidInputError, match="nothing between 2000-01-01 11:00:00 and 2000-01-01 16:00:00"
     ):
@@ -339,27 +349,27 @@ def test_holes_are_told(tmp_path: Path, repo: frazil.Repository) -> None:
     result = ingest(paths, repo, mode="backfill", engine=Inline())
     assert result.report is not None
     assert result.report.unchanged == 5
-    same(seen(result.version), truth(paths))
+    assert_same_dataset(stored_dataset(result.version), files_dataset(paths))
 
 
 def test_changed_files_are_noticed(tmp_path: Path, repo: frazil.Repository) -> None:
-    paths = daily(tmp_path / "days", 4)
+    paths = daily_files(tmp_path / "days", 4)
     ingest(paths, repo, chunks={"time": 3}, engine=Inline())
     write(Path(paths[1]), range(4, 8), salt=7)
     more = write(tmp_path / "days" / "later.nc", range(16, 19))
     with pytest.raises(InvalidInputError, match=r"changed: .*day_0001\.nc"):
         ingest([*paths, more], repo, mode="append", engine=Inline())
     left = ingest([*paths, more], repo, mode="append", on_change="ignore", engine=Inline())
-    assert seen(left.version).sizes["time"] == 19
+    assert stored_dataset(left.version).sizes["time"] == 19
     with pytest.raises(AssertionError):
-        same(seen(left.version), truth([*paths, more]))
+        assert_same_dataset(stored_dataset(left.version), files_dataset([*paths, more]))
     result = ingest([*paths, more], repo, mode="append", on_change="rewrite", engine=Inline())
-    same(seen(result.version), truth([*paths, more]))
+    assert_same_dataset(stored_dataset(result.version), files_dataset([*paths, more]))
     assert ingest([*paths, more], repo, mode="append", engine=Inline()).done_before
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path, repo: frazil.Repository) -> None:
-    paths = daily(tmp_path / "days", 2)
+    paths = daily_files(tmp_path / "days", 2)
     ingest(paths[:1], repo, engine=Inline())
     with pytest.raises(AlreadyExistsError, match="mode 'create'"):
         ingest(paths[1:], repo, engine=Inline())
@@ -372,7 +382,10 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, repo: frazil.Repository) -
     # Times in other units follow those that are there.
     later = write(tmp_path / "later.nc", [28, 29], units="hours since 1999-12-31")
     result = ingest([later], repo, mode="append", engine=Inline())
-    assert seen(result.version).time.values[-2:].tolist() == truth([later]).time.values.tolist()
+    assert (
+        stored_dataset(result.version).time.values[-2:].tolist()
+        == files_dataset([later]).time.values.tolist()
+    )
 
 
 def test_an_ingest_goes_on_where_it_stopped(
@@ -380,14 +393,14 @@ def test_an_ingest_goes_on_where_it_stopped(
 ) -> None:
     engine = Local(workers=2, attempts=1)
     last = Path(archive[-1])
-    inspect_all = operation.inspect_all
+    inspect_all = source_inspection.inspect_all
 
     def then_gone(*arguments: Any, **more: Any) -> Any:
         inspection = inspect_all(*arguments, **more)
         last.rename(last.with_suffix(".away"))
         return inspection
 
-    monkeypatch.setattr(operation, "inspect_all", then_gone)
+    monkeypatch.setattr(source_inspection, "inspect_all", then_gone)
     with pytest.raises(frazil.IcechunkError, match="day_0059"):
         ingest(archive, repo, chunks={"time": 6}, engine=engine)
     monkeypatch.undo()
@@ -396,15 +409,15 @@ def test_an_ingest_goes_on_where_it_stopped(
     result = ingest(archive, repo, chunks={"time": 6}, engine=engine)
     assert result.metrics.resumed >= 1
     assert staged_jobs(repo) == []
-    same(seen(result.version), truth(archive))
+    assert_same_dataset(stored_dataset(result.version), files_dataset(archive))
 
 
 @pytest.mark.parametrize("chunks", [{"time": 3, "lat": 2, "lon": 3}, {"time": 5}])
 def test_a_region_is_inserted(tmp_path: Path, repo: frazil.Repository, chunks: dict[str, int]) -> None:
     """Files with some latitudes and longitudes only, and later times."""
-    paths = daily(tmp_path / "days", 3)
+    paths = daily_files(tmp_path / "days", 3)
     ingest(paths, repo, chunks=chunks, engine=Inline())
-    expected = truth(paths)
+    expected = files_dataset(paths)
     part = expected.isel(lat=slice(1, 3), lon=slice(1, 3), time=slice(3, 9)).copy(deep=True)
     part["tas"] = part.tas + 0.0
     part.tas.values[:] = -5 - np.arange(part.tas.size).reshape(part.tas.shape)
@@ -419,25 +432,25 @@ def test_a_region_is_inserted(tmp_path: Path, repo: frazil.Repository, chunks: d
         ingest(str(tmp_path / "part.nc"), repo, mode="append", engine=Inline())
     result = ingest(str(tmp_path / "part.nc"), repo, mode="insert", engine=Inline())
     expected.tas.values[3:9, 1:3, 1:3] = part.tas.values
-    same(seen(result.version), expected)
+    assert_same_dataset(stored_dataset(result.version), expected)
     other = write(tmp_path / "other.nc", [4, 5], lat=[1.0, 3.0, 2.0])
     with pytest.raises(InvalidInputError, match="a run of those"):
         ingest(other, repo, mode="insert", engine=Inline())
 
 
 @pytest.mark.parametrize("chunks", [(3, 2, 3), (2, 1, 1), (5, 3, 4)])
-def test_large_arrays_are_written_in_parts(
+def test_large_arrays_go_to_several_tasks(
     tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, chunks: tuple[int, int, int]
 ) -> None:
     """Tasks for parts of steps, and parts of tasks in memory."""
     for module, name, value in TINY:
         monkeypatch.setattr(module, name, value)
-    paths = daily(tmp_path / "days", 5, steps=3)
+    paths = daily_files(tmp_path / "days", 5, steps=3)
     encoding = {"tas": {"chunks": chunks}, "time_bnds": {"chunks": (4, 2)}, "lat": {"chunks": (2,)}}
     ingest([*paths[:2], *paths[3:4]], repo, encoding=encoding, allow={"hole"}, engine=Inline())
     result = ingest(paths, repo, mode="backfill", engine=Inline())
     assert result.metrics.tasks >= 3
-    same(seen(result.version), truth(paths))
+    assert_same_dataset(stored_dataset(result.version), files_dataset(paths))
 
 
 def test_steps_without_labels_follow_each_other(tmp_path: Path, repo: frazil.Repository) -> None:
@@ -451,7 +464,7 @@ def test_steps_without_labels_follow_each_other(tmp_path: Path, repo: frazil.Rep
     with pytest.raises(InvalidInputError, match="expected labels of obs"):
         ingest(paths[2], repo, mode="upsert", engine=Inline())
     result = ingest(paths[2], repo, mode="append", concat_dim="obs", engine=Inline())
-    assert seen(result.version).x[:, 0].values.tolist() == [3, 4, 1, 2, 5, 9]
+    assert stored_dataset(result.version).x[:, 0].values.tolist() == [3, 4, 1, 2, 5, 9]
     # Which dimensions are unlimited is not said in Zarr: it is with the record.
     hidden = zarr.open_group(result.version.session().store, path=".frazil", mode="r")
     assert dict(hidden.attrs) == {"concat_dim": "obs", "unlimited": ["obs"]}
@@ -473,6 +486,6 @@ def test_labels_that_are_words(tmp_path: Path, repo: frazil.Repository) -> None:
     request = {"concat_dim": "station", "engine": Inline()}
     ingest([save("köln", "bonn"), save("aachen")], repo, **request)
     result = ingest(save("bonn", "trier"), repo, mode="upsert", **request)
-    found = seen(result.version)
-    assert found.station.values.tolist() == ["köln", "bonn", "aachen", "trier"]
-    assert found.x.values.tolist() == [0, 0, 0, 1]
+    dataset = stored_dataset(result.version)
+    assert dataset.station.values.tolist() == ["köln", "bonn", "aachen", "trier"]
+    assert dataset.x.values.tolist() == [0, 0, 0, 1]

@@ -11,7 +11,7 @@ import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
-from tests.pipeline.ingest.archives import repository, seen
+from tests.pipeline.ingest.netcdf_files import repository, stored_dataset
 from tests.pipeline.ingest.test_virtual import container
 
 from frazil.cli.main import main
@@ -68,7 +68,7 @@ def test_one_variable_of_a_type_that_no_array_can_hold(name: str, tmp_path: Path
         make(file, "odd")
     report = inspect_files(str(path), engine=Inline())
     result = ingest(str(path), repository(tmp_path / "repo"), engine=Inline())
-    assert seen(result.version).good.values.tolist() == [1.5, 2.5]
+    assert stored_dataset(result.version).good.values.tolist() == [1.5, 2.5]
     assert result.report is not None
     for notes in (report.notes, result.report.notes):
         assert [(each.kind, each.fatal, each.url) for each in notes] == [("types", False, str(path))]
@@ -135,8 +135,8 @@ def test_attributes_of_all_types(tmp_path: Path) -> None:
             space = h5py.h5s.create(h5py.h5s.SCALAR)
             h5py.h5a.create(node.id, b"unreadable", long_float(), space)
     result = ingest(str(path), repository(tmp_path / "repo"), engine=Inline())
-    found = xr.open_zarr(result.version.session().store, consolidated=False)
-    for attrs in (found.attrs, found.good.attrs):
+    dataset = xr.open_zarr(result.version.session().store, consolidated=False)
+    for attrs in (dataset.attrs, dataset.good.attrs):
         assert {name: attrs[name] for name in ATTRIBUTES} == {
             name: expected for name, (_, expected) in ATTRIBUTES.items()
         }

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from tests.pipeline.ingest.archives import field, repository, seen, write
+from tests.pipeline.ingest.netcdf_files import field, repository, stored_dataset, write
 from tests.pipeline.ingest.test_virtual import container
 
 import frazil
@@ -60,7 +60,7 @@ def test_the_later_file_has_the_labels_of_both(
     assert series(result, "other") == [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 1), (6, 2), (7, 2), (8, 2)]
 
 
-def test_values_of_the_first_file_are_kept(tmp_path: Path, repo: frazil.Repository) -> None:
+def test_values_of_the_first_file_stay(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = [
         write(tmp_path / f"{i}.nc", range(3 * i, 3 * i + 3), lat=[1.0, 2.0, 3.5 if i == odd else 3.0])
         for i, odd in enumerate((0, 0, 0))
@@ -68,16 +68,16 @@ def test_values_of_the_first_file_are_kept(tmp_path: Path, repo: frazil.Reposito
     with pytest.raises(InvalidInputError, match=r"values: .*0\.nc: lat has other values"):
         ingest(paths, repo, engine=Inline())
     result = ingest(paths, repo, allow="values", engine=Inline())
-    found = seen(result.version)
-    assert (found.sizes["time"], found.lat.values.tolist()) == (9, [1.0, 2.0, 3.5])
+    dataset = stored_dataset(result.version)
+    assert (dataset.sizes["time"], dataset.lat.values.tolist()) == (9, [1.0, 2.0, 3.5])
     later = write(tmp_path / "later.nc", range(9, 12), lat=[7.0, 8.0, 9.0])
     with pytest.raises(
         InvalidInputError, match=r"allow=\{'values'\} \(--allow values\) keeps those of the rep"
     ):
         ingest(later, repo, mode="append", engine=Inline())
     for mode in ("append", "upsert"):
-        found = seen(ingest(later, repo, mode=mode, allow={"values"}, engine=Inline()).version)
-        assert (found.sizes["time"], found.lat.values.tolist()) == (12, [1.0, 2.0, 3.5])
+        dataset = stored_dataset(ingest(later, repo, mode=mode, allow={"values"}, engine=Inline()).version)
+        assert (dataset.sizes["time"], dataset.lat.values.tolist()) == (12, [1.0, 2.0, 3.5])
 
 
 def test_steps_stay_in_the_order_of_their_file(tmp_path: Path, repo: frazil.Repository) -> None:
@@ -104,7 +104,7 @@ def test_a_kind_that_leaves_files_out_is_not_allowed(
         arguments: list[Any] = [path, repo] if call is ingest else [path]
         with pytest.raises(InvalidInputError, match=r"--on-problem skip\) leaves out") as error:
             call(*arguments, allow={kind}, engine=Inline())  # type: ignore[operator]
-        assert error.value.kind == ErrorKind.INVALID_KEY
+        assert error.value.kind == ErrorKind.UNKNOWN_CHOICE
         assert ", ".join(TOLERABLE) in error.value.message
 
 
@@ -115,9 +115,9 @@ def test_families_on_other_grids_are_refused(tmp_path: Path, repo: frazil.Reposi
     ]
     with pytest.raises(InvalidInputError, match=r"values: .*lat has other values, unlike files with other"):
         ingest(paths, repo, engine=Inline())
-    found = seen(ingest(paths, repo, allow={"values"}, engine=Inline()).version)
-    assert found.lat.values.tolist() == [1.0, 2.0, 3.0]
-    assert {"tas", "pr"} <= set(found.data_vars)
+    dataset = stored_dataset(ingest(paths, repo, allow={"values"}, engine=Inline()).version)
+    assert dataset.lat.values.tolist() == [1.0, 2.0, 3.0]
+    assert {"tas", "pr"} <= set(dataset.data_vars)
 
 
 def test_a_gap_in_levels_is_no_hole(tmp_path: Path, repo: frazil.Repository) -> None:
@@ -126,13 +126,13 @@ def test_a_gap_in_levels_is_no_hole(tmp_path: Path, repo: frazil.Repository) -> 
         data = xr.Dataset({"x": ("lev", np.array(levels))}, {"lev": levels})
         paths.append(str(tmp_path / f"{number}.nc"))
         data.to_netcdf(paths[-1], engine="h5netcdf")
-    found = seen(ingest(paths, repo, concat_dim="lev", engine=Inline()).version)
-    assert found.lev.values.tolist() == [10, 12, 14, 16, 18, 30, 32]
+    dataset = stored_dataset(ingest(paths, repo, concat_dim="lev", engine=Inline()).version)
+    assert dataset.lev.values.tolist() == [10, 12, 14, 16, 18, 30, 32]
     # The group knows the dimension in which it grows.
     later = str(tmp_path / "later.nc")
     xr.Dataset({"x": ("lev", [40.0])}, {"lev": [40.0]}).to_netcdf(later, engine="h5netcdf")
-    found = seen(ingest(later, repo, mode="append", engine=Inline()).version)
-    assert found.x.values.tolist() == [10, 12, 14, 16, 18, 30, 32, 40]
+    dataset = stored_dataset(ingest(later, repo, mode="append", engine=Inline()).version)
+    assert dataset.x.values.tolist() == [10, 12, 14, 16, 18, 30, 32, 40]
 
 
 def test_sound_files_are_not_damaged(tmp_path: Path, repo: frazil.Repository) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import rasterio
 import xarray as xr
-from tests.pipeline.ingest.archives import repository, seen
+from tests.pipeline.ingest.netcdf_files import repository, stored_dataset
 from tests.pipeline.ingest.test_virtual import container
 from tests.support.judge import reference_storage
 
@@ -34,21 +34,21 @@ class Pair:
     """One repository with references, and one with copies."""
 
     folder: Path
-    kept: list[frazil.Repository] = field(default_factory=list)
+    repos: list[frazil.Repository] = field(default_factory=list)
 
     def ingest(self, paths: Sequence[Path] | Path, **request: Any) -> xr.Dataset:
         """Ingest into both, compare what xarray sees, and give it."""
         files = list(map(str, paths)) if isinstance(paths, Sequence) else [str(paths)]
-        if not self.kept:
-            self.kept = [repository(self.folder / name) for name in ("referred", "copied")]
-        referred, copied = self.kept
+        if not self.repos:
+            self.repos = [repository(self.folder / name) for name in ("referred", "copied")]
+        referred, copied = self.repos
         containers = [container(Path(files[0]).parent)]
         virtual = ingest(files, referred, virtual=True, containers=containers, engine=Inline(), **request)
         copies = ingest(files, copied, engine=Inline(), **request)
-        found, expected = seen(virtual.version), seen(copies.version)
-        xr.testing.assert_identical(found, expected)
+        dataset, expected = stored_dataset(virtual.version), stored_dataset(copies.version)
+        xr.testing.assert_identical(dataset, expected)
         self.session = virtual.version.session()
-        return found
+        return dataset
 
 
 @pytest.fixture
@@ -130,9 +130,9 @@ FILES: dict[str, Callable[[Path], None]] = {
 def test_each_reader(name: str, pair: Pair) -> None:
     path = pair.folder / "file"
     FILES[name](path)
-    found = pair.ingest(path)
+    dataset = pair.ingest(path)
     if name == "compact-shapes":
-        np.testing.assert_array_equal(found.cube.values, np.arange(24.0).reshape(2, 3, 4))
+        np.testing.assert_array_equal(dataset.cube.values, np.arange(24.0).reshape(2, 3, 4))
         assert pair.session.chunk_type("/scalar", []) == frazil.ChunkType.inline
         assert pair.session.chunk_type("/large", [0]) == frazil.ChunkType.native
         assert pair.session.chunk_type("/contiguous", [0, 0]) == frazil.ChunkType.virtual
@@ -143,8 +143,8 @@ def test_images_without_the_dimension_that_goes_on(pair: Pair) -> None:
     paths = [pair.folder / f"{i}.tif" for i in range(3)]
     for path in paths:
         image(path, 3, blockysize=4, interleave="pixel")
-    found = pair.ingest(paths, concat_dim="scene")
-    assert found.band_data.shape == (3, 3, 11, 6)
+    dataset = pair.ingest(paths, concat_dim="scene")
+    assert dataset.band_data.shape == (3, 3, 11, 6)
 
 
 # Series
@@ -209,19 +209,19 @@ def test_every_mode(kind: str, leading: int, pair: Pair) -> None:
     changed = series(pair.folder, [10], first=12, factor=-1, **more)
     pair.ingest(changed, mode="insert", **request)
     pair.ingest(series(pair.folder, [4], first=47, factor=2, **more), mode="upsert", **request)
-    found = pair.ingest(
+    dataset = pair.ingest(
         series(pair.folder, [10], first=12, factor=3, **more), mode="upsert", on_change="rewrite", **request
     )
-    assert found.data.sel(time=13).values.ravel()[0] == 390
-    xr.testing.assert_identical(published(pair.folder), found)
-    kinds = {pair.session.chunk_type("/data", [0] * found.data.ndim)}
+    assert dataset.data.sel(time=13).values.ravel()[0] == 390
+    xr.testing.assert_identical(published(pair.folder), dataset)
+    kinds = {pair.session.chunk_type("/data", [0] * dataset.data.ndim)}
     assert kinds == {frazil.ChunkType.inline if kind == "compact" else frazil.ChunkType.virtual}
 
 
 def test_files_of_equal_length_stay_whole(pair: Pair) -> None:
-    found = pair.ingest(series(pair.folder, [6, 6], leading=3), concat_dim="time")
+    dataset = pair.ingest(series(pair.folder, [6, 6], leading=3), concat_dim="time")
     assert xr.open_zarr(pair.session.store, consolidated=False).data.encoding["chunks"] == (3, 6, 3)
-    assert found.data.shape == (3, 12, 3)
+    assert dataset.data.shape == (3, 12, 3)
 
 
 def test_records_of_netcdf3_follow_files_without_records(pair: Pair) -> None:
@@ -253,8 +253,8 @@ def test_chunks_that_a_newer_file_does_not_have_are_removed(mode: str, pair: Pai
             else:
                 data[:] = 3
     pair.ingest(paths[0])
-    found = pair.ingest(paths[1], mode=mode)
-    np.testing.assert_array_equal(found.data.values, [[5, 5, np.nan, np.nan], [np.nan] * 4])
+    dataset = pair.ingest(paths[1], mode=mode)
+    np.testing.assert_array_equal(dataset.data.values, [[5, 5, np.nan, np.nan], [np.nan] * 4])
 
 
 def test_another_fill_value_is_refused(tmp_path: Path) -> None:

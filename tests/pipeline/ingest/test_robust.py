@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import xarray as xr
 import zarr
-from tests.pipeline.ingest.archives import daily, repository, same, seen, truth, write
+from tests.pipeline.ingest.netcdf_files import (
+    assert_same_dataset,
+    daily_files,
+    files_dataset,
+    repository,
+    stored_dataset,
+    write,
+)
 from tests.pipeline.ingest.test_virtual import container
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.format.metadata_items import MetadataColumn
-from frazil.pipeline.ingest import operation, task_context, tasks
+from frazil.pipeline.ingest import ledger, operation, plan, source_inspection, task_context, tasks
 from frazil.readers.hdf5 import Hdf5Reader
-from frazil.spark import Inline, Local, Target, ingest
+from frazil.spark import Inline, Local, Target, ingest, inspect_files
 
 
 @pytest.fixture
@@ -29,17 +38,17 @@ def repo(tmp_path: Path) -> frazil.Repository:
 def test_a_file_that_changes_after_its_inspection_is_refused(
     tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    paths = daily(tmp_path / "days", 3, chunks=(2, 3, 2))
+    paths = daily_files(tmp_path / "days", 3, chunks=(2, 3, 2))
 
     def then_changed(module: Any, name: str) -> None:
         function = getattr(module, name)
 
         def replaced(*arguments: Any, **more: Any) -> Any:
-            found = function(*arguments, **more)
+            result = function(*arguments, **more)
             monkeypatch.setattr(module, name, function)
             other = write(tmp_path / "other.nc", range(4, 8), salt=9, chunks=(2, 3, 2))
             Path(other).replace(tmp_path / "days" / "day_0001.nc")
-            return found
+            return result
 
         monkeypatch.setattr(module, name, replaced)
 
@@ -51,15 +60,15 @@ def test_a_file_that_changes_after_its_inspection_is_refused(
         files = paths[1:2]
         then_changed(tasks, "_file_values")
     else:
-        then_changed(operation, "inspect_all")
+        then_changed(source_inspection, "inspect_all")
     with pytest.raises(IcechunkError, match=r"day_0001.nc: expected the file that was inspected"):
         ingest(files, repo, **request)
     assert len(list(repo.ancestry(branch="main"))) == 1
-    same(seen(ingest(files, repo, **request).version), truth(files))
+    assert_same_dataset(stored_dataset(ingest(files, repo, **request).version), files_dataset(files))
 
 
-def test_files_are_known_again_by_other_names(tmp_path: Path, repo: frazil.Repository) -> None:
-    paths = daily(tmp_path / "days", 3)
+def test_files_with_other_names_are_unchanged(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = daily_files(tmp_path / "days", 3)
     ingest(paths, repo, engine=Inline())
     (tmp_path / "link").symlink_to(tmp_path / "days")
     assert ingest(str(tmp_path / "link/*.nc"), repo, mode="append", engine=Inline()).done_before
@@ -68,7 +77,10 @@ def test_files_are_known_again_by_other_names(tmp_path: Path, repo: frazil.Repos
     result = ingest(str(tmp_path / "moved/*.nc"), repo, mode="append", engine=Inline())
     assert result.report is not None
     assert result.report.unchanged == 3
-    same(seen(result.version), truth([*(path.replace("days", "moved") for path in paths), later]))
+    assert_same_dataset(
+        stored_dataset(result.version),
+        files_dataset([*(path.replace("days", "moved") for path in paths), later]),
+    )
     # The same bytes and time are no proof: a file whose labels are not there is a new one.
     other = write(tmp_path / "moved" / "zz.nc", range(14, 16))
     os.utime(other, ns=(1, 1))
@@ -76,26 +88,63 @@ def test_files_are_known_again_by_other_names(tmp_path: Path, repo: frazil.Repos
 
 
 def test_references_follow_files_that_were_moved(tmp_path: Path, repo: frazil.Repository) -> None:
-    paths = daily(tmp_path / "days", 2, chunks=(2, 3, 4))
+    paths = daily_files(tmp_path / "days", 2, chunks=(2, 3, 4))
     request: dict[str, Any] = {"virtual": True, "engine": Inline()}
     ingest(paths, repo, containers=[container(tmp_path / "days")], **request)
     (tmp_path / "days").rename(tmp_path / "moved")
     moved = [path.replace("days", "moved") for path in paths]
     result = ingest(moved, repo, mode="upsert", containers=[container(tmp_path / "moved")], **request)
-    same(seen(result.version), truth(moved))
+    assert_same_dataset(stored_dataset(result.version), files_dataset(moved))
 
 
 def test_other_variables_of_the_same_files(tmp_path: Path, repo: frazil.Repository) -> None:
-    paths = daily(tmp_path / "days", 3, names=["tas", "pr"])
+    paths = daily_files(tmp_path / "days", 3, names=["tas", "pr"])
     request: dict[str, Any] = {"mode": "upsert", "engine": Inline()}
     ingest(paths, repo, variables=["tas"], **request)
     assert ingest(paths, repo, variables="tas", **request).done_before
     result = ingest(paths, repo, variables=["pr"], **request)
-    same(seen(result.version), truth(paths))
+    assert_same_dataset(stored_dataset(result.version), files_dataset(paths))
     for variables in (["tas"], ["tas", "pr"]):
         assert ingest(paths, repo, variables=variables, **(request | {"mode": "append"})).done_before
     assert not ingest(paths, repo, **request).done_before  # there might be more in them
     assert ingest(paths, repo, **(request | {"mode": "append"})).done_before
+
+
+def test_one_plan_reconciles_files_and_loads_the_ledger_once(
+    tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where files have moved: their labels are compared before the plan."""
+    paths = daily_files(tmp_path / "days", 3)
+    ingest(paths[:2], repo, engine=Inline())
+    moved = [str(Path(path).rename(tmp_path / f"moved_{at}.nc")) for at, path in enumerate(paths[:2])]
+    calls: Counter[str] = Counter()
+
+    def counted(module: Any, name: str) -> None:
+        function = getattr(module, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            calls[name] += 1
+            return function(*arguments, **options)
+
+        monkeypatch.setattr(module, name, call)
+
+    counted(plan, "reconcile")
+    counted(ledger, "load_ledger")
+    result = ingest([*moved, paths[2]], repo, mode="append", engine=Inline())
+    assert calls == {"reconcile": 1, "load_ledger": 1}
+    assert result.report is not None
+    assert result.report.unchanged == 2
+    assert_same_dataset(stored_dataset(result.version), files_dataset([*moved, paths[2]]))
+
+
+def test_help_lists_every_option(repo: frazil.Repository) -> None:
+    shared = {"source", "concat_dim", "variables", "virtual", "allow", "unpack", "engine", "progress"}
+    shared |= {"format", "source_group", "storage_options", "reader_options"}
+    assert set(inspect.signature(inspect_files).parameters) == shared
+    more = {"to", "mode", "chunks", "encoding", "containers", "on_problem", "on_change", "job_id", "message"}
+    assert set(inspect.signature(ingest).parameters) == shared | more
+    with pytest.raises(TypeError, match="unexpected keyword argument 'chunk'"):
+        ingest("a.nc", repo, chunk={"time": 1})
 
 
 @pytest.mark.parametrize("engine", [Inline(), Local(1)])
@@ -103,30 +152,30 @@ def test_two_at_once_are_one_after_the_other(
     tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, engine: Any
 ) -> None:
     """Another ingest commits to the same arrays while this one plans."""
-    paths = daily(tmp_path / "days", 3)
+    paths = daily_files(tmp_path / "days", 3)
     ingest(paths[:1], repo, chunks={"time": 3}, engine=Inline())
-    plan = operation.plan_ingest
+    plan_ingest = operation.plan_ingest
 
     def then_another(*arguments: Any) -> Any:
-        monkeypatch.setattr(operation, "plan_ingest", plan)
-        found = plan(*arguments)
+        monkeypatch.setattr(operation, "plan_ingest", plan_ingest)
+        planned = plan_ingest(*arguments)
         ingest(paths[1:2], repo, mode="append", engine=Inline())
-        return found
+        return planned
 
     monkeypatch.setattr(operation, "plan_ingest", then_another)
     result = ingest(paths[2:], repo, mode="append", allow={"hole"}, engine=engine)
-    same(seen(result.version), truth(paths))
+    assert_same_dataset(stored_dataset(result.version), files_dataset(paths))
     assert len(list(repo.ancestry(branch="main"))) == 4
 
 
 def test_every_group_can_be_opened(tmp_path: Path, repo: frazil.Repository) -> None:
     """Also that of the record."""
-    paths = daily(tmp_path / "days", 2)
+    paths = daily_files(tmp_path / "days", 2)
     for group in ("", "a/b"):
         result = ingest(paths, Target(repo, group=group), engine=Inline())
     tree = xr.open_datatree(result.version.session().store, engine="zarr", consolidated=False, zarr_format=3)
     assert tree["a/b/.frazil/fingerprint"].shape == (2, 16)
-    same(tree["a/b"].to_dataset().load(), truth(paths))
+    assert_same_dataset(tree["a/b"].to_dataset().load(), files_dataset(paths))
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -154,7 +203,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_arguments_are_said_before_anything_is_written(
+def test_wrong_arguments_are_refused_before_the_first_write(
     tmp_path: Path, repo: frazil.Repository, case: str
 ) -> None:
     session = repo.writable_session("main")
@@ -164,7 +213,7 @@ def test_wrong_arguments_are_said_before_anything_is_written(
     target = Target(repo, group=given.get("to", "new"))
     with pytest.raises(InvalidInputError, match=match):
         ingest(
-            daily(tmp_path / "days", 1),
+            daily_files(tmp_path / "days", 1),
             target,
             engine=Inline(),
             **{k: v for k, v in given.items() if k != "to"},
@@ -176,7 +225,7 @@ def test_each_file_is_opened_once(
     tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where a task has more files than it keeps open, and they have several variables."""
-    paths = daily(tmp_path / "days", 6, names=["tas", "pr"])
+    paths = daily_files(tmp_path / "days", 6, names=["tas", "pr"])
     ingest(paths[:1], repo, engine=Inline())
     monkeypatch.setattr(task_context, "OPEN", 2)
     opened: list[str] = []
@@ -188,14 +237,14 @@ def test_each_file_is_opened_once(
 
     monkeypatch.setattr(Hdf5Reader, "__init__", counted)
     result = ingest(paths[1:], repo, mode="append", engine=Inline())
-    same(seen(result.version), truth(paths))
+    assert_same_dataset(stored_dataset(result.version), files_dataset(paths))
     assert [opened.count(Path(path).as_uri()) for path in paths[2:]] == [2] * 4  # inspected, and read
 
 
-def test_an_append_does_not_read_what_all_jobs_before_have_said(
+def test_an_append_does_not_read_the_metadata_of_all_jobs_before(
     tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paths = daily(tmp_path / "days", 2)
+    paths = daily_files(tmp_path / "days", 2)
     first = ingest(paths[:1], repo, engine=Inline())
     for number in range(40):
         session = repo.writable_session("main")
@@ -204,8 +253,8 @@ def test_an_append_does_not_read_what_all_jobs_before_have_said(
     load_all = MetadataColumn.load_all
 
     def counted(self: MetadataColumn) -> list[dict[str, Any]]:
-        decoded.append(len(found := load_all(self)))
-        return found
+        decoded.append(len(metadata := load_all(self)))
+        return metadata
 
     monkeypatch.setattr(MetadataColumn, "load_all", counted)
     ingest(paths, repo, mode="append", engine=Inline())

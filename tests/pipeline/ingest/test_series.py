@@ -6,8 +6,8 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from tests.pipeline.ingest.archives import repository, same, seen, truth
-from tests.pipeline.ingest.samples import EVERY, NETCDF, files, parameters
+from tests.pipeline.ingest.netcdf_files import assert_same_dataset, files_dataset, repository, stored_dataset
+from tests.pipeline.ingest.real_archives import EVERY, NETCDF, files, parameters
 
 import frazil
 from frazil.spark import Inline, ingest, inspect_files
@@ -53,11 +53,11 @@ def test_a_series_in_two_parts(paths: list[Path], tmp_path: Path) -> None:
     repo = repository(tmp_path / "repo")
     names = list(map(str, paths))
     first = ingest(names[: len(names) // 2], repo, engine=Inline())
-    same(seen(first.version), truth(names[: len(names) // 2]))
+    assert_same_dataset(stored_dataset(first.version), files_dataset(names[: len(names) // 2]))
     every = f"{paths[0].parent}/*.nc"
     whole = ingest(every, repo, mode="append", engine=Inline())
     assert not whole.done_before
-    same(seen(whole.version), truth(names))
+    assert_same_dataset(stored_dataset(whole.version), files_dataset(names))
     again = ingest(every, repo, mode="append", engine=Inline())
     assert again.done_before
     assert again.snapshot_id == whole.snapshot_id
@@ -68,7 +68,7 @@ def test_references_to_a_series(paths: list[Path], tmp_path: Path) -> None:
     repo = repository(tmp_path / "repo")
     every = f"{paths[0].parent}/*.nc"
     result = ingest(every, repo, virtual=True, containers=[container(paths[0].parent)], engine=Inline())
-    same(seen(result.version), truth(list(map(str, paths))))
+    assert_same_dataset(stored_dataset(result.version), files_dataset(list(map(str, paths))))
     used = set(result.version.session().all_virtual_chunk_locations())
     assert used == {path.as_uri() for path in paths}
 
@@ -79,7 +79,7 @@ def test_a_file_alone(paths: list[Path], virtual: bool, tmp_path: Path) -> None:
     repo = repository(tmp_path / "repo")
     containers = [container(paths[0].parent)] if virtual else []
     result = ingest(paths[0], repo, virtual=virtual, containers=containers, engine=Inline())
-    same(seen(result.version), truth(list(map(str, paths))))
+    assert_same_dataset(stored_dataset(result.version), files_dataset(list(map(str, paths))))
 
 
 @pytest.mark.parametrize("paths", parameters(series(CHOSEN, 3, 99)))
@@ -89,4 +89,4 @@ def test_a_year_that_is_missing(paths: list[Path], tmp_path: Path) -> None:
     repo = repository(tmp_path / "repo")
     ingest(list(map(str, paths[:1] + paths[2:])), repo, allow={"hole"}, engine=Inline())
     later = ingest(paths[1], repo, mode="backfill", engine=Inline())
-    same(seen(later.version), truth(list(map(str, paths))))
+    assert_same_dataset(stored_dataset(later.version), files_dataset(list(map(str, paths))))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from tests.pipeline.ingest.archives import repository, seen
+from tests.pipeline.ingest.netcdf_files import repository, stored_dataset
 from tests.pipeline.ingest.test_virtual import container
 
 import frazil
@@ -78,17 +78,17 @@ def test_other_variables_with_other_scalars(
     paths = write(tmp_path, *files)
     with pytest.raises(InvalidInputError, match=rf"(?s){name} has other values.*a group of their own"):
         ingest(paths, repo, engine=Inline())
-    found = seen(ingest(paths, repo, allow={"values"}, engine=Inline()).version)
-    assert {"a", "b"} <= set(found.data_vars)
+    dataset = stored_dataset(ingest(paths, repo, allow={"values"}, engine=Inline()).version)
+    assert {"a", "b"} <= set(dataset.data_vars)
     expected = {"height": 2.0, "time": np.datetime64("2020-01-01")}
-    assert found[name].values.flat[0] == expected[name]
+    assert dataset[name].values.flat[0] == expected[name]
 
 
 def test_one_scalar_in_other_units_is_the_same(tmp_path: Path, repo: frazil.Repository) -> None:
     other = {"units": "days since 2020-01-02"}
     paths = write(tmp_path, levels("a", 2, time=((), 48, UNITS)), levels("b", 2, time=((), 1, other)))
-    found = seen(ingest(paths, repo, engine=Inline()).version)
-    assert found.time.values == np.datetime64("2020-01-03")
+    dataset = stored_dataset(ingest(paths, repo, engine=Inline()).version)
+    assert dataset.time.values == np.datetime64("2020-01-03")
 
 
 @pytest.mark.parametrize("mode", ["insert", "upsert", "backfill"])
@@ -98,23 +98,23 @@ def test_new_variables_leave_the_scalars_of_others_as_they_are(
 ) -> None:
     ingest(write(tmp_path, *(steps([i], "a", h) for i, h in enumerate(first))), repo, engine=Inline())
     alike = write(tmp_path, *(steps([i], "b", h) for i, h in enumerate(first)))
-    expected = seen(ingest(alike, repo, mode=mode, engine=Inline()).version).height
+    expected = stored_dataset(ingest(alike, repo, mode=mode, engine=Inline()).version).height
     assert np.broadcast_to(expected.values, 2).tolist() == list(first)
     other = write(tmp_path, *(steps([i], "c", 10.0) for i in range(2)))
     with pytest.raises(InvalidInputError, match=r"values of `/height`.*--group.*--allow values"):
         ingest(other, repo, mode=mode, engine=Inline())
-    found = seen(ingest(other, repo, mode=mode, allow={"values"}, engine=Inline()).version)
-    assert np.broadcast_to(found.height.values, 2).tolist() == list(first)
-    assert found.c.values.tolist() == [1.0, 11.0]
+    dataset = stored_dataset(ingest(other, repo, mode=mode, allow={"values"}, engine=Inline()).version)
+    assert np.broadcast_to(dataset.height.values, 2).tolist() == list(first)
+    assert dataset.c.values.tolist() == [1.0, 11.0]
 
 
 def test_steps_that_the_first_files_do_not_have(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = write(tmp_path, steps([0, 1]), steps([0, 1, 2], "b"), steps([3], "b"), steps([5], "c"))
-    found = seen(ingest(paths[:3], repo, allow={"hole"}, engine=Inline()).version)
-    assert found.later.values.tolist() == [6.0, 7.0, 8.0, 9.0]
-    found = seen(ingest(paths[3], repo, mode="append", allow={"hole"}, engine=Inline()).version)
-    assert found.later.values.tolist() == [6.0, 7.0, 8.0, 9.0, 11.0]
-    assert found.time.dt.hour.values.tolist() == [0, 1, 2, 3, 5]
+    dataset = stored_dataset(ingest(paths[:3], repo, allow={"hole"}, engine=Inline()).version)
+    assert dataset.later.values.tolist() == [6.0, 7.0, 8.0, 9.0]
+    dataset = stored_dataset(ingest(paths[3], repo, mode="append", allow={"hole"}, engine=Inline()).version)
+    assert dataset.later.values.tolist() == [6.0, 7.0, 8.0, 9.0, 11.0]
+    assert dataset.time.dt.hour.values.tolist() == [0, 1, 2, 3, 5]
 
 
 def test_labels_of_another_dtype_are_not_cut(tmp_path: Path, repo: frazil.Repository) -> None:
@@ -131,8 +131,8 @@ def test_a_dimension_has_one_length(tmp_path: Path, repo: frazil.Repository, mod
     ingest(paths[0], repo, engine=Inline())
     with pytest.raises(InvalidInputError, match=r"expected 2 steps of lev in `/b`.*found 3.*--group"):
         ingest(paths[1], repo, mode=mode, engine=Inline())
-    found = seen(ingest(paths[2], repo, mode=mode, engine=Inline()).version)
-    assert set(found.data_vars) == {"a", "c"}
+    dataset = stored_dataset(ingest(paths[2], repo, mode=mode, engine=Inline()).version)
+    assert set(dataset.data_vars) == {"a", "c"}
 
 
 def test_a_scalar_is_no_dimension(tmp_path: Path, repo: frazil.Repository) -> None:
@@ -152,8 +152,8 @@ def test_a_copy_follows_references_in_other_chunks(tmp_path: Path, repo: frazil.
     ingest(paths[0], repo, **more)
     with pytest.raises(InvalidInputError, match=r"chunks \(2,\) of `/a`.*a copy \(without virtual=True"):
         ingest(paths[1], repo, mode="append", **more)
-    found = seen(ingest(paths[1], repo, mode="append", engine=Inline()).version)
-    assert found.a.values.tolist() == [1.0, 11.0, 21.0]
+    dataset = stored_dataset(ingest(paths[1], repo, mode="append", engine=Inline()).version)
+    assert dataset.a.values.tolist() == [1.0, 11.0, 21.0]
 
 
 @pytest.mark.parametrize("mode", ["upsert", "backfill", "insert"])
@@ -167,11 +167,11 @@ def test_steps_of_another_level_do_not_replace_those_of_one(
     with pytest.raises(InvalidInputError, match=r"append.*concat_dim="):
         ingest(high, repo, mode="append", engine=Inline())
     result = ingest(high, repo, mode=mode, allow={"values"}, engine=Inline())
-    assert seen(result.version).height.values.tolist() == [10.0, 10.0]
+    assert stored_dataset(result.version).height.values.tolist() == [10.0, 10.0]
     both = repository(tmp_path / "both")
     for path in (low, high):
         result = ingest(path, both, mode="append", concat_dim="height", engine=Inline())
-    assert seen(result.version).sizes == {"height": 2, "time": 2}
+    assert stored_dataset(result.version).sizes == {"height": 2, "time": 2}
 
 
 def test_steps_of_a_later_forecast_replace_those_of_an_earlier_one(

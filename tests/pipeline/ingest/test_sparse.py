@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 import zarr
-from tests.pipeline.ingest.archives import repository, seen
+from tests.pipeline.ingest.netcdf_files import repository, stored_dataset
 
 import frazil
 from frazil.pipeline.ingest import sparse
@@ -17,7 +17,7 @@ from frazil.spark import Inline, ingest
 pytestmark = pytest.mark.filterwarnings("ignore:numpy.ndarray size changed")
 
 
-def test_a_sparse_dataset_is_not_read_where_nothing_was_written(
+def test_a_sparse_dataset_is_not_read_where_it_is_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Billions of elements: the library is asked for the chunks that are there."""
@@ -31,9 +31,9 @@ def test_a_sparse_dataset_is_not_read_where_nothing_was_written(
     read = h5py.Dataset.__getitem__
 
     def counted(dataset: h5py.Dataset, region: object, **more: object) -> object:
-        found = read(dataset, region, **more)
-        asked.append(found.size)
-        return found
+        values = read(dataset, region, **more)
+        asked.append(values.size)
+        return values
 
     monkeypatch.setattr(h5py.Dataset, "__getitem__", counted)
     repo = frazil.Repository.create(frazil.in_memory_storage())
@@ -52,7 +52,7 @@ def test_parts_of_a_series(
 ) -> None:
     """Empty, half full and full files, appended and replaced, are what they are without the shortcut."""
     paths = []
-    for number, written in enumerate((0, 3, 8, 0, 0)):
+    for number, length in enumerate((0, 3, 8, 0, 0)):
         paths.append(str(tmp_path / f"{number}.h5"))
         with h5py.File(paths[-1], "w") as file:
             file["time"] = np.arange(8.0) + 8 * min(number, 3)
@@ -60,15 +60,15 @@ def test_parts_of_a_series(
             data = file.create_dataset("data", (8, 50), dtype, chunks=(1, 25), fillvalue=fill or 0)
             if fill is None:
                 data.attrs["_FillValue"] = np.array(0, dtype)
-            data[:written] = number + 1
+            data[:length] = number + 1
             data.dims[0].attach_scale(file["time"])
-    found = []
+    datasets = []
     for smallest in (1, 1 << 40):
         monkeypatch.setattr(sparse, "SMALLEST", smallest)
         repo = repository(tmp_path / str(smallest))
         request = {"concat_dim": "time", "engine": Inline()}
         ingest(paths[:2], repo, chunks={"time": 4, "phony_dim_0": 25}, **request)
         ingest(paths[2:4], repo, mode="append", **request)
-        found.append(seen(ingest(paths[4:], repo, mode="upsert", **request).version))
-    np.testing.assert_array_equal(found[0].data.values, found[1].data.values)
-    assert found[0].identical(found[1])
+        datasets.append(stored_dataset(ingest(paths[4:], repo, mode="upsert", **request).version))
+    np.testing.assert_array_equal(datasets[0].data.values, datasets[1].data.values)
+    assert datasets[0].identical(datasets[1])

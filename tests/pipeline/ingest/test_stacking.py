@@ -15,14 +15,14 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.counting import python_steps
-from tests.pipeline.ingest.archives import repository, seen
+from tests.pipeline.ingest.netcdf_files import repository, stored_dataset
 from tests.pipeline.ingest.test_virtual import container
 
 import frazil
 from frazil.errors import InvalidInputError
 from frazil.pipeline.ingest.file_access import FileAccess
+from frazil.pipeline.ingest.file_report import InspectionSpec
 from frazil.pipeline.ingest.inspection import inspect_all
-from frazil.pipeline.ingest.inspection_task import InspectionSpec
 from frazil.pipeline.ingest.pattern import SourceFiles, expand
 from frazil.pipeline.ingest.reconcile import reconcile
 from frazil.spark import ConcatDim, FilePattern, Inline, Target, ingest
@@ -84,10 +84,10 @@ def nested(paths: list[str], dim: str, format: str = "NETCDF4") -> xr.Dataset:
     ).load()  # fmt: skip
 
 
-def same(found: xr.Dataset, expected: xr.Dataset) -> None:
+def assert_same_dataset(dataset: xr.Dataset, expected: xr.Dataset) -> None:
     """The order of dimensions of one-dimensional coordinates aside, all is equal."""
-    xr.testing.assert_identical(found, expected)
-    assert {name: each.dims for name, each in found.variables.items()} == {
+    xr.testing.assert_identical(dataset, expected)
+    assert {name: each.dims for name, each in dataset.variables.items()} == {
         name: each.dims for name, each in expected.variables.items()
     }
 
@@ -120,18 +120,18 @@ def test_one_file_is_what_xarray_sees_in_it(
     path = write(tmp_path / "files" / "one.nc", data, format)
     expected = decoded(path, format)
     result = ingest(path, repo, engine=Inline())
-    same(seen(result.version), expected)
+    assert_same_dataset(stored_dataset(result.version), expected)
     assert result.report is not None
     assert not [each for each in result.report.problems if each.kind != "unordered"]
     if "station" not in data.dims:
         containers = [container(tmp_path / "files")]
         target = Target(repo, group="virtual")
         result = ingest(path, target, virtual=True, containers=containers, engine=Inline())
-        same(seen(result.version, "virtual"), expected)
+        assert_same_dataset(stored_dataset(result.version, "virtual"), expected)
     data["x" if "x" in data else "t"] += 1
     write(tmp_path / "files" / "one.nc", data, format)
     again = ingest(path, repo, mode="upsert", on_change="rewrite", engine=Inline())
-    same(seen(again.version), decoded(path, format))
+    assert_same_dataset(stored_dataset(again.version), decoded(path, format))
 
 
 @pytest.mark.parametrize("unlimited", [True, False], ids=["unlimited", "fixed"])
@@ -148,7 +148,7 @@ def test_what_follows_a_file_without_order(tmp_path: Path, repo: frazil.Reposito
         paths.append(str(path))
     ingest(paths[0], repo, engine=Inline())
     result = ingest(paths[1], repo, mode="append", engine=Inline())
-    assert seen(result.version).x.values.tolist() == [0, 1, 2, 1, 2, 3]
+    assert stored_dataset(result.version).x.values.tolist() == [0, 1, 2, 1, 2, 3]
     with xr.open_dataset(paths[0], engine="h5netcdf", decode_times=False) as data:
         changed = data.load()
     changed.x[0] = 5
@@ -159,7 +159,7 @@ def test_what_follows_a_file_without_order(tmp_path: Path, repo: frazil.Reposito
     with pytest.raises(InvalidInputError, match=r"allow=\{'unordered'\} \(--allow unordered\) keeps"):
         ingest(paths, target, engine=Inline())
     result = ingest(paths, target, allow={"unordered"}, engine=Inline())
-    assert seen(result.version, "both").x.values.tolist() == [5, 1, 2, 1, 2, 3]
+    assert stored_dataset(result.version, "both").x.values.tolist() == [5, 1, 2, 1, 2, 3]
 
 
 # Several files
@@ -168,18 +168,22 @@ def test_what_follows_a_file_without_order(tmp_path: Path, repo: frazil.Reposito
 def test_files_with_one_time_each_need_no_options(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = [write(tmp_path / "files" / f"{time}.nc", forecast(time)) for time in range(4)]
     result = ingest(paths, repo, engine=Inline())
-    found, expected = seen(result.version), nested(paths, "time")
-    same(found, expected)
-    assert found.t.dims == ("time", "lat", "lon")
-    assert (found.valid_time.dims, found.step.dims, found.time_bnds.dims) == (("time",), (), ("time", "nv"))
+    dataset, expected = stored_dataset(result.version), nested(paths, "time")
+    assert_same_dataset(dataset, expected)
+    assert dataset.t.dims == ("time", "lat", "lon")
+    assert (dataset.valid_time.dims, dataset.step.dims, dataset.time_bnds.dims) == (
+        ("time",),
+        (),
+        ("time", "nv"),
+    )
     containers = [container(tmp_path / "files")]
     target = Target(repo, group="virtual")
     result = ingest(paths, target, virtual=True, containers=containers, engine=Inline())
-    same(seen(result.version, "virtual"), expected)
+    assert_same_dataset(stored_dataset(result.version, "virtual"), expected)
     assert result.version.session().chunk_type("/virtual/t", [2, 0, 0]) == frazil.ChunkType.virtual
     pattern = FilePattern(lambda run: paths[run], ConcatDim("run", range(4)))
     result = ingest(pattern, Target(repo, group="runs"), engine=Inline())
-    assert seen(result.version, "runs").time.dims == ("run",)
+    assert stored_dataset(result.version, "runs").time.dims == ("run",)
 
 
 @st.composite
@@ -215,9 +219,9 @@ def test_stacked_as_xarray_stacks_them(
         order = np.argsort([each[("time", "step", "height").index(dim)] for each in files])
         in_order = [paths[i] for i in order.tolist()]
         if len(paths) == 1 and not explicit:
-            same(seen(result.version), decoded(paths[0], kind))
+            assert_same_dataset(stored_dataset(result.version), decoded(paths[0], kind))
         else:
-            same(seen(result.version), nested(in_order, dim, kind))
+            assert_same_dataset(stored_dataset(result.version), nested(in_order, dim, kind))
 
 
 @pytest.mark.parametrize("promoted", [False, True], ids=["many first", "one first"])
@@ -231,7 +235,7 @@ def test_an_archive_that_grows_by_a_file(
     ingest(paths[:first], repo, concat_dim="time" if promoted else None, engine=Inline())
     for path in paths[first:]:
         result = ingest(path, repo, mode=mode, engine=Inline())
-    same(seen(result.version), nested(paths, "time"))
+    assert_same_dataset(stored_dataset(result.version), nested(paths, "time"))
     assert ingest(paths, repo, mode=mode, engine=Inline()).done_before
 
 
@@ -245,12 +249,14 @@ def test_a_file_alone_has_no_dimension_to_grow_in(tmp_path: Path, repo: frazil.R
             ingest(files, repo, mode="append", engine=Inline())
     with pytest.raises(InvalidInputError, match="values of `/"):
         ingest(paths[1], repo, mode="upsert", engine=Inline())
-    same(seen(ingest(paths[0], repo, mode="append", engine=Inline()).version), decoded(paths[0]))
+    assert_same_dataset(
+        stored_dataset(ingest(paths[0], repo, mode="append", engine=Inline()).version), decoded(paths[0])
+    )
     # A job that appends from the first day on needs no option.
     target = Target(repo, group="daily")
     for path in paths:
         result = ingest(path, target, mode="append", engine=Inline())
-    same(seen(result.version, "daily"), nested(paths, "time"))
+    assert_same_dataset(stored_dataset(result.version, "daily"), nested(paths, "time"))
 
 
 def test_a_file_of_several_of_which_the_others_are_damaged(tmp_path: Path, repo: frazil.Repository) -> None:
@@ -258,7 +264,7 @@ def test_a_file_of_several_of_which_the_others_are_damaged(tmp_path: Path, repo:
     Path(paths[0]).write_bytes(b"CDF")
     ingest(paths[:2], repo, on_problem="skip", engine=Inline())
     result = ingest(paths[2], repo, mode="append", engine=Inline())
-    same(seen(result.version), nested(paths[1:], "time"))
+    assert_same_dataset(stored_dataset(result.version), nested(paths[1:], "time"))
 
 
 def test_references_to_another_byte_order_grow(tmp_path: Path, repo: frazil.Repository) -> None:
@@ -270,7 +276,7 @@ def test_references_to_another_byte_order_grow(tmp_path: Path, repo: frazil.Repo
     }
     ingest(paths[0], repo, concat_dim="time", **more)
     result = ingest(paths[1:], repo, mode="append", **more)
-    same(seen(result.version), nested(paths, "time", "NETCDF3_64BIT"))
+    assert_same_dataset(stored_dataset(result.version), nested(paths, "time", "NETCDF3_64BIT"))
 
 
 def test_other_variables_join_on_their_own_terms(tmp_path: Path, repo: frazil.Repository) -> None:
@@ -280,16 +286,18 @@ def test_other_variables_join_on_their_own_terms(tmp_path: Path, repo: frazil.Re
     paths += [write(tmp_path / f"u{time}.nc", forecast(time).rename(names)) for time in range(2)]
     fixed = xr.Dataset({"orog": (("lat", "lon"), np.ones((2, 3)))}, {"lat": [10.0, 20.0], "lon": [1.0, 2, 3]})
     paths.append(write(tmp_path / "orog.nc", fixed))
-    found = seen(ingest(paths[:4], repo, engine=Inline()).version)
-    assert (found.t.dims, found.u.dims, found.valid_time.dims) == (("time", "lat", "lon"),) * 2 + (("time",),)
+    dataset = stored_dataset(ingest(paths[:4], repo, engine=Inline()).version)
+    assert (dataset.t.dims, dataset.u.dims, dataset.valid_time.dims) == (("time", "lat", "lon"),) * 2 + (
+        ("time",),
+    )
     ingest(paths[4], repo, mode="append", engine=Inline())
     later = write(tmp_path / "later.nc", forecast(2))
-    found = seen(ingest(later, repo, mode="append", allow={"hole"}, engine=Inline()).version)
-    assert (found.orog.dims, found.t.sizes["time"]) == (("lat", "lon"), 3)
-    found = seen(
+    dataset = stored_dataset(ingest(later, repo, mode="append", allow={"hole"}, engine=Inline()).version)
+    assert (dataset.orog.dims, dataset.t.sizes["time"]) == (("lat", "lon"), 3)
+    dataset = stored_dataset(
         ingest([*paths, later], Target(repo, group="all"), allow={"hole"}, engine=Inline()).version, "all"
     )
-    assert (found.orog.dims, found.t.sizes["time"]) == (("lat", "lon"), 3)
+    assert (dataset.orog.dims, dataset.t.sizes["time"]) == (("lat", "lon"), 3)
 
 
 def test_scalars_of_files_that_have_the_dimension(tmp_path: Path, repo: frazil.Repository) -> None:
@@ -309,7 +317,7 @@ def test_scalars_of_files_that_have_the_dimension(tmp_path: Path, repo: frazil.R
     ):
         result = ingest(paths, Target(repo, group=group), chunks={"time": 3} if group == "copies" else None,
                         engine=Inline(), **more)  # fmt: skip
-        same(seen(result.version, group), expected)
+        assert_same_dataset(stored_dataset(result.version, group), expected)
 
 
 def test_runs_with_the_same_steps_and_members_with_the_same_times(
@@ -320,16 +328,16 @@ def test_runs_with_the_same_steps_and_members_with_the_same_times(
         times = xr.Variable("time", [0, 1], {"units": "hours since 2020-01-01"})
         data = xr.Dataset({"t": ("time", [1.0 * member, 2.0])}, {"time": times, "realization": member})
         paths.append(write(tmp_path / f"{member}.nc", data))
-    found = seen(ingest(paths, repo, engine=Inline()).version)
-    same(found, nested(paths, "realization"))
+    dataset = stored_dataset(ingest(paths, repo, engine=Inline()).version)
+    assert_same_dataset(dataset, nested(paths, "realization"))
     runs = []
     for time in range(3):
         data = forecast(time).expand_dims(step=[0, 6]).drop_vars(["valid_time"])
         data["valid_time"] = ("step", [time, time + 6], {"units": "hours since 2020-01-01"})
         runs.append(write(tmp_path / f"run{time}.nc", data.set_coords("valid_time")))
-    found = seen(ingest(runs, Target(repo, group="runs"), engine=Inline()).version, "runs")
-    same(found, nested(runs, "time"))
-    assert found.valid_time.dims == ("time", "step")
+    dataset = stored_dataset(ingest(runs, Target(repo, group="runs"), engine=Inline()).version, "runs")
+    assert_same_dataset(dataset, nested(runs, "time"))
+    assert dataset.valid_time.dims == ("time", "step")
 
 
 GRIB: dict[str, tuple[str, list[list[dict[str, Any]]]]] = {
@@ -364,9 +372,12 @@ def test_grib_is_stacked_as_cfgrib_and_xarray_do(tmp_path: Path, repo: frazil.Re
     for number, path in enumerate(paths):
         mode: Any = "append" if number else "create"
         grown = ingest(path, one_by_one, concat_dim=dim, mode=mode, engine=Inline())
-    for found in (seen(ingest(paths, repo, engine=Inline()).version), seen(grown.version, "growing")):
-        xr.testing.assert_equal(found, expected)
-        assert {name: each.dims for name, each in found.variables.items()} == {
+    for dataset in (
+        stored_dataset(ingest(paths, repo, engine=Inline()).version),
+        stored_dataset(grown.version, "growing"),
+    ):
+        xr.testing.assert_equal(dataset, expected)
+        assert {name: each.dims for name, each in dataset.variables.items()} == {
             name: each.dims for name, each in expected.variables.items()
         }
 
@@ -380,15 +391,19 @@ def test_a_grid_of_files_is_refused_with_what_helps(tmp_path: Path, repo: frazil
         InvalidInputError, match=r"step \(3 values\), time \(2 values\): concat_dim='run' \(--concat-dim"
     ):
         ingest(paths, repo, engine=Inline())
-    found = seen(ingest(paths, repo, concat_dim="run", engine=Inline()).version)
-    assert (found.time.dims, found.step.dims, found.t.dims) == (("run",), ("run",), ("run", "lat", "lon"))
+    dataset = stored_dataset(ingest(paths, repo, concat_dim="run", engine=Inline()).version)
+    assert (dataset.time.dims, dataset.step.dims, dataset.t.dims) == (
+        ("run",),
+        ("run",),
+        ("run", "lat", "lon"),
+    )
     # Accumulations: no two fields are valid at the same time, and that time tells all.
     paths = [
         write(tmp_path / f"valid{time}_{step}.nc", forecast(time, step))
         for time, step in itertools.product((0, 12), (3, 6, 9, 12))
     ]
-    found = seen(ingest(paths, Target(repo, group="best"), engine=Inline()).version, "best")
-    same(found, nested(paths, "valid_time"))
+    dataset = stored_dataset(ingest(paths, Target(repo, group="best"), engine=Inline()).version, "best")
+    assert_same_dataset(dataset, nested(paths, "valid_time"))
 
 
 def test_files_that_nothing_tells_apart(tmp_path: Path, repo: frazil.Repository) -> None:
@@ -398,8 +413,8 @@ def test_files_that_nothing_tells_apart(tmp_path: Path, repo: frazil.Repository)
     ]
     with pytest.raises(InvalidInputError, match=r"concat_dim='file' \(--concat-dim file\)"):
         ingest(paths, repo, engine=Inline())
-    found = seen(ingest(paths, repo, concat_dim="file", engine=Inline()).version)
-    same(found, nested(paths, "file"))
+    dataset = stored_dataset(ingest(paths, repo, concat_dim="file", engine=Inline()).version)
+    assert_same_dataset(dataset, nested(paths, "file"))
     path = write(tmp_path / "aux.nc", xr.Dataset({"x": ("y", [1.0])}, {"z": ("y", [1.0])}))
     with pytest.raises(InvalidInputError, match="concat_dim: expected a dimension, a scalar or a new name"):
         ingest(path, repo, concat_dim="z", engine=Inline())

@@ -10,7 +10,14 @@ import icechunk
 import numpy as np
 import pytest
 import xarray as xr
-from tests.pipeline.ingest.archives import daily, repository, same, seen, truth, write
+from tests.pipeline.ingest.netcdf_files import (
+    assert_same_dataset,
+    daily_files,
+    files_dataset,
+    repository,
+    stored_dataset,
+    write,
+)
 from tests.support.judge import reference_storage
 
 import frazil
@@ -25,7 +32,7 @@ def container(folder: Path) -> frazil.VirtualChunkContainer:
 
 @pytest.mark.interop
 def test_references_are_what_copies_are(tmp_path: Path) -> None:
-    paths = daily(tmp_path / "days", 6, chunks=(2, 3, 2))
+    paths = daily_files(tmp_path / "days", 6, chunks=(2, 3, 2))
     repo = repository(tmp_path / "repo")
     request = {"virtual": True, "engine": Inline()}
     with pytest.raises(InvalidInputError, match="containers=") as error:
@@ -37,11 +44,11 @@ def test_references_are_what_copies_are(tmp_path: Path) -> None:
     assert session.chunk_type("/tas", [0, 0, 0]) == frazil.ChunkType.virtual
     assert session.chunk_type("/time_bnds", [0, 0]) != frazil.ChunkType.virtual
     assert set(session.all_virtual_chunk_locations()) == {Path(path).as_uri() for path in paths[:3]}
-    same(seen(result.version), truth(paths[:3]))
+    assert_same_dataset(stored_dataset(result.version), files_dataset(paths[:3]))
     # The same handle reads what it was given containers for.
     own = repo.readonly_session("main").store
     xr.testing.assert_identical(
-        xr.open_zarr(own, consolidated=False, chunks=None).load(), seen(result.version)
+        xr.open_zarr(own, consolidated=False, chunks=None).load(), stored_dataset(result.version)
     )
     # The container is in the repository's configuration now.
     repo = frazil.Repository.open(
@@ -51,20 +58,20 @@ def test_references_are_what_copies_are(tmp_path: Path) -> None:
     result = ingest(paths[4:], repo, mode="append", allow={"hole"}, **request)
     # What is missed fits between: whole chunks move, and nothing is copied.
     result = ingest(paths, repo, mode="backfill", **request)
-    same(seen(result.version), truth(paths))
+    assert_same_dataset(stored_dataset(result.version), files_dataset(paths))
     assert result.version.session().chunk_type("/tas", [11, 0, 1]) == frazil.ChunkType.virtual
     write(Path(paths[2]), range(8, 12), salt=3, chunks=(2, 3, 2))
     os.utime(paths[2], (time.time() + 5,) * 2)  # references remember whole seconds
     with pytest.raises(frazil.IcechunkError, match="day_0002"):
-        seen(result.version)
+        stored_dataset(result.version)
     ingest(paths, repo, mode="upsert", on_change="rewrite", **request)
     later = write(tmp_path / "days" / "later.nc", range(24, 28), chunks=(2, 3, 2))
     ingest(later, repo, mode="append", **request)
     other = write(tmp_path / "days" / "other.nc", range(8, 12), salt=5, chunks=(2, 3, 2))
     result = ingest(other, repo, mode="insert", **request)
-    expected = truth([*paths, later])
-    expected.tas.values[8:12] = truth([other]).tas.values
-    same(seen(result.version), expected)
+    expected = files_dataset([*paths, later])
+    expected.tas.values[8:12] = files_dataset([other]).tas.values
+    assert_same_dataset(stored_dataset(result.version), expected)
     access = {f"file://{tmp_path / 'days'}/": icechunk.credentials.LocalFileSystemAccess}
     theirs = icechunk.Repository.open(
         reference_storage(tmp_path / "repo"), authorize_virtual_chunk_access=access
@@ -73,9 +80,9 @@ def test_references_are_what_copies_are(tmp_path: Path) -> None:
     xr.testing.assert_identical(xr.open_zarr(store, consolidated=False, chunks=None).load(), expected)
 
 
-def test_what_cannot_be_referred_to_is_said(tmp_path: Path) -> None:
+def test_variables_without_references_are_named(tmp_path: Path) -> None:
     folder = tmp_path / "days"
-    paths = daily(folder, 3, steps=3, chunks=(2, 3, 4))
+    paths = daily_files(folder, 3, steps=3, chunks=(2, 3, 4))
     repo = repository(tmp_path / "repo")
     request = {"virtual": True, "engine": Inline(), "containers": [container(folder)]}
     with pytest.raises(InvalidInputError, match="on the borders of chunks of 2 steps"):
@@ -99,7 +106,9 @@ def test_files_with_one_chunk_each(tmp_path: Path) -> None:
     repo = repository(tmp_path / "repo")
     request = {"virtual": True, "containers": [container(folder)], "engine": Inline()}
     result = ingest(paths, repo, **request)
-    same(seen(result.version), truth(paths))
-    np.testing.assert_array_equal(seen(result.version).tas.values[-1], truth(paths).tas.values[-1])
+    assert_same_dataset(stored_dataset(result.version), files_dataset(paths))
+    np.testing.assert_array_equal(
+        stored_dataset(result.version).tas.values[-1], files_dataset(paths).tas.values[-1]
+    )
     with pytest.raises(InvalidInputError, match="on the borders of chunks"):
         ingest(write(folder / "late.nc", [14], chunks=(4, 3, 4)), repo, mode="append", **request)

@@ -14,9 +14,10 @@ from tests.pipeline.reductions.test_equal_to_xarray import quietly, read, reposi
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.pipeline.reductions import partials
 from frazil.pipeline.reductions.fields import open_field
-from frazil.pipeline.reductions.plan import Measure, Reduction, planned
+from frazil.pipeline.reductions.kernels import kernel
+from frazil.pipeline.reductions.plan import plan_reduction
+from frazil.pipeline.reductions.reduction import Measure, Reduction
 from frazil.spark import Inline, Limits, Target, climatology, groupby, quantile, reduce, resample, zonal_stats
 
 HERE = Inline()
@@ -111,12 +112,12 @@ def test_integers_of_nothing_are_missing() -> None:
 def test_the_state_of_a_large_chunk_is_cut(repo: frazil.Repository) -> None:
     """A task owns a part of a chunk, where the state of all of it would be too much."""
     field = open_field(repo.readonly_session("main"), "data/x")
-    mean = Measure("/x", "mean", partials.kernel("mean", field.dtype), field.dtype)
+    mean = Measure("/x", "mean", kernel("mean", field.dtype), field.dtype)
     grid = replace(field, shape=(1000, 8000, 8000), grid=(1, 4000, 8000), dims=("time", "y", "x"))
-    plan = planned(0, Reduction(grid, (0,), (mean,)), Limits(returned=0))
-    cells = [np.prod(np.subtract(item.kept_stop, item.kept_start)) for item in plan.items]
+    plan = plan_reduction(0, Reduction(grid, (0,), (mean,)), Limits(returned=0))
+    cells = [np.prod(np.subtract(item.retained_stop, item.retained_start)) for item in plan.items]
     assert max(cells) * mean.width <= Limits().state
-    corners = {(item.kept_start, item.kept_stop) for item in plan.items}
+    corners = {(item.retained_start, item.retained_stop) for item in plan.items}
     assert sum(int(np.prod(np.subtract(high, low))) for low, high in corners) == 8000 * 8000
     small = Limits(task=2000, block=500, state=60, small=0, chunk=100)
     how = ["mean", "std", "first"]

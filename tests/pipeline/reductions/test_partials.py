@@ -1,4 +1,4 @@
-"""Partial results combine in any order and any tree to what all cells say at once."""
+"""Partial results combine_partials in any order and any tree to what all cells say at once."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from frazil.pipeline.reductions.kernels import NAMES, KernelOptions, kernel
 from frazil.pipeline.reductions.partials import (
-    NAMES,
     Cells,
-    Options,
-    absorb,
+    absorb_partial,
     cells,
-    combine,
-    combine_all,
-    kernel,
-    nothing,
+    combine_partials,
+    combine_tree,
+    empty_partial,
 )
 from frazil.pipeline.reductions.quantiles import Sketch, exact_quantiles
 
@@ -52,45 +50,47 @@ def test_any_order_any_tree(how: str, dtype: str, seed: int, cuts: list[int], ra
     one = kernel(how, values.dtype)
     borders = [0, *sorted(cuts), 30]
     parts = [
-        pickle.loads(pickle.dumps(one.update(part(values, codes, low, high))))
+        pickle.loads(pickle.dumps(one.partial_of(part(values, codes, low, high))))
         for low, high in pairwise(borders)
         if (codes[low:high] >= 0).any()
     ]
-    whole = one.update(part(values, codes, 0, 30))
+    whole = one.partial_of(part(values, codes, 0, 30))
     random.shuffle(parts)
-    tree = combine_all(one, list(parts))
-    row = nothing(one, np.arange(5), (3,))
+    tree = combine_tree(one, list(parts))
+    row = empty_partial(one, np.arange(5), (3,))
     for each in parts:
-        absorb(one, row, each)
+        absorb_partial(one, row, each)
     there = np.isin(row.groups, whole.groups)
     for found in (tree.fields, tuple(each[there] for each in row.fields)):
-        np.testing.assert_allclose(one.finish(found), one.finish(whole.fields), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(
+            one.finish_fields(found), one.finish_fields(whole.fields), rtol=1e-12, atol=1e-12
+        )
     assert tree.groups.tolist() == whole.groups.tolist()
 
 
 def test_variances_far_from_zero_lose_nothing() -> None:
     values = 1e8 + np.random.default_rng(0).normal(size=(10_000, 1))
-    one = kernel("var", np.dtype("f8"), options=Options(ddof=1))
-    parts = [one.update(cells(values[at : at + 100])) for at in range(0, 10_000, 100)]
-    found = one.finish(combine_all(one, parts).fields)[0, 0]
+    one = kernel("var", np.dtype("f8"), options=KernelOptions(ddof=1))
+    parts = [one.partial_of(cells(values[at : at + 100])) for at in range(0, 10_000, 100)]
+    found = one.finish_fields(combine_tree(one, parts).fields)[0, 0]
     assert found == pytest.approx(values.var(ddof=1), rel=1e-8)  # as far as the values themselves go
 
 
 def test_sums_of_integers_are_exact() -> None:
     values = np.full((3, 1), 2**53 + 1, np.int64)
     one = kernel("sum", values.dtype)
-    assert one.finish(combine(one, *(one.update(cells(values)) for _ in "ab")).fields).item() == 6 * (
-        2**53 + 1
-    )
+    assert one.finish_fields(
+        combine_partials(one, *(one.partial_of(cells(values)) for _ in "ab")).fields
+    ).item() == 6 * (2**53 + 1)
 
 
 def test_an_infinity_is_no_number() -> None:
     one = kernel("std", np.dtype("f8"))
-    parts = [one.update(cells(np.array([each]))) for each in (1.0, np.inf, np.nan)]
-    assert np.isnan(one.finish(combine_all(one, parts).fields)).all()
+    parts = [one.partial_of(cells(np.array([each]))) for each in (1.0, np.inf, np.nan)]
+    assert np.isnan(one.finish_fields(combine_tree(one, parts).fields)).all()
     mean = kernel("mean", np.dtype("f8"))
-    parts = [mean.update(cells(np.array([each]))) for each in (1.0, np.inf, np.nan)]
-    assert np.isposinf(mean.finish(combine_all(mean, parts).fields)).all()
+    parts = [mean.partial_of(cells(np.array([each]))) for each in (1.0, np.inf, np.nan)]
+    assert np.isposinf(mean.finish_fields(combine_tree(mean, parts).fields)).all()
 
 
 @given(st.integers(0, 99), st.integers(1, 40), st.lists(st.floats(0, 1), min_size=1, max_size=4))
@@ -110,12 +110,13 @@ def test_sketches_that_were_pickled_and_combined() -> None:
     values[::7] = np.nan
     one = Sketch((0.0, 0.5, 1.0), k=200)
     parts = [
-        pickle.loads(pickle.dumps(one.update(cells(values[at : at + 1000])))) for at in range(0, 20_000, 1000)
+        pickle.loads(pickle.dumps(one.partial_of(cells(values[at : at + 1000]))))
+        for at in range(0, 20_000, 1000)
     ]
-    least, middle, most = one.finish(combine_all(one, parts).fields).ravel()
+    least, middle, most = one.finish_fields(combine_tree(one, parts).fields).ravel()
     there = np.sort(values[~np.isnan(values)])
     assert (least, most) == (there[0], there[-1])
     assert abs(np.searchsorted(there, middle) / len(there) - 0.5) < 0.03
     assert len(pickle.dumps(parts)) < 20 * 28 * 200
     strict = Sketch((0.5,), k=200, skipna=False)
-    assert np.isnan(strict.finish(combine_all(strict, parts).fields)).all()
+    assert np.isnan(strict.finish_fields(combine_tree(strict, parts).fields)).all()

@@ -15,7 +15,7 @@ from tests.pipeline.transform.shared import INLINE, made, opened, read
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.pipeline.transform.coarsening import HOW
+from frazil.pipeline.transform.window_statistics import CELL_METHODS
 from frazil.spark import Target, coarsen
 
 
@@ -23,7 +23,7 @@ from frazil.spark import Target, coarsen
 @given(
     st.lists(st.tuples(st.integers(1, 12), st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=3),
     st.sampled_from(["f4", "f8", "i2", "i8", "u1", "bool"]),
-    st.sampled_from([how for how in HOW if how != "first"]),
+    st.sampled_from([how for how in CELL_METHODS if how != "first"]),
     st.sampled_from(["trim", "pad"]),
     st.integers(1, 3),
 )
@@ -47,7 +47,7 @@ def test_equal_to_xarray(axes: list, dtype: str, how: Any, boundary: Any, most: 
     assert found.dtype == expected.dtype
 
 
-@pytest.mark.parametrize("how", [how for how in HOW if how != "first"])
+@pytest.mark.parametrize("how", [how for how in CELL_METHODS if how != "first"])
 @pytest.mark.parametrize("windows", [{"y": 1}, {"y": 1, "x": 1}, {"y": 1, "x": 2}, {"y": 2}])
 @pytest.mark.parametrize("kind", ["f4 with NaN", "f8 with a fill value", "i4", "packed", "bool"])
 def test_windows_of_one_element(kind: str, windows: dict[str, int], how: Any) -> None:
@@ -74,7 +74,7 @@ def test_windows_of_one_element(kind: str, windows: dict[str, int], how: Any) ->
 
 
 @pytest.mark.parametrize("boundary", ["trim", "pad"])
-@pytest.mark.parametrize("how", [how for how in HOW if how != "first"])
+@pytest.mark.parametrize("how", [how for how in CELL_METHODS if how != "first"])
 @pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])
 @pytest.mark.parametrize("window", [1, 2])
 def test_statistics_of_dates_and_durations(window: int, dtype: str, how: Any, boundary: Any) -> None:

@@ -55,7 +55,7 @@ def test_elements_are_written_once_and_reads_are_counted(axes: list) -> None:
 
 def test_two_stages_where_a_block_does_not_fit() -> None:
     plan = rechunk_plan((1000, 600, 600), (1, 600, 600), (1000, 6, 6), 4, 64_000_000)
-    assert plan.between is not None
+    assert plan.intermediate is not None
     assert plan.bytes_read == 2 * 4 * 1000 * 600 * 600
     naive = Stage((1000, 600, 600), 4, (1, 600, 600), (1000, 6, 6), (1000, 6, 6))
     assert naive.amplification == 10_000

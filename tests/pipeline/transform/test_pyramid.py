@@ -84,7 +84,7 @@ def test_of_microscopy(picture: frazil.Repository) -> None:
         ({"factors": HALF, "levels": 0}, "number of levels"),
         ({"factors": HALF, "levels": 9}, "number of levels"),
         ({"factors": HALF, "convention": "mine"}, "convention"),
-        ({"factors": HALF, "how": "std"}, "level from level"),
+        ({"factors": HALF, "how": "std"}, "the level below"),
         ({"factors": HALF, "convention": "ome", "paths": ["/"]}, "one array"),
     ],
 )

@@ -17,7 +17,7 @@ from zarr.codecs import BytesCodec, ZstdCodec
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError, NodeNotFoundError, RebaseFailedError
-from frazil.pipeline.transform.arrays import info
+from frazil.pipeline.transform.array_info import array_info
 from frazil.spark import Engine, Inline, JobResult, Target, Version, rechunk, recompress
 
 
@@ -76,7 +76,7 @@ def test_the_byte_order_stays(name: str, endian: Any) -> None:
         )
         array[...] = data
     result = REWRITES[name](repo)
-    codecs = info(result.version.session(), "x").codecs
+    codecs = array_info(result.version.session(), "x").codecs
     assert [each["configuration"]["endian"] for each in codecs if each["name"] == "bytes"] == [endian]
     np.testing.assert_array_equal(read(result, "x")[...], data)
 
@@ -207,7 +207,7 @@ def test_a_job_of_two_stages_goes_on_where_it_was(
     slices: frazil.Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = read(Version.of(slices), "t")[:]
-    monkeypatch.setattr("frazil.pipeline.transform.rechunking._LEAST_TASK", 20_000)
+    monkeypatch.setattr("frazil.pipeline.transform.rewrite_job._LEAST_TASK", 20_000)
     real = zarr.Array.__setitem__
     done: list[str] = []
 

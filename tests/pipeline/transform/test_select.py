@@ -18,9 +18,10 @@ from tests.support.judge import same_by_reference
 import frazil
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.format.ids import id_list
-from frazil.pipeline.transform.arrays import create, info
-from frazil.pipeline.transform.block_job import as_it_is
-from frazil.pipeline.transform.transfer import share
+from frazil.pipeline.transform.array_info import array_info
+from frazil.pipeline.transform.block_job import TransferredArray
+from frazil.pipeline.transform.chunk_transfer import share_chunks
+from frazil.pipeline.transform.targets import create_array
 from frazil.spark import Target, Version, crop, materialize, select
 
 lengths = st.tuples(st.integers(1, 9), st.integers(1, 4), st.integers(1, 2))
@@ -143,12 +144,13 @@ def test_what_is_cut_off_does_not_come_back(earth: frazil.Repository) -> None:
 
 def test_garbage_collection_is_told_of_chunks_that_are_shared(earth: frazil.Repository) -> None:
     source, session = Version.of(earth).session(), earth.writable_session("main")
-    old, new, move = as_it_is(info(source, "/t"), "/p/t")
-    create(session, source, old, new)
-    assert share(session, source, move) == 4 * 3 * 4
+    array = TransferredArray.whole(array_info(source, "/t"), "/p/t")
+    create_array(session, source, array.old, array.new)
+    assert share_chunks(session, source, array.transfer) == 4 * 3 * 4
     shared = source.workspace.chunks.ref_table("/t")
-    own = session.workspace.own_changes().chunk_files()
-    assert {*id_list(own)} == {*id_list(shared.chunk_ids)} - {bytes(12)}
+    assert {*id_list(session.workspace.own_changes().chunk_files())} == {*id_list(shared.chunk_ids)} - {
+        bytes(12)
+    }
 
 
 @pytest.mark.parametrize("west", [-180, 0, 180])

@@ -81,10 +81,10 @@ class World:
             array = zarr.open_array(session.store, path="cells", mode="r+")
             array[number, batch] = array[number, batch] + 1
 
-        made = commit_once(self.repo, branch, Stamp(QUERIES[number], batch), write, "batch")
-        assert (made is None) == bool(done), (branch, QUERIES[number], batch)
+        snapshot_id = commit_once(self.repo, branch, Stamp(QUERIES[number], batch), write, "batch")
+        assert (snapshot_id is None) == bool(done), (branch, QUERIES[number], batch)
         assert self.cells(branch)[number, batch] == 1
-        self.replayed += made is None
+        self.replayed += snapshot_id is None
 
     def amend(self) -> None:
         session = self.repo.writable_session(self.branch())
@@ -120,9 +120,9 @@ class World:
         self.repo.merge(self.branch(), into=self.branch(), solver=solver)
 
     def pick(self) -> None:
-        found = [info for info in self.repo.ancestry(branch=self.branch()) if QUERY in info.metadata]
-        if found:
-            self.repo.cherry_pick(self.random.choice(found[:4]).id, onto=self.branch())
+        infos = [info for info in self.repo.ancestry(branch=self.branch()) if QUERY in info.metadata]
+        if infos:
+            self.repo.cherry_pick(self.random.choice(infos[:4]).id, onto=self.branch())
 
     def expire(self) -> None:
         repo: Any = self.random.choice([self.repo, self.theirs()])
@@ -200,7 +200,7 @@ def test_an_amended_commit_still_names_its_batch(world: World) -> None:
     assert world.replayed == 1
 
 
-def test_a_batch_that_the_reference_amended_is_found_in_the_ops_log_and_its_backups(world: World) -> None:
+def test_a_batch_that_the_reference_amended_is_in_the_ops_log_and_its_backups(world: World) -> None:
     world.do("main", 0, 0)
     for _ in range(2):
         session = world.theirs().writable_session("main")

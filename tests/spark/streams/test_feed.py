@@ -22,7 +22,7 @@ def repo(tmp_path: Path) -> frazil.Repository:
     return frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")))
 
 
-def written(repo: frazil.Repository, message: str, **values: Any) -> str:
+def commit(repo: frazil.Repository, message: str, **values: Any) -> str:
     """One commit; each value is written to the first rows of an array of that name."""
     session = repo.writable_session("main")
     for name, data in values.items():
@@ -31,7 +31,7 @@ def written(repo: frazil.Repository, message: str, **values: Any) -> str:
     return session.commit(message, {"number": message}, allow_empty=True)
 
 
-def begun(repo: frazil.Repository) -> str:
+def create_arrays(repo: frazil.Repository) -> str:
     session = repo.writable_session("main")
     root = zarr.create_group(session.store)
     root.create_array("a", shape=(8,), chunks=(2,), dtype="i4")
@@ -43,25 +43,25 @@ def reader(repo: frazil.Repository, **options: str) -> FeedReader:
     return FeedReader(repo, {name.replace("_", "-"): value for name, value in options.items()})
 
 
-def rows(found: FeedReader, start: dict[str, str], end: dict[str, str]) -> pa.Table:
-    batches = [batch for each in found.partitions(start, end) for batch in found.read(each)]
-    return pa.Table.from_batches(batches, found.schema)
+def rows(feed: FeedReader, start: dict[str, str], end: dict[str, str]) -> pa.Table:
+    batches = [batch for each in feed.partitions(start, end) for batch in feed.read(each)]
+    return pa.Table.from_batches(batches, feed.schema)
 
 
-def told(table: pa.Table) -> list[tuple[Any, ...]]:
+def as_tuples(table: pa.Table) -> list[tuple[Any, ...]]:
     columns = (table[name].to_pylist() for name in ("message", "change", "path", "from_path", "chunk"))
     return list(zip(*columns, strict=True))
 
 
-def everything(found: FeedReader) -> list[tuple[Any, ...]]:
-    start = found.initialOffset()
-    return told(rows(found, start, found.latestOffset(start, ReadAllAvailable())))
+def everything(feed: FeedReader) -> list[tuple[Any, ...]]:
+    start = feed.initialOffset()
+    return as_tuples(rows(feed, start, feed.latestOffset(start, ReadAllAvailable())))
 
 
 def test_every_change_is_a_row(repo: frazil.Repository) -> None:
-    begun(repo)
-    first = written(repo, "1", a=[1, 2, 3])
-    written(repo, "nothing")
+    create_arrays(repo)
+    first = commit(repo, "1", a=[1, 2, 3])
+    commit(repo, "nothing")
     session = repo.writable_session("main")
     root = zarr.open_group(session.store, mode="r+")
     root["a"][2:6] = [9, 9, 9, 9]
@@ -77,9 +77,9 @@ def test_every_change_is_a_row(repo: frazil.Repository) -> None:
     array.resize((2,))
     session.commit("4")
 
-    found = reader(repo)
-    table = rows(found, found.initialOffset(), found.reportLatestOffset())
-    assert told(table) == [
+    feed = reader(repo)
+    table = rows(feed, feed.initialOffset(), feed.reportLatestOffset())
+    assert as_tuples(table) == [
         ("arrays", "new_group", "/", None, None),
         ("arrays", "new_array", "/a", None, None),
         ("arrays", "new_array", "/b", None, None),
@@ -106,8 +106,8 @@ def test_every_change_is_a_row(repo: frazil.Repository) -> None:
     assert by_path["/b"] is not None
 
 
-def test_a_query_begins_where_it_is_told(repo: frazil.Repository) -> None:
-    ids = [begun(repo), *(written(repo, str(n), a=[n]) for n in range(4))]
+def test_a_query_begins_where_its_options_say(repo: frazil.Repository) -> None:
+    ids = [create_arrays(repo), *(commit(repo, str(n), a=[n]) for n in range(4))]
     repo.create_tag("v1", snapshot_id=ids[2])
     repo.create_branch("side", snapshot_id=ids[1])
     before = list(repo.ancestry(branch="main"))[-1].id
@@ -144,10 +144,10 @@ def test_bad_options(repo: frazil.Repository, options: dict[str, str], message: 
         reader(repo, **options).initialOffset()
 
 
-def test_columns_that_are_not_there(repo: frazil.Repository) -> None:
+def test_unknown_columns(repo: frazil.Repository) -> None:
     with pytest.raises(InvalidInputError, match="found colour"):
         FeedReader(repo, {}, ["path", "colour"])
-    begun(repo)
+    create_arrays(repo)
     some = FeedReader(repo, {}, ["path", "change"])
     table = rows(some, some.initialOffset(), some.reportLatestOffset())
     assert table.column_names == ["path", "change"]
@@ -155,82 +155,82 @@ def test_columns_that_are_not_there(repo: frazil.Repository) -> None:
 
 
 def test_a_batch_takes_what_it_may(repo: frazil.Repository) -> None:
-    ids = [begun(repo), *(written(repo, str(n), a=np.full(2 * n, n)) for n in range(1, 5))]
-    found = reader(repo, stream_max_commits="2")
-    assert found.getDefaultReadLimit() == ReadMaxFiles(2)
-    start, seen = found.initialOffset(), []
-    while (end := found.latestOffset(start, ReadMaxFiles(2))) != start:
+    ids = [create_arrays(repo), *(commit(repo, str(n), a=np.full(2 * n, n)) for n in range(1, 5))]
+    feed = reader(repo, stream_max_commits="2")
+    assert feed.getDefaultReadLimit() == ReadMaxFiles(2)
+    start, seen = feed.initialOffset(), []
+    while (end := feed.latestOffset(start, ReadMaxFiles(2))) != start:
         seen.append(end["snapshot"])
         start = end
     assert seen == [ids[1], ids[3], ids[4]]
 
-    found = reader(repo, stream_max_rows="3")
-    assert found.getDefaultReadLimit() == ReadMaxRows(3)
-    start, seen = found.initialOffset(), []
-    while (end := found.latestOffset(start, found.getDefaultReadLimit())) != start:
+    feed = reader(repo, stream_max_rows="3")
+    assert feed.getDefaultReadLimit() == ReadMaxRows(3)
+    start, seen = feed.initialOffset(), []
+    while (end := feed.latestOffset(start, feed.getDefaultReadLimit())) != start:
         seen.append(end["snapshot"])
         start = end
     assert seen == [ids[2], ids[3], ids[4]]  # of 1 + 2, 3 and 4 chunks
 
 
 def test_what_comes_later_is_not_available_now(repo: frazil.Repository) -> None:
-    last = begun(repo)
-    found = reader(repo)
-    found.prepareForTriggerAvailableNow()
-    written(repo, "later", a=[1])
-    start = found.initialOffset()
-    end = found.latestOffset(start, ReadAllAvailable())
+    last = create_arrays(repo)
+    feed = reader(repo)
+    feed.prepareForTriggerAvailableNow()
+    commit(repo, "later", a=[1])
+    start = feed.initialOffset()
+    end = feed.latestOffset(start, ReadAllAvailable())
     assert end == {"snapshot": last}
-    assert found.latestOffset(end, ReadAllAvailable()) == end
+    assert feed.latestOffset(end, ReadAllAvailable()) == end
 
 
 def test_a_position_survives_expiration(repo: frazil.Repository) -> None:
-    ids = [begun(repo), *(written(repo, str(n), a=[n] * (2 * n)) for n in range(1, 5))]
-    found = reader(repo)
+    ids = [create_arrays(repo), *(commit(repo, str(n), a=[n] * (2 * n)) for n in range(1, 5))]
+    feed = reader(repo)
     asked = {"snapshot": ids[1]}, {"snapshot": ids[3]}
     repo.expire_snapshots(repo.lookup_snapshot(ids[4]).written_at)
     assert len(list(repo.ancestry(branch="main"))) == 2
     # what was planned, but not read
-    assert told(rows(found, *asked)) == [
+    assert as_tuples(rows(feed, *asked)) == [
         (None, "chunk_added", "/a", None, [0]),
         (None, "chunk_added", "/a", None, [1]),
         (None, "chunk_added", "/a", None, [2]),
     ]
-    rest = rows(found, asked[1], found.reportLatestOffset())
+    rest = rows(feed, asked[1], feed.reportLatestOffset())
     assert rest["chunk"].to_pylist() == [[0], [1], [2], [3]]
     assert set(rest["snapshot_id"].to_pylist()) == {ids[4]}
     # and a new query sees all of it, once
     assert len(everything(reader(repo))) == 3 + 4
     repo.garbage_collect(datetime.now(UTC) + timedelta(hours=1))
-    assert len(told(rows(found, *asked))) == 3
+    assert len(as_tuples(rows(feed, *asked))) == 3
 
 
 def test_a_position_that_is_lost(repo: frazil.Repository) -> None:
-    ids = [begun(repo), *(written(repo, str(n), a=[n]) for n in range(3))]
+    ids = [create_arrays(repo), *(commit(repo, str(n), a=[n]) for n in range(3))]
     offset = {"snapshot": ids[3]}
     repo.reset_branch("main", ids[1])
-    other = written(repo, "other", b=[[1, 0, 0, 0]])
+    other = commit(repo, "other", b=[[1, 0, 0, 0]])
     with pytest.raises(SessionStateError, match="stream-fail-on-data-loss") as caught:
         reader(repo).latestOffset(offset, ReadAllAvailable())
     assert caught.value.kind == "not-allowed"
     going_on = reader(repo, stream_fail_on_data_loss="false")
     end = going_on.latestOffset(offset, ReadAllAvailable())
     assert end == {"snapshot": other}
-    assert told(rows(going_on, offset, end)) == [("other", "chunk_added", "/b", None, [0, 0])]
+    assert as_tuples(rows(going_on, offset, end)) == [("other", "chunk_added", "/b", None, [0, 0])]
     # back to where it came from: nothing is ahead until there is a commit
     repo.reset_branch("main", ids[0])
     assert going_on.latestOffset(end, ReadAllAvailable()) == end
 
 
 def test_many_chunks_are_many_tasks(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun(repo)
-    written(repo, "1", a=[1] * 8, b=np.ones((4, 4), "i4"))
-    written(repo, "2", a=[1] * 3)
-    found = reader(repo)
-    start, end = found.initialOffset(), found.reportLatestOffset()
-    whole = rows(found, start, end)
-    assert len(found.partitions(start, end)) == 1
+    create_arrays(repo)
+    commit(repo, "1", a=[1] * 8, b=np.ones((4, 4), "i4"))
+    commit(repo, "2", a=[1] * 3)
+    feed = reader(repo)
+    start, end = feed.initialOffset(), feed.reportLatestOffset()
+    whole = rows(feed, start, end)
+    assert len(feed.partitions(start, end)) == 1
     for limit in (1, 3, 4):
         monkeypatch.setattr("frazil.spark.streams.source._ROWS", limit)
-        assert len(found.partitions(start, end)) > 2
-        assert rows(found, start, end).sort_by("path") == whole.sort_by("path")
+        assert len(feed.partitions(start, end)) > 2
+        assert rows(feed, start, end).sort_by("path") == whole.sort_by("path")

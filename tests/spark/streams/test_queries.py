@@ -36,13 +36,13 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def repo(path: Path) -> frazil.Repository:
-    made = frazil.Repository.create(frazil.local_filesystem_storage(str(path)))
-    session = made.writable_session("main")
+    repository = frazil.Repository.create(frazil.local_filesystem_storage(str(path)))
+    session = repository.writable_session("main")
     root = zarr.create_group(session.store)
     root.create_array("x", data=np.arange(2), chunks=(4,), dimension_names=["x"])
     root.create_array("v", shape=(2,), dtype="f8", chunks=(4,), fill_value=np.nan, dimension_names=["x"])
     session.commit("arrays")
-    return made
+    return repository
 
 
 def arrive(place: Path, *numbers: int) -> None:
@@ -78,8 +78,8 @@ def is_right(repo: frazil.Repository, *numbers: int) -> None:
 
 
 def stamps(repo: frazil.Repository) -> list[int]:
-    found = (info.metadata.get("spark.batch") for info in repo.ancestry(branch="main"))
-    return [batch for batch in found if batch is not None]
+    batches = (info.metadata.get("spark.batch") for info in repo.ancestry(branch="main"))
+    return [batch for batch in batches if batch is not None]
 
 
 def test_each_batch_is_one_commit(
@@ -100,9 +100,9 @@ def test_each_batch_is_one_commit(
     finish(query(), tmp_path / "checkpoint")
     assert stamps(repo) == [2, 1, 0]
     is_right(repo, 1, 2, 3)
-    known = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
-    found = [info.metadata.get("spark.query") for info in repo.ancestry(branch="main")]
-    assert found[:3] == [known] * 3
+    query_id = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
+    query_ids = [info.metadata.get("spark.query") for info in repo.ancestry(branch="main")]
+    assert query_ids[:3] == [query_id] * 3
 
     # all of it expires; somebody starts anew, with another checkpoint
     with repo.transaction("main", message="by hand") as store:
@@ -110,7 +110,7 @@ def test_each_batch_is_one_commit(
     repo.expire_snapshots(repo.lookup_snapshot(repo.lookup_branch("main")).written_at)
     assert stamps(repo) == []
     arrive(files, 4)
-    finish(query(txnAppId=known), tmp_path / "another")
+    finish(query(txnAppId=query_id), tmp_path / "another")
     assert stamps(repo) == [3]
     is_right(repo, 1, 2, 3, 4)
     same_by_reference(path)
@@ -135,22 +135,22 @@ def test_commits_are_a_stream(
 
     rows = [tuple(row) for row in streaming.read.json(str(tmp_path / "out")).collect()]
     columns = streaming.read.json(str(tmp_path / "out")).columns
-    found = sorted(
+    rows = sorted(
         (row["message"], row["change"], row["path"], row.get("chunk"), row["snapshot_id"])
         for row in (dict(zip(columns, row, strict=True)) for row in rows)
         if row["path"] == "/v" and row["chunk"] is not None
     )
     kinds = ["chunk_added", *["chunk_changed"] * 4]
-    assert found == [(str(number), kinds[number], "/v", [0], ids[number]) for number in range(5)]
+    assert rows == [(str(number), kinds[number], "/v", [0], ids[number]) for number in range(5)]
 
 
 def doubled(rows: DataFrame, target: Target) -> None:
     """A pipeline of two commits. The second batch loses its driver at first."""
-    found = {row.x % 10: row.v for row in rows.collect()}
+    values = {row.x % 10: row.v for row in rows.collect()}
     for step in ("one", "two"):
         with target.repo.transaction(target.branch, message=step) as store:
             array = zarr.open_array(store, path="total", mode="r+")
-            array[:] = array[:] + [found[n] for n in range(ROWS)]
+            array[:] = array[:] + [values[n] for n in range(ROWS)]
 
 
 def test_a_pipeline_for_each_batch(

@@ -61,9 +61,9 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def repo(path: Path) -> frazil.Repository:
-    made = frazil.Repository.create(frazil.local_filesystem_storage(str(path)))
-    weather(made)
-    return made
+    repository = frazil.Repository.create(frazil.local_filesystem_storage(str(path)))
+    weather(repository)
+    return repository
 
 
 HOUR = np.timedelta64(1, "h")
@@ -105,15 +105,15 @@ def test_rows_are_where_they_belong(repo: frazil.Repository, path: Path) -> None
     commit = next(iter(repo.ancestry(branch="main")))
     assert commit.message == "Write 3 rows to `/` (time, lat, lon, tas), mode upsert: batch 0 of query q"
     writer.commit([message(writer, observed((3, 10.0, 1), (5, 10.0, 1), tas=[7.5, 8.5]))], 1)
-    found = shown(repo)
-    assert ((found.time.values - START) / HOUR).tolist() == [0, 3, 5]
+    dataset = shown(repo)
+    assert ((dataset.time.values - START) / HOUR).tolist() == [0, 3, 5]
     expected = np.full((3, 3, 4), np.nan, "f4")
     expected[0, 2, 3], expected[2, 0, 0], expected[2, 1, 1], expected[1, 0, 0] = 2.5, 8.5, 3.5, 7.5
-    np.testing.assert_array_equal(found.tas.values, expected)
-    assert found.packed.shape == (3, 3)  # grew with the others
+    np.testing.assert_array_equal(dataset.tas.values, expected)
+    assert dataset.packed.shape == (3, 3)  # grew with the others
     history = list(repo.ancestry(branch="main"))
-    told = [(info.metadata["spark.query"], info.metadata["spark.batch"]) for info in history[:2]]
-    assert told == [("q", 1), ("q", 0)]
+    stamps = [(info.metadata["spark.query"], info.metadata["spark.batch"]) for info in history[:2]]
+    assert stamps == [("q", 1), ("q", 0)]
     assert len(history) == 4
     same_by_reference(path)
 
@@ -166,9 +166,9 @@ def test_the_last_of_two_rows_may_win(repo: frazil.Repository) -> None:
     writer = RowsWriter(repo, OPTIONS | {"duplicates": "last"}, ["time", "lat", "lon", "tas"])
     table = observed((0, 10.0, 1), (0, 20.0, 1), (0, 10.0, 1), (0, 20.0, 1), tas=[1.0, 2.0, 3.0, None])
     writer.commit([message(writer, table)], 0)
-    found = shown(repo).tas.values[0, :2, 0]
-    assert found[0] == 3.0
-    assert np.isnan(found[1])
+    values = shown(repo).tas.values[0, :2, 0]
+    assert values[0] == 3.0
+    assert np.isnan(values[1])
 
 
 def test_the_first_batch_may_create_the_arrays(repo: frazil.Repository) -> None:

@@ -54,7 +54,7 @@ WRITERS = {"write_table": by_table, "data source": by_source, "stream": by_strea
 
 @pytest.mark.parametrize("by", WRITERS)
 @pytest.mark.parametrize(
-    ("there", "more", "refused"),
+    ("existing", "more", "refused"),
     [
         ([10, 20], [30, 25], False),
         ([10, 20], [15], True),
@@ -70,14 +70,16 @@ WRITERS = {"write_table": by_table, "data source": by_source, "stream": by_strea
     ],
     ids=str,
 )
-def test_append_is_behind_what_is_there(by: str, there: list[Any], more: list[Any], refused: bool) -> None:
+def test_append_is_behind_existing_coordinates(
+    by: str, existing: list[Any], more: list[Any], refused: bool
+) -> None:
     repo = memory()
     session = repo.writable_session("main")
-    kind = pa.array(there).type
-    by_table(repo, table(there), "upsert")
-    if there != sorted(there) and kind != pa.string():  # tables are made in ascending order
+    kind = pa.array(existing).type
+    by_table(repo, table(existing), "upsert")
+    if existing != sorted(existing) and kind != pa.string():  # tables are made in ascending order
         with repo.transaction("main", message="falling") as session:
-            zarr.open_array(session, path="x")[:] = np.array(there)
+            zarr.open_array(session, path="x")[:] = np.array(existing)
     before = repo.lookup_branch("main")
     rows = table(pa.array(more, kind), [float(n) + 100 for n in range(len(more))])
     if refused:
@@ -86,12 +88,12 @@ def test_append_is_behind_what_is_there(by: str, there: list[Any], more: list[An
         assert repo.lookup_branch("main") == before
         return
     WRITERS[by](repo, rows, "append")
-    found = array(repo, "x")[:].tolist()
+    labels = array(repo, "x")[:].tolist()
     falls = kind == pa.float64()
     expected = sorted(pa.array(more, kind).to_pylist(), reverse=falls)
     if kind == pa.date32():
         return
-    assert found[-len(more) :] == expected
+    assert labels[-len(more) :] == expected
     assert sorted(array(repo, "v")[-len(more) :]) == [100.0 + n for n in range(len(more))]
 
 
@@ -167,9 +169,12 @@ def test_values_move_with_their_coordinates(
     every = {x for x, _ in (*first, *then)}
     assert all_x == sorted(every, reverse=falling and len(xs) > 1)
     assert all_y == sorted({y for _, y in (*first, *then)})
-    found = array(repo, "v")[:]
+    values = array(repo, "v")[:]
     assert {
-        (x, y): int(found[i, j]) for i, x in enumerate(all_x) for j, y in enumerate(all_y) if found[i, j] >= 0
+        (x, y): int(values[i, j])
+        for i, x in enumerate(all_x)
+        for j, y in enumerate(all_y)
+        if values[i, j] >= 0
     } == expected
     of_x = dict(zip(all_x, array(repo, "of_x")[:].tolist(), strict=True))
     assert of_x == {x: 10 * x if x in xs else -1 for x in every}

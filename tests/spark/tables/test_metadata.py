@@ -16,7 +16,7 @@ import frazil
 from frazil.errors import InvalidInputError, RefNotFoundError
 from frazil.format.manifest import ChunkTable
 from frazil.spark.tables import repository_tables
-from frazil.spark.tables.sql_functions import parsed
+from frazil.spark.tables.sql_functions import parse_options
 
 
 def filled(module: Any, place: str) -> Any:
@@ -52,29 +52,29 @@ def repo(request: pytest.FixtureRequest, tmp_path: Path) -> frazil.Repository:
     return frazil.Repository.open(frazil.local_filesystem_storage(place))
 
 
-def rows(found: pa.Table, *names: str) -> list[tuple[Any, ...]]:
-    return list(zip(*(found[name].to_pylist() for name in names), strict=True))
+def rows(table: pa.Table, *names: str) -> list[tuple[Any, ...]]:
+    return list(zip(*(table[name].to_pylist() for name in names), strict=True))
 
 
 def test_every_table_has_its_schema(repo: frazil.Repository) -> None:
     for name, schema in repository_tables.SCHEMAS.items():
-        found = repository_tables.table(repo, {"table": name})
-        assert found.schema.equals(schema), name
-        assert len(found)
-        found.validate(full=True)
+        table = repository_tables.table(repo, {"table": name})
+        assert table.schema.equals(schema), name
+        assert len(table)
+        table.validate(full=True)
 
 
 def test_history(repo: frazil.Repository) -> None:
-    told = list(repo.ancestry(branch="main"))
-    found = repository_tables.history(repo)
-    assert found["snapshot_id"].to_pylist() == [each.id for each in told]
-    assert found["parent_id"].to_pylist() == [each.parent_id for each in told]
-    assert found["written_at"].to_pylist() == [each.written_at for each in told]
-    assert found["message"].to_pylist() == ["second", "first", "Repository initialized"]
-    assert found["metadata"][1].as_py() == '{"n": 1}'
+    infos = list(repo.ancestry(branch="main"))
+    table = repository_tables.history(repo)
+    assert table["snapshot_id"].to_pylist() == [each.id for each in infos]
+    assert table["parent_id"].to_pylist() == [each.parent_id for each in infos]
+    assert table["written_at"].to_pylist() == [each.written_at for each in infos]
+    assert table["message"].to_pylist() == ["second", "first", "Repository initialized"]
+    assert table["metadata"][1].as_py() == '{"n": 1}'
     assert len(repository_tables.history(repo, tag="v1")) == 2
-    assert set(repository_tables.snapshots(repo)["snapshot_id"].to_pylist()) == {each.id for each in told}
-    tips = {("main", "branch", told[0].id), ("dev", "branch", told[1].id), ("v1", "tag", told[1].id)}
+    assert set(repository_tables.snapshots(repo)["snapshot_id"].to_pylist()) == {each.id for each in infos}
+    tips = {("main", "branch", infos[0].id), ("dev", "branch", infos[1].id), ("v1", "tag", infos[1].id)}
     assert set(rows(repository_tables.refs(repo), "name", "type", "snapshot_id")) == tips
     ops = repository_tables.ops(repo)
     assert ops["updated_at"].to_pylist() == [each.updated_at for each in repo.ops_log()]
@@ -85,31 +85,31 @@ def test_nodes_and_arrays(repo: frazil.Repository) -> None:
     assert rows(repository_tables.nodes(repo), "path", "type") == [
         ("/", "group"), ("/below", "group"), ("/below/one", "array"), ("/new", "array"),
     ]  # fmt: skip
-    found = repository_tables.arrays(repo, tag="v1")
-    told = rows(found, "path", "shape", "chunk_shape", "num_chunks", "dimensions", "data_type")
-    assert told == [
+    table = repository_tables.arrays(repo, tag="v1")
+    arrays = rows(table, "path", "shape", "chunk_shape", "num_chunks", "dimensions", "data_type")
+    assert arrays == [
         ("/below/one", [6, 4], [2, 2], [3, 2], ["y", "x"], "int32"),
         ("/big", [3000], [1000], [3], None, "float64"),
     ]
 
 
 def test_chunks_and_manifests(repo: frazil.Repository) -> None:
-    found = repository_tables.chunks(repo, tag="v1")
-    told = rows(found, "path", "chunk", "kind", "length")
-    sizes = {kind for path, _, kind, _ in told if path == "/big"}
-    assert [each[:2] for each in told] == [
+    table = repository_tables.chunks(repo, tag="v1")
+    chunks = rows(table, "path", "chunk", "kind", "length")
+    sizes = {kind for path, _, kind, _ in chunks if path == "/big"}
+    assert [each[:2] for each in chunks] == [
         ("/below/one", [0, 0]), ("/below/one", [0, 1]), ("/big", [0]), ("/big", [1]),
     ]  # fmt: skip
     assert sizes == {"native"}
-    assert told[-1][3] == 8000
+    assert chunks[-1][3] == 8000
     files = {info.key: info.size for info in repo.storage.list("")}
-    for location, offset, length, kind in rows(found, "location", "offset", "length", "kind"):
+    for location, offset, length, kind in rows(table, "location", "offset", "length", "kind"):
         assert (location is None) == (kind == "inline")
         assert location is None or offset + length <= files[location]
     manifests = repository_tables.manifests(repo)
-    known = {each.id: each for each in repo.list_manifest_files(repo.lookup_branch("main"))}
+    files_by_id = {each.id: each for each in repo.list_manifest_files(repo.lookup_branch("main"))}
     for id_, location, size, count in rows(manifests, "manifest_id", "location", "bytes", "references"):
-        assert (files[location], known[id_].num_chunk_refs) == (size, count)
+        assert (files[location], files_by_id[id_].num_chunk_refs) == (size, count)
     assert dict(rows(manifests, "path", "end_chunk"))["/below/one"] == [3, 2]
     storage = {
         kind: (count, size)
@@ -120,22 +120,22 @@ def test_chunks_and_manifests(repo: frazil.Repository) -> None:
 
 
 def test_regions(repo: frazil.Repository) -> None:
-    found = repository_tables.regions(repo)
-    assert rows(found, "path", "chunks", "stored", "fill_ratio") == [
+    table = repository_tables.regions(repo)
+    assert rows(table, "path", "chunks", "stored", "fill_ratio") == [
         ("/below/one", 6, 3, 0.5),
         ("/new", 2, 1, 0.5),
     ]
     slabs = repository_tables.regions(repo, slab="y")
-    told = rows(slabs, "path", "dimension", "start", "stop", "chunks", "stored")
-    assert told == [
+    regions = rows(slabs, "path", "dimension", "start", "stop", "chunks", "stored")
+    assert regions == [
         ("/below/one", "y", 0, 2, 2, 2), ("/below/one", "y", 2, 4, 2, 0), ("/below/one", "y", 4, 6, 2, 1),
     ]  # fmt: skip
     assert repository_tables.regions(repo, slab="0", array="new")["stop"].to_pylist() == [2, 4]
 
 
 def test_changes(repo: frazil.Repository) -> None:
-    found = repository_tables.changes(repo, "v1", "main")
-    assert rows(found, "change", "path", "chunk") == [
+    table = repository_tables.changes(repo, "v1", "main")
+    assert rows(table, "change", "path", "chunk") == [
         ("new_array", "/new", None),
         ("deleted_array", "/big", None),
         ("updated_group", "/", None),
@@ -143,7 +143,7 @@ def test_changes(repo: frazil.Repository) -> None:
         ("chunk_added", "/below/one", [2, 1]),
         ("chunk_added", "/new", [1]),
     ]
-    assert found.equals(repository_tables.changes(repo))
+    assert table.equals(repository_tables.changes(repo))
     assert len(repository_tables.changes(repo, "main", "main")) == 0
     session = repo.rearrange_session("main")
     session.move("/below", "/moved")
@@ -151,9 +151,12 @@ def test_changes(repo: frazil.Repository) -> None:
     session = repo.writable_session("main")
     zarr.open_array(session.store, path="moved/one")[:2, :] = 0
     session.commit("cleared")
-    told = rows(repository_tables.changes(repo, "v1"), "change", "path", "from_path", "chunk")
-    assert ("moved", "/moved", "/below", None) in told
-    assert {each[3][1] for each in told if each[0] == "chunk_removed" and each[1] == "/moved/one"} == {0, 1}
+    changes = rows(repository_tables.changes(repo, "v1"), "change", "path", "from_path", "chunk")
+    assert ("moved", "/moved", "/below", None) in changes
+    assert {each[3][1] for each in changes if each[0] == "chunk_removed" and each[1] == "/moved/one"} == {
+        0,
+        1,
+    }
 
 
 def test_a_million_references_take_two_seconds(tmp_path: Path) -> None:
@@ -166,10 +169,10 @@ def test_a_million_references_take_two_seconds(tmp_path: Path) -> None:
     session.workspace.chunks.set_refs("/x", virtual)
     session = repo.readonly_session(snapshot_id=session.commit("a million"))
     started = time.process_time()
-    found = repository_tables.chunks(repo)
+    table = repository_tables.chunks(repo)
     assert time.process_time() - started < 2
-    assert len(found) == 1_000_000
-    assert found.slice(123_456, 1).to_pylist() == [
+    assert len(table) == 1_000_000
+    assert table.slice(123_456, 1).to_pylist() == [
         {
             "path": "/x",
             "chunk": [123, 456],
@@ -187,8 +190,8 @@ def test_what_is_no_table_and_no_option(repo: frazil.Repository) -> None:
     with pytest.raises(InvalidInputError, match="one of snapshots, history"):
         repository_tables.table(repo, {"table": "files"})
     with pytest.raises(InvalidInputError, match=r"unknown option `brnch`\. Did you mean `branch`"):
-        parsed("brnch=main")
-    assert parsed("TAG=v1, array=a=b") == {"tag": "v1", "array": "a=b"}
+        parse_options("brnch=main")
+    assert parse_options("TAG=v1, array=a=b") == {"tag": "v1", "array": "a=b"}
     with pytest.raises(RefNotFoundError, match="first 4 or more characters, found `v9`"):
         repository_tables.changes(repo, "v9")
 

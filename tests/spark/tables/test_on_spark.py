@@ -12,7 +12,7 @@ import xarray as xr
 import zarr
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from tests.spark.tables.test_reading import climate, frame, same, written
+from tests.spark.tables.test_reading import climate, frame, same, write_dataset
 
 import frazil
 from frazil.errors import IcechunkError
@@ -26,7 +26,7 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 def place(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("tables") / "repo"
     repo = frazil.Repository.create(frazil.local_filesystem_storage(str(path)))
-    written(repo, climate(), {"time": 2, "lat": 3, "lon": 4})
+    write_dataset(repo, climate(), {"time": 2, "lat": 3, "lon": 4})
     repo.create_tag("v1", repo.lookup_branch("main"))
     later = xr.Dataset({"tas": (("time", "lat", "lon"), np.full((6, 5, 7), -1, "f4"))})
     session = repo.writable_session("main")
@@ -42,15 +42,15 @@ def pushing(spark: SparkSession) -> Iterator[SparkSession]:
     spark.conf.unset(PUSHDOWN)
 
 
-def test_the_data_source_is_found_and_reads_versions(spark: SparkSession, place: str) -> None:
+def test_the_data_source_reads_versions(spark: SparkSession, place: str) -> None:
     reader = spark.read.format("frazil").option("path", place)
     assert reader.load().schema["time"].dataType.simpleString() == "timestamp"
     assert set(arrow(reader.load())["tas"]) == {-1}
     same(arrow(reader.option("tag", "v1").load()), frame(climate()))
 
 
-def arrow(found: DataFrame) -> pd.DataFrame:
-    return found.toArrow().to_pandas()
+def arrow(frame_: DataFrame) -> pd.DataFrame:
+    return frame_.toArrow().to_pandas()
 
 
 def test_conditions_as_an_option(spark: SparkSession, place: str) -> None:
@@ -60,18 +60,18 @@ def test_conditions_as_an_option(spark: SparkSession, place: str) -> None:
     expected = every[(every["lat"] > 0) & (every["time"] < "2020-01-03") & every["tas"].notna()]
     same(arrow(reader.load()), expected)
     repo = frazil.Repository.open(frazil.local_filesystem_storage(place))
-    found = read(spark, repo, columns=["tas", "lat"], where=where, tag="v1")
-    assert found.columns == ["tas", "lat"]
-    assert place not in found._jdf.queryExecution().toString()
-    assert sorted(arrow(found)["tas"]) == sorted(expected["tas"])
+    frame_ = read(spark, repo, columns=["tas", "lat"], where=where, tag="v1")
+    assert frame_.columns == ["tas", "lat"]
+    assert place not in frame_._jdf.queryExecution().toString()
+    assert sorted(arrow(frame_)["tas"]) == sorted(expected["tas"])
 
 
 def test_one_dataframe_serves_many_queries(pushing: SparkSession, place: str) -> None:
     """Spark uses what was planned for one query again for others: no condition of a query may stay in it."""
-    found = pushing.read.format("frazil").option("path", place).option("tag", "v1").load()
-    assert found.where("lat > 0").count() == 126
-    assert found.count() == 210
-    assert found.where("lat > 0").union(found.where("lat < 0")).count() == 168
+    frame_ = pushing.read.format("frazil").option("path", place).option("tag", "v1").load()
+    assert frame_.where("lat > 0").count() == 126
+    assert frame_.count() == 210
+    assert frame_.where("lat > 0").union(frame_.where("lat < 0")).count() == 168
 
 
 def test_sql(spark: SparkSession, place: str) -> None:
@@ -89,9 +89,9 @@ def test_sql(spark: SparkSession, place: str) -> None:
 
 def test_scans(spark: SparkSession, place: str) -> None:
     repo = frazil.Repository.open(frazil.local_filesystem_storage(place))
-    found = scan(spark, repo, where=[("lat", ">", 0.0), ("name", "!=", "d")], tag="v1")
+    frame_ = scan(spark, repo, where=[("lat", ">", 0.0), ("name", "!=", "d")], tag="v1")
     every = frame(climate())
-    same(arrow(found), every[(every["lat"] > 0) & (every["name"] != "d")])
+    same(arrow(frame_), every[(every["lat"] > 0) & (every["name"] != "d")])
     totals = map_chunks(
         spark,
         repo,
@@ -116,10 +116,10 @@ def test_unknown_options_and_columns(spark: SparkSession, place: str) -> None:
 def test_tables_about_the_repository(spark: SparkSession, place: str) -> None:
     register(spark)
     chunks = spark.read.format("frazil").option("path", place).option("table", "chunks").load()
-    told = spark.sql(
+    totals = spark.sql(
         f"SELECT path, chunk, length FROM frazil_chunks('{place}', options => 'array=tas,tag=v1')"
     )
-    assert chunks.where("path = '/tas'").count() == told.count() == 12
+    assert chunks.where("path = '/tas'").count() == totals.count() == 12
     assert [row.message for row in spark.sql(f"SELECT message FROM frazil_history('{place}')").collect()] == [
         "all is -1", "data", "Repository initialized",
     ]  # fmt: skip
@@ -152,9 +152,7 @@ def values(repo: frazil.Repository) -> np.ndarray:
 WHOLE = np.arange(8)[::-1, None] * 100 + np.arange(6) * 10.0
 
 
-def test_rows_are_written_by_the_task_of_their_chunk(
-    spark: SparkSession, stations: frazil.Repository
-) -> None:
+def test_the_task_of_a_chunk_writes_its_rows(spark: SparkSession, stations: frazil.Repository) -> None:
     result = write_table(shuffled(spark), Target(stations), partitions=3)
     assert (values(stations) == WHOLE).all()
     assert (result.metrics.tasks, result.metrics.rows, result.metrics.chunks) == (3, 48, 8)
@@ -164,7 +162,7 @@ def test_rows_are_written_by_the_task_of_their_chunk(
     assert len(list(stations.ancestry(branch="main"))) == 3
 
 
-def test_rows_are_written_by_the_data_source(
+def test_the_data_source_writes_rows(
     spark: SparkSession, stations: frazil.Repository, tmp_path: Path
 ) -> None:
     place = str(tmp_path / "repo")

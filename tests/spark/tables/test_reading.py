@@ -19,19 +19,28 @@ from hypothesis import strategies as st
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.spark.dataframes import planned
+from frazil.spark.dataframes import ScanValues, plan_rows
 from frazil.spark.tables import batches
 from frazil.spark.tables.batches import table
 from frazil.spark.tables.conditions import parse
 from frazil.spark.tables.decoding import Values
-from frazil.spark.tables.grid import Selection, grid_of
+from frazil.spark.tables.grid import Selection
+from frazil.spark.tables.group_grid import grid_of
 from frazil.spark.tables.predicates import Predicate
-from frazil.spark.tables.scan_plan import Split, plan
+from frazil.spark.tables.scan_plan import Split, plan_scan
 
 NAN = float("nan")
 
 
-def written(repo: frazil.Repository, data: xr.Dataset, chunks: dict[str, int], **more: Any) -> frazil.Session:
+def planned(
+    session: frazil.Session, selection: Selection, columns: Any = None, where: Any = (), **options: Any
+) -> Any:
+    return plan_rows(session, columns, where, ScanValues(selection, **options))
+
+
+def write_dataset(
+    repo: frazil.Repository, data: xr.Dataset, chunks: dict[str, int], **more: Any
+) -> frazil.Session:
     session = repo.writable_session("main")
     encoding = {
         name: {
@@ -84,19 +93,21 @@ def frame(data: xr.Dataset) -> pd.DataFrame:
     return every.assign(time=every["time"].astype("datetime64[us]").dt.tz_localize("UTC"))
 
 
-def same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
-    keys = [name for name in ("time", "lat", "lon") if name in found]
-    both = [each[list(found.columns)].sort_values(keys).reset_index(drop=True) for each in (found, expected)]
+def same(result: pd.DataFrame, expected: pd.DataFrame) -> None:
+    keys = [name for name in ("time", "lat", "lon") if name in result]
+    both = [
+        each[list(result.columns)].sort_values(keys).reset_index(drop=True) for each in (result, expected)
+    ]
     pd.testing.assert_frame_equal(*both, check_dtype=False)
 
 
 @pytest.mark.parametrize("chunks", [{}, {"time": 2, "lat": 3, "lon": 4}, {"time": 1, "lat": 1, "lon": 1}])
 @pytest.mark.parametrize("split", [Split(), Split(1), Split(7), Split(rows=30)])
 def test_rows_are_those_of_xarray(repo: frazil.Repository, chunks: dict[str, int], split: Split) -> None:
-    session = written(repo, climate(), chunks)
-    found = rows(session, Selection(block_rows=1), split=split, batch_rows=11)
-    assert set(found.columns) == set(climate().variables)
-    same(found, frame(climate()))
+    session = write_dataset(repo, climate(), chunks)
+    result = rows(session, Selection(block_rows=1), split=split, batch_rows=11)
+    assert set(result.columns) == set(climate().variables)
+    same(result, frame(climate()))
 
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -147,15 +158,15 @@ def meets(value: Any, op: str, wanted: Any) -> bool:
 @pytest.mark.parametrize("op", ["=", "!=", "<", "<=", ">", ">="])
 @pytest.mark.parametrize("value", [2.0, 2.5, -0.5, 1e30])
 def test_integers_are_compared_with_fractions(unordered: frazil.Session, op: str, value: float) -> None:
-    found = rows(unordered, where=[("count", op, value)], columns=["count"])["count"]
+    result = rows(unordered, where=[("count", op, value)], columns=["count"])["count"]
     expected = [each for each in climate()["count"].values.tolist() if meets(each, op, value)]
-    assert sorted(set(found)) == expected
+    assert sorted(set(result)) == expected
 
 
 @pytest.fixture(scope="module")
 def unordered() -> frazil.Session:
     # Without CF decoding NaN stays NaN: in columns of floats nothing is null then.
-    return written(memory(), climate(), {"time": 2, "lat": 2, "lon": 3})
+    return write_dataset(memory(), climate(), {"time": 2, "lat": 2, "lon": 3})
 
 
 @settings(max_examples=35)
@@ -168,17 +179,17 @@ def test_conditions_select_what_spark_would(
         where = [each for each in where if each[0] != "time"]
     selection = Selection(cf=cf, block_rows=1)
     scan, parts = planned(session, selection, where=where)
-    found = table(scan, parts)
+    result = table(scan, parts)
     whole = table(*planned(session, selection))
     keep = [all(meets(row[name], op, value) for name, op, value in where) for row in whole.to_pylist()]
     expected = whole.filter(pa.array(keep, pa.bool_()))
     order = [("time", "ascending"), ("tas", "ascending"), ("height", "ascending")]
-    got = found.sort_by(order).to_pandas()
+    got = result.sort_by(order).to_pandas()
     pd.testing.assert_frame_equal(got, expected.sort_by(order).to_pandas())
 
 
 def test_conditions_leave_out_chunks(repo: frazil.Repository) -> None:
-    session = written(repo, climate(), {"time": 2, "lat": 1, "lon": 7})
+    session = write_dataset(repo, climate(), {"time": 2, "lat": 1, "lon": 7})
     chosen = Selection(variables=("tas",), block_rows=1)
 
     def blocks(where: str) -> int:
@@ -195,32 +206,32 @@ def test_conditions_leave_out_chunks(repo: frazil.Repository) -> None:
 def test_a_block_of_many_chunks_is_read_where_conditions_hold(
     repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = written(repo, climate(), {"time": 2, "lat": 1, "lon": 1})
+    session = write_dataset(repo, climate(), {"time": 2, "lat": 1, "lon": 1})
     asked: list[tuple[str | None, Any]] = []
-    inner = batches._Reader._read
+    inner = batches._BlockReader._read
 
     def read(self: Any, column: Any, region: Any) -> Values:
         asked.append((column.path, tuple(region[axis] for axis in column.axes)))
         return inner(self, column, region)
 
-    monkeypatch.setattr(batches._Reader, "_read", read)
-    found = rows(session, Selection(variables=("tas",)), where="lat = 50 AND lon IN (2, 4) AND area > -2")
-    assert len(found) == 12
+    monkeypatch.setattr(batches._BlockReader, "_read", read)
+    result = rows(session, Selection(variables=("tas",)), where="lat = 50 AND lon IN (2, 4) AND area > -2")
+    assert len(result) == 12
     assert ("/tas", (slice(0, 6), slice(2, 3), slice(2, 5))) in asked
     assert [region for path, region in asked if path == "/area"] == [(slice(2, 3), slice(2, 5))]
 
 
 def test_a_task_asks_for_chunks_only(tmp_path: Path) -> None:
     storage = frazil.local_filesystem_storage(str(tmp_path / "repo"))
-    session = written(frazil.Repository.create(storage), climate(), {"time": 2, "lat": 1, "lon": 7})
+    session = write_dataset(frazil.Repository.create(storage), climate(), {"time": 2, "lat": 1, "lon": 7})
     scan, parts = planned(session, Selection(variables=("tas",), block_rows=1), split=Split(3))
     message = pickle.dumps(parts[0])
     for folder in ("snapshots", "manifests", "transactions"):
         for file in (tmp_path / "repo" / folder).iterdir():
             file.unlink()
     (tmp_path / "repo" / "repo").unlink()
-    found = table(pickle.loads(pickle.dumps(scan)), [pickle.loads(message)])
-    assert found.num_rows == 6 * 5 * 7 // 3
+    result = table(pickle.loads(pickle.dumps(scan)), [pickle.loads(message)])
+    assert result.num_rows == 6 * 5 * 7 // 3
     assert len(message) < 5_000
     assert len(pickle.dumps(scan)) < 10_000
 
@@ -238,16 +249,16 @@ def test_far_chunks_are_read_ahead(
         numbers = np.arange(4, dtype="u8")
         places = [f"{place}{number}" for number in range(4)]
         store.set_virtual_refs_arr("v", (4, 1), places, numbers, numbers + 8, validate_containers=False)
-    found, parts = planned(local.readonly_session("main"), Selection(block_rows=2), split=Split(1))
+    result, parts = planned(local.readonly_session("main"), Selection(block_rows=2), split=Split(1))
     threads = []
 
     def block(self: Any, number: Any) -> tuple[list[Values], int]:
         threads.append(threading.current_thread().name)
         return [], 0
 
-    monkeypatch.setattr(batches._Reader, "block", block)
+    monkeypatch.setattr(batches._BlockReader, "block", block)
     for part in parts:
-        list(batches.batches(found, part))
+        list(batches.batches(result, part))
     assert len(threads) > 1
     assert all(name.startswith("frazil-scan") == ahead for name in threads)
 
@@ -297,10 +308,10 @@ def test_ragged_data_is_a_row_for_each_observation(repo: frazil.Repository, by_s
     group = zarr.open_group(session.store)
 
     def array(name: str, values: Any, dim: str, **attributes: str) -> None:
-        made = group.create_array(
+        array_ = group.create_array(
             name, data=np.asarray(values), chunks=(2,), dimension_names=[dim], attributes=attributes
         )
-        assert made.shape
+        assert array_.shape
 
     array("depth", [1.0, 2.0, 1.0, 4.0, 5.0, 6.0], "obs")
     array("temperature", np.arange(6.0), "obs", coordinates="depth")
@@ -313,13 +324,13 @@ def test_ragged_data_is_a_row_for_each_observation(repo: frazil.Repository, by_s
     else:
         array("which", [0, 0, 2, 2, 2, 2], "obs", instance_dimension="profile")
     session = repo.readonly_session(snapshot_id=session.commit("profiles"))
-    found = rows(session)
-    assert found["station"].tolist() == ["a", "a", "c", "c", "c", "c"]
-    assert found["lon"].tolist() == [100, 100, 300, 300, 300, 300]
-    assert found["depth"].tolist() == [1, 2, 1, 4, 5, 6]
-    assert found["obs"].tolist() == list(range(6))
-    kept = rows(session, where="station = 'c' AND depth >= 4", columns=["temperature"])
-    assert kept["temperature"].tolist() == [3, 4, 5]
+    result = rows(session)
+    assert result["station"].tolist() == ["a", "a", "c", "c", "c", "c"]
+    assert result["lon"].tolist() == [100, 100, 300, 300, 300, 300]
+    assert result["depth"].tolist() == [1, 2, 1, 4, 5, 6]
+    assert result["obs"].tolist() == list(range(6))
+    matching = rows(session, where="station = 'c' AND depth >= 4", columns=["temperature"])
+    assert matching["temperature"].tolist() == [3, 4, 5]
     assert (
         sum(len(each.blocks) for each in planned(session, Selection(block_rows=1), where="lon < 150")[1]) == 1
     )
@@ -340,15 +351,15 @@ def test_cf_conventions(repo: frazil.Repository) -> None:
     array("late", np.array([0, 59, 60]), units="days since 2000-01-01", calendar="360_day")
     array("plain", np.array([1.0, np.nan, np.inf]))
     session = repo.readonly_session(snapshot_id=session.commit("conventions"))
-    found = table(*planned(session, Selection(), split=Split(1))).to_pydict()
-    assert found["packed"] == [1.0, 6.0, None]
-    assert found["whole"] == [1, None, 3]
-    assert found["missing"] == [1, None, 3]
-    assert found["byte"] == [255, 0, 1]
-    assert found["days"][:2] == [datetime(2000, 1, 1, tzinfo=UTC), datetime(2000, 1, 2, 12, tzinfo=UTC)]
-    assert found["days"][2] is None
-    assert found["late"] == ["2000-01-01 00:00:00", "2000-02-30 00:00:00", "2000-03-01 00:00:00"]
-    assert found["plain"][1] != found["plain"][1]
+    result = table(*planned(session, Selection(), split=Split(1))).to_pydict()
+    assert result["packed"] == [1.0, 6.0, None]
+    assert result["whole"] == [1, None, 3]
+    assert result["missing"] == [1, None, 3]
+    assert result["byte"] == [255, 0, 1]
+    assert result["days"][:2] == [datetime(2000, 1, 1, tzinfo=UTC), datetime(2000, 1, 2, 12, tzinfo=UTC)]
+    assert result["days"][2] is None
+    assert result["late"] == ["2000-01-01 00:00:00", "2000-02-30 00:00:00", "2000-03-01 00:00:00"]
+    assert result["plain"][1] != result["plain"][1]
     raw = table(*planned(session, Selection(calendars="raw"), split=Split(1))).to_pydict()
     assert raw["late"] == [0, 59, 60]
     with pytest.raises(InvalidInputError, match="360_day"):
@@ -401,9 +412,9 @@ def test_times_are_those_of_their_calendar(repo: frazil.Repository) -> None:
 def test_spans_of_time_that_xarray_wrote(repo: frazil.Repository) -> None:
     lead = np.array([0, 5_400, 86_400], "m8[s]").astype("m8[ns]")
     data = xr.Dataset({"v": ("lead", [1.0, 2.0, 3.0])}, {"lead": lead, "age": ("lead", lead)})
-    session = written(repo, data, {})
-    found = table(*planned(session, Selection())).to_pydict()
-    assert found["lead"] == found["age"] == [timedelta(0), timedelta(seconds=5_400), timedelta(days=1)]
+    session = write_dataset(repo, data, {})
+    result = table(*planned(session, Selection())).to_pydict()
+    assert result["lead"] == result["age"] == [timedelta(0), timedelta(seconds=5_400), timedelta(days=1)]
 
 
 @pytest.mark.parametrize(
@@ -432,7 +443,7 @@ def test_what_is_no_condition_is_refused(text: str) -> None:
 
 
 def test_what_cannot_be_compared_exactly_is_refused(repo: frazil.Repository) -> None:
-    session = written(repo, climate(), {})
+    session = write_dataset(repo, climate(), {})
     for where in ("name = 1", "tas = 'x'", "lat = true"):
         with pytest.raises(InvalidInputError, match="compare"):
             planned(session, Selection(), where=where)
@@ -449,9 +460,9 @@ def test_texts_with_nulls() -> None:
 
 def test_variables_of_several_grids_are_named(repo: frazil.Repository) -> None:
     data = xr.Dataset({"a": (("x", "y"), np.zeros((2, 3))), "b": (("u", "v"), np.zeros((2, 3)))})
-    session = written(repo, data, {})
+    session = write_dataset(repo, data, {})
     with pytest.raises(InvalidInputError, match=r"\(x, y\): a; \(u, v\): b"):
         grid_of(session, Selection())
     assert grid_of(session, Selection(variables=("b",))).dims == ("u", "v")
-    scan, parts = plan(session, grid_of(session, Selection(variables=("a",))))
+    scan, parts = plan_scan(session, grid_of(session, Selection(variables=("a",))))
     assert table(scan, parts).num_rows == 6

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
-from tests.spark.tables.test_reading import climate, written
+from tests.spark.tables.test_reading import climate, write_dataset
 from tests.support import servers
 
 import frazil
@@ -43,7 +43,7 @@ from pyspark_frazil import DefaultSource
 def place(tmp_path: Path) -> str:
     path = str(tmp_path / "repo")
     repo = frazil.Repository.create(frazil.local_filesystem_storage(path))
-    written(repo, climate(), {"time": 2, "lat": 1, "lon": 7})
+    write_dataset(repo, climate(), {"time": 2, "lat": 1, "lon": 7})
     return path
 
 
@@ -72,8 +72,8 @@ def test_a_table_of_the_catalog_knows_its_place(place: str) -> None:
     schema = FrazilDataSource(given).schema()
     assert "hidden" not in schema.json()
     assert json.loads(schema[0].metadata["frazil"]) == {"path": place, "where": "lat > 0"}
-    kept = read(FrazilDataSource({}), schema)
-    assert len(kept) == 3 * 6 * 7
+    rows_ = read(FrazilDataSource({}), schema)
+    assert len(rows_) == 3 * 6 * 7
     assert options_of({"branch": "dev"}, READ, schema)["branch"] == "dev"
     with pytest.raises(InvalidInputError, match=r"`stream-max-commit`. Did you mean `stream-max-commits`\?"):
         options_of({"path": place, "stream-max-commit": "1"}, READ)
@@ -83,8 +83,8 @@ def test_a_table_of_the_catalog_knows_its_place(place: str) -> None:
 
 def test_columns_are_those_of_the_schema(place: str) -> None:
     wider = StructType([StructField("TAS", DoubleType()), StructField("lat", DoubleType())])
-    found = read(FrazilDataSource({"path": place}), wider)
-    assert found.schema.equals(pa.schema({"TAS": pa.float64(), "lat": pa.float64()}))
+    table = read(FrazilDataSource({"path": place}), wider)
+    assert table.schema.equals(pa.schema({"TAS": pa.float64(), "lat": pa.float64()}))
     reordered = StructType([StructField("lat", DoubleType()), StructField("tas", FloatType())])
     assert read(FrazilDataSource({"path": place}), reordered).schema.names == ["lat", "tas"]
     assert FrazilDataSource({"path": place, "columns": "tas,time"}).schema().names == ["tas", "time"]
@@ -104,9 +104,7 @@ def test_columns_are_those_of_the_schema(place: str) -> None:
     ],
     ids=str,
 )
-def test_columns_of_the_catalog_are_compared_when_a_reader_is_made(
-    place: str, field: StructField, message: str
-) -> None:
+def test_a_reader_compares_the_columns_of_the_catalog(place: str, field: StructField, message: str) -> None:
     """Not while Spark pickles it: what is raised there is an error of pickle for the user."""
     schema = FrazilDataSource({"path": place}).schema().add(field)
     if field.name in ("tas", "count", "time"):
@@ -178,11 +176,11 @@ def test_versions(place: str) -> None:
 def test_places(tmp_path: Path) -> None:
     for path in (f"file:{tmp_path}", f"file://{tmp_path}", str(tmp_path)):
         assert str(storage_at({"path": path})) == str(frazil.local_filesystem_storage(str(tmp_path)))
-    told = str(
+    text = str(
         storage_at({"path": "s3://ice/a/b", "endpoint-url": "http://127.0.0.1:9", "anonymous": "true"})
     )
     for line in ("bucket: ice", "prefix: a/b", "endpoint_url: http://127.0.0.1:9", "allow_http: True"):
-        assert line in told
+        assert line in text
     for path in ("", "ftp://host/x", "mailto:me"):
         with pytest.raises(InvalidInputError, match="option `path`"):
             storage_at({"path": path})
@@ -198,7 +196,7 @@ def test_a_repository_in_an_object_store(server: servers.RunningServer, prefix: 
         "secret-access-key": "b",
     }
     repo = frazil.Repository.create(storage_at(options))
-    written(repo, climate(), {"time": 2})
+    write_dataset(repo, climate(), {"time": 2})
     source = FrazilDataSource(options)
     schema = source.schema()
     assert "access-key" not in schema.json()

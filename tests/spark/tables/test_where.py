@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from tests.spark.tables.test_reading import memory
+from tests.spark.tables.test_reading import memory, planned
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.spark.dataframes import planned
 from frazil.spark.tables.batches import table
 from frazil.spark.tables.grid import Selection
 
@@ -23,8 +22,8 @@ LARGE = 2**63 - 1
 
 @pytest.fixture(scope="module")
 def repo() -> frazil.Repository:
-    made = memory()
-    with made.transaction("main", message="columns") as store:
+    repository = memory()
+    with repository.transaction("main", message="columns") as store:
         group = zarr.open_group(store)
 
         def add(name: str, data: Any, **attributes: Any) -> None:
@@ -34,12 +33,12 @@ def repo() -> frazil.Repository:
         add("i", np.array([-LARGE, -1, 0, 1, 2, LARGE], "i8"))
         add("u", np.array([0, 1, 2, 3, 2**31, 2**32 - 1], "u4"))
         add("t", [0, 1, 2, 3, 4, 5], units="days since 2024-01-01")
-    return made
+    return repository
 
 
 def rows(repo: frazil.Repository, where: Any) -> list[int]:
-    found = table(*planned(repo.readonly_session("main"), Selection(), where=where))
-    return sorted(found["n"].to_pylist())
+    result = table(*planned(repo.readonly_session("main"), Selection(), where=where))
+    return sorted(result["n"].to_pylist())
 
 
 @pytest.mark.parametrize(
@@ -100,7 +99,7 @@ def test_values_of_another_kind_are_refused(repo: frazil.Repository, where: str)
 
 def test_a_query_of_too_many_cells_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before any task is planned; the message says what makes it smaller, and that does."""
-    monkeypatch.setattr("frazil.spark.tables.scan_plan.BLOCKS", 100)
+    monkeypatch.setattr("frazil.spark.tables.scan_plan.MOST_BLOCKS", 100)
     repo = memory()
     with repo.transaction("main", message="a huge array without chunks") as store:
         zarr.create_array(

@@ -14,13 +14,12 @@ import xarray as xr
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.spark.tables.test_reading import memory, rows
+from tests.spark.tables.test_reading import memory, planned, rows
 
 import frazil
 from frazil.errors import ConflictError, IcechunkError, InvalidInputError
-from frazil.jobs.job import JOB
+from frazil.jobs.job_identity import JOB
 from frazil.spark import JobResult, Target, write_table
-from frazil.spark.dataframes import planned
 from frazil.spark.tables.batches import table
 from frazil.spark.tables.data_source_writer import TableWriter
 from frazil.spark.tables.grid import Selection
@@ -51,12 +50,12 @@ def grid(repo: frazil.Repository, chunks: tuple[int, int] = (2, 3)) -> dict[tupl
 
 
 def cells(repo: frazil.Repository) -> dict[tuple[int, float], tuple[int, int]]:
-    found = rows_here(repo)
-    keys = zip(found["day"], found["lat"], strict=True)
-    return dict(zip(keys, zip(found["n"], found["turned"], strict=True), strict=True))
+    result = stored_rows(repo)
+    keys = zip(result["day"], result["lat"], strict=True)
+    return dict(zip(keys, zip(result["n"], result["turned"], strict=True), strict=True))
 
 
-def rows_here(repo: frazil.Repository) -> dict[str, list[Any]]:
+def stored_rows(repo: frazil.Repository) -> dict[str, list[Any]]:
     return table(*planned(repo.readonly_session("main"), Selection(block_rows=1))).to_pydict()
 
 
@@ -125,18 +124,18 @@ def observations() -> pa.Table:
     )
 
 
-def test_arrays_are_made_of_columns(repo: frazil.Repository) -> None:
+def test_columns_become_arrays(repo: frazil.Repository) -> None:
     target = Target(repo, group="/obs")
-    made = write_table(
+    result_ = write_table(
         observations(), target, dims=["time", "station"], chunks={"time": 1}, message="stations"
     )
-    group = zarr.open_group(made.version.session().store, path="obs", mode="r")
+    group = zarr.open_group(result_.version.session().store, path="obs", mode="r")
     assert group["t2m"].metadata.dimension_names == ("time", "station")
     assert (group["t2m"].chunks, group["count"].dtype) == ((1, 2), np.dtype("int16"))
-    found = table(*planned(made.version.session(), Selection("/obs")))
+    result = table(*planned(result_.version.session(), Selection("/obs")))
     order = [("time", "ascending"), ("station", "ascending")]
     given_ = observations()
-    assert found.select(given_.column_names).sort_by(order).equals(given_.sort_by(order))
+    assert result.select(given_.column_names).sort_by(order).equals(given_.sort_by(order))
     info = next(iter(repo.ancestry(branch="main")))
     assert (info.message, info.metadata[JOB]["metrics"]["rows"]) == ("stations", 4)
     more = pa.table({"station": ["c"], "time": [datetime(2024, 1, 3, tzinfo=UTC)], "t2m": [9.0]})
@@ -230,14 +229,14 @@ def test_the_writer_finds_rows_of_one_cell_in_two_tasks(repo: frazil.Repository)
     assert cells(repo)[(3, 10.0)][0] == 7
 
 
-def test_a_version_that_is_no_branch_is_not_written(repo: frazil.Repository) -> None:
+def test_only_branches_can_be_written_to(repo: frazil.Repository) -> None:
     grid(repo)
     with pytest.raises(InvalidInputError, match="found the option tag"):
         TableWriter(repo, {"tag": "v1"}, as_rows({}).schema, overwrite=False)
 
 
 @pytest.mark.interop
-def test_the_reference_reads_what_was_written(tmp_path: Path) -> None:
+def test_the_reference_reads_the_arrays(tmp_path: Path) -> None:
     import icechunk
 
     place = str(tmp_path / "repo")
@@ -248,9 +247,9 @@ def test_the_reference_reads_what_was_written(tmp_path: Path) -> None:
     )
     theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(place))
     session = theirs.readonly_session(snapshot_id=result.snapshot_id)
-    found = xr.open_zarr(session.store, consolidated=False)["t2m"]
-    assert found.sel(station="b").values.tolist() == [2.5, 1.5]
-    assert pd.Timestamp(found["time"].values[0]) == pd.Timestamp("2024-01-01")
+    result = xr.open_zarr(session.store, consolidated=False)["t2m"]
+    assert result.sel(station="b").values.tolist() == [2.5, 1.5]
+    assert pd.Timestamp(result["time"].values[0]) == pd.Timestamp("2024-01-01")
 
 
 def one_of_each(group: zarr.Group) -> None:
@@ -311,15 +310,15 @@ def test_zero_is_one_label_whatever_its_sign(repo: frazil.Repository) -> None:
     ]
 
 
-def test_arrays_are_added_on_coordinates_that_are_there(repo: frazil.Repository) -> None:
+def test_arrays_are_added_on_existing_coordinates(repo: frazil.Repository) -> None:
     before = grid(repo)
     more = as_rows({(3, 10.0): 1, (41, 50.0): 2}).select(["day", "lat"]).append_column("late", [[0.5, 1.5]])
     with pytest.raises(InvalidInputError, match="give dims to create"):
         write_table(more, Target(repo))
     write_table(more, Target(repo), dims=["day", "lat"])
     assert cells(repo).items() >= {key: (value, value) for key, value in before.items()}.items()
-    found = rows(repo.readonly_session("main")).set_index(["day", "lat"])["late"]
-    assert (found[3, 10.0], found[41, 50.0], found.notna().sum()) == (0.5, 1.5, 2)
+    result = rows(repo.readonly_session("main")).set_index(["day", "lat"])["late"]
+    assert (result[3, 10.0], result[41, 50.0], result.notna().sum()) == (0.5, 1.5, 2)
     with pytest.raises(InvalidInputError, match="found several late"):
         write_table(more.append_column("late", [[0.5, 1.5]]), Target(repo))
 
@@ -341,8 +340,8 @@ def test_columns_of_every_type_become_arrays_and_labels(repo: frazil.Repository,
     given_ = pa.table({"label": values, "n": [1, 2], "value": values})
     write_table(given_.slice(1), Target(repo), dims=["label"])
     result = write_table(given_.slice(0, 1), Target(repo), dims=["label"])
-    found = table(*planned(result.version.session(), Selection()))
-    order = found.sort_by("n")
+    result = table(*planned(result.version.session(), Selection()))
+    order = result.sort_by("n")
     assert order["n"].to_pylist() == [1, 2]
     assert order["label"].equals(order["value"])
     assert order["value"].to_pylist() == values.cast(order["value"].type).to_pylist()
@@ -354,7 +353,7 @@ def test_columns_of_every_type_become_arrays_and_labels(repo: frazil.Repository,
 def test_batches_of_a_session_in_another_time_zone(repo: frazil.Repository) -> None:
     """Spark labels timestamps with the time zone of the session."""
     utc = pa.table({"time": pa.array([TWENTY_PAST], TIMESTAMP), "t": [1.0]})
-    there = utc.set_column(0, "time", utc["time"].cast(pa.timestamp("us", "America/New_York")))
+    local_rows = utc.set_column(0, "time", utc["time"].cast(pa.timestamp("us", "America/New_York")))
     writer = TableWriter(repo, {"dims": "time"}, utc.schema, overwrite=False)
-    writer.commit([writer.write(iter(there.to_batches()))])
+    writer.commit([writer.write(iter(local_rows.to_batches()))])
     assert table(*planned(repo.readonly_session("main"), Selection())).to_pylist() == utc.to_pylist()

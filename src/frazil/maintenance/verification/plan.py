@@ -86,7 +86,7 @@ def backups_piece(context: Context, item: Sequence[Named]) -> Iterator[Finding]:
 PIECES: Final[tuple[Piece, ...]] = (versions_piece, manifests_piece, lost_piece, bytes_piece, backups_piece)
 
 
-def here(context: Context) -> Run:
+def run_locally(context: Context) -> Run:
     """Work on threads of this process."""
 
     def run(piece: Piece, items: Sequence[Any]) -> Iterator[Any]:

@@ -24,9 +24,10 @@ from frazil.pipeline.ingest.existing_checks import require_same_values, windows_
 from frazil.pipeline.ingest.families import Family
 from frazil.pipeline.ingest.file_layout import ANY, PACKING, VirtualChunks
 from frazil.pipeline.ingest.inspection import Inspection
-from frazil.pipeline.ingest.items import PlannedArray, most_steps, small_chunk
+from frazil.pipeline.ingest.items import longest_chunk, small_chunk
 from frazil.pipeline.ingest.options import IngestRequest
-from frazil.pipeline.ingest.plain_chunks import array_chunks, common_steps, recut
+from frazil.pipeline.ingest.plain_chunks import array_chunks, common_steps, recut_array
+from frazil.pipeline.ingest.planned_array import PlannedArray
 from frazil.pipeline.ingest.reconcile import Reconciliation
 from frazil.readers.reader import VariableSchema
 from frazil.repository.session.session import Session
@@ -87,7 +88,7 @@ class _FamilyPlan:
 
     @property
     def longest_chunk(self) -> int:
-        return most_steps(self.inspection.length[self.family.files])
+        return longest_chunk(self.inspection.length[self.family.files])
 
     @property
     def length(self) -> int:
@@ -137,7 +138,7 @@ def _family_arrays(session: Session, plan: _FamilyPlan, names: Sequence[str]) ->
                 require_same_values(array, plan.family, target, windows)
             continue
         elif target.axis is not None and array.chunks != target.chunks:
-            recut(session, target.path, target.chunks, target.axis, target.dtype.itemsize)
+            recut_array(session, target.path, target.chunks, target.axis, target.dtype.itemsize)
             plan.existing.reopen_array(target.name)
         arrays.append(
             PlannedArray(

@@ -39,7 +39,7 @@ _STRING: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class TargetArray:
-    """An array to be written. ``axis`` is the number of its dimension that goes on, None if it has none.
+    """An array to be written. ``axis`` is the number of its concat dimension, None if it does not have it.
 
     ``window`` is the part of it that files have, ``(start, stop)`` for each dimension; None if they have all.
     """
@@ -60,7 +60,7 @@ class TargetArray:
 
     @property
     def bounds(self) -> tuple[tuple[int, int], ...]:
-        """The window on the borders of chunks; the whole axis."""
+        """The window, extended to the borders of chunks; along the axis all steps."""
         if self.window is None:
             return tuple((0, size) for size in self.shape)
         return tuple(
@@ -72,7 +72,7 @@ class TargetArray:
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """What is written as one."""
+        """The shape of what is written at once: a shard, or a chunk."""
         return self.shards or self.chunks
 
     @property
@@ -81,7 +81,7 @@ class TargetArray:
 
     @property
     def row(self) -> int:
-        """Bytes of one step of the dimension that goes on."""
+        """Bytes of one step of the concat dimension."""
         shape = [size for at, size in enumerate(self.shape) if at != self.axis]
         return int(np.prod(shape, dtype=object)) * self.itemsize
 
@@ -122,16 +122,14 @@ ENCODING: Final = ("chunks", "shards", "compressors", "filters", "serializer")
 
 
 def require_sizes(chunks: Mapping[str, Any], encoding: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raises ``InvalidInputError`` (``invalid-array-metadata``) for what can be no chunks, whatever is in the
-    files.
-    """
+    """Raises ``InvalidInputError`` (``invalid-argument``) for sizes of chunks that no file can have."""
     sizes = [(f"chunks of {dim}", size) for dim, size in chunks.items()]
     for name, each in encoding.items():
         if unknown := sorted(each.keys() - set(ENCODING)):
             raise InvalidInputError(
                 f"encoding of {name}: expected {', '.join(ENCODING)}, found {unknown[0]!r}: the rest is "
                 "as in the files",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                ErrorKind.INVALID_ARGUMENT,
             )
         for key in ("chunks", "shards"):
             if each.get(key) is not None:
@@ -144,7 +142,7 @@ def require_sizes(chunks: Mapping[str, Any], encoding: Mapping[str, Mapping[str,
         ):
             raise InvalidInputError(
                 f"{what}: expected a number of at least 1, or -1 for all, found {size!r}",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                ErrorKind.INVALID_ARGUMENT,
             )
 
 
@@ -200,12 +198,12 @@ def target_array(
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype in this machine's byte order; the order in a file is nobody's business."""
+    """The dtype in this machine's byte order: arrays do not have the order of the file."""
     return dtype if dtype.kind == "T" else dtype.newbyteorder("=")
 
 
 def fill_of(variable: VariableSchema) -> Any:
-    """What chunks have that nobody wrote."""
+    """The value of chunks that nobody has written."""
     fill = variable.attrs.get("_FillValue")
     kind = variable.dtype.kind
     if kind == "T":
@@ -237,7 +235,7 @@ NAN_FILL: Final = encoded_fill(np.nan, np.dtype(np.float64))
 
 
 def create(store: Any, target: TargetArray) -> None:
-    """Make the array, empty."""
+    """Create the array, without chunks."""
     with warnings.catch_warnings():
         # Characters have no place in the specification yet. Every zarr since 3.1 reads them.
         warnings.simplefilter("ignore", zarr.errors.UnstableSpecificationWarning)
@@ -266,9 +264,7 @@ def create(store: Any, target: TargetArray) -> None:
 
 
 def _set_codecs(store: Any, key: str, codecs: tuple[str, ...]) -> None:
-    """Codecs as they are said in metadata: those of files, of which some are no arguments of
-    ``create_array``.
-    """
+    """Write codecs into the metadata of an array: some are no arguments of ``create_array``."""
     document = json.loads(store.get_sync(key).to_bytes())
     document["codecs"] = list(map(json.loads, codecs))
     store.set_sync(key, cpu.Buffer.from_bytes(json.dumps(document).encode()))

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.pipeline.ingest.time_conversion import shown
+from frazil.pipeline.ingest.time_conversion import label_text
 
 type Mode = Literal["create", "append", "insert", "upsert", "backfill"]
 MODES: Final = ("create", "append", "insert", "upsert", "backfill")
@@ -67,7 +67,7 @@ def positions(axis: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
     return np.where(axis[candidate] == labels, candidate, -1).astype(np.int64)
 
 
-def place(
+def place_labels(
     mode: Mode,
     old: NDArray[Any],
     new: NDArray[Any],
@@ -79,13 +79,13 @@ def place(
 ) -> Axis:
     """The axis with new labels on it; ``in_order`` says that each of them is once, and that they are sorted.
 
-    >>> axis = place("backfill", np.array([0, 1, 4]), np.array([2, 3]))
+    >>> axis = place_labels("backfill", np.array([0, 1, 4]), np.array([2, 3]))
     >>> axis.labels.tolist(), axis.old.tolist(), axis.new.tolist(), axis.first_moved
     ([0, 1, 2, 3, 4], [0, 1, 4], [2, 3], 2)
 
     Labels that are in no order stay as they are, behind the old ones:
 
-    >>> place("append", np.array([0, 1]), np.array([4, 3, 3]), in_order=False).labels.tolist()
+    >>> place_labels("append", np.array([0, 1]), np.array([4, 3, 3]), in_order=False).labels.tolist()
     [0, 1, 4, 3, 3]
 
     Raises ``InvalidInputError`` (``invalid-chunk-index``) for labels that the mode does not allow.
@@ -99,7 +99,7 @@ def place(
         return Axis(len(old), old, stay, stay)  # the same steps again, in whatever order
     stored = positions(old, new) >= 0
     fresh = new[~stored]
-    show = partial(shown, units=units, calendar=calendar)
+    show = partial(label_text, units=units, calendar=calendar)
     _require_mode(mode, new[stored], fresh, show)
     if stored.any() and not (_is_unique(old) and _is_unique(new)):
         raise InvalidInputError(

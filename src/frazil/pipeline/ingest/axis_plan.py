@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.arrays import read_labels
-from frazil.pipeline.ingest.axis import Axis, place
+from frazil.pipeline.ingest.axis import Axis, place_labels
 from frazil.pipeline.ingest.existing import ExistingGroup, axis_of
 from frazil.pipeline.ingest.existing_checks import require_dimension
+from frazil.pipeline.ingest.gaps import holes
 from frazil.pipeline.ingest.options import IngestRequest
 from frazil.pipeline.ingest.problems import Problem
 from frazil.pipeline.ingest.reconcile import Reconciliation
-from frazil.pipeline.ingest.step_order import holes
 
 
 def plan_axis(
@@ -54,8 +54,8 @@ def plan_axis(
     else:
         old = reconciliation.axis[:0]
         mode = "create" if mode != "insert" else mode
-    place_labels = partial(
-        place,
+    place_on_axis = partial(
+        place_labels,
         descending=steps.descending,
         in_order=steps.in_order,
         units=steps.units,
@@ -67,9 +67,9 @@ def plan_axis(
         fresh = np.ones(steps.length, np.bool_)
         fresh[places[places >= 0]] = False
         if fresh.any():
-            place_labels(mode, old, reconciliation.axis[fresh])
+            place_on_axis(mode, old, reconciliation.axis[fresh])
         mode = "backfill" if mode == "backfill" else "upsert"
-    axis = place_labels(mode, old, reconciliation.axis)
+    axis = place_on_axis(mode, old, reconciliation.axis)
     one_file = reconciliation.one_file_each
     return axis, holes(axis.labels, steps.units, steps.calendar, old, one_file=one_file)
 

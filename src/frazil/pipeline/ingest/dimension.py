@@ -36,8 +36,9 @@ _TRIED: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What is known of the group: the dimension in which it grew, the names of all its dimensions with
-    labels, and whether it is to grow from nothing, so that one file is the first of many.
+    """How a group grows: the dimension in which it grew, and the names of all its dimensions with labels.
+
+    ``from_nothing``: the group has no arrays, and one file is the first of many.
     """
 
     concat_dim: str | None = None
@@ -49,7 +50,7 @@ NO_GROWTH: Final = Growth()
 
 
 def dimension(files: SourceFiles, access: FileAccess, growth: Growth = NO_GROWTH) -> str | None:
-    """The dimension as far as the first file tells it that can be read; None if it does not.
+    """The dimension that the first readable file has; None if that file does not decide it.
 
     Raises ``InvalidInputError`` (``invalid-argument``) if there is more than one.
     """
@@ -105,9 +106,10 @@ def _rank(variable: VariableSchema) -> int:
 def scalar_dimension(inspection: Inspection, families: Sequence[Family], units: TimeUnits) -> str | None:
     """The scalar coordinate in which files of one family follow each other; None if none differs.
 
-    It is the first in the order of `_rank` whose value tells those of all others: files that have it in
-    common have all in common. Raises ``InvalidInputError`` (``invalid-argument``) if there is no such scalar,
-    or several.
+    It is the first in the order of `_rank` that determines all others: files with the same value of it have
+    the same values of the others.
+
+    Raises ``InvalidInputError`` (``invalid-argument``) if there is no such scalar, or several.
     """
     several = [family for family in families if len(family.files) > 1]
     if not several:
@@ -116,8 +118,8 @@ def scalar_dimension(inspection: Inspection, families: Sequence[Family], units: 
     differing = _Differing.of(inspection, several, units)
     if not differing.codes:
         return None
-    sufficient = [name for name in differing.codes if differing.tells_all(name)]
-    ranks = {name: _rank(units.targets[name]) for name in sufficient}
+    sufficient = [name for name in differing.codes if differing.determines_others(name)]
+    ranks = {name: _rank(units.variables[name]) for name in sufficient}
     if usual := [name for name in sufficient if ranks[name] < _OTHER]:
         return min(usual, key=lambda name: (ranks[name], name))
     if len(sufficient) == 1:
@@ -151,8 +153,8 @@ class _Differing:
                 codes[name] = columns
         return cls(codes)
 
-    def tells_all(self, name: str) -> bool:
-        """Whether files with one value of this scalar have one value of each other."""
+    def determines_others(self, name: str) -> bool:
+        """Whether files with the same value of this scalar have the same values of all other scalars."""
         for at, mine in enumerate(self.codes[name]):
             all_of_them = np.stack([columns[at] for columns in self.codes.values()])
             if np.unique(all_of_them, axis=1).shape[1] > len(np.unique(mine)):
@@ -215,7 +217,7 @@ def scalar_instead(inspection: Inspection, dim: str) -> str | None:
     ]
     if not distinct:
         return None
-    return min(distinct, key=lambda name: (_rank(units.targets[name]), name))
+    return min(distinct, key=lambda name: (_rank(units.variables[name]), name))
 
 
 def _has_one_axis(inspection: Inspection, family: Family, dim: str) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.arrays import TargetArray, choose_chunks, create, open_target
-from frazil.pipeline.ingest.inspection_task import COMPARED
+from frazil.pipeline.ingest.file_report import COMPARED
 from frazil.pipeline.ingest.stacked_variables import StoredVariables
 from frazil.pipeline.ingest.time_conversion import is_time
 from frazil.repository.session.session import Session

@@ -22,10 +22,10 @@ from frazil.pipeline.ingest.file_layout import (
 )
 from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.layout_differences import (
+    attribute_differences,
     differences,
     meaning,
-    other_attributes,
-    other_values,
+    value_differences,
 )
 from frazil.pipeline.ingest.problems import Problem
 from frazil.pipeline.ingest.step_order import Objection
@@ -54,7 +54,7 @@ class Family:
         return {name: self.variable(name) for name in self.layout.variables}
 
     def with_along(self, dim: str, names: Collection[str]) -> Family:
-        """With these variables along the dimension, as far as files have them without it."""
+        """The family with these variables along the dimension, unless files have them along it."""
         variables = self.layout.variables
         along = frozenset(name for name in names if name in variables and dim not in variables[name].dims)
         values = {name: digest for name, digest in self.values.items() if name not in along}
@@ -62,7 +62,7 @@ class Family:
 
 
 def members_of(inspection: Inspection, good: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
-    """Files by what data variables they have: sets with a variable in common are one family."""
+    """The files of each family. Files with a data variable in common are one family."""
     groups: list[tuple[set[str], list[int]]] = []
     for code in np.unique(inspection.layout[good]).tolist():
         names, codes = set(inspection.layouts[code].data), [code]
@@ -88,7 +88,7 @@ def family_of(inspection: Inspection, files: NDArray[np.int64], *, individual: b
 
 @dataclass(frozen=True, slots=True)
 class _Variants:
-    """The kinds of some files by a key: the rows of each key in ``codes``, and how many files have them."""
+    """The different codes of some files: the first file of each code, and how many files have it."""
 
     codes: NDArray[np.int64]
     first: NDArray[np.int64]
@@ -100,15 +100,15 @@ class _Variants:
         return cls(codes, first, counts)
 
     def usual(self, keys: Sequence[Any]) -> list[int]:
-        """The rows of the key that most files have; of the earliest if several have as many."""
+        """The rows of the key that most files have; if several keys have as many, of the earliest."""
         rows: dict[Any, list[int]] = {}
         for row, key in enumerate(keys):
             rows.setdefault(key, []).append(row)
         return max(rows.values(), key=lambda mine: (self.counts[mine].sum(), -self.first[mine].min()))
 
 
-def strangers(inspection: Inspection, members: NDArray[np.int64]) -> list[Objection]:
-    """Files that do not have the variables, dimensions and dtypes that most of these have."""
+def different_layouts(inspection: Inspection, members: NDArray[np.int64]) -> list[Objection]:
+    """Files with other variables, dimensions or dtypes than most of these files have."""
     variants = _Variants.of(inspection.layout[members])
     layouts = [inspection.layouts[code] for code in variants.codes.tolist()]
     usual = variants.usual(list(map(meaning, layouts)))
@@ -124,22 +124,22 @@ def strangers(inspection: Inspection, members: NDArray[np.int64]) -> list[Object
     return objections
 
 
-def other_coordinates(inspection: Inspection, members: NDArray[np.int64]) -> list[Objection]:
-    """Files whose values of what all share are not those of most."""
+def different_coordinates(inspection: Inspection, members: NDArray[np.int64]) -> list[Objection]:
+    """Files with other values of the variables that all share than most files have."""
     variants = _Variants.of(inspection.layout[members])
     values = [inspection.layouts[code].values for code in variants.codes.tolist()]
     usual = variants.usual([tuple(sorted(each.items())) for each in values])
     expected = values[usual[0]]
     return [
-        Objection(file, "values", other_values(values[row], expected))
+        Objection(file, "values", value_differences(values[row], expected))
         for row in range(len(values))
         if row not in usual
         for file in members[inspection.layout[members] == variants.codes[row]].tolist()
     ]
 
 
-def other_packing(inspection: Inspection, members: NDArray[np.int64]) -> list[Objection]:
-    """Files that are not packed as most are."""
+def different_packing(inspection: Inspection, members: NDArray[np.int64]) -> list[Objection]:
+    """Files with another packing than most files have."""
     variants = _Variants.of(inspection.own[members])
     owns = [inspection.owns[code] for code in variants.codes.tolist()]
     usual = variants.usual(list(map(_packing, owns)))
@@ -161,11 +161,11 @@ def _in_words(own: OwnAttributes) -> str:
 
 
 def family_notes(inspection: Inspection, family: Family) -> list[Problem]:
-    """What is no objection to a file: other attributes, and variables without references."""
+    """Notes on a family: files with other attributes, and variables without references."""
     problems = []
     codes = inspection.layout[family.files]
     for code in np.unique(codes[codes != codes[0]]).tolist():
-        names = other_attributes(inspection.layouts[code], family.layout)
+        names = attribute_differences(inspection.layouts[code], family.layout)
         if names:
             where = family.files[codes == code]
             listed = ", ".join(names[:10])
@@ -179,7 +179,7 @@ def family_notes(inspection: Inspection, family: Family) -> list[Problem]:
 
 
 def different_grids(families: Sequence[Family], inspection: Inspection) -> list[Objection]:
-    """Files of a family that shares variables or dimensions with an earlier one, and has others."""
+    """Files of a family with other lengths or values of what it shares with an earlier family."""
     values: dict[str, str] = {}
     dims: dict[str, int] = {}
     objections = []
@@ -192,7 +192,7 @@ def different_grids(families: Sequence[Family], inspection: Inspection) -> list[
         shared = {
             name: digest for name, digest in family.values.items() if name not in family.layout.individual
         }
-        other = other_values(shared, values)
+        other = value_differences(shared, values)
         texts += [("values", f"{other}, unlike files with other variables")] if other else []
         objections += [Objection(file, *each) for each in texts[:1] for file in family.files.tolist()]
         if not texts:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from frazil.pipeline.ingest.time_conversion import is_time
 from frazil.readers.reader import FileSchema, NotVirtual, VariableSchema, codecs_with_axis
 
-#: The length of what goes on from file to file.
+#: The length of the concat dimension: each file has its own.
 ANY: Final = -1
 
 #: Attributes that may be each file's own, if values are changed accordingly.
@@ -31,7 +31,7 @@ PACKING: Final = ("scale_factor", "add_offset")
 class VirtualChunks:
     """How the chunks of a variable can be referred to: Zarr's chunk shape, codecs, dtype and fill value.
 
-    Chunks of plain bytes can be cut along the dimension that goes on, on multiples of ``unit`` steps: their
+    Chunks of plain bytes can be cut along the concat dimension, on multiples of ``unit`` steps: their
     length along it is `ANY`. For others ``unit`` is 0.
     """
 
@@ -70,14 +70,14 @@ class FileLayout:
         parts += [sorted(map(repr, each.items())) for each in mappings]
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
-    def goes_on(self, name: str) -> bool:
+    def has_concat_dim(self, name: str) -> bool:
         return ANY in self.variables[name].shape
 
     @property
     def data(self) -> frozenset[str]:
-        """The variables that the files are about."""
+        """The data variables; those along the concat dimension only, if there are any."""
         data = [name for name, variable in self.variables.items() if not variable.coordinate]
-        return frozenset(filter(self.goes_on, data)) or frozenset(data) or frozenset(self.variables)
+        return frozenset(filter(self.has_concat_dim, data)) or frozenset(data) or frozenset(self.variables)
 
 
 #: ``(variable, attribute, value)``: what is a file's own.
@@ -91,7 +91,7 @@ def layout_of(
     individual: frozenset[str] = frozenset(),
     virtual: Mapping[str, VirtualChunks | NotVirtual] | None = None,
 ) -> tuple[FileLayout, OwnAttributes]:
-    """The layout of a file, and the attributes that are its own."""
+    """The layout of a file, and its own attributes."""
     own = tuple(
         sorted(
             (name, attribute, variable.attrs[attribute])
@@ -135,7 +135,7 @@ def individual_names(schema: FileSchema, dim: str | None) -> frozenset[str]:
 
 
 def stacked(layout: FileLayout, dim: str, names: Collection[str]) -> FileLayout:
-    """The layout with these variables along the dimension that files do not have, or that these do not have.
+    """The layout with these variables along a dimension that they do not have in the files.
 
     Individual variables are copied, never referred to: they are small, and one value may be many steps.
     """

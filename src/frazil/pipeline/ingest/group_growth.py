@@ -13,9 +13,11 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.manifest import ChunkTable
 from frazil.pipeline.ingest.arrays import TargetArray, create, open_target, target_array
 from frazil.pipeline.ingest.axis import Axis
+from frazil.pipeline.ingest.chunk_alignment import can_shift
 from frazil.pipeline.ingest.existing import ExistingGroup, axis_of, dims_of
-from frazil.pipeline.ingest.items import PlannedArray, can_shift, most_steps
+from frazil.pipeline.ingest.items import longest_chunk
 from frazil.pipeline.ingest.options import IngestRequest
+from frazil.pipeline.ingest.planned_array import PlannedArray
 from frazil.pipeline.ingest.reconcile import Reconciliation
 from frazil.repository.session.session import Session
 
@@ -35,7 +37,7 @@ def add_dimensions(reconciliation: Reconciliation, existing: ExistingGroup, axis
     if dim is None or axis is None or not existing.arrays_along(dim):
         return
     for family in reconciliation.families:
-        longest = most_steps(reconciliation.inspection.length[family.files])
+        longest = longest_chunk(reconciliation.inspection.length[family.files])
         for name in family.along & family.layout.individual & existing.arrays.keys():
             existing.add_dimension(name, dim, len(axis.old), longest)
 
@@ -60,7 +62,7 @@ def grow_arrays(
     """
     result = list(arrays)
     number_of = {each.target.path.rpartition("/")[2]: number for number, each in enumerate(arrays)}
-    moves = axis.first_moved < len(axis.old)
+    has_moves = axis.first_moved < len(axis.old)
     bystanders = []
     for name in existing.arrays_along(dim):
         array = existing.arrays[name]
@@ -68,7 +70,7 @@ def grow_arrays(
         shape = (*array.shape[:at], axis.length, *array.shape[at + 1 :])
         if shape != array.shape:
             array.resize(shape)
-        if name == dim or not moves:
+        if name == dim or not has_moves:
             continue
         number = number_of.get(name, len(result))
         if number == len(result):

@@ -24,11 +24,9 @@ from frazil.jobs.engine import Engine
 from frazil.jobs.progress import Progress
 from frazil.jobs.versions import Input
 from frazil.pipeline.ingest.file_layout import FileLayout, OwnAttributes
+from frazil.pipeline.ingest.file_report import Digests, FileReport, InspectionSpec
 from frazil.pipeline.ingest.inspection_task import (
     CodeTables,
-    Digests,
-    FileReport,
-    InspectionSpec,
     TaskReport,
     inspection_task,
 )

@@ -16,10 +16,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.arrays import TargetArray
 from frazil.pipeline.ingest.axis import Axis, Pieces, old_pieces
-from frazil.pipeline.ingest.time_conversion import Linear
+from frazil.pipeline.ingest.planned_array import ArrayGroup, FixedArrays, PlannedArray
+from frazil.pipeline.ingest.time_conversion import Conversion
 
 #: What a task writes, in bytes, unless it would read fewer files than `FILES`.
 TASK: Final = 128 << 20
@@ -39,56 +39,21 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedArray:
-    """An array of the plan; its number is its place in the list of all of them.
-
-    ``existed``: the group had it before. ``adds_axis``: its files do not have the dimension in which they
-    follow each other. ``virtual``: it gets references to the files, not copies. ``unpacked``: it gets
-    unpacked values. ``shifted``: the chunks of its old steps are in their new places already.
-    """
-
-    target: TargetArray
-    existed: bool
-    adds_axis: bool = False
-    virtual: bool = False
-    unpacked: bool = False
-    shifted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Item:
     """What one task writes: copies of values, or references to files (``virtual``).
 
-    Numbers of ``pieces`` are those of ``urls``; ``old`` are steps of the group. ``moves`` are the changes of
-    the times of each file (None: no change), ``checks`` the state that virtual references of a file remember,
-    ``fingerprints`` (uint8, (files, 16)) those of the inspection.
+    Numbers of ``pieces`` are those of ``urls``; ``old`` are steps of the group. By file: ``conversions`` of
+    its times (None: times stay), ``checks`` that its virtual references remember, and ``fingerprints``
+    (uint8, (files, 16)) of the inspection.
     """
 
     boxes: tuple[Box, ...]
     pieces: Pieces
     old: Pieces
     urls: tuple[str, ...]
-    moves: tuple[Mapping[str, Linear] | None, ...]
+    conversions: tuple[Mapping[str, Conversion] | None, ...]
     checks: tuple[Any, ...]
     fingerprints: NDArray[np.uint8]
-    virtual: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayGroup:
-    """Arrays (by number) that are written together from the same files."""
-
-    arrays: tuple[int, ...]
-    pieces: Pieces
-    virtual: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class FixedArrays:
-    """Arrays (by number) without the axis, all from one file."""
-
-    arrays: tuple[int, ...]
-    file: int
     virtual: bool = False
 
 
@@ -98,7 +63,7 @@ class FileTable:
 
     urls: Sequence[str]
     own: NDArray[np.int32]
-    moves: Mapping[int, Mapping[str, Linear]]
+    conversions: Mapping[int, Mapping[str, Conversion]]
     checks: Sequence[Any]
     fingerprints: NDArray[np.uint8]
 
@@ -110,24 +75,24 @@ class FileTable:
             Pieces(codes.astype(np.int64), pieces.start, pieces.at, pieces.count),
             old,
             tuple(map(self.urls.__getitem__, chosen)),
-            tuple(map(self.moves.get, self.own[numbers].tolist())),
+            tuple(map(self.conversions.get, self.own[numbers].tolist())),
             tuple(map(self.checks.__getitem__, chosen)),
             self.fingerprints[numbers],
             virtual,
         )
 
 
-def most_steps(lengths: NDArray[np.int64]) -> int:
+def longest_chunk(lengths: NDArray[np.int64]) -> int:
     """The longest chunk along the axis that is chosen: one task has to open all files of a chunk.
 
-    >>> most_steps(np.full(100_000, 24))
+    >>> longest_chunk(np.full(100_000, 24))
     12000
     """
     return max(int(FILES_OF_A_CHUNK * lengths.mean()), 1)
 
 
 def small_chunk(row: int, data_row: int, chunk: int, length: int, most: int) -> int:
-    """Chunk along the axis of a small array, such as bounds, beside data: what one task writes.
+    """The chunk along the axis of a small array beside data, such as bounds: as long as one task writes.
 
     Its own choice would be so long that one task would have to open all files.
     """
@@ -137,7 +102,7 @@ def small_chunk(row: int, data_row: int, chunk: int, length: int, most: int) -> 
 
 def items(arrays: Sequence[PlannedArray], group: ArrayGroup, axis: Axis, table: FileTable) -> Iterator[Item]:
     """The items of arrays along the axis."""
-    for numbers in _together([(number, arrays[number].target) for number in group.arrays]):
+    for numbers in _task_groups([(number, arrays[number].target) for number in group.arrays]):
         chosen = [arrays[number].target for number in numbers]
         steps = [array.grid[array.axis or 0] for array in chosen]
         row = sum(array.row for array in chosen)
@@ -150,8 +115,8 @@ def items(arrays: Sequence[PlannedArray], group: ArrayGroup, axis: Axis, table: 
         for number, array, step in zip(numbers, chosen, steps, strict=True):
             stays = arrays[number].shifted or not arrays[number].existed
             moved = len(axis.old) if stays else axis.first_moved
-            for start, stop in _touched(group.pieces, axis, step, moved, span):
-                for part, box in enumerate(_parts(number, array, start, stop)):
+            for start, stop in _changed_spans(group.pieces, axis, step, moved, span):
+                for part, box in enumerate(_boxes(number, array, start, stop)):
                     boxes.setdefault((start // span, part), []).append(box)
         for (where, _), mine in sorted(boxes.items()):
             low, high = where * span, min((where + 1) * span, axis.length)
@@ -164,8 +129,8 @@ _NO_STEPS: Final = np.zeros(0, np.int64)
 _NO_PIECES: Final = Pieces(_NO_STEPS, _NO_STEPS, _NO_STEPS, _NO_STEPS)
 
 
-def _touched(pieces: Pieces, axis: Axis, step: int, moved: int, span: int) -> Iterator[tuple[int, int]]:
-    """Spans of chunks in which something is new, cut on the borders of tasks."""
+def _changed_spans(pieces: Pieces, axis: Axis, step: int, moved: int, span: int) -> Iterator[tuple[int, int]]:
+    """Spans of chunks with new or moved steps, cut on the borders of tasks."""
     low, high = pieces.at // step, -(-(pieces.at + pieces.count) // step)
     counts = high - low
     chunks = np.repeat(low - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
@@ -183,7 +148,7 @@ def _touched(pieces: Pieces, axis: Axis, step: int, moved: int, span: int) -> It
         yield start, min(stop, axis.length)
 
 
-def _together(chosen: list[tuple[int, TargetArray]]) -> list[list[int]]:
+def _task_groups(chosen: list[tuple[int, TargetArray]]) -> list[list[int]]:
     """Arrays that can share tasks: not too large ones, whose chunks are multiples of each other."""
     groups: list[tuple[int, list[int]]] = []
     alone = [number for number, array in chosen if _is_large(array)]
@@ -203,7 +168,7 @@ def _is_large(array: TargetArray) -> bool:
     return array.grid[array.axis or 0] * array.row > LARGE and len(array.shape) > 1
 
 
-def _parts(number: int, array: TargetArray, start: int, stop: int) -> Iterator[Box]:
+def _boxes(number: int, array: TargetArray, start: int, stop: int) -> Iterator[Box]:
     """A span of the axis as boxes: one, or several along the first other dimension of a large array."""
     low, high = [first for first, _ in array.bounds], [last for _, last in array.bounds]
     axis = array.axis or 0
@@ -248,35 +213,3 @@ def moved_old_items(
     """The items of existing arrays that get nothing new, but whose steps move."""
     for number in numbers:
         yield from items(arrays, ArrayGroup((number,), _NO_PIECES), axis, table)
-
-
-def require_aligned(array: TargetArray, pieces: Pieces, axis: Axis, urls: Sequence[str]) -> None:
-    """Files that are referred to must begin and end on chunk borders of the array.
-
-    Raises ``InvalidInputError`` (``invalid-chunk-index``) that names the first file that does not.
-    """
-    step = array.grid[array.axis or 0]
-    ends = pieces.at + pieces.count
-    bad = (
-        (pieces.at % step != 0)
-        | (pieces.start % step != 0)
-        | ((pieces.count % step != 0) & (ends != axis.length))
-    )
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise InvalidInputError(
-            f"virtual: expected files on the borders of chunks of {step} steps of `{array.path}`, found "
-            f"{urls[int(pieces.source[row])]} at {pieces.at[row]}:{ends[row]} (from its step "
-            f"{pieces.start[row]}): copy this variable",
-            ErrorKind.INVALID_CHUNK_INDEX,
-        )
-
-
-def can_shift(array: TargetArray, axis: Axis) -> bool:
-    """Whether what moves are whole chunks."""
-    step = array.grid[array.axis or 0]
-    old = old_pieces(axis, 0, axis.length)
-    partial = (old.count % step != 0) & ~(
-        (old.at + old.count == axis.length) & (old.start + old.count == len(axis.old))
-    )
-    return not ((old.at % step != 0) | (old.start % step != 0) | partial).any()

@@ -1,4 +1,4 @@
-"""The labels of the steps of files: those that files have, a scalar of each, or the keys of a pattern."""
+"""The labels of the steps of files: a coordinate of each file, a scalar of each, or the keys of a pattern."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from frazil.pipeline.ingest.families import Family
 from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.pattern import SourceFiles
-from frazil.pipeline.ingest.step_order import Objection, Steps, labelled, rows_of
+from frazil.pipeline.ingest.step_order import Objection, Steps, labelled_steps, rows_of
 from frazil.pipeline.ingest.time_units import TimeUnits, in_units, scalar_values
 from frazil.readers.reader import VariableSchema
 
@@ -23,11 +23,11 @@ def labels_of(
 ) -> tuple[Steps | None, TimeUnits, list[Objection]]:
     """The steps of these families with their labels, in no place yet; None if steps have no labels.
 
-    The units are the given ones and the variable of the labels. The objections are to files that do not have
-    one label for each step.
+    The returned units are the given units, with the variable of the labels. The objections are to files that
+    do not have one label for each step.
     """
     files = inspection.files
-    variable = units.targets.get(dim)
+    variable = units.variables.get(dim)
     if variable is not None and any(_has_labels(inspection, family, dim) for family in families):
         steps, objections = _from_files(inspection, families, variable, units)
         return steps, units, objections
@@ -37,7 +37,7 @@ def labels_of(
         return None, units, []
     labels, variable = _from_keys(files, dim)
     steps = _steps(np.arange(len(inspection.urls) + 1), labels, variable, families)
-    return steps, replace(units, targets={**units.targets, dim: variable}), []
+    return steps, replace(units, variables={**units.variables, dim: variable}), []
 
 
 def _has_labels(inspection: Inspection, family: Family, dim: str) -> bool:
@@ -53,7 +53,7 @@ def _steps(
     for family in families:
         counted[family.files] = True
     calendar = str(variable.attrs.get("calendar", "standard"))
-    return labelled(start, labels, variable.attrs.get("units"), calendar, counted)
+    return labelled_steps(start, labels, variable.attrs.get("units"), calendar, counted)
 
 
 def _from_files(
@@ -95,7 +95,7 @@ def _not_whole(variable: VariableSchema, files: NDArray[np.int64]) -> list[Objec
 
 
 def _from_keys(files: SourceFiles, dim: str) -> tuple[NDArray[Any], VariableSchema]:
-    """A label for each file, and the variable that they make."""
+    """A label for each file, and the variable of these labels."""
     keys, attrs = list(files.keys), {}
     if all(isinstance(key, date) for key in keys):
         moments = [

@@ -64,10 +64,10 @@ def differences(layout: FileLayout, expected: FileLayout) -> list[tuple[str, str
     return result
 
 
-def other_values(values: Mapping[str, str], expected: Mapping[str, str]) -> str:
+def value_differences(values: Mapping[str, str], expected: Mapping[str, str]) -> str:
     """In words, what variables of two files have other values (by their digests); "" if none.
 
-    >>> other_values({"lat": "a", "lon": "b"}, {"lat": "a", "lon": "c"})
+    >>> value_differences({"lat": "a", "lon": "b"}, {"lat": "a", "lon": "c"})
     'lon has other values'
     """
     both = sorted(values.keys() & expected.keys())
@@ -102,8 +102,8 @@ def _dims(variable: VariableSchema) -> str:
     return "(" + ", ".join(name if size == ANY else f"{name}: {size}" for name, size in sizes) + ")"
 
 
-def other_attributes(layout: FileLayout, expected: FileLayout) -> list[str]:
-    """Attributes that differ without changing what the numbers mean: those of the first file are kept."""
+def attribute_differences(layout: FileLayout, expected: FileLayout) -> list[str]:
+    """Attributes that differ without changing what the numbers mean: those of the first file stay."""
     result = []
     for name in sorted(layout.variables.keys() & expected.variables):
         attrs, others = layout.variables[name].attrs, expected.variables[name].attrs

@@ -56,9 +56,9 @@ class Ledger:
 
     def has_contents(self, fingerprints: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Which fingerprints are those of ingested files, whatever their names."""
-        asked = np.ascontiguousarray(fingerprints).view("V16").ravel()
+        contents = np.ascontiguousarray(fingerprints).view("V16").ravel()
         ingested = np.ascontiguousarray(self.fingerprint[~self.quarantined]).view("V16").ravel()
-        return np.isin(asked, ingested)
+        return np.isin(contents, ingested)
 
     def fingerprints(self) -> dict[str, str]:
         """Fingerprints as hexadecimal text, by URL."""

@@ -39,16 +39,21 @@ def match_ledger(
         same = recorded & (ledger.fingerprint[rows] == inspection.fingerprint).all(axis=1)
         changed = recorded & ~same & ~ledger.quarantined[rows] & (inspection.layout >= 0)
         unchanged = same if ledger.covers(request.variables) else np.zeros_like(same)
-    return LedgerMatch(unchanged | _moved(request, inspection, ledger, existing), changed)
+    candidates = ~recorded & (inspection.layout >= 0)
+    moved = _moved(request, inspection, candidates, ledger, existing)
+    return LedgerMatch(unchanged | moved, changed)
 
 
 def _moved(
-    request: IngestRequest, inspection: Inspection, ledger: Ledger, existing: ExistingGroup
+    request: IngestRequest,
+    inspection: Inspection,
+    candidates: NDArray[np.bool_],
+    ledger: Ledger,
+    existing: ExistingGroup,
 ) -> NDArray[np.bool_]:
-    """Files that were ingested under another name, and whose labels the group has: moved, or reached by
-    another path. References have to follow them, copies do not.
+    """The ``candidates`` (a mask) that were ingested under another name, and whose labels the group has:
+    files that were moved, or reached by another path. References have to follow such files, copies do not.
     """
-    candidates = (ledger.rows_of(inspection.urls) < 0) & (inspection.layout >= 0)
     if request.virtual or not candidates.any() or not len(ledger):
         return np.zeros_like(candidates)
     candidates = candidates & ledger.has_contents(inspection.fingerprint)

@@ -1,4 +1,4 @@
-"""What a user should know of files that are ingested all the same.
+"""Notes on files: problems that do not stop an ingest.
 
 A variable of a type that no array can hold is left out, and a variable in chunks of a few bytes makes more
 references than a reader can use. Nothing of this stops an ingest.

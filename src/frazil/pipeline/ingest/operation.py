@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Final, Unpack
 
@@ -17,24 +17,18 @@ from frazil.jobs.run_options import Run, with_options
 from frazil.jobs.versions import Target, takes_versions
 from frazil.pipeline.ingest.axis import Mode
 from frazil.pipeline.ingest.containers import with_containers
-from frazil.pipeline.ingest.dimension import NO_GROWTH, Growth, dimension, scalar_instead
+from frazil.pipeline.ingest.dimension import NO_GROWTH, Growth
 from frazil.pipeline.ingest.existing import ExistingGroup, dims_of
-from frazil.pipeline.ingest.inspection import Inspection, inspect_all
-from frazil.pipeline.ingest.inspection_task import InspectionSpec
+from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.ledger import LedgerVersion
-from frazil.pipeline.ingest.notes import notes
 from frazil.pipeline.ingest.options import IngestOptions, IngestRequest, InspectionOptions, Settings
 from frazil.pipeline.ingest.pattern import Files
 from frazil.pipeline.ingest.plan import Plan, plan_ingest
-from frazil.pipeline.ingest.problems import refusal
-from frazil.pipeline.ingest.reconcile import reconcile
-from frazil.pipeline.ingest.references import without_container
 from frazil.pipeline.ingest.report import Report
-from frazil.pipeline.ingest.step_order import holes
+from frazil.pipeline.ingest.source_inspection import inspect_request, inspection_report, new_group_growth
 from frazil.pipeline.ingest.tasks import run_item
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
-from frazil.storage.urls import parse_url
 
 #: How often an ingest is planned when others commit to its arrays meanwhile.
 _TRIES: Final = 4
@@ -101,32 +95,34 @@ def ingest(
     of them.
 
     ``source`` is a glob, a list of files or globs, or a `FilePattern`. Files follow each other along
-    ``concat_dim`` (found out if not given: that of the group, the dimension that is unlimited or a time, or
-    the scalar coordinate that differs from file to file) in the order of its labels; files with other
-    variables are merged. One file alone stays as it is: name ``concat_dim`` if others will follow it.
-    ``source_group`` is the group in the files, that of ``to``
-    the one in the repository.
+    ``concat_dim``, in the order of its labels; files with other variables are merged. If ``concat_dim`` is
+    None, it is the dimension of the group, or the dimension of the files that is unlimited or a time, or the
+    scalar coordinate that differs from file to file. One file alone stays as it is: name ``concat_dim`` if
+    other files will follow it. ``source_group`` is the group in the files, the group of ``to`` the one in the
+    repository. ``variables`` are the data variables to take, all of them if None.
 
-    ``mode`` says what may be there already: ``"create"`` nothing; ``"append"`` labels before those of the
-    files; ``"insert"`` all labels of the files; ``"upsert"`` some of them, others follow; ``"backfill"``
-    anything, labels go where they belong. All but "create" and "insert" create what is not there. Values of
-    labels that are there are replaced.
+    ``mode`` says which labels the group may have before: ``"create"`` no array of the files at all;
+    ``"append"`` only labels before those of the files; ``"insert"`` all labels of the files; ``"upsert"``
+    some of them, and the others follow; ``"backfill"`` any labels, and new labels go where they belong. All
+    modes but "insert" create arrays that the group does not have. The values of labels that the group has
+    are replaced.
 
     ``chunks`` are sizes by dimension (-1: all of it), ``encoding`` arguments of ``zarr.create_array`` by
     variable (``chunks``, ``shards``, ``compressors``, ``filters``, ``serializer``) for new arrays. With
-    ``virtual`` data stay in the files and get references, with their codecs; coordinates are copied. The
-    repository needs a virtual chunk container for the files: ``containers`` are added to its configuration,
-    and the handle of ``to`` may read them from then on.
+    ``virtual`` data stay in the files: arrays get references to them, with their codecs; coordinates are
+    copied. The repository needs a virtual chunk container for the files: ``containers`` are added to its
+    configuration, and the handle of ``to`` may read them from then on.
 
-    ``on_problem``: ``"fail"`` raises before anything is written, ``"skip"`` leaves files with problems out,
-    ``"quarantine"`` remembers them as well, until they change. ``allow`` are kinds of problems that are
-    tolerated, with all files: ``"hole"``, ``"overlap"`` and ``"duplicate"`` (the later file has the label),
-    ``"unordered"`` (steps stay in the order of their file), ``"values"`` (those of the first file are
-    kept). ``on_change`` says what becomes of files that were ingested before and have other
-    contents now. Files that have not changed are not read again. ``unpack`` stores the values of packed data,
-    where each file may have its own scale and offset.
+    ``on_problem``: ``"fail"`` raises before anything is written, ``"skip"`` leaves out files with problems,
+    ``"quarantine"`` also remembers them until they change. ``allow`` are kinds of problems that are
+    tolerated: ``"hole"``, ``"overlap"`` and ``"duplicate"`` (the later file has the label),
+    ``"unordered"`` (steps stay in the order of their file), ``"values"`` (those of the first file stay).
+    ``on_change`` is for files that were ingested before and have other contents now: ``"fail"``,
+    ``"ignore"`` or ``"rewrite"``. Files that have not changed are not read again. ``unpack`` stores the
+    values of packed data, where each file may have its own scale and offset.
 
-    If others commit to the same arrays meanwhile, the ingest is planned and done again on top of that.
+    If others commit to the same arrays meanwhile, the ingest is planned and done again on top of their
+    commit.
 
     Raises ``InvalidInputError`` (``bad-source`` for problems in files), ``AlreadyExistsError``, and what
     `run_job` raises.
@@ -209,63 +205,6 @@ class _Planner:
         )
 
 
-def inspect_request(
-    request: IngestRequest,
-    engine: Engine,
-    growth: Growth,
-    fingerprints: Mapping[str, str] | None = None,
-    progress: Progress | None = None,
-) -> Inspection:
-    """Inspect the files along the dimension in which they follow each other.
-
-    Files that have no such dimension may have a scalar that tells them apart: they are inspected again, along
-    that scalar. Files that still have their ``fingerprints`` (by URL) are not opened.
-    """
-    files = request.files
-    dim = request.concat_dim or dimension(files, request.access, growth)
-    spec = InspectionSpec(request.access, dim, request.virtual, request.variables)
-    inspection = inspect_all(files, spec, engine, fingerprints=fingerprints, progress=progress)
-    if dim is None or dim in (request.concat_dim, files.concat_dim, growth.concat_dim):
-        return inspection
-    scalar = scalar_instead(inspection, dim)
-    if scalar is None:
-        return inspection
-    spec = replace(spec, dim=scalar)
-    return inspect_all(files, spec, engine, fingerprints=fingerprints, progress=progress)
-
-
-def inspect_for_new_group(request: IngestRequest, run: Run) -> Inspection:
-    """Inspect files for a group that does not exist yet, and refuse what its ingest would refuse.
-
-    Raises ``InvalidInputError`` (``bad-source`` for problems in files).
-    """
-    engine = engine_of(run.engine)
-    growth = _new_group_growth(request.mode)
-    inspection = inspect_request(request, engine, growth, progress=run.progress)
-    if problems := inspection_report(request, inspection).fatal():
-        raise refusal(problems, len(inspection.urls))
-    if request.virtual and not request.containers:
-        raise without_container(parse_url(inspection.urls[0]).chunk_location, inspection.urls[0])
-    return inspection
-
-
-def inspection_report(request: IngestRequest, inspection: Inspection, unchanged: int = 0) -> Report:
-    """The report on files that are compared with each other only, not with a group."""
-    reconciliation = reconcile(inspection, unpack=request.unpack, allow=request.allow)
-    steps = reconciliation.steps
-    gaps = [
-        replace(each, fatal="hole" not in request.allow)
-        for each in holes(steps.axis, steps.units, steps.calendar, one_file=reconciliation.one_file_each)
-    ]
-    problems = (*inspection.problems, *reconciliation.problems, *gaps, *notes(reconciliation))
-    return Report(reconciliation, problems, unchanged)
-
-
-def _new_group_growth(mode: Mode) -> Growth:
-    """How a group without arrays grows."""
-    return Growth(from_nothing=mode not in ("create", "insert"))
-
-
 def _group_state(target: Target, mode: Mode) -> tuple[LedgerVersion, Growth]:
     """The ledger of the group, and the dimension in which the group grows."""
     session = target.repo.readonly_session(target.branch)
@@ -274,6 +213,6 @@ def _group_state(target: Target, mode: Mode) -> tuple[LedgerVersion, Growth]:
         return ledger_version, NO_GROWTH
     existing = ExistingGroup(session, target.group)
     if not existing.arrays:
-        return ledger_version, _new_group_growth(mode)
+        return ledger_version, new_group_growth(mode)
     dims = frozenset(name for name, each in existing.arrays.items() if dims_of(each) == (name,))
     return ledger_version, Growth(ledger_version.ledger.concat_dim, dims)

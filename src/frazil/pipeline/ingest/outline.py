@@ -1,4 +1,4 @@
-"""What was found in files, in a few lines: how results of ``ingest`` and ``inspect_files`` print."""
+"""The report on files in a few lines: how results of ``ingest`` and ``inspect_files`` print."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def steps_line(reconciliation: Reconciliation) -> str:
     axis = reconciliation.axis
     if axis is None or not len(axis):
         return f"{counted(reconciliation.steps.length, 'step')}, without labels"
-    ends = [reconciliation.steps.shown(axis[i]) for i in (0, -1)]
+    ends = [reconciliation.steps.label_text(axis[i]) for i in (0, -1)]
     return f"{counted(len(axis), 'step')}, {ends[0]} to {ends[1]}"
 
 

@@ -34,7 +34,7 @@ from frazil.storage.urls import parse_url
 
 @dataclass(frozen=True, slots=True)
 class ConcatDim:
-    """A dimension that goes on from file to file.
+    """The dimension in which files follow each other.
 
     Where the files do not have the dimension, each is one step of it, and ``keys`` become its coordinate.
     """
@@ -74,7 +74,7 @@ type Files = FilePattern | str | os.PathLike[str] | Iterable[str | os.PathLike[s
 
 @dataclass(frozen=True, slots=True)
 class SourceFiles:
-    """The files in order; ``position`` of each along ``concat_dim``, where a pattern told it."""
+    """The files in order. ``position``: the place of each along ``concat_dim``, if a pattern gives it."""
 
     urls: tuple[str, ...]
     concat_dim: str | None = None
@@ -99,7 +99,7 @@ def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> S
     if len(set(expanded.urls)) < len(expanded.urls):
         seen: set[str] = set()
         twice = next(url for url in expanded.urls if url in seen or seen.add(url))  # type: ignore[func-returns-value]
-        raise InvalidInputError(f"expected each file once, found {twice} twice", ErrorKind.INVALID_KEY)
+        raise InvalidInputError(f"expected each file once, found {twice} twice", ErrorKind.INVALID_ARGUMENT)
     return expanded
 
 

@@ -1,13 +1,13 @@
-"""Chunks of plain bytes, which can be cut into smaller ones where they are.
+"""Chunks of plain bytes: references can cut them into smaller chunks.
 
 A variable that is stored without compression is values one after the other. A reference to a part of them is
 as good as one to all of them, if the part is a run of bytes: whole steps of one dimension, one by one in the
 dimensions before it. So files of different lengths have one chunk shape after all:
 
     files of 120, 120 and 60 steps     chunks of 60
-    one more file of 12 steps          chunks of 12; references that are there are cut as well
+    one more file of 12 steps          chunks of 12; stored references are cut as well
 
-Chunks along the dimension that goes on are as long as the borders of all files allow.
+Chunks along the concat dimension are as long as the borders of all files allow.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Cut:
         return tuple(size // step for size, step in zip(self.large, self.small, strict=True))
 
     def index(self, index: NDArray[Any]) -> NDArray[np.int64]:
-        """The places of the small chunks of large ones: shape (n, ndim) becomes (n * parts, ndim)."""
+        """The indices of the small chunks of large chunks: shape (n, ndim) becomes (n * parts, ndim)."""
         counts = np.array(self.counts, np.int64)
         inside = np.indices(self.counts).reshape(len(counts), -1).T
         places = index.astype(np.int64)[:, None, :] * counts + inside[None]
@@ -73,7 +73,7 @@ def cut_shape(chunks: tuple[int, ...], axis: int, steps: int) -> tuple[int, ...]
     return (*(1,) * axis, steps, *chunks[axis + 1 :])
 
 
-def cut(references: ChunkReferences, chunks: tuple[int, ...], axis: int) -> ChunkReferences:
+def cut_references(references: ChunkReferences, chunks: tuple[int, ...], axis: int) -> ChunkReferences:
     """References to the parts of chunks of plain bytes, for chunks of another shape (see `cut_shape`).
 
     Raises ``FormatError`` (``invalid-file-format``) if a chunk has more or fewer bytes than its shape.
@@ -120,8 +120,8 @@ def common_steps(
     return max(int(np.gcd.reduce(np.concatenate(numbers))), 1)
 
 
-def cuttable(references: ChunkReferences, axis: int, length: int) -> tuple[tuple[int, ...], int]:
-    """The chunks of a file as a layout has them, and on what multiples they can be cut (see `VirtualChunks`).
+def cuttable_chunks(references: ChunkReferences, axis: int, length: int) -> tuple[tuple[int, ...], int]:
+    """The chunks of a file for its layout, and the multiples on which they can be cut (see `VirtualChunks`).
 
     ``length`` is that of the variable along the axis. What cannot be cut keeps its chunks, and 0.
     """
@@ -136,7 +136,7 @@ def cuttable(references: ChunkReferences, axis: int, length: int) -> tuple[tuple
 def array_chunks(
     chunked: VirtualChunks, axis: int, steps: int, *, whole: bool, existing: tuple[int, ...] | None
 ) -> VirtualChunks:
-    """The same with a chunk shape that all files can have, and the array that is there (``existing``).
+    """The virtual chunks with a chunk shape that all files and the ``existing`` array can have.
 
     ``steps`` come from `common_steps`; ``whole`` says that the chunks of all files have just so many.
     """
@@ -163,7 +163,7 @@ def _divisor(number: int, most: int) -> int:
     return int(candidates[number % candidates == 0].max(initial=1))
 
 
-def recut(session: Session, path: str, chunks: tuple[int, ...], axis: int, itemsize: int) -> None:
+def recut_array(session: Session, path: str, chunks: tuple[int, ...], axis: int, itemsize: int) -> None:
     """Give an array of plain bytes another chunk shape, by its references alone.
 
     Raises ``FormatError`` (``invalid-file-format``) if a chunk has more or fewer bytes than its shape.

@@ -107,7 +107,7 @@ TOLERABLE: Final = tuple(name for name, kind in TABLE.items() if kind.allowed)
 
 
 def require_tolerable(allow: Collection[str]) -> frozenset[str]:
-    """Raises ``InvalidInputError`` (``invalid-key``) for what is no kind that can be tolerated.
+    """Raises ``InvalidInputError`` (``unknown-choice``) for a kind that cannot be tolerated.
 
     >>> sorted(require_tolerable({"hole", "values"}))
     ['hole', 'values']
@@ -118,7 +118,7 @@ def require_tolerable(allow: Collection[str]) -> frozenset[str]:
         raise InvalidInputError(
             f"allow: expected one of {', '.join(TOLERABLE)}, found {name!r}: {helps}on_problem='skip' "
             "(--on-problem skip) leaves out files with other problems",
-            ErrorKind.INVALID_KEY,
+            ErrorKind.UNKNOWN_CHOICE,
         )
     return frozenset(allow)
 

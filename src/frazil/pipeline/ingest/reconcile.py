@@ -5,15 +5,15 @@
     stacked_variables   the variables that get the dimension in which files follow each other
     labels, step_order  which step of which file goes where
 
-Each part returns objections to files; `_Verdicts` leaves these files out, unless the kind is allowed. Nothing
+Each part returns objections to files; `Verdicts` leaves these files out, unless the kind is allowed. Nothing
 here opens a file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,18 +22,19 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.dimension import scalar_dimension
 from frazil.pipeline.ingest.families import (
     Family,
+    different_coordinates,
     different_grids,
+    different_layouts,
+    different_packing,
     family_notes,
     family_of,
     members_of,
-    other_coordinates,
-    other_packing,
-    strangers,
 )
+from frazil.pipeline.ingest.gaps import missing_labels
 from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.labels import labels_of
-from frazil.pipeline.ingest.problems import TABLE, Problem
-from frazil.pipeline.ingest.shared_coordinates import other_constants, other_steps
+from frazil.pipeline.ingest.problems import Problem
+from frazil.pipeline.ingest.shared_coordinates import different_constants, different_steps
 from frazil.pipeline.ingest.stacked_variables import (
     NO_STORED_VARIABLES,
     StoredVariables,
@@ -44,15 +45,15 @@ from frazil.pipeline.ingest.step_order import (
     NO_STEPS,
     Objection,
     Steps,
-    disorder,
-    missing,
-    overlaps,
+    order_objections,
+    overlap_objections,
     sorted_steps,
+    unlabelled_steps,
     unsorted_steps,
-    without_labels,
 )
-from frazil.pipeline.ingest.time_conversion import Linear
+from frazil.pipeline.ingest.time_conversion import Conversion
 from frazil.pipeline.ingest.time_units import TimeUnits, common_units
+from frazil.pipeline.ingest.verdicts import Verdicts
 from frazil.readers.reader import VariableSchema
 
 
@@ -74,12 +75,12 @@ class Reconciliation:
     @property
     def variables(self) -> Mapping[str, VariableSchema]:
         """The variables of the dataset, with the units that they will have."""
-        return self.units.targets
+        return self.units.variables
 
     @property
-    def moves(self) -> Mapping[int, Mapping[str, Linear]]:
+    def conversions(self) -> Mapping[int, Mapping[str, Conversion]]:
         """By code of `Inspection.owns`: how times of a file become times in the units of the dataset."""
-        return self.units.moves
+        return self.units.conversions
 
     @property
     def labels(self) -> NDArray[Any] | None:
@@ -102,40 +103,6 @@ class Reconciliation:
         return all(len(family.files) == 1 for family in self.families)
 
 
-@dataclass(frozen=True, slots=True)
-class _Verdicts:
-    """Which files are good so far, and what is wrong with the others."""
-
-    inspection: Inspection
-    allow: frozenset[str]
-    good: NDArray[np.bool_]
-    problems: tuple[Problem, ...] = ()
-
-    def after(self, objections: Iterable[Objection]) -> Self:
-        """Without the files that are objected to; with those whose problem is allowed, and a note of it."""
-        good = self.good.copy()
-        problems = list(self.problems)
-        for each in objections:
-            url = self.inspection.urls[each.file]
-            if each.kind in self.allow:
-                text = f"{each.text}: allow={{{each.kind!r}}} {TABLE[each.kind].allowed}"
-                problems.append(Problem(each.kind, text, url, fatal=False))
-            else:
-                good[each.file] = False
-                problems.append(Problem(each.kind, each.text, url))
-        return replace(self, good=good, problems=tuple(problems))
-
-    def with_problems(self, problems: Iterable[Problem]) -> Self:
-        return replace(self, problems=(*self.problems, *problems))
-
-    def good_of(self, files: NDArray[np.int64]) -> NDArray[np.int64]:
-        return files[self.good[files]]
-
-    def good_families(self, families: Sequence[Family]) -> list[Family]:
-        remaining = [replace(family, files=self.good_of(family.files)) for family in families]
-        return [family for family in remaining if len(family.files)]
-
-
 def reconcile(
     inspection: Inspection,
     *,
@@ -152,7 +119,7 @@ def reconcile(
     Raises ``InvalidInputError`` (``invalid-argument``) for a dimension that there cannot be.
     """
     opened = inspection.layout >= 0
-    verdicts = _Verdicts(inspection, allow, opened if only is None else opened & only)
+    verdicts = Verdicts(inspection, allow, opened if only is None else opened & only)
     families, verdicts = _families(verdicts, unpack=unpack)
     units, objections = common_units(inspection, families, stored.units)
     verdicts = verdicts.after(objections)
@@ -171,7 +138,9 @@ def reconcile(
         steps, units, verdicts = _ordered(verdicts, families, dim, units)
         families = verdicts.good_families(families)
         following = [family for family in families if has_dimension(family, dim)]
-        gaps = missing(steps, [each.files for each in following], [each.layout.data for each in following])
+        gaps = missing_labels(
+            steps, [each.files for each in following], [each.layout.data for each in following]
+        )
         verdicts = verdicts.with_problems(
             replace(each, fatal=each.fatal and each.kind not in allow) for each in gaps
         )
@@ -202,27 +171,27 @@ def labels_of_files(
 # The families
 
 
-def _families(verdicts: _Verdicts, *, unpack: bool) -> tuple[list[Family], _Verdicts]:
+def _families(verdicts: Verdicts, *, unpack: bool) -> tuple[list[Family], Verdicts]:
     """Files with the same data variables, without those that differ from most of them."""
     inspection = verdicts.inspection
     families: list[Family] = []
     for members in members_of(inspection, verdicts.good):
-        verdicts = verdicts.after(strangers(inspection, members))
-        verdicts = verdicts.after(other_coordinates(inspection, verdicts.good_of(members)))
+        verdicts = verdicts.after(different_layouts(inspection, members))
+        verdicts = verdicts.after(different_coordinates(inspection, verdicts.good_of(members)))
         if not unpack:
-            verdicts = verdicts.after(other_packing(inspection, verdicts.good_of(members)))
+            verdicts = verdicts.after(different_packing(inspection, verdicts.good_of(members)))
         if len(remaining := verdicts.good_of(members)):
             families.append(family_of(inspection, remaining, individual=inspection.dim is None))
     return families, verdicts
 
 
 def _agreeing(
-    verdicts: _Verdicts, families: Sequence[Family], units: TimeUnits
-) -> tuple[list[Family], _Verdicts]:
+    verdicts: Verdicts, families: Sequence[Family], units: TimeUnits
+) -> tuple[list[Family], Verdicts]:
     """The families without those that have other values of what they share with earlier ones."""
     verdicts = verdicts.after(different_grids(families, verdicts.inspection))
     remaining = verdicts.good_families(families)
-    verdicts = verdicts.after(other_constants(verdicts.inspection, remaining, units))
+    verdicts = verdicts.after(different_constants(verdicts.inspection, remaining, units))
     return verdicts.good_families(remaining), verdicts
 
 
@@ -250,8 +219,8 @@ def _require_dimension(families: Sequence[Family], dim: str) -> None:
 
 
 def _ordered(
-    verdicts: _Verdicts, families: Sequence[Family], dim: str, units: TimeUnits
-) -> tuple[Steps, TimeUnits, _Verdicts]:
+    verdicts: Verdicts, families: Sequence[Family], dim: str, units: TimeUnits
+) -> tuple[Steps, TimeUnits, Verdicts]:
     """The steps of families in their places, without the files whose steps have none."""
     inspection = verdicts.inspection
     following = [family for family in families if has_dimension(family, dim)]
@@ -262,29 +231,27 @@ def _ordered(
         steps, verdicts = _in_file_order(verdicts, following, units)
         return steps, units, verdicts
     if labels.labels is not None:
-        verdicts = verdicts.after(other_steps(inspection, following, units, labels.start, labels.labels))
+        verdicts = verdicts.after(different_steps(inspection, following, units, labels.start, labels.labels))
     steps, verdicts = _in_label_order(verdicts, labels, verdicts.good_families(following))
     return steps, units, verdicts
 
 
 def _in_file_order(
-    verdicts: _Verdicts, following: Sequence[Family], units: TimeUnits
-) -> tuple[Steps, _Verdicts]:
+    verdicts: Verdicts, following: Sequence[Family], units: TimeUnits
+) -> tuple[Steps, Verdicts]:
     """Steps without labels, one file after the other."""
     inspection = verdicts.inspection
     length = np.where(verdicts.good, inspection.length, 0)
     position = inspection.files.position
-    steps = without_labels(length, [family.files for family in following], position)
-    verdicts = verdicts.after(other_steps(inspection, following, units, steps.start, steps.at))
+    steps = unlabelled_steps(length, [family.files for family in following], position)
+    verdicts = verdicts.after(different_steps(inspection, following, units, steps.start, steps.at))
     remaining = verdicts.good_families(following)
-    return without_labels(length, [family.files for family in remaining], position), verdicts
+    return unlabelled_steps(length, [family.files for family in remaining], position), verdicts
 
 
-def _in_label_order(
-    verdicts: _Verdicts, steps: Steps, following: Sequence[Family]
-) -> tuple[Steps, _Verdicts]:
+def _in_label_order(verdicts: Verdicts, steps: Steps, following: Sequence[Family]) -> tuple[Steps, Verdicts]:
     """Steps in the order of their labels, or of the files where ``allow`` or a file alone permits it."""
-    mixed = disorder(steps, verdicts.good)
+    mixed = order_objections(steps, verdicts.good)
     if mixed and all(len(family.files) == 1 for family in following):
         in_place = unsorted_steps(steps, [family.files for family in following])
         if in_place is not None:
@@ -293,7 +260,9 @@ def _in_label_order(
     remaining = verdicts.good_families(following)
     inspection = verdicts.inspection
     for family in remaining:
-        verdicts = verdicts.after(overlaps(steps, family.files, inspection.urls, inspection.contents))
+        verdicts = verdicts.after(
+            overlap_objections(steps, family.files, inspection.urls, inspection.contents)
+        )
     remaining = verdicts.good_families(remaining)
     files = [family.files for family in remaining]
     if not files:

@@ -1,4 +1,4 @@
-"""What tasks do with references: set them, and write the chunks that have no place in a file."""
+"""The virtual tasks: they set references, and write the chunks that have no place in a file."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from frazil.format.chunk_table import ChunkTable
 from frazil.jobs.task_results import Outcome
 from frazil.pipeline.ingest.arrays import TargetArray
 from frazil.pipeline.ingest.items import Box, Item
-from frazil.pipeline.ingest.plain_chunks import cut
+from frazil.pipeline.ingest.plain_chunks import cut_references
 from frazil.pipeline.ingest.task_context import Readers, TaskContext
 from frazil.readers.reader import INLINE, ChunkReferences, NotVirtual
 from frazil.repository.session.session import ForkSession
 from frazil.repository.session.virtual_refs import VirtualRows, set_rows
 
 
-def refer(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
+def set_references(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
     """Set references of the arrays of an item to the chunks in its files.
 
     Chunks of which a reader has the bytes (see `ChunkReferences`) become chunks of the repository. Chunks
@@ -71,7 +71,7 @@ def _place(target: TargetArray, box: Box, at: int, steps: int) -> tuple[list[int
 def _remove_missing(
     fork: ForkSession, path: str, low: list[int], high: list[int], index: NDArray[np.int64]
 ) -> None:
-    """Chunks that were there, and that the file does not have: they are its fill value now."""
+    """Remove old chunks that the file does not have: they have its fill value now."""
     before = fork.workspace.chunks.ref_table(path)
     old = before.index[((before.index >= low) & (before.index < high)).all(axis=1)]
     stays = ChunkTable.from_absent(index).find_chunks(old) >= 0
@@ -130,7 +130,7 @@ def _references(
     if codecs != target.codecs or len(references.chunks) != len(target.shape):
         raise _not_as_inspected(item.urls[file], target.name, "other codecs")
     if target.axis is not None and references.is_plain:
-        references = cut(references, target.chunks, target.axis)
+        references = cut_references(references, target.chunks, target.axis)
     if references.chunks != target.chunks:
         raise _not_as_inspected(item.urls[file], target.name, f"chunks of {references.chunks}")
     return references

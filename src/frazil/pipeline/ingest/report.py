@@ -1,4 +1,4 @@
-"""What an inspection found: a table with a row for each file, and what is wrong."""
+"""The report on inspected files: a table with a row for each file, and the problems."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Report(Summary):
     problems: tuple[Problem, ...]
     unchanged: int = 0
 
-    shown_as: ClassVar[str] = "spark.ingest.Report"
+    shown_as: ClassVar[str] = "pipeline.ingest.Report"
 
     @property
     def inspection(self) -> Inspection:
@@ -52,7 +52,7 @@ class Report(Summary):
 
     @property
     def notes(self) -> tuple[Problem, ...]:
-        """What is said of the files, and does not stop anything: variables that are left out, for example."""
+        """Problems that stop nothing: variables that are left out, for example."""
         return tuple(each for each in self.problems if not each.fatal)
 
     def fatal(self, allow: Collection[str] = ()) -> tuple[Problem, ...]:
@@ -96,7 +96,7 @@ class Report(Summary):
 
         def ends(at: Any) -> list[str | None]:
             return [
-                steps.shown(labels[i]) if low < high else None
+                steps.label_text(labels[i]) if low < high else None
                 for i, low, high in zip(at.tolist(), starts.tolist(), stops.tolist(), strict=True)
             ]
 
@@ -107,7 +107,7 @@ class Report(Summary):
         return outline(self.reconciliation, self.problems, self.unchanged)
 
     def details(self) -> Iterable[tuple[str, Shown]]:
-        """Names of what the HTML folds, and records of it."""
+        """Titles of the folded parts of the HTML, and their records."""
         return details(self.reconciliation, self.problems)
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:

@@ -1,4 +1,4 @@
-"""What families of files share: one array for the coordinates that all of them have.
+"""The coordinates that several families of files share: one array has the values of all of them.
 
 Files of different variables may have a scalar or a time of one name with other values, as the height of 2 m
 of a temperature and that of 10 m of a wind. One array cannot be both: the files that differ from those before
@@ -22,7 +22,9 @@ from frazil.pipeline.ingest.time_units import TimeUnits, scalar_values
 _OTHER: Final = "{} has other values, unlike files with other variables"
 
 
-def other_constants(inspection: Inspection, families: Sequence[Family], units: TimeUnits) -> list[Objection]:
+def different_constants(
+    inspection: Inspection, families: Sequence[Family], units: TimeUnits
+) -> list[Objection]:
     """Files whose scalars and times without the dimension are not those of an earlier family."""
     expected: dict[str, tuple[Any, bool]] = {}
     objections = []
@@ -46,7 +48,7 @@ def other_constants(inspection: Inspection, families: Sequence[Family], units: T
     return objections
 
 
-def other_steps(
+def different_steps(
     inspection: Inspection,
     families: Sequence[Family],
     units: TimeUnits,
@@ -105,12 +107,14 @@ def values_by_file(
         return np.array(inspection.scalars[name][files].tolist()) if inexact.any() else values
     codes, rows = np.unique(inspection.individual[files], return_inverse=True)
     digests = [dict(inspection.individuals[code]).get(name) for code in codes.tolist()]
-    moves = any(name in units.moves.get(code, {}) for code in np.unique(inspection.own[files]).tolist())
-    return None if moves or None in digests else np.array(digests)[rows]
+    has_conversion = any(
+        name in units.conversions.get(code, {}) for code in np.unique(inspection.own[files]).tolist()
+    )
+    return None if has_conversion or None in digests else np.array(digests)[rows]
 
 
 def same(values: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which values are equal, or both no numbers.
+    """Which values are equal, or both not a number.
 
     >>> same(np.array([1, np.nan, 3]), np.array([1, np.nan, 4])).tolist()
     [True, True, False]

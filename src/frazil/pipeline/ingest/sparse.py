@@ -1,4 +1,4 @@
-"""Copies of sparse variables: what was never written in a file is not read.
+"""Copies of sparse variables: chunks that a file does not store are not read.
 
 A dataset of HDF5 may have billions of elements and a few chunks. Chunks of the repository that have nothing
 but the file's fill value are left out, where it is the fill value of the array too. Else one of them is
@@ -29,7 +29,7 @@ type Region = tuple[slice, ...]
 def constant_of(
     readers: Readers, context: TaskContext, item: Item, number: int, region: Region
 ) -> NDArray[Any] | None:
-    """The one value of a region of an array (by number), of which no file has written anything; else None."""
+    """The one value of a region of an array (by number) of which no file stores a chunk; None for others."""
     target = context.arrays[number]
     size = math.prod(each.stop - each.start for each in region) * target.itemsize
     if size < SMALLEST or target.window is not None or target.name in context.unpacked:
@@ -43,7 +43,7 @@ def constant_of(
     values: list[NDArray[Any]] = []
     rows = zip(pieces.source.tolist(), pieces.start.tolist(), pieces.count.tolist(), strict=True)
     for file, start, count in rows:
-        if target.name in (item.moves[file] or {}):
+        if target.name in (item.conversions[file] or {}):
             return None
         along = () if context.adds_axis[number] else (slice(start, start + count),)
         value = readers[file].constant(target.name, (*region[:axis], *along, *region[axis + 1 :]))
@@ -54,7 +54,7 @@ def constant_of(
 
 
 def write_constant(fork: ForkSession, target: TargetArray, region: Region, value: NDArray[Any]) -> None:
-    """Give all elements of a region (on the borders of chunks) of a new part of an array one value."""
+    """Give all elements of a new region of an array one value. The region is on the borders of chunks."""
     if _bytes(value, target) == _bytes(target.fill_value, target):
         return
     low = [each.start // step for each, step in zip(region, target.grid, strict=True)]

@@ -96,6 +96,6 @@ def _array_differs(
     codes, rows = np.unique(inspection.individual[family.files], return_inverse=True)
     digests = np.array([dict(inspection.individuals[code])[name] for code in codes.tolist()])[rows]
     owns = np.unique(inspection.own[family.files]).tolist()
-    converted = any(name in units.moves.get(code, {}) for code in owns)
+    converted = any(name in units.conversions.get(code, {}) for code in owns)
     expected = digests[0] if stored is None else values_digest(stored)
     return converted or bool((digests != expected).any())

@@ -1,4 +1,4 @@
-"""The steps of a dataset: which step of which file goes where along the dimension.
+"""The order of steps: the place of each step of each file along the concat dimension.
 
     steps    rows with an entry for each step of each file: its label, and its place on the axis
     axis     the labels of the dataset
@@ -9,20 +9,14 @@ Labels of files go one way, and each is once: the axis has them sorted. Where th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.pipeline.ingest.problems import Problem
-from frazil.pipeline.ingest.time_conversion import is_time, shown
-
-#: Labels are regular if at least this share of their distances is within a fifth of the median...
-REGULAR: Final = 0.8
-#: ... and a hole is a distance of more than so many medians.
-HOLE: Final = 1.5
+from frazil.pipeline.ingest.time_conversion import label_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +56,8 @@ class Steps:
         """The rows of files, file by file."""
         return rows_of(self.start, files)
 
-    def shown(self, label: Any) -> str:
-        return shown(label, self.units, self.calendar)
+    def label_text(self, label: Any) -> str:
+        return label_text(label, self.units, self.calendar)
 
 
 def rows_of(start: NDArray[np.int64], files: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -81,10 +75,10 @@ def rows_of(start: NDArray[np.int64], files: NDArray[np.int64]) -> NDArray[np.in
 NO_STEPS: Final = Steps(np.zeros(1, np.int64), None, np.zeros(0, np.int64), None, 0)
 
 
-def labelled(
+def labelled_steps(
     start: NDArray[np.int64], labels: NDArray[Any], units: str | None, calendar: str, good: NDArray[np.bool_]
 ) -> Steps:
-    """The steps with labels, not in any place yet; whether most of them go down."""
+    """Steps with labels and without places; they are descending if most labels go down."""
     _, up, down = _directions(start, labels, good)
     descending = bool(down.sum() > up.sum())
     nowhere = np.full(len(labels), -1, np.int64)
@@ -105,8 +99,8 @@ def _directions(
     return file[1:], (labels[1:] > labels[:-1]) & inside, (labels[1:] < labels[:-1]) & inside
 
 
-def disorder(steps: Steps, good: NDArray[np.bool_]) -> list[Objection]:
-    """Files whose labels do not go the way of most, are there twice, or are not numbers."""
+def order_objections(steps: Steps, good: NDArray[np.bool_]) -> list[Objection]:
+    """Files with labels that are not in the order of most files, repeated, or not numbers."""
     labels = _labels(steps)
     file = np.repeat(np.arange(len(good)), steps.counts)
     if labels.dtype.kind not in "iuf":
@@ -126,7 +120,7 @@ def disorder(steps: Steps, good: NDArray[np.bool_]) -> list[Objection]:
 
 
 def _twice(file: NDArray[np.int64], labels: NDArray[Any], good: NDArray[np.bool_]) -> list[int]:
-    """Files that have a label twice."""
+    """Files with a repeated label."""
     rows = np.flatnonzero(good[file])
     _, codes = np.unique(labels[rows], return_inverse=True)
     pairs, counts = np.unique(np.stack([file[rows], codes]), axis=1, return_counts=True)
@@ -134,10 +128,12 @@ def _twice(file: NDArray[np.int64], labels: NDArray[Any], good: NDArray[np.bool_
     return twice
 
 
-def overlaps(
+def overlap_objections(
     steps: Steps, files: NDArray[np.int64], urls: Sequence[str], contents: NDArray[np.uint8]
 ) -> list[Objection]:
-    """Files with a label that an earlier one of these files has; not those that meet such a file only."""
+    """Files with a label that an earlier file has. A file is not objected to for a label of a file that is
+    objected to itself.
+    """
     labels, counts = _labels(steps), steps.counts
     rows = steps.rows(files)
     file = np.repeat(files, counts[files])
@@ -160,7 +156,7 @@ def overlaps(
             continue
         earlier = owner[taken[0]]
         same = bool((contents[each] == contents[earlier]).all())
-        label = steps.shown(distinct[taken[0]])
+        label = steps.label_text(distinct[taken[0]])
         text = f"has {len(taken)} of its {counts[each]} labels ({label}) with {urls[earlier]}"
         objections.append(
             Objection(
@@ -194,7 +190,7 @@ def sorted_steps(steps: Steps, families: Sequence[NDArray[np.int64]]) -> Steps:
 def _last_of_each(
     steps: Steps, at: NDArray[np.int64], families: Sequence[NDArray[np.int64]]
 ) -> NDArray[np.int64]:
-    """Places with -1 for steps of which a later file of the family has the label."""
+    """The places, with -1 for steps whose label a later file of the family has."""
     left = np.full_like(at, -1)
     for files in families:
         rows = np.sort(steps.rows(files))
@@ -239,7 +235,7 @@ def _is_last_file(steps: Steps, rows: NDArray[np.int64], labels: NDArray[Any]) -
     return later
 
 
-def without_labels(
+def unlabelled_steps(
     length: NDArray[np.int64], families: Sequence[NDArray[np.int64]], position: NDArray[np.int64] | None
 ) -> Steps:
     """The steps of files that have no labels: one file after the other, in the order of a pattern or list."""
@@ -253,65 +249,6 @@ def without_labels(
         at[rows] = np.arange(len(rows))
         longest = max(longest, len(rows))
     return replace(steps, length=longest)
-
-
-def missing(
-    steps: Steps, families: Sequence[NDArray[np.int64]], names: Sequence[Collection[str]]
-) -> list[Problem]:
-    """Labels that only some families have."""
-    if steps.axis is None:
-        lengths = sorted({int(steps.counts[files].sum()) for files in families})
-        text = f"variables have {lengths} steps, and no labels tell which are missing"
-        return [Problem("hole", text)] if len(lengths) > 1 else []
-    problems = []
-    for files, variables in zip(families, names, strict=True):
-        places = steps.at[steps.rows(files)]
-        absent = np.ones(steps.length, np.bool_)
-        absent[places[places >= 0]] = False
-        if absent.any():
-            first = steps.shown(steps.axis[np.argmax(absent)])
-            text = f"{absent.sum()} labels, from {first} on, are missing for {', '.join(sorted(variables))}"
-            problems.append(Problem("hole", text))
-    return problems
-
-
-def holes(
-    axis: NDArray[Any] | None,
-    units: str | None,
-    calendar: str,
-    old: NDArray[Any] | None = None,
-    *,
-    one_file: bool = False,
-) -> list[Problem]:
-    """The gaps of a time axis; not those between two ``old`` labels, nor those inside of one file alone."""
-    if axis is None or not is_time(units):
-        return []
-    is_old = np.zeros(len(axis), np.bool_) if old is None else np.isin(axis, old)
-    return [
-        Problem(
-            "hole", f"nothing between {shown(axis[i], units, calendar)} and {shown(axis[j], units, calendar)}"
-        )
-        for i, j in gaps(axis)
-        if not (is_old[i] and is_old[j]) and not (one_file and not is_old[i] and not is_old[j])
-    ]
-
-
-def gaps(axis: NDArray[Any]) -> list[tuple[int, int]]:
-    """The labels before and after each gap of an axis that is regular elsewhere.
-
-    >>> gaps(np.array([0, 31, 59, 90, 151, 181]))
-    [(3, 4)]
-    >>> gaps(np.array([1, 10, 100, 1000]))
-    []
-    """
-    if len(axis) < 4 or axis.dtype.kind not in "iuf":
-        return []
-    distances = np.abs(np.diff(axis.astype(np.float64)))
-    median = np.median(distances)
-    regular = np.abs(distances - median) <= 0.2 * median
-    if regular.mean() < min(REGULAR, 1 - 1.5 / len(distances)):
-        return []
-    return [(i, i + 1) for i in np.flatnonzero(distances > HOLE * median).tolist()]
 
 
 def _labels(steps: Steps) -> NDArray[Any]:

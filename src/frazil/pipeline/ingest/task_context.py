@@ -9,7 +9,7 @@ from typing import Final, Self
 from frazil.errors import ErrorKind, FormatError
 from frazil.pipeline.ingest.arrays import TargetArray
 from frazil.pipeline.ingest.file_access import FileAccess
-from frazil.pipeline.ingest.inspection_task import state_of
+from frazil.pipeline.ingest.file_report import state_of
 from frazil.pipeline.ingest.items import Item
 from frazil.readers.files import find_file
 from frazil.readers.reader import Reader

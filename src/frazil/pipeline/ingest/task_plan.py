@@ -11,21 +11,13 @@ import numpy as np
 from frazil.jobs.job import Tasks
 from frazil.pipeline.ingest.array_plan import FamilyArrays, plan_arrays
 from frazil.pipeline.ingest.axis import Axis, Pieces
+from frazil.pipeline.ingest.chunk_alignment import require_aligned
 from frazil.pipeline.ingest.existing import ExistingGroup
 from frazil.pipeline.ingest.existing_checks import require_lengths, require_names
 from frazil.pipeline.ingest.group_growth import add_dimensions, create_group, grow_arrays, write_labels
-from frazil.pipeline.ingest.items import (
-    ArrayGroup,
-    FileTable,
-    FixedArrays,
-    Item,
-    PlannedArray,
-    fixed_items,
-    items,
-    moved_old_items,
-    require_aligned,
-)
+from frazil.pipeline.ingest.items import FileTable, Item, fixed_items, items, moved_old_items
 from frazil.pipeline.ingest.options import IngestRequest
+from frazil.pipeline.ingest.planned_array import ArrayGroup, FixedArrays, PlannedArray
 from frazil.pipeline.ingest.reconcile import Reconciliation
 from frazil.pipeline.ingest.references import without_container
 from frazil.pipeline.ingest.scalar_checks import require_same_scalars, retained_scalars
@@ -156,7 +148,9 @@ def _file_table(reconciliation: Reconciliation) -> FileTable:
     checks = [
         etag or _whole_second(time) for etag, time in zip(inspection.etag, inspection.modified, strict=True)
     ]
-    return FileTable(inspection.urls, inspection.own, reconciliation.moves, checks, inspection.fingerprint)
+    return FileTable(
+        inspection.urls, inspection.own, reconciliation.conversions, checks, inspection.fingerprint
+    )
 
 
 def _whole_second(time: datetime | None) -> datetime | None:

@@ -1,4 +1,4 @@
-"""What tasks do: copy values of files into chunks, or set references to their bytes."""
+"""The tasks of an ingest: they copy values of files into chunks, or set references to their bytes."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from frazil.jobs.task_results import Outcome
 from frazil.pipeline.ingest.arrays import TargetArray, open_target
 from frazil.pipeline.ingest.axis import Pieces, runs
 from frazil.pipeline.ingest.items import Box, Item
-from frazil.pipeline.ingest.references import refer
+from frazil.pipeline.ingest.references import set_references
 from frazil.pipeline.ingest.sparse import constant_of, write_constant
 from frazil.pipeline.ingest.task_context import Readers, TaskContext
-from frazil.pipeline.ingest.time_conversion import Linear, moved
+from frazil.pipeline.ingest.time_conversion import Conversion, convert_times
 from frazil.repository.session.session import ForkSession
 
 #: Values that a task holds at once, in bytes, if chunks are not larger.
 HELD: Final = 128 << 20
 
 
-def copy(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
+def copy_values(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
     """Write the boxes of an item with values from its files, and from old steps of the group."""
     before = fork.fork() if len(item.old) else fork  # old values, whatever this task writes
-    bytes_read = bytes_written = 0
+    input_bytes = output_bytes = 0
     with Readers(context.access, item) as readers:
         for blocks in _batches(context, item.boxes):
             buffers = []
@@ -48,16 +48,16 @@ def copy(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
             for read in reads:
                 values = _file_values(readers, item, context, read)
                 read.into[...] = _stored_values(readers, item, context, read, values)
-                bytes_read += values.nbytes
+                input_bytes += values.nbytes
             for each in buffers:
                 open_target(fork.store, context.arrays[each.number].path)[each.region] = each.values
-                bytes_read += each.old_bytes
-                bytes_written += each.values.nbytes
+                input_bytes += each.old_bytes
+                output_bytes += each.values.nbytes
     return Outcome(
         rows=int(item.pieces.count.sum()),
         chunks=sum(_chunks(box, context.arrays[box.array]) for box in item.boxes),
-        bytes_read=bytes_read,
-        bytes_written=bytes_written,
+        bytes_read=input_bytes,
+        bytes_written=output_bytes,
     )
 
 
@@ -188,10 +188,10 @@ def _stored_values(
     target = context.arrays[read.number]
     if target.name in context.unpacked:
         return _unpacked(values, readers[read.file].schema().variables[target.name].attrs, target)
-    line: Linear | None = (item.moves[read.file] or {}).get(target.name)
-    if line is None:
+    conversion: Conversion | None = (item.conversions[read.file] or {}).get(target.name)
+    if conversion is None:
         return values
-    times = moved(values, line, target.dtype)
+    times = convert_times(values, conversion, target.dtype)
     if times is None:
         raise InvalidInputError(
             f"{item.urls[read.file]}: expected times of {target.name} that are whole numbers in the "
@@ -240,4 +240,4 @@ def _chunks(box: Box, target: TargetArray) -> int:
 
 def run_item(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
     """The work function of ingest."""
-    return (refer if item.virtual else copy)(fork, context, item)
+    return (set_references if item.virtual else copy_values)(fork, context, item)

@@ -3,7 +3,7 @@
 "days since 2000-01-01" in one file and "days since 2000-02-01" in the next mean one axis: the numbers of
 all files are brought to one unit, exactly. Two units of one calendar differ by a factor and an offset:
 
->>> rebase("hours since 2000-01-02", "days since 2000-01-01", "standard")
+>>> unit_conversion("hours since 2000-01-02", "days since 2000-01-01", "standard")
 (Fraction(1, 24), Fraction(1, 1))
 
 Months and years have no fixed length; they are left alone where the texts are equal, and refused elsewhere.
@@ -38,9 +38,9 @@ _NAMES: Final = {
     1: "microseconds",
 }
 
-#: What is done to numbers: multiplied, then added to.
-type Linear = tuple[Fraction, Fraction]
-SAME: Final[Linear] = (Fraction(1), Fraction(0))
+#: A factor and an offset: numbers are multiplied, then the offset is added.
+type Conversion = tuple[Fraction, Fraction]
+SAME: Final[Conversion] = (Fraction(1), Fraction(0))
 
 
 def is_time(units: object) -> bool:
@@ -62,7 +62,7 @@ def is_time_or_duration(attrs: Mapping[str, Any]) -> bool:
     return is_time(units) or (isinstance(units, str) and units.lower() in _LENGTHS)
 
 
-def rebase(units: str, target: str, calendar: str = "standard") -> Linear | None:
+def unit_conversion(units: str, target: str, calendar: str = "standard") -> Conversion | None:
     """From numbers in ``units`` to numbers in ``target``; None if there is no such line."""
     if units == target:
         return SAME
@@ -76,16 +76,17 @@ def rebase(units: str, target: str, calendar: str = "standard") -> Linear | None
     return Fraction(length, target_length), Fraction(microseconds, target_length)
 
 
-def moved(values: NDArray[Any], line: Linear, dtype: np.dtype[Any]) -> NDArray[Any] | None:
+def convert_times(values: NDArray[Any], conversion: Conversion, dtype: np.dtype[Any]) -> NDArray[Any] | None:
     """The numbers on the other axis, or None if integers cannot hold them exactly.
 
-    >>> moved(np.array([12, 36]), rebase("hours since 2000-01-02", "days since 2000-01-01"), np.dtype("f8"))
+    >>> days = unit_conversion("hours since 2000-01-02", "days since 2000-01-01")
+    >>> convert_times(np.array([12, 36]), days, np.dtype("f8"))
     array([1.5, 2.5])
-    >>> moved(np.array([12]), (Fraction(1, 24), Fraction(0)), np.dtype("i4")) is None
+    >>> convert_times(np.array([12]), (Fraction(1, 24), Fraction(0)), np.dtype("i4")) is None
     True
     """
-    factor, offset = line
-    if line == SAME:
+    factor, offset = conversion
+    if conversion == SAME:
         return values.astype(dtype)
     if values.dtype.kind in "iu":
         together = factor.denominator * offset.denominator
@@ -99,11 +100,11 @@ def moved(values: NDArray[Any], line: Linear, dtype: np.dtype[Any]) -> NDArray[A
     return result.astype(dtype)
 
 
-def finest(units: list[str], calendar: str) -> str | None:
+def finest_units(units: list[str], calendar: str) -> str | None:
     """Units since the first of these, in which whole numbers of all of them are whole; None if there are
     none.
 
-    >>> finest(["days since 2000-01-01", "hours since 2000-02-01", "days since 2000-01-03"], "standard")
+    >>> finest_units(["days since 2000-01-01", "hours since 2000-02-01", "days since 2000-01-03"], "standard")
     'hours since 2000-01-01'
     """
     try:
@@ -127,10 +128,10 @@ def finest(units: list[str], calendar: str) -> str | None:
     return f"{_NAMES[length]} since {units[0].partition(' since ')[2]}"
 
 
-def shown(value: Any, units: str | None, calendar: str = "standard") -> str:
+def label_text(value: Any, units: str | None, calendar: str = "standard") -> str:
     """A label for people.
 
-    >>> shown(1, "days since 2000-01-01"), shown(2.5, "m")
+    >>> label_text(1, "days since 2000-01-01"), label_text(2.5, "m")
     ('2000-01-02 00:00:00', '2.5')
     """
     if units is None or not is_time(units) or value != value:

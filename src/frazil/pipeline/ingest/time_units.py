@@ -16,18 +16,27 @@ from numpy.typing import NDArray
 from frazil.pipeline.ingest.families import Family
 from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.step_order import Objection
-from frazil.pipeline.ingest.time_conversion import SAME, Linear, finest, is_time, moved, rebase
+from frazil.pipeline.ingest.time_conversion import (
+    SAME,
+    Conversion,
+    convert_times,
+    finest_units,
+    is_time,
+    unit_conversion,
+)
 from frazil.readers.reader import VariableSchema
 
 
 @dataclass(frozen=True, slots=True)
 class TimeUnits:
-    """The units of the dataset. ``targets`` are the variables with the units that they get; ``moves``, by
-    code of `Inspection.owns`, how times of a file become times in these units.
+    """The units of the dataset.
+
+    ``variables`` are the variables with the units that they get. ``conversions``, by code of
+    `Inspection.owns`, turn the times of a file into times in these units.
     """
 
-    targets: Mapping[str, VariableSchema]
-    moves: Mapping[int, Mapping[str, Linear]]
+    variables: Mapping[str, VariableSchema]
+    conversions: Mapping[int, Mapping[str, Conversion]]
 
 
 def common_units(
@@ -36,8 +45,8 @@ def common_units(
     """The units of all times, and the files whose times cannot be in them. ``stored`` are those of the
     repository, by variable.
     """
-    targets: dict[str, VariableSchema] = {}
-    moves: dict[int, dict[str, Linear]] = {}
+    variables: dict[str, VariableSchema] = {}
+    conversions: dict[int, dict[str, Conversion]] = {}
     objections: list[Objection] = []
     for family in families:
         codes, first = np.unique(inspection.own[family.files], return_index=True)
@@ -53,36 +62,38 @@ def common_units(
             if is_time(variable.attrs.get("units")):
                 mine = list(dict.fromkeys(units[code].get(name, "") for code in codes.tolist()))
                 variable = _with_units(variable, mine, stored.get(name))
-            targets.setdefault(name, variable)
+            variables.setdefault(name, variable)
         for code in codes.tolist():
-            lines, texts = _lines(family, units[code], targets)
+            file_conversions, texts = _file_conversions(family, units[code], variables)
             if texts:
                 where = family.files[inspection.own[family.files] == code]
                 objections += [Objection(file, "units", "; ".join(texts)) for file in where.tolist()]
-            if lines:
-                moves[code] = lines
-    return TimeUnits(targets, moves), objections
+            if file_conversions:
+                conversions[code] = file_conversions
+    return TimeUnits(variables, conversions), objections
 
 
-def _lines(
-    family: Family, units: Mapping[str, str], targets: Mapping[str, VariableSchema]
-) -> tuple[dict[str, Linear], list[str]]:
-    """What is done to the times of files with these units, and what cannot be done."""
-    lines: dict[str, Linear] = {}
+def _file_conversions(
+    family: Family, units: Mapping[str, str], variables: Mapping[str, VariableSchema]
+) -> tuple[dict[str, Conversion], list[str]]:
+    """The conversions of the times of files with these units, and texts for times without a conversion."""
+    file_conversions: dict[str, Conversion] = {}
     texts = []
     for name, text in units.items():
         if not is_time(text):
             continue
-        target = targets[name]
-        line = rebase(text, str(target.attrs["units"]), str(target.attrs.get("calendar", "standard")))
-        if line is None:
+        target = variables[name]
+        conversion = unit_conversion(
+            text, str(target.attrs["units"]), str(target.attrs.get("calendar", "standard"))
+        )
+        if conversion is None:
             texts.append(f"{name} is in {text!r}, which cannot be made {target.attrs['units']!r}")
-        elif line != SAME:
-            lines[name] = line
+        elif conversion != SAME:
+            file_conversions[name] = conversion
             bounds = str(target.attrs.get("bounds"))
             if bounds in family.layout.variables and bounds not in units:
-                lines[bounds] = line
-    return lines, texts
+                file_conversions[bounds] = conversion
+    return file_conversions, texts
 
 
 def _with_units(variable: VariableSchema, units: list[str], stored: str | None) -> VariableSchema:
@@ -91,7 +102,7 @@ def _with_units(variable: VariableSchema, units: list[str], stored: str | None) 
     if len(units) == 1 or variable.dtype.kind not in "iu":
         return replace(variable, attrs={**variable.attrs, "units": units[0]})
     calendar = str(variable.attrs.get("calendar", "standard"))
-    chosen = finest(units, calendar) or units[0]
+    chosen = finest_units(units, calendar) or units[0]
     dtype = variable.dtype if chosen == units[0] else np.dtype(np.int64)
     return replace(variable, attrs={**variable.attrs, "units": chosen}, dtype=dtype)
 
@@ -105,13 +116,13 @@ def in_units(
     result = values.astype(variable.dtype)
     wrong = np.zeros(len(values), np.bool_)
     for code in np.unique(own).tolist():
-        line = units.moves.get(code, {}).get(variable.name)
+        conversion = units.conversions.get(code, {}).get(variable.name)
         where = own == code
-        if line is None:
+        if conversion is None:
             if variable.dtype.kind in "iu" and values.dtype.kind in "iuf":
                 wrong |= where & (result != values)
             continue
-        numbers = moved(values[where], line, variable.dtype)
+        numbers = convert_times(values[where], conversion, variable.dtype)
         if numbers is None:
             wrong |= where
         else:
@@ -123,7 +134,7 @@ def scalar_values(
     inspection: Inspection, name: str, files: NDArray[np.int64], units: TimeUnits
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """The values of a scalar in files, as `in_units` gives them."""
-    variable = units.targets[name]
+    variable = units.variables[name]
     raw = variable.dtype if variable.dtype.kind in "TSUO" else None  # numbers are as wide as files have them
     column = np.array(inspection.scalars[name][files].tolist(), raw)
     return in_units(column, inspection.own[files], variable, units)

@@ -1,10 +1,12 @@
-"""Reductions of arrays on Spark: partial results on the executors, combined to one version.
+"""Reductions of arrays: tasks compute partial results, which are combined to one version.
 
-partials, quantiles     the arithmetic, pure
-fields, grouping        arrays and their coordinates; which group a cell belongs to
-plan                    which task reads what, and where partial results meet
-work, running           the tasks; the job
-functions               what users call
+partials, kernels, quantiles        the arithmetic, pure
+fields, groups, zones, weights      arrays and their coordinates; the group and the weight of a cell
+options, request                    what the caller asks for
+reduction, measures                 what is computed from it
+plan, regions, tasks                which task reads what, and what it does
+reduction_job, result_arrays        the job on the driver, and the arrays that it creates
+functions, anomalies                the operations
 """
 
 from frazil.jobs.memory import Limits
@@ -23,11 +25,11 @@ from frazil.pipeline.reductions.functions import (
     sum,  # noqa: A004
     zonal_stats,
 )
-from frazil.pipeline.reductions.reduction_job import Settings
+from frazil.pipeline.reductions.options import ReductionOptions
 
 __all__ = [
     "Limits",
-    "Settings",
+    "ReductionOptions",
     "anomaly",
     "climatology",
     "count",

@@ -1,11 +1,11 @@
-"""Anomalies: data less what is usual at their time of the year or day."""
+"""Anomalies: arrays less their climatology."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import zarr
@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs import cf
 from frazil.jobs.blocks import blocks, split
-from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.job import Job, Tasks, run_job
 from frazil.jobs.job_result import JobResult
 from frazil.jobs.memory import Limits
-from frazil.jobs.progress import Progress
+from frazil.jobs.run_options import Run, RunOptions, with_options
 from frazil.jobs.task_results import Outcome
 from frazil.jobs.versions import Source, Target, Version
 from frazil.pipeline.reductions.coordinates import CoordinateWriter
@@ -28,21 +27,45 @@ from frazil.pipeline.reductions.fields import (
     Field,
     coordinate,
     coordinates_of,
-    is_there,
+    has_node,
     open_array,
     open_field,
 )
 from frazil.pipeline.reductions.groups import labels_of
-from frazil.pipeline.reductions.reduction_job import check_targets, several, target_of
+from frazil.pipeline.reductions.request import names_of, require_free_targets, target_or_group
 from frazil.repository.session.session import ForkSession, Session
 
 
+class _AnomalyOptions(TypedDict, total=False):
+    decode: bool
+    limits: Limits | None
+
+
+class AnomalyOptions(_AnomalyOptions, RunOptions, total=False):
+    """The options of `anomaly`.
+
+    decode      apply CF conventions: fill values, packed data
+    limits      `Limits`: how much a task reads
+    """
+
+
 @dataclass(frozen=True, slots=True)
-class _Usual:
-    """Data, what is usual, and the row of the latter for each time; -1 where nothing is known."""
+class AnomalyRun(Run):
+    """The values of `AnomalyOptions`, with their defaults."""
+
+    decode: bool = True
+    limits: Limits | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Baseline:
+    """An array, its climatology and their deviations, and the path of the result.
+
+    ``codes`` are the rows of the climatology for each position along ``time``; -1 where it has none.
+    """
 
     field: Field
-    usual: Field
+    climatology: Field
     spread: Field | None
     codes: NDArray[np.int64]
     time: str
@@ -51,17 +74,33 @@ class _Usual:
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """The data type of the result."""
         return self.field.dtype if self.field.dtype.kind == "f" else np.dtype(np.float64)
+
+    @property
+    def inputs(self) -> list[str]:
+        """The paths of the climatology that the job reads, but for the coordinate of the period."""
+        return [self.climatology.path] + ([] if self.spread is None else [self.spread.path])
 
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
     data: Session
-    usual: Session
-    all: tuple[_Usual, ...]
+    climatology: Session
+    baselines: tuple[_Baseline, ...]
     block: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Where the climatology is: its group, that of the deviations, and the name of the time dimension."""
+
+    climatology: str
+    spread: str | None
+    time: str
+
+
+@with_options(AnomalyOptions, AnomalyRun)
 def anomaly(
     source: Source,
     paths: str | Sequence[str],
@@ -71,99 +110,108 @@ def anomaly(
     spread: str | None = None,
     time: str = "time",
     to: Target | None = None,
-    decode: bool = True,
-    limits: Limits | None = None,
-    engine: Engine | EngineName | None = None,
-    job_id: str | None = None,
-    message: str | None = None,
-    progress: Progress | None = None,
+    **options: Unpack[AnomalyOptions],
 ) -> JobResult:
-    """Arrays less their climatology, in the shape and chunks of the arrays.
+    """Subtract the climatology of arrays from them, in the shape and chunks of the arrays.
 
-    ``climatology`` is where `climatology` wrote, or what it returned; ``group`` the group that it wrote to.
-    The period (month, season, dayofyear, hour) is the dimension there. With ``spread``, a group of standard
-    deviations by the same period, anomalies are divided by them. Times of which the climatology knows nothing
-    (day 366) are NaN. Computed in float64, stored as the array's own float type.
+    ``climatology`` is the result of `climatology`, or a repository or version that has it in ``group``. The
+    period (month, season, dayofyear, hour) is the dimension that it has instead of ``time``. With
+    ``spread``, a group of standard deviations by the same period, anomalies are divided by them. Times that
+    the climatology does not have (day 366) are NaN. Computed in float64, stored as the array's own float
+    type. Results are in the group ``/anomaly`` of the source unless ``to`` names another target.
 
     Raises ``NodeNotFoundError`` for an array without climatology, ``InvalidInputError`` if its dimensions
     do not fit.
     """
+    run = AnomalyRun(**options)
     version = Version.of(source)
-    told = climatology.version if isinstance(climatology, JobResult) else Version.of(climatology)
-    target = target_of(version, to, "anomaly")
-    data, usual = version.session(), told.session()
-    everything = tuple(
-        _usual(data, usual, path, group, spread, time, target, decode) for path in several(paths)
+    baseline = climatology.version if isinstance(climatology, JobResult) else Version.of(climatology)
+    target = target_or_group(version, to, "anomaly")
+    data, session, groups = version.session(), baseline.session(), _Groups(group, spread, time)
+    baselines = tuple(
+        _baseline(data, session, path, groups, target, decode=run.decode) for path in names_of(paths)
     )
-    fields = [each.field for each in everything]
-    writes = tuple(each.path for each in everything)
-    check_targets(version, target, writes, fields)
-    read = [each.usual.path for each in everything]
-    read += [each.spread.path for each in everything if each.spread is not None]
-    read += sorted({f"{each.usual.path.rpartition('/')[0]}/{each.period}" for each in everything})
-    names = {each.field.path for each in everything}
-    arrays = ArrayLookup(data)
-    for each in everything:
-        among = coordinates_of(each.field, arrays, each.field.dims)
-        names |= {each.field.path.rpartition("/")[0] + "/" + name for name in (*among, time)}
-    sizes = limits or Limits()
+    writes = tuple(each.path for each in baselines)
+    require_free_targets(version, target, writes, [each.field for each in baselines])
+    periods = sorted({f"{each.climatology.path.rpartition('/')[0]}/{each.period}" for each in baselines})
+    limits = run.limits or Limits()
     job = Job(
         "anomaly",
         target,
-        functools.partial(_prepare, _Shared(data, usual, everything, sizes.block), sizes.task),
+        functools.partial(_prepare, _Shared(data, session, baselines, limits.block), limits.task),
         _subtract,
         None,
-        {"paths": list(several(paths)), "group": group, "spread": spread, "time": time, "decode": decode},
-        (version.input(sorted(names)), told.input(read)),
+        {
+            "paths": list(names_of(paths)),
+            "group": group,
+            "spread": spread,
+            "time": time,
+            "decode": run.decode,
+        },
+        (
+            version.input(_data_paths(data, baselines, time)),
+            baseline.input([path for each in baselines for path in each.inputs] + periods),
+        ),
         writes,
-        message,
-        id=job_id,
+        run.message,
+        id=run.job_id,
     )
-    return run_job(job, engine, progress=progress)
+    return run_job(job, run.engine, progress=run.progress)
 
 
-def _usual(
-    data: Session,
-    usual: Session,
-    path: str,
-    group: str,
-    spread: str | None,
-    time: str,
-    target: Target,
-    decode: bool,
-) -> _Usual:
-    field = open_field(data, path, decode=decode)
-    mean = open_field(usual, f"{group}/{field.path.strip('/')}", decode=decode)
-    others = [dim for dim in mean.dims if dim not in field.dims]
-    kept = {dim: n for dim, n in zip(field.dims, field.shape, strict=True) if dim != time}
-    found = {dim: n for dim, n in zip(mean.dims, mean.shape, strict=True) if dim in field.dims}
-    if time not in field.dims or len(others) != 1 or kept != found:
+def _data_paths(data: Session, baselines: Sequence[_Baseline], time: str) -> list[str]:
+    """The arrays and coordinates of the source that the job reads."""
+    arrays = ArrayLookup(data)
+    paths = {each.field.path for each in baselines}
+    for each in baselines:
+        names = coordinates_of(each.field, arrays, each.field.dims)
+        paths |= {each.field.path.rpartition("/")[0] + "/" + name for name in (*names, time)}
+    return sorted(paths)
+
+
+def _baseline(
+    data: Session, session: Session, path: str, groups: _Groups, target: Target, *, decode: bool
+) -> _Baseline:
+    """The climatology of an array. ``session`` reads the climatology."""
+    field, time = open_field(data, path, decode=decode), groups.time
+    climatology = open_field(session, f"{groups.climatology}/{field.path.strip('/')}", decode=decode)
+    periods = [dim for dim in climatology.dims if dim not in field.dims]
+    expected = {dim: n for dim, n in zip(field.dims, field.shape, strict=True) if dim != time}
+    actual = {dim: n for dim, n in zip(climatology.dims, climatology.shape, strict=True) if dim in field.dims}
+    if time not in field.dims or len(periods) != 1 or expected != actual:
         raise InvalidInputError(
-            f"climatology: expected at `{mean.path}` the dimensions of `{field.path}` with a period "
-            f"instead of `{time}`, {kept}; found {dict(zip(mean.dims, mean.shape, strict=True))}",
+            f"climatology: expected at `{climatology.path}` the dimensions of `{field.path}` with a period "
+            f"instead of `{time}`, {expected}; found "
+            f"{dict(zip(climatology.dims, climatology.shape, strict=True))}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
-    period = others[0]
-    known = np.asarray(coordinate(usual, mean.parent, period).values)
-    labels = np.asarray(labels_of(data, field.parent, f"{time}.{period}").values)
-    if known.dtype.kind not in "biuf":
-        known, labels = known.astype(str), labels.astype(str)
-    order = np.argsort(known)
-    at = np.minimum(np.searchsorted(known, labels, sorter=order), max(len(known) - 1, 0))
-    codes = np.where(known[order[at]] == labels, order[at], -1).astype(np.int64)
-    deviation = (
-        None if spread is None else open_field(usual, f"{spread}/{field.path.strip('/')}", decode=decode)
-    )
-    return _Usual(field, mean, deviation, codes, time, period, target.path(field.path))
+    spread = None
+    if groups.spread is not None:
+        spread = open_field(session, f"{groups.spread}/{field.path.strip('/')}", decode=decode)
+    codes = _period_codes(data, field, session, climatology, f"{time}.{periods[0]}")
+    return _Baseline(field, climatology, spread, codes, time, periods[0], target.path(field.path))
+
+
+def _period_codes(
+    data: Session, field: Field, session: Session, climatology: Field, by: str
+) -> NDArray[np.int64]:
+    """The row of the climatology for each time of a field; -1 where it has none. ``by``: "time.month"."""
+    rows = np.asarray(coordinate(session, climatology.parent, by.rpartition(".")[2]).values)
+    labels = np.asarray(labels_of(data, field.parent, by).values)
+    if rows.dtype.kind not in "biuf":
+        rows, labels = rows.astype(str), labels.astype(str)
+    order = np.argsort(rows)
+    at = np.minimum(np.searchsorted(rows, labels, sorter=order), max(len(rows) - 1, 0))
+    return np.where(rows[order[at]] == labels, order[at], -1).astype(np.int64)
 
 
 def _prepare(shared: _Shared, task: int, session: Session) -> Tasks:
-    writes = [each.path for each in shared.all]
+    writes = [each.path for each in shared.baselines]
     coordinates = CoordinateWriter.of(ArrayLookup(shared.data), session, writes)
     items: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = []
-    for number, each in enumerate(shared.all):
+    for number, each in enumerate(shared.baselines):
         field = each.field
-        told = {
+        attributes = {
             name: value
             for name, value in field.attributes.items()
             if name not in ENCODING - {"coordinates"} and (name, value) != cf.BOOLEAN
@@ -175,11 +223,11 @@ def _prepare(shared: _Shared, task: int, session: Session) -> Tasks:
             chunks=tuple(max(1, min(n, step)) for n, step in zip(field.shape, field.grid, strict=True)),
             dtype=each.dtype,
             fill_value=np.nan,
-            attributes=told if field.decode else dict(field.attributes),
+            attributes=attributes if field.decode else dict(field.attributes),
             dimension_names=field.dims,
-            overwrite=is_there(session, each.path),
+            overwrite=has_node(session, each.path),
         )
-        coordinates.copy(field, field.dims, each.path)
+        coordinates.copy_coordinates(field, field.dims, each.path)
         starts, stops = blocks(field.shape, field.grid, field.raw.itemsize, task)
         corners = zip(map(tuple, starts.tolist()), map(tuple, stops.tolist()), strict=True)
         items += [(number, low, high) for low, high in corners]
@@ -189,40 +237,42 @@ def _prepare(shared: _Shared, task: int, session: Session) -> Tasks:
 def _subtract(
     fork: ForkSession, shared: _Shared, item: tuple[int, tuple[int, ...], tuple[int, ...]]
 ) -> Outcome:
-    """A task: some chunks, one block after the other."""
+    """The task: subtract the climatology from some chunks, one block after the other."""
     number, start, stop = item
-    each = shared.all[number]
+    each = shared.baselines[number]
     source = open_array(shared.data, each.field.path)
-    into = open_array(fork, each.path, "r+")
+    result = open_array(fork, each.path, "r+")
     shape = tuple(np.subtract(stop, start).tolist())
-    read = written = count = 0
+    read = output = count = 0
     for low, high in zip(*blocks(shape, each.field.grid, each.field.raw.itemsize, shared.block), strict=True):
         region = tuple(map(slice, (low + start).tolist(), (high + start).tolist()))
         raw = np.asarray(source[region])
         values = each.field.decoded(raw).astype(np.float64)
-        values -= _rows(shared.usual, each, each.usual, region)
+        values -= _baseline_values(shared.climatology, each, each.climatology, region)
         if each.spread is not None:
             with np.errstate(divide="ignore", invalid="ignore"):
-                values /= _rows(shared.usual, each, each.spread, region)
-        into[region] = values.astype(each.dtype)
-        read, written = read + raw.nbytes, written + values.size * each.dtype.itemsize
+                values /= _baseline_values(shared.climatology, each, each.spread, region)
+        result[region] = values.astype(each.dtype)
+        read, output = read + raw.nbytes, output + values.size * each.dtype.itemsize
         count += len(split(raw.shape, [max(1, n) for n in each.field.grid])[0])
-    return Outcome(None, shape[0] if shape else 1, count, read, written)
+    return Outcome(None, shape[0] if shape else 1, count, read, output)
 
 
-def _rows(session: Session, each: _Usual, usual: Field, region: tuple[slice, ...]) -> NDArray[np.float64]:
-    """What is usual for a block, in its shape."""
+def _baseline_values(
+    session: Session, each: _Baseline, baseline: Field, region: tuple[slice, ...]
+) -> NDArray[np.float64]:
+    """The climatology or deviations for a block, in its shape; NaN for times without."""
     axis = each.field.dims.index(each.time)
     codes = each.codes[region[axis]]
-    known = codes[codes >= 0]
-    if not len(known):
+    rows = codes[codes >= 0]
+    if not len(rows):
         return np.full([part.stop - part.start for part in region], np.nan)
-    first, last = int(known.min()), int(known.max()) + 1
-    place = dict(zip(each.field.dims, region, strict=True)) | {each.period: slice(first, last)}
-    raw = np.asarray(open_array(session, usual.path)[tuple(place[dim] for dim in usual.dims)])
-    values = usual.decoded(raw).astype(np.float64)
+    first, last = int(rows.min()), int(rows.max()) + 1
+    spans = dict(zip(each.field.dims, region, strict=True)) | {each.period: slice(first, last)}
+    raw = np.asarray(open_array(session, baseline.path)[tuple(spans[dim] for dim in baseline.dims)])
+    values = baseline.decoded(raw).astype(np.float64)
     order = [each.period if dim == each.time else dim for dim in each.field.dims]
-    turned = values.transpose([usual.dims.index(dim) for dim in order])
+    turned = values.transpose([baseline.dims.index(dim) for dim in order])
     out = np.take(turned, np.clip(codes - first, 0, None), axis=axis)
     out[(slice(None),) * axis + (codes < 0,)] = np.nan
     return np.asarray(out)

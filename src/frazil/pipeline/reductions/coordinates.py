@@ -1,8 +1,8 @@
-"""Coordinates of results: copied as they are stored, or computed; never those of somebody else's arrays.
+"""Coordinates of results: copied as they are stored, or computed.
 
-A coordinate that is there already with the same values stays, so that results of several jobs can be in one
-group. One with other values is replaced, unless an array that the job does not write has its dimensions: that
-array would have got other labels.
+An existing coordinate with the same values stays, so that results of several jobs can be in one group. One
+with other values is replaced, unless an array that the job does not write has its dimensions: that array
+would get other labels.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from frazil.pipeline.reductions.fields import (
     arrays_of,
     coordinates_of,
     dimensions,
-    is_there,
+    has_node,
     open_array,
 )
 from frazil.repository.session.session import Session
@@ -47,7 +47,7 @@ class CoordinateWriter:
         """A writer for a job whose results are ``writes``."""
         return CoordinateWriter(source, session, frozenset(path.strip("/") for path in writes))
 
-    def put(
+    def put_coordinate(
         self,
         path: str,
         values: NDArray[Any],
@@ -55,26 +55,26 @@ class CoordinateWriter:
         *,
         dims: tuple[str, ...] | None = None,
     ) -> None:
-        """Write a coordinate that was computed; its dimension has its name unless ``dims`` says otherwise."""
+        """Write a computed coordinate. ``dims`` None is one dimension with the name of the coordinate."""
         name = path.rpartition("/")[2]
         dims = dims or (name,)
-        text = values.dtype.kind in "UOT"
-        if self._stays(path, dims, values.astype(str) if text else values, attributes, {name}):
+        is_text = values.dtype.kind in "UOT"
+        if self._is_unchanged(path, dims, values.astype(str) if is_text else values, attributes, {name}):
             return
         array = zarr.create_array(
             self.session.store,
             name=path.strip("/"),
             shape=values.shape,
             chunks=tuple(max(1, n) for n in values.shape),
-            dtype=cast("Any", str) if text else values.dtype,
+            dtype=cast("Any", str) if is_text else values.dtype,
             attributes=dict(attributes),
             dimension_names=dims,
-            overwrite=is_there(self.session, path),
+            overwrite=has_node(self.session, path),
         )
-        array[...] = values.astype(object) if text else values
+        array[...] = values.astype(object) if is_text else values
 
-    def copy(self, of: Field, dims: Sequence[str], path: str, *, without: str = "") -> None:
-        """Copy the coordinates of a field that have only the dimensions ``dims``, to where ``path`` is."""
+    def copy_coordinates(self, of: Field, dims: Sequence[str], path: str, *, without: str = "") -> None:
+        """Copy the coordinates of a field that have only the dimensions ``dims`` to the group of ``path``."""
         parent = path.strip("/").rpartition("/")[0]
         coordinates = coordinates_of(of, self.source, dims)
         for name, array in coordinates.items():
@@ -83,10 +83,10 @@ class CoordinateWriter:
                 continue
             self.copied.add((array.path, to))
             values, attributes = np.asarray(array[...]), dict(array.attrs)
-            if not self._stays(to, dimensions(array), values, attributes, coordinates.keys()):
-                zarr.from_array(self.session.store, data=array, name=to, overwrite=is_there(self.session, to))
+            if not self._is_unchanged(to, dimensions(array), values, attributes, coordinates.keys()):
+                zarr.from_array(self.session.store, data=array, name=to, overwrite=has_node(self.session, to))
 
-    def _stays(
+    def _is_unchanged(
         self,
         path: str,
         dims: tuple[str, ...],
@@ -94,7 +94,7 @@ class CoordinateWriter:
         attributes: Mapping[str, Any],
         others: Collection[str],
     ) -> bool:
-        """Whether a coordinate is there already. Raises ``InvalidInputError`` if it must not change."""
+        """Whether the target has the coordinate. Raises ``InvalidInputError`` if it must not change."""
         try:
             array = open_array(self.session, path)
         except NodeNotFoundError:
@@ -107,9 +107,9 @@ class CoordinateWriter:
             if stored.dtype == values.dtype and np.array_equal(stored, values, equal_nan=floats):
                 return True
         parent, _, name = path.strip("/").rpartition("/")
-        for other, has in self._dimensions(parent).items():
-            is_ours = f"{parent}/{other}".strip("/") in self.writes or other in others or other == name
-            if not is_ours and set(dims) <= set(has):
+        for other, other_dims in self._dimensions(parent).items():
+            is_replaced = f"{parent}/{other}".strip("/") in self.writes or other in others or other == name
+            if not is_replaced and set(dims) <= set(other_dims):
                 raise InvalidInputError(
                     f"to: expected a group where `{name}` is as in the results, found another `{name}` that "
                     f"`{other}` is labelled with; give the results a group of their own",

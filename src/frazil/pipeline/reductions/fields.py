@@ -1,4 +1,4 @@
-"""Arrays as a reduction sees them: named dimensions, a grid, values decoded by the CF conventions.
+"""Arrays of numbers as reductions see them: named dimensions, a grid, values decoded by the CF conventions.
 
 Packed data (``scale_factor``, ``add_offset``), ``_FillValue`` and ``missing_value`` are decoded by xarray, so
 that a result is what xarray computes from the same array. ``valid_range``, ``valid_min`` and ``valid_max``
@@ -24,13 +24,16 @@ from frazil.repository.session.session import Session
 from frazil.zarr_store.arrays import array_at, naming
 
 _VALID: Final = frozenset({"valid_range", "valid_min", "valid_max"})
-#: What a result of decoded values must not say of itself.
+#: Attributes that are not true of decoded values, and attributes that name other arrays.
 ENCODING: Final = cf.PACKED | _VALID | {"coordinates", "ancillary_variables"}
 
 
 @dataclass(frozen=True)
 class Field:
-    """One array: what is known before any value is read."""
+    """One array: its metadata, and how its values are decoded.
+
+    ``grid`` is the shape of a chunk, or of a shard; ``raw`` is the type of the stored values.
+    """
 
     path: str
     dims: tuple[str, ...]
@@ -43,6 +46,7 @@ class Field:
 
     @property
     def name(self) -> str:
+        """The last part of the path."""
         return self.path.rpartition("/")[2]
 
     @property
@@ -56,7 +60,7 @@ class Field:
         return self.decoded(np.zeros((0,) * len(self.shape), self.raw)).dtype
 
     def decoded(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Values as the conventions mean them."""
+        """The values that stored values mean, by the CF conventions."""
         if self.decode:
             values = cf.decoded(values, self.attributes)
         if self.valid_range and (limits := self._limits):
@@ -69,17 +73,18 @@ class Field:
     @cached_property
     def _limits(self) -> tuple[float, float] | None:
         """The valid range, in decoded values. (In the file it is in packed ones.)"""
-        told = self.attributes
-        if _VALID.isdisjoint(told):
+        attributes = self.attributes
+        if _VALID.isdisjoint(attributes):
             return None
-        low, high = told.get("valid_range", (told.get("valid_min", -np.inf), told.get("valid_max", np.inf)))
-        scale, offset = (told.get(name, one) for name, one in (("scale_factor", 1), ("add_offset", 0)))
+        limits = (attributes.get("valid_min", -np.inf), attributes.get("valid_max", np.inf))
+        low, high = attributes.get("valid_range", limits)
+        scale, offset = attributes.get("scale_factor", 1), attributes.get("add_offset", 0)
         ends = (float(low) * scale + offset, float(high) * scale + offset)
         return min(ends), max(ends)
 
 
 def open_array(session: Session, path: str, mode: Any = "r") -> zarr.Array[Any]:
-    """An array of a version; ``NodeNotFoundError``, ``InvalidInputError`` for a group."""
+    """An array of a session. Raises ``NodeNotFoundError``, and ``InvalidInputError`` for a group."""
     try:
         return array_at(session, path, mode)
     except FileNotFoundError as error:
@@ -90,8 +95,8 @@ def open_array(session: Session, path: str, mode: Any = "r") -> zarr.Array[Any]:
         ) from error
 
 
-def is_there(session: Session, path: str) -> bool:
-    """Whether there is a node, which an array that is made at this path has to overwrite.
+def has_node(session: Session, path: str) -> bool:
+    """Whether a path has a node, which a new array at this path overwrites.
 
     zarr lists all nodes of the session to overwrite one: a job with many results asks first.
     """
@@ -175,36 +180,36 @@ def coordinates_of(field: Field, arrays: ArrayLookup, dims: Sequence[str]) -> di
 
 
 def _arrays(arrays: ArrayLookup, group: str, names: Collection[str]) -> dict[str, zarr.Array[Any]]:
-    """The arrays of these names that are there."""
+    """The existing arrays of these names."""
     opened = {name: arrays.get(group, name) for name in names}
     return {name: array for name, array in opened.items() if array is not None}
 
 
-def require_same_labels(session: Session, field: Field, given: xr.DataArray, what: str) -> None:
-    """Raises ``InvalidInputError`` if something has coordinates other than those of the array.
+def require_same_labels(session: Session, field: Field, given: xr.DataArray, argument: str) -> None:
+    """Raise ``InvalidInputError`` if an ``argument`` has other coordinates than the array.
 
-    It is taken by position: what is in another order would be added to other cells.
+    Its values are matched with cells by position: values in another order would belong to other cells.
     """
     for name in map(str, given.dims):
         if name not in given.coords or name not in field.dims:
             continue
         try:
-            there = coordinate(session, field.parent, name)
+            existing = coordinate(session, field.parent, name)
         except NodeNotFoundError:
             continue
-        ours, theirs = np.asarray(there.values), np.asarray(given.coords[name].values)
-        if ours.shape != theirs.shape or ours.ndim != 1:
+        expected, actual = np.asarray(existing.values), np.asarray(given.coords[name].values)
+        if expected.shape != actual.shape or expected.ndim != 1:
             continue  # refused for its shape
-        close = ours.dtype.kind in "iuf" and theirs.dtype.kind in "iuf"
-        if not (np.allclose(ours, theirs, equal_nan=True) if close else (ours == theirs).all()):
+        are_numbers = expected.dtype.kind in "iuf" and actual.dtype.kind in "iuf"
+        if not (np.allclose(expected, actual, equal_nan=True) if are_numbers else (expected == actual).all()):
             raise InvalidInputError(
-                f"{what}: expected the coordinate `{name}` of `{field.path}`, {_few(ours)}; found "
-                f"{_few(theirs)}: take `{what}.reindex_like(...)`, or drop its coordinate",
-                ErrorKind.NOT_ALLOWED,
+                f"{argument}: expected the coordinate `{name}` of `{field.path}`, {_first_values(expected)}; "
+                f"found {_first_values(actual)}: take `{argument}.reindex_like(...)`, or drop its coordinate",
+                ErrorKind.INVALID_ARGUMENT,
             )
 
 
-def _few(values: NDArray[Any]) -> str:
+def _first_values(values: NDArray[Any]) -> str:
     return ", ".join(map(str, values[:3])) + ", ..." * (len(values) > 3)
 
 
@@ -212,9 +217,9 @@ def coordinate(session: Session, group: str, name: str, *, decode_times: bool = 
     """A coordinate with its values, decoded: times as datetime64 or, in other calendars, cftime."""
     array = open_array(session, f"{group}/{name}")
     attributes = {key: value for key, value in array.attrs.items() if key != "coordinates"}
-    told: Any = attributes.get("_FillValue")
-    if isinstance(told, str) and array.dtype.kind in "fiu":
-        attributes["_FillValue"] = cf.fill_value(told, np.dtype(array.dtype))
+    fill_value: Any = attributes.get("_FillValue")
+    if isinstance(fill_value, str) and array.dtype.kind in "fiu":
+        attributes["_FillValue"] = cf.fill_value(fill_value, np.dtype(array.dtype))
     dims = dimensions(array)
     values = np.asarray(array[...])
     dataset = xr.Dataset(coords={name: (dims, values, attributes)})

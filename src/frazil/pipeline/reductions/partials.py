@@ -1,37 +1,20 @@
-"""Reductions in pieces: what a part of the cells says, how two parts become one, what all say in the end.
+"""Partial results of reductions: cells of a block by group, and how partial results become one.
 
-    update     the cells of a block -> a partial result
-    combine    two partial results -> one: in any order and any tree, up to rounding
-    finish     a partial result of all cells -> values
+    partial_of       the cells of a block -> a partial result
+    merge_fields     the fields of two partial results -> of one: in any order and any tree, up to rounding
+    finish_fields    the fields of all cells -> values
 
-A partial result has rows for the groups that it has seen, and only those; a reduction without groups is one
-of a single group. All fields of a row have the shape of the dimensions that stay:
-
-    count            cells that are there (not NaN)
-    sum, mean        count, total, and the weight where there are weights
-    var, std         count, weight, mean, sum of weighted squared differences from that mean
-    min, max         count, the value so far
-    any, all         count, the truth so far
-    first, last      count, position in the order of the array, value there
-
-Variances are combined as by Chan, Golub and LeVeque (1979): with d the difference of the means,
-
-    M2 = M2a + M2b + d^2 * Wa * Wb / (Wa + Wb)
-
-so that nothing is lost for data far from zero, as it would be with sums of squares. Floats are added in
-float64, whatever their own type is; integers in int64 or uint64, exactly, and modulo 2**64 as in numpy.
+A `Kernel` has these three for one statistic: see `frazil.pipeline.reductions.kernels`. A partial result has
+one row for each group with cells; a reduction without groups has a single group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-
-from frazil.errors import ErrorKind, InvalidInputError
 
 type Values = NDArray[Any]
 type Index = NDArray[np.int64]
@@ -41,10 +24,11 @@ type Fields = tuple[Values, ...]
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Cells of a block, ordered by group: ``values`` (cells, *kept), the other columns likewise.
+    """Cells of a block, ordered by group: ``values`` (cells, *retained dimensions), one row for each cell.
 
-    ``starts`` are the first rows of the groups ``groups`` (sorted). ``weights`` can be broadcast against the
-    values. ``valid`` None: all of them. ``positions`` (cells,): where each is in the order of the array.
+    ``starts`` are the first rows of ``groups``, which are sorted. ``weights`` can be broadcast against the
+    values. ``valid`` is False for cells to leave out; None: there are no such cells. ``positions`` (cells,)
+    is the position of each cell in the order of the array.
     """
 
     values: Values
@@ -55,22 +39,22 @@ class Cells:
     positions: Index | None = None
 
     def fold(self, ufunc: np.ufunc, values: Values, dtype: DTypeLike | None = None) -> Values:
-        """``ufunc`` over the cells of each group: (groups, *kept)."""
+        """``ufunc`` over the cells of each group: (groups, *retained)."""
         if len(self.starts) == 1:  # much faster than `reduceat`
             return np.asarray(ufunc.reduce(values, axis=0, dtype=dtype, keepdims=True))
         return np.asarray(ufunc.reduceat(values, self.starts, axis=0, dtype=dtype))
 
     def spread(self, rows: Values) -> Values:
-        """What is known of each group, for each of its cells."""
+        """A row for each group -> a row for each cell of it."""
         return np.repeat(rows, np.diff(self.starts, append=len(self.values)), axis=0)
 
     def count(self) -> Values:
-        """How many cells of each group are there."""
+        """The number of valid cells of each group."""
         if self.valid is not None:
             return self.fold(np.add, self.valid, np.int64)
         sizes = np.diff(self.starts, append=len(self.values))
-        kept = self.values.shape[1:]
-        return np.broadcast_to(sizes.reshape(-1, *[1] * len(kept)), (len(sizes), *kept)).copy()
+        retained = self.values.shape[1:]
+        return np.broadcast_to(sizes.reshape(-1, *[1] * len(retained)), (len(sizes), *retained)).copy()
 
 
 def cells(
@@ -81,10 +65,12 @@ def cells(
     skipna: bool = True,
     positions: Index | None = None,
 ) -> Cells:
-    """Cells of a block: ``values`` (cells, *kept); ``codes`` (cells,) are the groups, -1 for none.
+    """Cells of a block from ``values`` (cells, *retained dimensions).
 
-    >>> some = cells(np.array([1.0, np.nan, 5.0]), np.array([7, 2, 7]))
-    >>> some.groups, some.values, some.starts
+    ``codes`` (cells,) are the groups, -1 for cells without one; None: all cells are in group 0.
+
+    >>> block = cells(np.array([1.0, np.nan, 5.0]), np.array([7, 2, 7]))
+    >>> block.groups, block.values, block.starts
     (array([2, 7]), array([nan,  1.,  5.]), array([0, 1]))
     """
     if codes is None:
@@ -103,384 +89,80 @@ def cells(
 
 @dataclass(slots=True)
 class Partial:
-    """What some cells say: for each of ``groups`` (sorted, distinct) a row in each of ``fields``."""
+    """The state of a statistic after some cells: a row of each of ``fields`` for each of ``groups``.
+
+    ``groups`` are sorted and distinct.
+    """
 
     groups: Index
     fields: Fields
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all fields."""
         return sum(each.nbytes for each in self.fields)
 
 
 class Kernel(Protocol):
-    """One reduction. ``identities``: what each field is before anything was seen."""
+    """One statistic. ``identities``: the data type of each field, and its value without any cell."""
 
     @property
     def identities(self) -> tuple[tuple[DTypeLike, Any], ...]: ...
 
-    def update(self, cells: Cells) -> Partial: ...
-
-    def merge(self, a: Fields, b: Fields) -> Fields:
-        """Of two parts with the same rows."""
+    def partial_of(self, cells: Cells) -> Partial:
+        """The partial result of some cells."""
         ...
 
-    def finish(self, fields: Fields) -> Values: ...
+    def merge_fields(self, a: Fields, b: Fields) -> Fields:
+        """The fields of two partial results with the same groups, as one."""
+        ...
+
+    def finish_fields(self, fields: Fields) -> Values:
+        """The values of the result."""
+        ...
 
 
-def nothing(kernel: Kernel, groups: Index, kept: tuple[int, ...]) -> Partial:
-    """The partial result of no cells."""
-    shape = (len(groups), *kept)
+def empty_partial(kernel: Kernel, groups: Index, retained: tuple[int, ...]) -> Partial:
+    """The partial result without any cell, for these groups."""
+    shape = (len(groups), *retained)
     return Partial(groups, tuple(np.full(shape, value, dtype) for dtype, value in kernel.identities))
 
 
-def combine(kernel: Kernel, a: Partial, b: Partial) -> Partial:
-    """One partial result of two; neither is changed."""
+def combine_partials(kernel: Kernel, a: Partial, b: Partial) -> Partial:
+    """Two partial results as one. Neither is changed."""
     if np.array_equal(a.groups, b.groups):
-        return Partial(a.groups, kernel.merge(a.fields, b.fields))
+        return Partial(a.groups, kernel.merge_fields(a.fields, b.fields))
     groups = np.union1d(a.groups, b.groups)
-    total = nothing(kernel, groups, a.fields[0].shape[1:])
+    total = empty_partial(kernel, groups, a.fields[0].shape[1:])
     for part in (a, b):
-        absorb(kernel, total, part)
+        absorb_partial(kernel, total, part)
     return total
 
 
-def absorb(kernel: Kernel, total: Partial, part: Partial) -> None:
-    """Add ``part`` to ``total``, which has all of its groups."""
+def absorb_partial(kernel: Kernel, total: Partial, part: Partial) -> None:
+    """Add ``part`` to ``total``, which has all groups of ``part``."""
     if not len(part.groups):
         return
     rows: Any = np.searchsorted(total.groups, part.groups)
     if rows[-1] - rows[0] == len(rows) - 1:  # no copies
         rows = slice(rows[0], rows[-1] + 1)
-    merged = kernel.merge(tuple(each[rows] for each in total.fields), part.fields)
+    merged = kernel.merge_fields(tuple(each[rows] for each in total.fields), part.fields)
     for into, values in zip(total.fields, merged, strict=True):
         into[rows] = values
 
 
-def combine_all(kernel: Kernel, parts: list[Partial]) -> Partial:
-    """Of many, as a tree: rounding grows with the logarithm of their number."""
+def combine_tree(kernel: Kernel, parts: list[Partial]) -> Partial:
+    """Many partial results as one, as a tree: rounding grows with the logarithm of their number."""
     while len(parts) > 1:
         pairs = zip(parts[::2], parts[1::2], strict=False)
-        parts = [combine(kernel, a, b) for a, b in pairs] + parts[len(parts) & ~1 :]
+        parts = [combine_partials(kernel, a, b) for a, b in pairs] + parts[len(parts) & ~1 :]
     return parts[0]
 
 
-# The kernels
-
-
-_COUNT: Final = (np.int64, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """Cells that are not NaN, as in xarray also where others do not skip NaN."""
-
-    identities: tuple[tuple[DTypeLike, Any], ...] = (_COUNT,)
-
-    def update(self, cells: Cells) -> Partial:
-        if cells.valid is None and cells.values.dtype.kind == "f":
-            return Partial(cells.groups, (cells.fold(np.add, ~np.isnan(cells.values), np.int64),))
-        return Partial(cells.groups, (cells.count(),))
-
-    def merge(self, a: Fields, b: Fields) -> Fields:
-        return (a[0] + b[0],)
-
-    def finish(self, fields: Fields) -> Values:
-        return fields[0]
-
-
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """Sum, or the mean; of cells times weights if there are any."""
-
-    dtype: Any
-    mean: bool = False
-    min_count: int | None = None
-    weighted: bool = False
-
-    @property
-    def identities(self) -> tuple[tuple[DTypeLike, Any], ...]:
-        weight: tuple[tuple[DTypeLike, Any], ...] = ((np.float64, 0),)
-        return (_COUNT, (self.dtype, 0), *(weight if self.weighted else ()))
-
-    def update(self, cells: Cells) -> Partial:
-        values, valid, weights = cells.values, cells.valid, cells.weights
-        count = cells.count()
-        if valid is not None and not valid.all():
-            values = np.where(valid, values, values.dtype.type(0))
-        if weights is None:
-            return Partial(cells.groups, (count, cells.fold(np.add, values, self.dtype)))
-        weight = cells.fold(np.add, _where(weights, valid, values.shape), np.float64)
-        return Partial(cells.groups, (count, cells.fold(np.add, values * weights, self.dtype), weight))
-
-    def merge(self, a: Fields, b: Fields) -> Fields:
-        return tuple(one + other for one, other in zip(a, b, strict=True))
-
-    def finish(self, fields: Fields) -> Values:
-        count, total = fields[:2]
-        weight = fields[2] if self.weighted else count
-        if not self.mean:
-            return _enough(total, count, self.min_count)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return _enough(np.where(weight == 0, np.nan, total / weight), count, self.min_count)
-
-
-@dataclass(frozen=True, slots=True)
-class Variance:
-    """Variance or standard deviation. Divides by the weight less ``ddof``."""
-
-    root: bool = False
-    ddof: int = 0
-    min_count: int | None = None
-    identities: tuple[tuple[DTypeLike, Any], ...] = (
-        _COUNT,
-        (np.float64, 0),
-        (np.float64, 0),
-        (np.float64, 0),
-    )
-
-    def update(self, cells: Cells) -> Partial:
-        valid = cells.valid
-        values = cells.values.astype(np.float64)
-        weights = np.ones((1,) * values.ndim) if cells.weights is None else cells.weights
-        w = _where(weights, valid, values.shape)
-        if valid is not None:
-            values[~valid] = 0
-        weight = cells.fold(np.add, w, np.float64)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            mean = cells.fold(np.add, values * w) / np.where(weight == 0, 1, weight)
-            values -= cells.spread(mean)
-            values *= values
-            m2 = cells.fold(np.add, values * w)
-        return Partial(cells.groups, (cells.count(), weight, mean, m2))
-
-    def merge(self, a: Fields, b: Fields) -> Fields:
-        (na, wa, ma, sa), (nb, wb, mb, sb) = a, b
-        w = wa + wb
-        with np.errstate(divide="ignore", invalid="ignore"):
-            share = wb / np.where(w == 0, 1, w)
-            d = mb - ma
-            # The mean of nothing is no number to go by, even where the other is infinite.
-            mean = np.where(wb == 0, ma, np.where(wa == 0, mb, ma + d * share))
-            m2 = np.where(wb == 0, sa, np.where(wa == 0, sb, sa + sb + d * d * wa * share))
-        return (na + nb, w, mean, m2)
-
-    def finish(self, fields: Fields) -> Values:
-        count, weight, _, m2 = fields
-        left = weight - self.ddof
-        with np.errstate(divide="ignore", invalid="ignore"):
-            variance = np.where(left <= 0, np.nan, m2 / left)
-            return _enough(np.sqrt(variance) if self.root else variance, count, self.min_count)
-
-
-@dataclass(frozen=True, slots=True)
-class Extreme:
-    """The smallest or largest cell. A NaN that is not skipped is both."""
-
-    dtype: Any
-    largest: bool = False
-    min_count: int | None = None
-
-    @property
-    def identities(self) -> tuple[tuple[DTypeLike, Any], ...]:
-        return (_COUNT, (self.dtype, self._worst))
-
-    @property
-    def _worst(self) -> Any:
-        dtype = np.dtype(self.dtype)
-        if dtype.kind == "f":
-            return -np.inf if self.largest else np.inf
-        if dtype.kind == "b":
-            return not self.largest
-        limits = np.iinfo(dtype)
-        return limits.min if self.largest else limits.max
-
-    @property
-    def _better(self) -> np.ufunc:
-        return np.maximum if self.largest else np.minimum
-
-    def update(self, cells: Cells) -> Partial:
-        values = cells.values
-        if cells.valid is not None:
-            values = np.where(cells.valid, values, values.dtype.type(self._worst))
-        return Partial(cells.groups, (cells.count(), cells.fold(self._better, values)))
-
-    def merge(self, a: Fields, b: Fields) -> Fields:
-        return (a[0] + b[0], self._better(a[1], b[1]))
-
-    def finish(self, fields: Fields) -> Values:
-        return _enough(fields[1], fields[0], max(1, self.min_count or 1))
-
-
-@dataclass(frozen=True, slots=True)
-class Truth:
-    """Whether any, or every, cell is not zero. NaN is not zero."""
-
-    every: bool = False
-
-    @property
-    def identities(self) -> tuple[tuple[DTypeLike, Any], ...]:
-        return (_COUNT, (np.bool_, self.every))
-
-    @property
-    def _ufunc(self) -> np.ufunc:
-        return np.logical_and if self.every else np.logical_or
-
-    def update(self, cells: Cells) -> Partial:
-        return Partial(cells.groups, (cells.count(), cells.fold(self._ufunc, cells.values != 0)))
-
-    def merge(self, a: Fields, b: Fields) -> Fields:
-        return (a[0] + b[0], self._ufunc(a[1], b[1]))
-
-    def finish(self, fields: Fields) -> Values:
-        return fields[1]
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """The first or last cell that is there."""
-
-    dtype: Any
-    last: bool = False
-    identities: tuple[tuple[DTypeLike, Any], ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        nowhere = -1 if self.last else np.iinfo(np.int64).max
-        object.__setattr__(self, "identities", (_COUNT, (np.int64, nowhere), (self.dtype, 0)))
-
-    @property
-    def _better(self) -> np.ufunc:
-        return np.maximum if self.last else np.minimum
-
-    def update(self, cells: Cells) -> Partial:
-        count, values = cells.count(), cells.values
-        positions = np.arange(len(values)) if cells.positions is None else cells.positions
-        rows = np.arange(len(values)).reshape(-1, *[1] * (values.ndim - 1))
-        nowhere = self.identities[1][1]
-        outside = -1 if self.last else len(values)
-        there = _where(rows, cells.valid, values.shape, outside)
-        at = cells.fold(self._better, there)
-        inside = (at >= 0) & (at < len(values))
-        at = np.where(inside, at, 0)
-        return Partial(
-            cells.groups,
-            (count, np.where(inside, positions[at], nowhere), np.take_along_axis(values, at, axis=0)),
-        )
-
-    def merge(self, a: Fields, b: Fields) -> Fields:
-        better = b[1] > a[1] if self.last else b[1] < a[1]
-        return (a[0] + b[0], self._better(a[1], b[1]), np.where(better, b[2], a[2]))
-
-    def finish(self, fields: Fields) -> Values:
-        return _enough(fields[2], fields[0], 1)
-
-
-def _where(values: Values, valid: Mask | None, shape: tuple[int, ...], other: Any = 0) -> Values:
-    """``values`` where they are valid, in the given shape."""
-    whole = np.broadcast_to(values, shape)
-    return whole if valid is None else np.where(valid, whole, other)
-
-
-def _enough(values: Values, count: Values, least: int | None) -> Values:
-    """NaN where fewer than ``least`` cells are there."""
+def enough_cells(values: Values, count: Values, least: int | None) -> Values:
+    """``values`` with NaN where ``count`` is below ``least``."""
     if not least or (count >= least).all():
         return values
     if values.dtype.kind != "f":
         values = values.astype(np.float64)
     return np.where(count >= least, values, values.dtype.type(np.nan))
-
-
-# Names
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the reductions can be told."""
-
-    ddof: int = 0
-    min_count: int | None = None
-
-
-def accumulator(dtype: np.dtype[Any], weighted: bool = False) -> np.dtype[Any]:
-    """In what a sum is added: float64, int64 or uint64."""
-    if dtype.kind == "f" or weighted:
-        return np.dtype(np.float64)
-    return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
-
-
-def _sum(dtype: np.dtype[Any], weighted: bool, options: Options) -> Kernel:
-    return Sum(accumulator(dtype, weighted), min_count=options.min_count, weighted=weighted)
-
-
-def _mean(dtype: np.dtype[Any], weighted: bool, options: Options) -> Kernel:
-    return Sum(np.dtype(np.float64), True, options.min_count, weighted)
-
-
-_KERNELS: Final[dict[str, Callable[[np.dtype[Any], bool, Options], Kernel]]] = {
-    "count": lambda dtype, weighted, options: Count(),
-    "sum": _sum,
-    "mean": _mean,
-    "var": lambda dtype, weighted, options: Variance(False, options.ddof, options.min_count),
-    "std": lambda dtype, weighted, options: Variance(True, options.ddof, options.min_count),
-    "min": lambda dtype, weighted, options: Extreme(dtype, False, options.min_count),
-    "max": lambda dtype, weighted, options: Extreme(dtype, True, options.min_count),
-    "any": lambda dtype, weighted, options: Truth(False),
-    "all": lambda dtype, weighted, options: Truth(True),
-    "first": lambda dtype, weighted, options: End(dtype, False),
-    "last": lambda dtype, weighted, options: End(dtype, True),
-}
-#: The reductions that partial results can be made of, but for ``quantile`` and ``median``.
-NAMES: Final = tuple(_KERNELS)
-WEIGHTED: Final = ("count", "sum", "mean", "var", "std")
-
-
-def kernel(
-    how: str, dtype: np.dtype[Any], *, weighted: bool = False, options: Options | None = None
-) -> Kernel:
-    """The kernel of a name, for cells of a type.
-
-    >>> tens = kernel("std", np.dtype("f4"))
-    >>> a, b = (tens.update(cells(np.array(some, "f4"))) for some in ([1.0, 2.0], [3.0]))
-    >>> float(tens.finish(combine(tens, a, b).fields)[0].round(4)), float(np.std([1, 2, 3]).round(4))
-    (0.8165, 0.8165)
-    """
-    if how not in _KERNELS:
-        raise InvalidInputError(
-            f"expected one of {', '.join([*_KERNELS, 'quantile', 'median'])}, found {how!r}",
-            ErrorKind.NOT_ALLOWED,
-        )
-    if weighted and how not in WEIGHTED:
-        raise InvalidInputError(
-            f"weights: expected one of {', '.join(WEIGHTED)}, found {how!r}", ErrorKind.NOT_ALLOWED
-        )
-    return _KERNELS[how](dtype, weighted, options or Options())
-
-
-def result_dtype(how: str, dtype: np.dtype[Any], *, weighted: bool = False) -> np.dtype[Any]:
-    """The type of the result, as numpy has it: float32 stays float32, means of integers are float64."""
-    if how == "count":
-        return np.dtype(np.int64)
-    if how in ("any", "all"):
-        return np.dtype(np.bool_)
-    if how in ("min", "max", "first", "last") or dtype.kind == "f":
-        return dtype
-    if how == "sum":
-        return accumulator(dtype, weighted)
-    return np.dtype(np.float64)
-
-
-__all__ = [
-    "NAMES",
-    "WEIGHTED",
-    "Cells",
-    "Kernel",
-    "Options",
-    "Partial",
-    "absorb",
-    "cells",
-    "combine",
-    "combine_all",
-    "kernel",
-    "nothing",
-    "result_dtype",
-]

@@ -1,12 +1,12 @@
-"""Which task reads what, and where its partial results meet.
+"""Which task reads what, and where partial results are combined.
 
-    whole      a task owns some chunks of the result: it reads all that they need, block by block, and writes
-               them; its memory is one block and the state of its part of the result
-    values     the result is small: tasks return their partial results, the driver combines them
-    stored     the result is large and few chunks wide: tasks write their partial results to arrays beside it,
-               a second phase combines them and a commit never has them
+    in task      a task owns some chunks of the result: it reads all cells of them, block by block, and writes
+                 them; its memory is one block and the state of its part of the result
+    on driver    the result is small: tasks return their partial results, the driver combines them
+    in scratch   the result is large and has few chunks: tasks write their partial results to scratch arrays,
+                 a second phase combines them, and the commit does not have them
 
-Results keep the chunks of the dimensions that stay, several of them in one where they would be tiny. A long
+Results have the chunks of the retained dimensions, several of them in one where they would be tiny. A long
 group dimension (a resampled time) is cut as well, so that a task reads only what its groups need.
 """
 
@@ -14,222 +14,218 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from frazil.jobs.blocks import block_shape, blocks, cells, split
 from frazil.jobs.memory import Limits
-from frazil.pipeline.reductions.fields import Field
-from frazil.pipeline.reductions.groups import Grouping
-from frazil.pipeline.reductions.partials import Kernel, Values
-from frazil.pipeline.reductions.quantiles import BYTES_PER_K, Exact, Sketch
+from frazil.pipeline.reductions.quantiles import Exact, Sketch
+from frazil.pipeline.reductions.reduction import Reduction
+
+#: The start or the stop of a box along some axes.
+type Corner = tuple[int, ...]
 
 
-class Meeting(Enum):
-    WHOLE = "whole"
-    VALUES = "values"
-    STORED = "stored"
+class Combination(Enum):
+    """Where the partial results of a reduction are combined."""
 
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """One result: how it is computed, and where it goes. ``dims`` and ``shape`` are those of the result."""
-
-    path: str
-    how: str
-    kernel: Kernel | Exact
-    dtype: np.dtype[Any]
-    q: tuple[float, ...] | None = None
-
-    @property
-    def width(self) -> int:
-        """Bytes of state for each cell of the result."""
-        if isinstance(self.kernel, Exact):
-            return 8 * len(self.kernel.q)
-        if isinstance(self.kernel, Sketch):
-            return BYTES_PER_K * self.kernel.k
-        return sum(np.dtype(dtype).itemsize for dtype, _ in self.kernel.identities)
-
-
-@dataclass(frozen=True, slots=True)
-class Reduction:
-    """An array, the axes that go, the groups that come, and what is measured on the way."""
-
-    field: Field
-    over: tuple[int, ...]
-    measures: tuple[Measure, ...]
-    grouping: Grouping | None = None
-    weights: Values | None = None  # as many axes as the array, of length 1 where they do not vary
-    skipna: bool = True
-    empty: NDArray[np.bool_] | None = None  # for each group whether it has no cell; None if all have some
-
-    @property
-    def kept(self) -> tuple[int, ...]:
-        return tuple(axis for axis in range(len(self.field.shape)) if axis not in self.over)
-
-    @property
-    def groups(self) -> int:
-        return 1 if self.grouping is None else len(self.grouping)
-
-    @property
-    def label_axes(self) -> tuple[int, ...]:
-        """The axis of the array for each dimension of the labels."""
-        return () if self.grouping is None else tuple(map(self.field.dims.index, self.grouping.dims))
-
-    @property
-    def group_axis(self) -> int | None:
-        """Where the group dimension is among those of the result: in the place of the first that it is of."""
-        if self.grouping is None:
-            return None
-        return sum(axis < min(self.label_axes) for axis in self.kept)
-
-    @property
-    def kept_shape(self) -> tuple[int, ...]:
-        return tuple(self.field.shape[axis] for axis in self.kept)
-
-    @property
-    def kept_grid(self) -> tuple[int, ...]:
-        return tuple(max(1, min(self.field.grid[axis], self.field.shape[axis])) for axis in self.kept)
-
-    def arranged[T](self, group: T, kept: tuple[T, ...]) -> tuple[T, ...]:
-        """One thing for each dimension of the result."""
-        at = self.group_axis
-        return kept if at is None else (*kept[:at], group, *kept[at:])
-
-    @property
-    def dims(self) -> tuple[str, ...]:
-        name = "" if self.grouping is None else self.grouping.name
-        return self.arranged(name, tuple(self.field.dims[axis] for axis in self.kept))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.arranged(self.groups, self.kept_shape)
+    IN_TASK = "in task"
+    ON_DRIVER = "on driver"
+    IN_SCRATCH = "in scratch"
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One task: the part of the result (``kept``, ``groups``) and the part of what is reduced (``over``)."""
+    """The item of one task: a part of the result of the reduction ``number``, and the cells to read for it.
+
+    The part of the result are the groups ``groups`` (start, stop) and a box of the retained axes; the cells
+    are a box of the reduced axes. ``slot`` is the row of scratch arrays.
+    """
 
     number: int
-    kept_start: tuple[int, ...]
-    kept_stop: tuple[int, ...]
+    retained_start: Corner
+    retained_stop: Corner
     groups: tuple[int, int]
-    over_start: tuple[int, ...]
-    over_stop: tuple[int, ...]
+    over_start: Corner
+    over_stop: Corner
     slot: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """How one reduction is done. ``chunks``: of the result. ``slots``: partial results of each cell."""
+class ReductionPlan:
+    """How one reduction is computed.
 
-    meeting: Meeting
+    ``chunks`` are those of the result, ``retained_box`` and ``group_chunk`` their parts. ``slots`` is the
+    number of partial results of each cell in scratch arrays.
+    """
+
+    combination: Combination
     chunks: tuple[int, ...]
     items: tuple[Item, ...]
-    kept_box: tuple[int, ...]
+    retained_box: tuple[int, ...]
     group_chunk: int
     slots: int = 1
 
 
-def planned(number: int, reduction: Reduction, limits: Limits) -> Planned:
-    """The items of a reduction. See the module."""
-    field, over, kept = reduction.field, reduction.over, reduction.kept
-    over_shape = tuple(field.shape[axis] for axis in over)
-    over_grid = tuple(max(1, min(field.grid[axis], field.shape[axis])) for axis in over)
-    reduced = max(1, math.prod(over_shape))
-    each = field.raw.itemsize * reduced  # bytes read for a cell of the result, without groups
-    width = sum(measure.width for measure in reduction.measures)
-    whole = any(isinstance(measure.kernel, Exact) for measure in reduction.measures)
-    sketch = any(isinstance(measure.kernel, Sketch) for measure in reduction.measures)
-    result = math.prod(reduction.kept_shape) * reduction.groups * width
-    if not whole and result <= limits.small:
-        order = [*over[::-1], *kept[::-1]]
-        shape = block_shape(field.shape, field.grid, field.raw.itemsize, limits.task, order)
-        pieces = math.prod(cells(over_shape, [shape[axis] for axis in over]))
-        if result * pieces <= limits.returned:
-            starts, stops = blocks(field.shape, field.grid, field.raw.itemsize, limits.task, order)
-            items = _items(number, reduction, starts, stops)
-            box = _coalesced(reduction, limits.chunk // (8 * reduction.groups))
-            chunks = reduction.arranged(reduction.groups, box)
-            return Planned(Meeting.VALUES, chunks, items, box, reduction.groups)
-    if whole:
-        room = min(limits.chunk // (width * reduction.groups), limits.task // (8 * reduced))
-    else:
-        room = min(limits.chunk // (8 * reduction.groups), limits.task // each)
-    box = _coalesced(reduction, room)
-    most = max(1, limits.state // width)
-    if not whole and math.prod(box) > most:  # a part of a chunk: it is read more than once, its state fits
-        box = block_shape(box, (1,) * len(box), 1, most)
-    box_cells = max(1, math.prod(box))
-    group_chunk = max(1, min(reduction.groups, 4 * limits.chunk // (8 * box_cells)))
-    per_item = max(group_chunk, min(reduction.groups, limits.state // (box_cells * width)))
-    if whole:
-        per_item = reduction.groups
-    elif in_order(reduction):
-        per_group = max(1, each * box_cells // reduction.groups)
-        chunk_groups = -(-reduction.groups * over_grid[0] // max(1, over_shape[0]))
-        wanted = max(1, limits.task // per_group, 4 * chunk_groups)
-        group_chunk = min(group_chunk, wanted)
-        per_item = min(per_item, wanted)
-    per_item = -(-min(per_item, reduction.groups) // group_chunk) * group_chunk
-    group_starts = range(0, reduction.groups, per_item)
-    kept_starts, kept_stops = split(reduction.kept_shape, box)
-    columns = len(kept_starts) * len(group_starts)
+@dataclass(frozen=True, slots=True)
+class _Costs:
+    """A reduction, its number among those of the job, and what it costs. Sizes are in bytes."""
+
+    number: int
+    reduction: Reduction
+    limits: Limits
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether a task needs all cells of its part of the result at once."""
+        return any(isinstance(measure.kernel, Exact) for measure in self.reduction.measures)
+
+    @property
+    def has_sketches(self) -> bool:
+        return any(isinstance(measure.kernel, Sketch) for measure in self.reduction.measures)
+
+    @property
+    def reduced_cells(self) -> int:
+        """Cells that are read for a cell of the result, without groups."""
+        return max(1, math.prod(self.reduction.over_shape))
+
+    @property
+    def read_per_cell(self) -> int:
+        """Bytes that are read for a cell of the result, without groups."""
+        return self.reduction.field.raw.itemsize * self.reduced_cells
+
+    @property
+    def state(self) -> int:
+        """The state of the whole result."""
+        return math.prod(self.reduction.retained_shape) * self.reduction.groups * self.reduction.width
+
+    def coalesced(self, room: int) -> tuple[int, ...]:
+        """Chunks of the retained axes, put together to at most ``room`` cells."""
+        reduction = self.reduction
+        return block_shape(reduction.retained_shape, reduction.retained_grid, 1, max(1, room))
+
+
+def plan_reduction(number: int, reduction: Reduction, limits: Limits) -> ReductionPlan:
+    """The plan of the reduction ``number`` of a job."""
+    costs = _Costs(number, reduction, limits)
+    plan = _plan_on_driver(costs)
+    if plan is not None:
+        return plan
+    box = _retained_box(costs)
+    group_chunk, groups_per_task = _group_lengths(costs, box)
     chunks = reduction.arranged(group_chunk, box)
-    made = Planned(Meeting.WHOLE, chunks, (), box, group_chunk)
-    corners = list(zip(map(tuple, kept_starts.tolist()), map(tuple, kept_stops.tolist()), strict=True))
-    ranges = [(start, min(start + per_item, reduction.groups)) for start in group_starts]
-    # Much to read for few chunks of the result: a task for each would leave a cluster idle.
-    deep = each * box_cells / len(group_starts) > 4 * limits.task
-    if deep and columns < limits.columns and not whole and not sketch:
-        starts, stops = blocks(over_shape, over_grid, field.raw.itemsize * box_cells, limits.task)
-        slots = min(len(starts), max(2, limits.columns // columns))
-        borders = chunk_borders(over_shape, over_grid)
-        rows = borders[np.linspace(0, len(borders) - 1, slots + 1).astype(int)]
-        cuts = [
-            ((int(low), *(0,) * (len(over) - 1)), (int(high), *over_shape[1:]))
-            for low, high in itertools.pairwise(rows)
-            if low < high
-        ]
-        items = tuple(
-            Item(number, *corner, groups, *cut, slot)
-            for corner in corners
-            for groups in ranges
-            for slot, cut in enumerate(cuts)
-        )
-        return replace(made, meeting=Meeting.STORED, items=items, slots=len(cuts))
-    zero = (0,) * len(over)
-    items = tuple(Item(number, *corner, groups, zero, over_shape) for corner in corners for groups in ranges)
-    return replace(made, items=items)
+    plan = ReductionPlan(Combination.IN_TASK, chunks, (), box, group_chunk)
+    parts = list(_parts(reduction, box, groups_per_task))
+    cuts = _cuts(costs, box, len(range(0, reduction.groups, groups_per_task)), len(parts))
+    if cuts is None:
+        zero = (0,) * len(reduction.over)
+        return replace(plan, items=tuple(Item(number, *part, zero, reduction.over_shape) for part in parts))
+    items = tuple(Item(number, *part, *cut, slot) for part in parts for slot, cut in enumerate(cuts))
+    return replace(plan, combination=Combination.IN_SCRATCH, items=items, slots=len(cuts))
 
 
-def chunk_borders(over_shape: tuple[int, ...], over_grid: tuple[int, ...]) -> NDArray[np.int64]:
-    """Borders of the chunks along the first axis that goes, its end included."""
-    return np.append(np.arange(0, over_shape[0], over_grid[0]), over_shape[0])
+def _plan_on_driver(costs: _Costs) -> ReductionPlan | None:
+    """A plan whose partial results go to the driver, if they are small enough."""
+    reduction, limits, field = costs.reduction, costs.limits, costs.reduction.field
+    if costs.is_exact or costs.state > limits.small:
+        return None
+    order = [*reduction.over[::-1], *reduction.retained[::-1]]
+    block = block_shape(field.shape, field.grid, field.raw.itemsize, limits.task, order)
+    pieces = math.prod(cells(reduction.over_shape, [block[axis] for axis in reduction.over]))
+    if costs.state * pieces > limits.returned:
+        return None
+    starts, stops = blocks(field.shape, field.grid, field.raw.itemsize, limits.task, order)
+    items = _block_items(costs.number, reduction, starts, stops)
+    box = costs.coalesced(limits.chunk // (8 * reduction.groups))
+    chunks = reduction.arranged(reduction.groups, box)
+    return ReductionPlan(Combination.ON_DRIVER, chunks, items, box, reduction.groups)
 
 
-def in_order(reduction: Reduction) -> bool:
-    """Whether groups are runs along one axis, as those of a resampling: each needs only a part of it."""
-    grouping = reduction.grouping
-    if grouping is None or grouping.codes.ndim != 1 or reduction.over != reduction.label_axes:
-        return False
-    there = grouping.codes[grouping.codes >= 0]
-    return bool((np.diff(there) >= 0).all())
-
-
-def _coalesced(reduction: Reduction, room: int) -> tuple[int, ...]:
-    """Chunks of the dimensions that stay, put together to at most ``room`` cells."""
-    return block_shape(reduction.kept_shape, reduction.kept_grid, 1, max(1, room))
-
-
-def _items(number: int, reduction: Reduction, starts: NDArray[Any], stops: NDArray[Any]) -> tuple[Item, ...]:
+def _block_items(
+    number: int, reduction: Reduction, starts: NDArray[np.int64], stops: NDArray[np.int64]
+) -> tuple[Item, ...]:
     """An item for each block of the array, for all groups."""
-    over, kept, groups = list(reduction.over), list(reduction.kept), (0, reduction.groups)
-    columns = (map(tuple, some[:, axes].tolist()) for axes in (kept, over) for some in (starts, stops))
-    kept_start, kept_stop, over_start, over_stop = columns
-    rows = zip(kept_start, kept_stop, over_start, over_stop, strict=True)
+    over, retained, groups = list(reduction.over), list(reduction.retained), (0, reduction.groups)
+    columns = (
+        map(tuple, corners[:, axes].tolist()) for axes in (retained, over) for corners in (starts, stops)
+    )
+    retained_start, retained_stop, over_start, over_stop = columns
+    rows = zip(retained_start, retained_stop, over_start, over_stop, strict=True)
     return tuple(Item(number, low, high, groups, first, end) for low, high, first, end in rows)
+
+
+def _retained_box(costs: _Costs) -> tuple[int, ...]:
+    """The box of the retained axes that one task computes: chunks put together, or a part of a chunk."""
+    reduction, limits = costs.reduction, costs.limits
+    if costs.is_exact:
+        room = min(
+            limits.chunk // (reduction.width * reduction.groups), limits.task // (8 * costs.reduced_cells)
+        )
+    else:
+        room = min(limits.chunk // (8 * reduction.groups), limits.task // costs.read_per_cell)
+    box = costs.coalesced(room)
+    most = max(1, limits.state // reduction.width)
+    if not costs.is_exact and math.prod(box) > most:
+        # A part of a chunk: the chunk is read more than once, but the state of the part fits.
+        box = block_shape(box, (1,) * len(box), 1, most)
+    return box
+
+
+def _group_lengths(costs: _Costs, box: tuple[int, ...]) -> tuple[int, int]:
+    """The number of groups in a chunk of the result, and in the part of one task: whole chunks."""
+    reduction, limits, groups = costs.reduction, costs.limits, costs.reduction.groups
+    box_cells = max(1, math.prod(box))
+    chunk = max(1, min(groups, 4 * limits.chunk // (8 * box_cells)))
+    per_task = max(chunk, min(groups, limits.state // (box_cells * reduction.width)))
+    if costs.is_exact:
+        per_task = groups
+    elif reduction.has_ordered_groups:
+        read_per_group = max(1, costs.read_per_cell * box_cells // groups)
+        groups_per_input_chunk = -(-groups * reduction.over_grid[0] // max(1, reduction.over_shape[0]))
+        enough = max(1, limits.task // read_per_group, 4 * groups_per_input_chunk)
+        chunk = min(chunk, enough)
+        per_task = min(per_task, enough)
+    return chunk, -(-min(per_task, groups) // chunk) * chunk
+
+
+def _parts(
+    reduction: Reduction, box: tuple[int, ...], groups_per_task: int
+) -> Iterator[tuple[Corner, Corner, tuple[int, int]]]:
+    """The parts of the result: a box of the retained axes, and a range of groups."""
+    starts, stops = split(reduction.retained_shape, box)
+    ranges = [
+        (start, min(start + groups_per_task, reduction.groups))
+        for start in range(0, reduction.groups, groups_per_task)
+    ]
+    for low, high in zip(starts.tolist(), stops.tolist(), strict=True):
+        for groups in ranges:
+            yield tuple(low), tuple(high), groups
+
+
+def _cuts(
+    costs: _Costs, box: tuple[int, ...], group_ranges: int, parts: int
+) -> list[tuple[Corner, Corner]] | None:
+    """Cuts of the reduced axes, one for each slot of scratch arrays; None for no scratch arrays.
+
+    They help where tasks have much to read for few parts of the result: a task for each part would leave
+    most of a cluster idle.
+    """
+    reduction, limits = costs.reduction, costs.limits
+    box_cells = max(1, math.prod(box))
+    is_deep = costs.read_per_cell * box_cells / group_ranges > 4 * limits.task
+    if not is_deep or not 0 < parts < limits.columns or costs.is_exact or costs.has_sketches:
+        return None
+    shape, grid = reduction.over_shape, reduction.over_grid
+    starts, _ = blocks(shape, grid, reduction.field.raw.itemsize * box_cells, limits.task)
+    slots = min(len(starts), max(2, limits.columns // parts))
+    borders = np.append(np.arange(0, shape[0], grid[0]), shape[0])  # of chunks along the first reduced axis
+    rows = borders[np.linspace(0, len(borders) - 1, slots + 1).astype(int)]
+    return [
+        ((int(low), *(0,) * (len(shape) - 1)), (int(high), *shape[1:]))
+        for low, high in itertools.pairwise(rows)
+        if low < high
+    ]

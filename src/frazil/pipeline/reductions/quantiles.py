@@ -1,12 +1,12 @@
 """Quantiles: exact where all cells of a column fit into memory, else from sketches.
 
-    Exact      keeps the cells; sorted at the end, with linear interpolation as numpy's default has it
+    Exact      has all cells, sorts them, and interpolates linearly, as numpy does by default
     Sketch     one KLL sketch (Karnin, Lang, Liberty 2016) for each cell of the result
 
-A sketch of size ``k`` keeps about 3 k numbers, whatever it has seen. The *rank* of its answer is off by at
-most ``rank_error(k)`` with 99 % confidence: with k = 200 the answer for the median is between the quantiles
-0.487 and 0.513. It picks numbers at random: two runs may differ within that bound. The
-extremes (0 and 1) are exact. NaN are not seen.
+A sketch of size ``k`` holds about 3 k numbers, however many cells it gets. The *rank* of its answer is off by
+at most ``rank_error(k)`` with 99 % confidence: with k = 200 the answer for the median is between the
+quantiles 0.487 and 0.513. It picks numbers at random: two runs may differ within that bound. The extremes (0
+and 1) are exact. A sketch gets no NaN.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def rank_error(k: int) -> float:
     return float(kll_doubles_sketch.get_normalized_rank_error(k, False))
 
 
-class Sketched:
-    """A sketch that can be pickled, and that has seen whether a NaN was there."""
+class NanSketch:
+    """A sketch that can be pickled, and whether a cell was NaN."""
 
     __slots__ = ("nan", "sketch")
 
@@ -46,63 +46,63 @@ class Sketched:
         return (_unpickled, (self.sketch.serialize(), self.nan))
 
 
-def _unpickled(data: bytes, nan: bool) -> Sketched:
-    return Sketched(kll_doubles_sketch.deserialize(data), nan)
+def _unpickled(data: bytes, nan: bool) -> NanSketch:
+    return NanSketch(kll_doubles_sketch.deserialize(data), nan)
 
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """Quantiles ``q`` by sketches. Its one field is an array of ``Sketched``, or None for no cells."""
+    """Quantiles ``q`` by sketches. Its one field is an array of `NanSketch`, or None for no cells."""
 
     q: tuple[float, ...]
     k: int = 200
     skipna: bool = True
     identities: tuple[tuple[Any, Any], ...] = ((object, None),)
 
-    def update(self, cells: Cells) -> Partial:
+    def partial_of(self, cells: Cells) -> Partial:
         values = cells.values.astype(np.float64)
-        kept = values.shape[1:]
+        retained = values.shape[1:]
         columns = values.reshape(len(values), -1).T.copy()  # a cell of the result, one row of cells
         stops = np.append(cells.starts[1:], len(values))
         out = np.empty((len(cells.groups), len(columns)), object)
         for row, (start, stop) in enumerate(zip(cells.starts, stops, strict=True)):
-            out[row] = list(map(self._of, columns[:, start:stop]))
-        return Partial(cells.groups, (out.reshape(len(out), *kept),))
+            out[row] = list(map(self._sketch_of, columns[:, start:stop]))
+        return Partial(cells.groups, (out.reshape(len(out), *retained),))
 
-    def _of(self, column: Values) -> Sketched:
+    def _sketch_of(self, column: Values) -> NanSketch:
         sketch = kll_doubles_sketch(self.k)
         missing = np.isnan(column)
         sketch.update(np.ascontiguousarray(column[~missing]))
-        return Sketched(sketch, bool(missing.any()))
+        return NanSketch(sketch, bool(missing.any()))
 
-    def merge(self, a: Fields, b: Fields) -> Fields:
-        return (_merged(a[0], b[0]),)
+    def merge_fields(self, a: Fields, b: Fields) -> Fields:
+        return (_merge_sketches(a[0], b[0]),)
 
-    def finish(self, fields: Fields) -> Values:
-        """(quantiles, groups, *kept)."""
+    def finish_fields(self, fields: Fields) -> Values:
+        """(quantiles, groups, *retained)."""
         flat = fields[0].ravel()
         rows = np.array(list(map(self._answer, flat)), np.float64).reshape(len(flat), len(self.q))
         return rows.T.reshape(len(self.q), *fields[0].shape)
 
-    def _answer(self, seen: Sketched | None) -> list[float]:
-        if seen is None or seen.sketch.is_empty() or (seen.nan and not self.skipna):
+    def _answer(self, state: NanSketch | None) -> list[float]:
+        if state is None or state.sketch.is_empty() or (state.nan and not self.skipna):
             return [np.nan] * len(self.q)
-        between = seen.sketch.get_quantiles(list(self.q), True)
-        # The extremes are known exactly, and the sketch does not say so when it is asked for a rank.
-        ends = {0.0: seen.sketch.get_min_value(), 1.0: seen.sketch.get_max_value()}
-        return list(map(ends.get, self.q, between))
+        inner = state.sketch.get_quantiles(list(self.q), True)
+        # The sketch has the exact extremes, but does not return them for the ranks 0 and 1.
+        ends = {0.0: state.sketch.get_min_value(), 1.0: state.sketch.get_max_value()}
+        return list(map(ends.get, self.q, inner))
 
 
-def _merge_two(a: Sketched | None, b: Sketched | None) -> Sketched | None:
+def _merge_two(a: NanSketch | None, b: NanSketch | None) -> NanSketch | None:
     if a is None or b is None:
         return a or b
     sketch = kll_doubles_sketch(a.sketch.k)
     sketch.merge(a.sketch)
     sketch.merge(b.sketch)
-    return Sketched(sketch, a.nan or b.nan)
+    return NanSketch(sketch, a.nan or b.nan)
 
 
-_merged: Callable[..., Values] = np.frompyfunc(_merge_two, 2, 1)
+_merge_sketches: Callable[..., Values] = np.frompyfunc(_merge_two, 2, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,8 @@ class Exact:
     q: tuple[float, ...]
     skipna: bool = True
 
-    def finish(self, values: Values, codes: Index | None, groups: int) -> Values:
-        """``values`` (cells, *kept), ``codes`` (cells,) or None -> (quantiles, groups, *kept)."""
+    def quantiles_of(self, values: Values, codes: Index | None, groups: int) -> Values:
+        """``values`` (cells, *retained), ``codes`` (cells,) or None -> (quantiles, groups, *retained)."""
         if codes is None:
             return exact_quantiles(values, self.q, skipna=self.skipna)[:, None]
         order = np.argsort(codes, kind="stable")
@@ -126,39 +126,39 @@ class Exact:
 
 
 def exact_quantiles(values: Values, q: tuple[float, ...], *, skipna: bool = True) -> Values:
-    """Along the first axis, with linear interpolation: (quantiles, *kept). NaN where there is nothing.
+    """Quantiles along the first axis, with linear interpolation: (quantiles, *retained dimensions).
 
-    ``values`` are sorted in place.
+    A column without values is NaN. ``values`` are sorted in place.
 
     >>> exact_quantiles(np.array([4.0, 1.0, np.nan, 2.0]), (0.5, 1.0)).tolist()
     [2.0, 4.0]
     """
-    kept = values.shape[1:]
+    retained = values.shape[1:]
     if not len(values):
-        return np.full((len(q), *kept), np.nan)
+        return np.full((len(q), *retained), np.nan)
     ordered = values if values.dtype.kind in "iuf" else values.astype(np.float64)
     ordered.sort(axis=0)  # in place: it may be large; NaN last
-    count = np.full(kept, len(ordered))
+    count = np.full(retained, len(ordered))
     if ordered.dtype.kind == "f":
         for part in slabs(ordered.shape, ordered.itemsize):
             count[part[1:]] -= np.isnan(ordered[part]).sum(axis=0)
-    out = np.empty((len(q), *kept))
+    out = np.empty((len(q), *retained))
     for row, each in enumerate(q):
         at = np.maximum(count - 1, 0) * each
         below = np.floor(at).astype(np.int64)
         above = np.minimum(below + 1, np.maximum(count - 1, 0))
         low = np.take_along_axis(ordered, below[None], axis=0)[0].astype(np.float64)
         high = np.take_along_axis(ordered, above[None], axis=0)[0].astype(np.float64)
-        out[row] = _between(low, high, at - below)
+        out[row] = _interpolated(low, high, at - below)
     whole = count > 0 if skipna else count == len(ordered)
     return np.where(whole, out, np.nan)
 
 
-def _between(low: Values, high: Values, part: Values) -> Values:
+def _interpolated(low: Values, high: Values, part: Values) -> Values:
     """Linear interpolation that does not make NaN of an infinite neighbour with no part in the result.
 
     >>> low, high = np.array([20.0, -np.inf, 1.0]), np.array([np.inf, 20.0, 2.0])
-    >>> _between(low, high, np.array([0.0, 0.5, 0.5])).tolist()
+    >>> _interpolated(low, high, np.array([0.0, 0.5, 0.5])).tolist()
     [20.0, -inf, 1.5]
     """
     with np.errstate(invalid="ignore", over="ignore"):

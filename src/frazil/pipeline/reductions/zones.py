@@ -1,4 +1,4 @@
-"""Polygons become labels on the cells of a grid."""
+"""Labels of the cells of a grid, from polygons."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ def rasterized(
     all_touched: bool = False,
     name: str = "zone",
 ) -> xr.DataArray:
-    """Labels of a regular grid, for `frazil.spark.zonal_stats`: for each cell the last polygon that its
-    middle is in, NaN for none.
+    """Labels of a regular grid, for `frazil.pipeline.zonal_stats`.
+
+    A cell gets the label of the last polygon that has its middle, NaN for none.
 
     ``polygons``: GeoJSON geometries, or anything with ``__geo_interface__``, in the units of the coordinates.
-    ``labels``: 1, 2, 3, ... unless told. ``all_touched``: cells that a polygon touches too. Raises
-    ``InvalidInputError`` for coordinates with unequal steps.
+    ``labels``: one for each polygon; None is 1, 2, 3, ... ``all_touched``: a polygon gets all cells that it
+    touches. Raises ``InvalidInputError`` for coordinates with unequal steps.
 
     >>> corners = [(0.5, 0.5), (2.5, 0.5), (2.5, 2.5), (0.5, 2.5), (0.5, 0.5)]
     >>> square = {"type": "Polygon", "coordinates": [corners]}
@@ -43,7 +44,7 @@ def rasterized(
     if len(numbers) != len(polygons):
         raise InvalidInputError(
             f"labels: expected {len(polygons)}, one for each polygon, found {len(numbers)}",
-            ErrorKind.NOT_ALLOWED,
+            ErrorKind.INVALID_ARGUMENT,
         )
     step_y, step_x = y[1] - y[0], x[1] - x[0]
     # `from_origin` takes steps to the right and down.
@@ -72,6 +73,6 @@ def _regular(values: xr.DataArray) -> np.ndarray[Any, np.dtype[np.float64]]:
         raise InvalidInputError(
             f"expected a coordinate `{values.name}` with at least two values in equal steps, found "
             f"{numbers.ravel()[:5].tolist()}",
-            ErrorKind.NOT_ALLOWED,
+            ErrorKind.UNSUPPORTED_ARRAY,
         )
     return numbers

@@ -1,8 +1,8 @@
-"""What the CF conventions say of an array: its missing values, its packing, its coordinates.
+"""What the CF conventions say about an array: its missing values, its packing, its coordinates.
 
 Operations that compute with values unpack them as xarray does: missing values (``_FillValue``,
 ``missing_value``) become NaN, ``scale_factor`` and ``add_offset`` are applied. Their results are written
-unpacked, with NaN for what is missing, and say nothing of the packing any more. Times stay numbers.
+unpacked, with NaN for missing values and without attributes of the packing. Times stay numbers.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, Final
 import numpy as np
 
 from frazil.jobs import cf
-from frazil.pipeline.transform.arrays import ArrayInfo, Json, info, named_by, open_array
+from frazil.pipeline.transform.array_info import ArrayInfo, Json, array_info, companion_paths, open_array
 from frazil.pipeline.transform.block_job import Values
 from frazil.repository.session.session import Session
 
-#: What is said of the stored values, and not true of others.
+#: Attributes that are true only of the stored values.
 _OF_STORED: Final = cf.PACKED | {"valid_min", "valid_max", "valid_range", "actual_range"}
 
 _LATITUDE: Final = frozenset(
@@ -31,21 +31,22 @@ _KINDS: Final = {
 
 
 def is_packed(array: ArrayInfo) -> bool:
-    """Whether its values are not what is stored."""
+    """Whether the values of an array differ from the stored ones."""
     return cf.is_packed(array.attributes, array.dtype)
 
 
 def unpacked(array: ArrayInfo, values: Values) -> Values:
-    """Values as they are meant."""
+    """The values that stored values mean: without packing, NaN where they are missing."""
     return cf.decoded(values, array.attributes)
 
 
 def unpacked_dtype(array: ArrayInfo) -> np.dtype[Any]:
+    """The data type of the unpacked values."""
     return unpacked(array, np.zeros((1,) * array.ndim, array.dtype)).dtype
 
 
 def unpacked_attributes(array: ArrayInfo) -> Json:
-    """Its attributes, without those that are true of the stored values alone."""
+    """The attributes of an array, without those that are true only of its stored values."""
     attributes = array.attributes
     if not is_packed(array):
         return attributes
@@ -59,42 +60,43 @@ def unpacked_attributes(array: ArrayInfo) -> Json:
 # Coordinates
 
 
-def is_coordinate(array: ArrayInfo, named: set[str]) -> bool:
-    """Whether it says where values are: ``named`` are the paths that other arrays name, see `coordinates`."""
-    return (array.ndim == 1 and array.dims[0] == array.name) or array.path in named
+def is_coordinate(array: ArrayInfo, coordinates: set[str]) -> bool:
+    """Whether an array is a coordinate: of a dimension, or one of the paths of `coordinate_paths`."""
+    return (array.ndim == 1 and array.dims[0] == array.name) or array.path in coordinates
 
 
-def coordinates(session: Session, arrays: Sequence[ArrayInfo]) -> set[str]:
-    """Paths of the arrays that others name as coordinates, bounds or grid mappings."""
-    return {path for array in arrays for path in named_by(array) if path != array.path}
+def coordinate_paths(arrays: Sequence[ArrayInfo]) -> set[str]:
+    """The paths that arrays name as coordinates, bounds or grid mappings."""
+    return {path for array in arrays for path in companion_paths(array) if path != array.path}
 
 
-def bounds_of(array: ArrayInfo) -> str | None:
-    """The path of the bounds of a coordinate."""
+def bounds_path(array: ArrayInfo) -> str | None:
+    """The path of the bounds of a coordinate; None if it names none."""
     name = array.attributes.get("bounds")
     return f"{array.group.rstrip('/')}/{name}" if isinstance(name, str) else None
 
 
 def coordinate_of(session: Session, array: ArrayInfo, dim: str | None) -> ArrayInfo | None:
-    """The coordinate variable of a dimension."""
+    """The coordinate variable of a dimension of an array; None if there is none."""
     path = f"{array.group.rstrip('/')}/{dim}"
     node = session.workspace.nodes.node(path) if dim else None
     if node is None or node.array is None:
         return None
-    found = info(session, path)
-    return found if found.dims == (dim,) else None
+    coordinate = array_info(session, path)
+    return coordinate if coordinate.dims == (dim,) else None
 
 
-def kind_of(coordinate: ArrayInfo) -> str | None:
+def geographic_kind(coordinate: ArrayInfo) -> str | None:
     """``latitude``, ``longitude`` or None, by standard name, units, or name."""
     attributes = coordinate.attributes
     for kind, (units, names) in _KINDS.items():
-        said = attributes.get("standard_name"), str(attributes.get("units", "")).lower()
-        if said[0] == kind or said[1] in units or (not any(said) and coordinate.name.lower() in names):
+        standard_name, unit = attributes.get("standard_name"), str(attributes.get("units", "")).lower()
+        by_name = not standard_name and not unit and coordinate.name.lower() in names
+        if standard_name == kind or unit in units or by_name:
             return kind
     return None
 
 
-def values_of(session: Session, array: ArrayInfo) -> Values:
-    """All values of a coordinate, as they are meant."""
+def coordinate_values(session: Session, array: ArrayInfo) -> Values:
+    """All values of a coordinate, unpacked."""
     return unpacked(array, np.asarray(open_array(session, array.path)[...]))

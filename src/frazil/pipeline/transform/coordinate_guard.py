@@ -1,8 +1,8 @@
 """Coordinate variables are not replaced under the arrays of others.
 
-Results of several operations may be in one group, and share its coordinates. A coordinate that would get
-other values is refused as long as an array that is not replaced with it has its dimension: that array would
-have got other labels, or a length that is not its own.
+Results of several operations may be in one group, and share its coordinates. An operation may not give a
+coordinate other values while an array that the operation does not replace has its dimension: that array would
+get other labels, or a length that is not its own.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.pipeline.transform.arrays import ArrayInfo, info, open_array
+from frazil.pipeline.transform.array_info import ArrayInfo, array_info, open_array
 from frazil.repository.session.session import Session
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """A coordinate variable that is made: of ``values(source)``, or of a region of the old one."""
+    """A coordinate variable among the results: ``values(source)``, or a region of the old variable."""
 
     old: ArrayInfo
     new: ArrayInfo
@@ -29,32 +29,37 @@ class Labels:
     region: tuple[slice, ...] = ()
 
     def read(self, session: Session) -> NDArray[Any]:
+        """The values that the result will have."""
         if self.values is not None:
             return self.values(session)
         return np.asarray(open_array(session, self.old.path)[self.region or ...])
 
 
 def is_label(array: ArrayInfo) -> bool:
-    """Whether it is the coordinate variable of a dimension."""
+    """Whether an array is the coordinate variable of a dimension."""
     return array.dims == (array.name,)
 
 
 def refuse_relabelling(
-    writing: Session, source: Session, labels: Sequence[Labels], made: Sequence[ArrayInfo]
+    session: Session, source: Session, labels: Sequence[Labels], results: Sequence[ArrayInfo]
 ) -> None:
-    """Raises ``InvalidInputError`` for labels that others have and that would not be the same."""
-    paths = {each.path for each in made}
-    workspace = writing.workspace
-    beside: dict[str, list[ArrayInfo]] = {}  # each group is listed once
+    """Raise ``InvalidInputError`` if a coordinate would change that other arrays of its group have.
+
+    ``session`` writes to the target, ``source`` reads the inputs.
+    """
+    paths = {each.path for each in results}
+    workspace = session.workspace
+    neighbours: dict[str, list[ArrayInfo]] = {}  # each group is listed once
     for each in labels:
         new = each.new
         node = workspace.nodes.node(new.path)
         if node is None or node.array is None:
             continue
-        if new.group not in beside:
-            beside[new.group] = [other for other in _arrays(writing, new.group) if other.path not in paths]
-        labelled = next((other.path for other in beside[new.group] if new.name in other.dims), None)
-        if labelled is None or _same(writing, info(writing, new.path), new, each.read(source)):
+        if new.group not in neighbours:
+            arrays = _arrays_of_group(session, new.group)
+            neighbours[new.group] = [other for other in arrays if other.path not in paths]
+        labelled = next((other.path for other in neighbours[new.group] if new.name in other.dims), None)
+        if labelled is None or _is_same(session, array_info(session, new.path), new, each.read(source)):
             continue
         raise InvalidInputError(
             f"to: expected a group where `{new.name}` is as in the result, found another one that "
@@ -63,19 +68,18 @@ def refuse_relabelling(
         )
 
 
-def _arrays(session: Session, group: str) -> list[ArrayInfo]:
-    """The arrays of a group."""
+def _arrays_of_group(session: Session, group: str) -> list[ArrayInfo]:
     nodes = session.workspace.nodes.node_table()
     below, paths = nodes.below(group), nodes.paths_list()
-    arrays = np.arange(len(nodes))[below][nodes.is_array[below]].tolist()
-    some = map(paths.__getitem__, arrays)
-    return [info(session, path) for path in some if (path.rpartition("/")[0] or "/") == group]
+    rows = np.arange(len(nodes))[below][nodes.is_array[below]].tolist()
+    array_paths = map(paths.__getitem__, rows)
+    return [array_info(session, path) for path in array_paths if (path.rpartition("/")[0] or "/") == group]
 
 
-def _same(session: Session, there: ArrayInfo, new: ArrayInfo, values: NDArray[Any]) -> bool:
-    if (there.shape, there.dims, there.dtype) != (new.shape, new.dims, new.dtype):
+def _is_same(session: Session, existing: ArrayInfo, new: ArrayInfo, values: NDArray[Any]) -> bool:
+    if (existing.shape, existing.dims, existing.dtype) != (new.shape, new.dims, new.dtype):
         return False
-    if there.attributes != new.attributes:
+    if existing.attributes != new.attributes:
         return False
-    found = np.asarray(open_array(session, there.path)[...])
-    return bool(np.array_equal(found, values, equal_nan=values.dtype.kind in "fcmM"))
+    stored = np.asarray(open_array(session, existing.path)[...])
+    return bool(np.array_equal(stored, values, equal_nan=values.dtype.kind in "fcmM"))

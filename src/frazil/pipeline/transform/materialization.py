@@ -1,93 +1,119 @@
-"""Virtual chunks become chunks of the repository: their bytes are copied, and no codec ever runs."""
+"""Virtual chunks become native chunks: tasks copy their bytes, and no codec runs."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Unpack
 
-from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.job import Job, Tasks, run_job
 from frazil.jobs.job_result import JobResult
-from frazil.jobs.progress import Progress
-from frazil.jobs.task_results import Outcome
+from frazil.jobs.run_options import Run, RunOptions, with_options
 from frazil.jobs.versions import Source, Target, Version, takes_versions
-from frazil.pipeline.transform.arrays import (
-    companions,
-    create,
-    refuse_overwriting,
-    require_unchanged,
-    same_place,
-    same_repository,
-    selected,
-    target_of,
-)
+from frazil.pipeline.transform.array_info import ArrayInfo, arrays_below, with_companions
+from frazil.pipeline.transform.chunk_transfer import fetch_chunks, fetch_items, share_chunks, whole_transfer
 from frazil.pipeline.transform.coordinate_guard import Labels, is_label, refuse_relabelling
-from frazil.pipeline.transform.transfer import Move, fetch, fetches, move_of, share
-from frazil.repository.session.session import ForkSession, Session
+from frazil.pipeline.transform.targets import (
+    create_array,
+    is_in_place,
+    refuse_overwriting,
+    require_newest,
+    same_repository,
+    target_or_source,
+)
+from frazil.repository.session.session import Session
 
 
+@with_options(RunOptions)
 @takes_versions
 def materialize(
     source: Source,
     paths: Sequence[str] = ("/",),
     *,
     to: Target | None = None,
-    engine: Engine | EngineName | None = None,
-    job_id: str | None = None,
-    message: str | None = None,
-    progress: Progress | None = None,
+    **options: Unpack[RunOptions],
 ) -> JobResult:
     """Copy the bytes of all virtual chunks of some arrays into the repository, in one commit.
 
-    In place only the references of those chunks change. With ``to`` the arrays are made there, with their
-    coordinates; chunks that are not virtual are referred to in the same repository, and copied to another.
-    A chunk has the same bytes as before, so nothing is decoded and nothing lost. The files that the
-    references name are not needed any more by the new version; older versions still refer to them.
+    ``paths`` are arrays, or groups for all arrays below. In place only the references of virtual chunks
+    change. With ``to`` the arrays and their coordinates are created at the target; native chunks are shared
+    in the same repository, and copied to another. A chunk has the same bytes as before: nothing is decoded.
+    The new version does not need the files of the virtual references any more; older versions still do.
 
-    Raises ``TaskFailedError``, with the kind of the reason, if a file is gone or has changed since its
-    references were made (``virtual-chunk-modified``), or if its place is not among those that the
-    repository was allowed to read.
+    Raises ``TaskFailedError``, with the kind of the reason, if a file does not exist or has changed since its
+    references were made (``virtual-chunk-modified``), or if the repository may not read its location.
+
+    >>> import frazil, zarr
+    >>> from frazil.pipeline import Inline, Target, materialize
+    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+    >>> with repo.transaction("main", message="native chunks") as store:
+    ...     zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")[:] = 7
+    >>> result = materialize(repo, ["t"], to=Target(repo, group="copy"), engine=Inline())
+    >>> zarr.open_array(result.version.session().store, path="copy/t", mode="r")[:].tolist()
+    [7, 7, 7, 7]
     """
+    run = Run(**options)
     version = Version.of(source)
     session = version.session()
-    target = target_of(version, to)
-    in_place = same_place(version, target)
-    arrays = selected(session, paths)
-    if not in_place:
-        arrays = companions(session, arrays)
-    made = [array if in_place else replace(array, path=target.path(array.path)) for array in arrays]
-    if not in_place:
-        refuse_overwriting(version, target, arrays, made)
-    moves = [move_of(old, new) for old, new in zip(arrays, made, strict=True)]
-
-    def prepare(writing: Session) -> Tasks:
-        if in_place:
-            require_unchanged(session, writing, arrays)
-            return Tasks(fetches(session, [replace(move, virtual=True) for move in moves]), session)
-        labels = [Labels(old, new) for old, new in zip(arrays, made, strict=True) if is_label(old)]
-        refuse_relabelling(writing, session, labels, made)
-        for old, new in zip(arrays, made, strict=True):
-            create(writing, session, old, new)
-        if not same_repository(version, target):
-            return Tasks(fetches(session, moves), session)
-        for move in moves:
-            share(writing, session, replace(move, virtual=False))
-        return Tasks(fetches(session, [replace(move, virtual=True) for move in moves]), session)
-
+    target = target_or_source(version, to)
+    in_place = is_in_place(version, target)
+    arrays = arrays_below(session, paths)
+    if in_place:
+        results = arrays
+    else:
+        arrays = with_companions(session, arrays)
+        results = [replace(array, path=target.path(array.path)) for array in arrays]
+        refuse_overwriting(version, target, arrays, results)
+    work = _Materialization(version, session, target, arrays, results)
     job = Job(
         "materialize",
         target,
-        prepare,
-        _fetch,
+        functools.partial(_prepare_in_place if in_place else _prepare_copies, work),
+        fetch_chunks,
         None,
         {"paths": [paths] if isinstance(paths, str) else list(paths)},
         (version.input([array.path for array in arrays]),),
-        tuple(new.path for new in made),
-        message,
-        id=job_id,
+        tuple(new.path for new in results),
+        run.message,
+        id=run.job_id,
     )
-    return run_job(job, engine, progress=progress)
+    return run_job(job, run.engine, progress=run.progress)
 
 
-def _fetch(fork: ForkSession, source: Session, move: Move) -> Outcome:
-    return fetch(fork, source, move)
+@dataclass(frozen=True, slots=True)
+class _Materialization:
+    """What the job does: ``arrays`` of ``version``, read by ``source``, become ``results``."""
+
+    version: Version
+    source: Session
+    target: Target
+    arrays: Sequence[ArrayInfo]
+    results: Sequence[ArrayInfo]
+
+
+def _prepare_in_place(work: _Materialization, session: Session) -> Tasks:
+    require_newest(work.source, session, work.arrays)
+    return _virtual_chunks(work)
+
+
+def _prepare_copies(work: _Materialization, session: Session) -> Tasks:
+    source, pairs = work.source, list(zip(work.arrays, work.results, strict=True))
+    labels = [Labels(old, new) for old, new in pairs if is_label(old)]
+    refuse_relabelling(session, source, labels, work.results)
+    for old, new in pairs:
+        create_array(session, source, old, new)
+    transfers = [whole_transfer(old, new) for old, new in pairs]
+    if not same_repository(work.version, work.target):
+        return Tasks(fetch_items(source, transfers), source)
+    for transfer in transfers:
+        share_chunks(session, source, replace(transfer, virtual=False))
+    return _virtual_chunks(work)
+
+
+def _virtual_chunks(work: _Materialization) -> Tasks:
+    transfers = [
+        replace(whole_transfer(old, new), virtual=True)
+        for old, new in zip(work.arrays, work.results, strict=True)
+    ]
+    return Tasks(fetch_items(work.source, transfers), work.source)

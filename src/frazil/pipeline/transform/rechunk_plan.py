@@ -7,8 +7,8 @@ one), and cut through cells of what is read, which are then read once for each b
     blocks    [   |   |   |   ]     its *amplification*
 
 A block that is a multiple of both reads everything once. If it does not fit into memory there are two ways:
-smaller blocks that read more, or two stages, with an array in between whose chunks are long where both can be
-long. Going from slices ``(1, y, x)`` to series ``(t, 1, 1)``, the array between has chunks ``(r, w, w)``:
+smaller blocks that read more, or two stages, with an intermediate array whose chunks are long where both can
+be long. From slices ``(1, y, x)`` to series ``(t, 1, 1)``, the intermediate array has chunks ``(r, w, w)``:
 ``r`` slices fit into memory, and so do ``w * w`` series. This is the plan of the rechunker library.
 
 `rechunk_plan` tries both, looks for the best blocks of each stage, and takes what moves fewer bytes. For each
@@ -55,7 +55,7 @@ class Stage:
 
     @property
     def bytes_read(self) -> int:
-        """Of all tasks, before compression."""
+        """Bytes that all tasks read, before compression."""
         lengths = zip(self.shape, self.block, self.read, strict=True)
         return self.itemsize * math.prod(int(covered(n, np.array([b]), r)[0]) for n, b, r in lengths)
 
@@ -66,7 +66,7 @@ class Stage:
 
     @property
     def peak(self) -> int:
-        """Bytes of a task: its block, one cell that is being decoded, and one that is being encoded."""
+        """Bytes that a task holds: its block, one cell while it is decoded, and one while it is encoded."""
         return self.itemsize * (math.prod(self.block) + math.prod(self.read) + math.prod(self.write))
 
     def blocks(self) -> tuple[I64, I64]:
@@ -76,25 +76,28 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class RechunkPlan:
-    """One stage, or two with an array of chunks ``between`` in the middle."""
+    """One stage, or two with an array of chunks ``intermediate`` in the middle."""
 
     stages: tuple[Stage, ...]
 
     @property
-    def between(self) -> Shape | None:
+    def intermediate(self) -> Shape | None:
+        """The chunks of the intermediate array; None with one stage."""
         return self.stages[0].write if len(self.stages) > 1 else None
 
     @property
     def bytes_read(self) -> int:
+        """Bytes that all stages read."""
         return sum(stage.bytes_read for stage in self.stages)
 
     @property
     def bytes_moved(self) -> int:
-        """Read and written."""
+        """Bytes that all stages read and write."""
         return sum(stage.bytes_read + stage.itemsize * math.prod(stage.shape) for stage in self.stages)
 
     @property
     def peak(self) -> int:
+        """Bytes that a task holds, in the larger stage."""
         return max(stage.peak for stage in self.stages)
 
 
@@ -102,11 +105,11 @@ def rechunk_plan(shape: Shape, read: Shape, write: Shape, itemsize: int, max_byt
     """The plan that moves the fewest bytes with at most ``max_bytes`` in each task.
 
     ``read`` is what is decoded as one (chunks, those inside of shards too), ``write`` what is encoded
-    as one (shards, or chunks). Raises ``InvalidInputError`` (``not-allowed``) if one of each does not fit.
+    as one (shards, or chunks). Raises ``InvalidInputError`` (``invalid-argument``) if one of each needs more.
 
     >>> rechunk_plan((48, 500, 1000), (4, 250, 500), (48, 50, 100), 4, 64_000_000).stages[0].block
     (48, 250, 500)
-    >>> rechunk_plan((1000, 600, 600), (1, 600, 600), (1000, 6, 6), 4, 64_000_000).between
+    >>> rechunk_plan((1000, 600, 600), (1, 600, 600), (1000, 6, 6), 4, 64_000_000).intermediate
     (21, 600, 12)
     """
     read, write = _inside(read, shape), _inside(write, shape)
@@ -115,16 +118,16 @@ def rechunk_plan(shape: Shape, read: Shape, write: Shape, itemsize: int, max_byt
         raise InvalidInputError(
             f"expected a max_mem of at least {least} bytes, to read chunks of {read} and to write {write}, "
             f"found {max_bytes}: pass max_mem='{-(-least // 10**6)}MB' or more",
-            ErrorKind.NOT_ALLOWED,
+            ErrorKind.INVALID_ARGUMENT,
         )
     direct = RechunkPlan((_stage(shape, read, write, itemsize, max_bytes),))
     if direct.stages[0].amplification <= 2 or not math.prod(shape):
         return direct  # two stages read and write twice
     plans = [direct]
-    for between in _intermediates(shape, read, write, itemsize, max_bytes):
-        first = _stage(shape, read, between, itemsize, max_bytes)
-        plans.append(RechunkPlan((first, _stage(shape, between, write, itemsize, max_bytes))))
-    return min(plans, key=lambda plan: (plan.bytes_moved, -math.prod(plan.between or shape)))
+    for chunks in _intermediates(shape, read, write, itemsize, max_bytes):
+        first = _stage(shape, read, chunks, itemsize, max_bytes)
+        plans.append(RechunkPlan((first, _stage(shape, chunks, write, itemsize, max_bytes))))
+    return min(plans, key=lambda plan: (plan.bytes_moved, -math.prod(plan.intermediate or shape)))
 
 
 def covered(length: int, block: NDArray[np.int64], cell: int) -> NDArray[np.int64]:
@@ -146,7 +149,7 @@ def covered(length: int, block: NDArray[np.int64], cell: int) -> NDArray[np.int6
 
 
 def _stage(shape: Shape, read: Shape, write: Shape, itemsize: int, max_bytes: int) -> Stage:
-    """The blocks that read least, and of those the smallest."""
+    """The stage with the blocks that read least; of several such blocks, the smallest."""
     budget = max_bytes // itemsize - math.prod(read) - math.prod(write)
     axes = [_lengths(*axis) for axis in zip(shape, read, write, strict=True)]
     limit = max(int(_COMBINATIONS ** (1 / max(len(axes), 1))), 2)
@@ -159,14 +162,14 @@ def _stage(shape: Shape, read: Shape, write: Shape, itemsize: int, max_bytes: in
         cover = cover * covered(shape[number], axis, read[number]).reshape(column)
     cover = np.where(size <= budget, cover, np.inf)
     best = np.flatnonzero(cover.ravel() == cover.min())
-    chosen = best[np.argmin(size.ravel()[best])]
-    where = np.unravel_index(int(chosen), cover.shape)
-    block = tuple(int(axis[i]) for axis, i in zip(thin, where, strict=True))
+    smallest = best[np.argmin(size.ravel()[best])]
+    index = np.unravel_index(int(smallest), cover.shape)
+    block = tuple(int(axis[i]) for axis, i in zip(thin, index, strict=True))
     return Stage(shape, itemsize, read, write, block)
 
 
 def _lengths(length: int, read: int, write: int) -> NDArray[np.int64]:
-    """Lengths of blocks along an axis, each of which reads less than all that are shorter."""
+    """Lengths of blocks along an axis. Each of them reads less than all shorter ones."""
     count = -(-length // write)
     if count <= _LENGTHS:
         times = np.arange(1, max(count, 1) + 1)
@@ -182,18 +185,18 @@ def _lengths(length: int, read: int, write: int) -> NDArray[np.int64]:
 
 
 def _thinned(values: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """At most ``count`` of them, the first and the last among them."""
+    """At most ``count`` values, the first and the last among them."""
     if len(values) <= count:
         return values
     return values[np.unique(np.linspace(0, len(values) - 1, count).astype(np.int64))]
 
 
 def _intermediates(shape: Shape, read: Shape, write: Shape, itemsize: int, max_bytes: int) -> Iterator[Shape]:
-    """Chunks for an array between, of different ways to fill the memory with what is read and written.
+    """Chunks for an intermediate array, by different ways to fill the memory with cells of both arrays.
 
-    Half of it, because a chunk of the array between has to fit as well.
+    They fill half of it, because a chunk of the intermediate array has to fit as well.
     """
-    seen = set()
+    yielded = set()
     orders = tuple(_orders(read, write))
     limited = tuple(map(max, read, write))
     for of_read, of_write, limit in product(orders, orders, (limited, shape)):
@@ -201,21 +204,21 @@ def _intermediates(shape: Shape, read: Shape, write: Shape, itemsize: int, max_b
         two = _filled(
             shape, limit, write, itemsize, (max_bytes - itemsize * math.prod(write)) // 2, of_write[::-1]
         )
-        between = tuple(map(min, one, two))
-        first, second = (math.prod(read) + 2 * math.prod(between), math.prod(between) + 2 * math.prod(write))
-        if itemsize * max(first, second) <= max_bytes and between not in seen:
-            seen.add(between)
-            yield between
+        chunks = tuple(map(min, one, two))
+        first, second = (math.prod(read) + 2 * math.prod(chunks), math.prod(chunks) + 2 * math.prod(write))
+        if itemsize * max(first, second) <= max_bytes and chunks not in yielded:
+            yielded.add(chunks)
+            yield chunks
 
 
 def _filled(shape: Shape, limit: Shape, cell: Shape, itemsize: int, budget: int, order: Shape) -> Shape:
-    """As much as fits, up to a limit that is rounded up to whole cells."""
+    """The largest block that fits into a budget, up to a limit that is rounded up to whole cells."""
     rounded = (min(-(-most // step) * step, n) for most, step, n in zip(limit, cell, shape, strict=True))
     return block_shape(tuple(rounded), cell, itemsize, max(budget, 1), order)
 
 
 def _orders(read: Shape, write: Shape) -> Iterator[Shape]:
-    """Orders for axes to grow: first where what is written is longer than what is read."""
+    """Orders in which axes grow: first those whose written cells are longer than the read ones."""
     axes = range(len(read))
     yield tuple(sorted(axes, key=lambda axis: (-write[axis] / max(read[axis], 1), -axis)))
     yield tuple(axes)

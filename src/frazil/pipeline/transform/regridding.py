@@ -1,4 +1,4 @@
-"""Fields on other latitudes and longitudes, by the library xarray-regrid.
+"""Fields on other latitudes and longitudes: `regrid`, by the library xarray-regrid.
 
 Both grids are rectilinear: one coordinate of latitudes and one of longitudes. Every value of the result may
 need values from all around the globe, so a task reads whole planes of the source, for some of the other
@@ -14,61 +14,61 @@ Global grids are closed around the globe and over the poles, whatever way longit
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Unpack
 
 import numpy as np
 import xarray as xr
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.extras import needs
-from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.job_result import JobResult
 from frazil.jobs.memory import Budget, MaxMem
-from frazil.jobs.progress import Progress
+from frazil.jobs.run_options import with_options
 from frazil.jobs.versions import Source, Target, Version, takes_versions
-from frazil.pipeline.transform.arrays import (
+from frazil.pipeline.transform.array_arguments import Lengths, chunk_lengths, clipped_chunks, record_of
+from frazil.pipeline.transform.array_info import (
     ArrayInfo,
     Json,
     Shape,
-    companions,
-    lengths,
+    arrays_below,
     open_array,
-    selected,
-    told,
+    with_companions,
 )
 from frazil.pipeline.transform.block_job import (
-    Build,
-    Building,
-    Small,
+    BlockJob,
+    ComputedArrays,
+    DriverArray,
+    OutputArrays,
+    TransferredArray,
     Values,
-    as_it_is,
-    block_of,
-    run_building,
+    block_for,
+    run_block_job,
 )
 from frazil.pipeline.transform.cf_metadata import (
-    bounds_of,
+    bounds_path,
     coordinate_of,
-    coordinates,
+    coordinate_paths,
+    coordinate_values,
+    geographic_kind,
     is_coordinate,
-    kind_of,
     unpacked,
     unpacked_attributes,
     unpacked_dtype,
-    values_of,
 )
-from frazil.pipeline.transform.transfer import Move
+from frazil.pipeline.transform.options import ChunkRun, ChunkRunOptions
 from frazil.repository.session.session import Session
 
 type Method = Literal["nearest", "bilinear", "conservative"]
 
 _METHODS: Final = ("nearest", "bilinear", "conservative")
-#: What xarray-regrid knows as coordinates of a globe.
+#: The names of the coordinates of a globe in xarray-regrid.
 _NAMES: Final = ("latitude", "longitude")
 _ALIASES: Final = {"lat": "latitude", "lon": "longitude"}
 
 
+@with_options(ChunkRunOptions, ChunkRun)
 @takes_versions
 def regrid(
     source: Source,
@@ -79,56 +79,46 @@ def regrid(
     to: Target,
     skipna: bool | None = None,
     nan_threshold: float = 1.0,
-    chunks: Sequence[int] | Mapping[str, int] | None = None,
-    max_mem: MaxMem = None,
-    engine: Engine | EngineName | None = None,
-    job_id: str | None = None,
-    message: str | None = None,
-    progress: Progress | None = None,
+    **options: Unpack[ChunkRunOptions],
 ) -> JobResult:
     """Interpolate arrays to other latitudes and longitudes, in one commit.
 
-    ``paths`` are arrays, or groups for all that is below; coordinates come along, those of the grid are the
+    ``paths`` are arrays, or groups for all arrays below; coordinates come along, those of the grid are the
     new ones. ``target_grid`` has the new latitudes and longitudes, centres of cells in degrees: a mapping
     ``{"lat": [...], "lon": [...]}`` or a dataset with such coordinates. Those of the source are recognised by
     standard name, units or name (CF), and the dimensions keep their names. Packed values are unpacked.
 
-    ``skipna`` leaves missing values out of conservative means (the default there) as long as at most
-    ``nan_threshold`` of a cell is missing: with 1.0 any value will do, with 0.0 none may be missing. Arrays
-    that lack one of the dimensions are taken over as they are, or left out if they have the other.
+    ``skipna`` leaves missing values out of conservative means (the default for these) as long as at most
+    ``nan_threshold`` of a cell is missing: with 1.0 one value is enough, with 0.0 no value may be missing.
+    Arrays that have neither dimension are copied as they are; other arrays that lack one are left out.
+    ``chunks`` are those of the results; without it they are as long as those of the arrays.
 
-    Raises ``InvalidInputError`` for arrays without such coordinates, for grids that do not go one way, and
-    for too little ``max_mem``.
+    Raises ``InvalidInputError`` for arrays without such coordinates, for grids that neither rise nor fall,
+    and for too little ``max_mem``.
 
     >>> import frazil, numpy as np, xarray as xr
-    >>> from frazil.spark import Inline, Target, regrid
+    >>> from frazil.pipeline import Inline, Target, regrid
     >>> repo = frazil.Repository.create(frazil.in_memory_storage())
     >>> session = repo.writable_session("main")
     >>> coords = {"lat": [0, 10], "lon": [0, 10]}
     >>> field = xr.Dataset({"t": (("lat", "lon"), [[0.0, 1.0], [2.0, 3.0]])}, coords)
-    >>> written = field.to_zarr(session.store, group="data", zarr_format=3, consolidated=False)
+    >>> _ = field.to_zarr(session.store, group="data", zarr_format=3, consolidated=False)
     >>> snapshot = session.commit("a field")
     >>> finer = {"lat": [0, 5, 10], "lon": [0, 5]}
-    >>> made = regrid(repo, ["data/t"], finer, to=Target(repo, group="fine"), engine=Inline())
-    >>> store = made.version.session().store
+    >>> result = regrid(repo, ["data/t"], finer, to=Target(repo, group="fine"), engine=Inline())
+    >>> store = result.version.session().store
     >>> xr.open_zarr(store, group="fine/data", consolidated=False)["t"].values.tolist()
     [[0.0, 0.5], [1.0, 1.5], [2.0, 2.5]]
     """
+    run = ChunkRun(**options)
     version = Version.of(source)
     session = version.session()
-    arrays = companions(session, selected(session, paths))
-    if method not in _METHODS:
-        raise InvalidInputError(
-            f"expected a method of {', '.join(_METHODS)}, found {method!r}", ErrorKind.NOT_ALLOWED
-        )
-    if not 0 <= nan_threshold <= 1:
-        raise InvalidInputError(
-            f"expected a nan_threshold between 0 and 1, found {nan_threshold}", ErrorKind.NOT_ALLOWED
-        )
-    wanted, said = _wanted(target_grid)
+    arrays = with_companions(session, arrays_below(session, paths))
     skip = method == "conservative" if skipna is None else skipna
-    named = coordinates(session, arrays)
-    axes = {array.path: _axes(session, array) for array in arrays}
+    interpolation = _Interpolation(method, skip, nan_threshold)
+    grid = _TargetGrid.of(target_grid)
+    coordinates = coordinate_paths(arrays)
+    axes = {array.path: _geographic_axes(session, array) for array in arrays}
     fields = {array.path for array in arrays if len(axes[array.path]) == 2}
     if not fields:
         raise InvalidInputError(
@@ -136,77 +126,117 @@ def regrid(
             f"found {[array.path for array in arrays]}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
-    builds: list[Build] = []
-    kept: list[tuple[ArrayInfo, ArrayInfo, Move]] = []
-    small: list[Small] = []
+    computed: list[ComputedArrays] = []
+    transferred: list[TransferredArray] = []
+    new_coordinates: list[DriverArray] = []
     for array in arrays:
-        found, path = axes[array.path], to.path(array.path)
-        if not found:
-            kept.append(as_it_is(array, path))
+        array_axes, path = axes[array.path], to.path(array.path)
+        if not array_axes:
+            transferred.append(TransferredArray.whole(array, path))
         elif array.path in fields and array.dtype.kind in "iufb":
-            grid = _Grid.of(session, array, found, wanted, method, skip, nan_threshold)
-            new = _result(array, path, grid, chunks)
-            builds.append(Build(array, (new,), _block(array, new, found, max_mem), grid))
-        elif array.ndim == 1 and is_coordinate(array, named) and array.name == array.dims[0]:
-            small.append(_coordinate(array, path, wanted[found[0][0]], said[found[0][0]]))
-    return run_building(
-        "regrid",
-        version,
-        session,
-        to,
-        arrays,
-        Building(builds, kept, small),
-        {
-            "grid": {kind: told(values) for kind, values in wanted.items()},
-            "method": method,
-            "skipna": skip,
-            "nan_threshold": nan_threshold,
-            "chunks": [each.new[0].document["chunk_grid"] for each in builds],
-        },
-        engine=engine,
-        job_id=job_id,
-        message=message,
-        progress=progress,
-    )
+            blocks = _RegriddedBlocks.of(session, array, array_axes, grid, interpolation)
+            new = _result(array, path, blocks, run.chunks)
+            block = _block(array, new, array_axes, run.max_mem)
+            computed.append(ComputedArrays(array, (new,), block, blocks))
+        elif array.ndim == 1 and is_coordinate(array, coordinates) and array.name == array.dims[0]:
+            new_coordinates.append(_coordinate(array, path, grid, array_axes[0][0]))
+    outputs = OutputArrays(computed, transferred, new_coordinates)
+    parameters = {
+        "grid": {kind: record_of(values) for kind, values in grid.values.items()},
+        "method": method,
+        "skipna": skip,
+        "nan_threshold": nan_threshold,
+        "chunks": outputs.chunk_grids,
+    }
+    return run_block_job(BlockJob("regrid", version, session, to, arrays, outputs, parameters), run)
 
 
-type _Axes = list[tuple[str, int]]  # kind and axis
+#: The kind (latitude, longitude) and the number of an axis.
+type _Axes = list[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Interpolation:
+    """How values are interpolated. Refuses an unknown method and a wrong threshold."""
+
+    method: Method
+    skipna: bool
+    nan_threshold: float
+
+    def __post_init__(self) -> None:
+        if self.method not in _METHODS:
+            raise InvalidInputError(
+                f"expected a method of {', '.join(_METHODS)}, found {self.method!r}", ErrorKind.UNKNOWN_CHOICE
+            )
+        if not 0 <= self.nan_threshold <= 1:
+            raise InvalidInputError(
+                f"expected a nan_threshold between 0 and 1, found {self.nan_threshold}",
+                ErrorKind.INVALID_ARGUMENT,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _TargetGrid:
+    """The new latitudes and longitudes, in degrees, and their attributes, by kind."""
+
+    values: Mapping[str, Values]
+    attributes: Mapping[str, Json]
+
+    @staticmethod
+    def of(given: xr.Dataset | Mapping[str, Any]) -> _TargetGrid:
+        """The grid that the argument ``target_grid`` means.
+
+        Raises ``InvalidInputError`` without a latitude or a longitude.
+        """
+        values: dict[str, Values] = {}
+        attributes: dict[str, Json] = {}
+        coordinates = given.coords if isinstance(given, xr.Dataset) else given
+        for name, coordinate in coordinates.items():
+            attrs = dict(getattr(coordinate, "attrs", {}))
+            kind = str(attrs.get("standard_name", _ALIASES.get(str(name).lower(), str(name).lower())))
+            if kind in _NAMES:
+                values[kind] = np.asarray(coordinate, "f8")
+                attributes[kind] = attrs
+                _require_monotonic(values[kind], str(name))
+        if any(kind not in values for kind in _NAMES):
+            raise InvalidInputError(
+                "expected a target grid with `lat` and `lon`, found "
+                f"{', '.join(map(str, coordinates)) or 'nothing'}",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+        return _TargetGrid(values, attributes)
 
 
 @dataclass(frozen=True, eq=False)
-class _Grid:
-    """See `building.Compute`."""
+class _RegriddedBlocks:
+    """Interpolate blocks: see `frazil.pipeline.transform.block_job.Compute`.
+
+    ``old`` and ``new`` are the latitudes and longitudes, by kind; ``dtype`` is that of the result.
+    """
 
     array: ArrayInfo
     axes: tuple[tuple[str, int], ...]
     old: Mapping[str, Values]
     new: Mapping[str, Values]
-    method: Method
-    skipna: bool
-    nan_threshold: float
+    interpolation: _Interpolation
     dtype: str = ""
 
     @staticmethod
     def of(
-        session: Session,
-        array: ArrayInfo,
-        axes: _Axes,
-        new: Mapping[str, Values],
-        method: Method,
-        skipna: bool,
-        nan_threshold: float,
-    ) -> _Grid:
+        session: Session, array: ArrayInfo, axes: _Axes, grid: _TargetGrid, interpolation: _Interpolation
+    ) -> _RegriddedBlocks:
+        """The blocks of an array on the new grid. Raises ``InvalidInputError`` for irregular coordinates."""
         old = {}
         for kind, axis in axes:
             coordinate = coordinate_of(session, array, array.dims[axis])
             assert coordinate is not None
-            values = values_of(session, coordinate).astype("f8")
-            _require_one_way(values, coordinate.path)
+            values = coordinate_values(session, coordinate).astype("f8")
+            _require_monotonic(values, coordinate.path)
             old[kind] = values
-        grid = _Grid(array, tuple(axes), old, new, method, skipna, nan_threshold)
+        blocks = _RegriddedBlocks(array, tuple(axes), old, grid.values, interpolation)
         shape = [array.shape[axis] if axis in dict(axes).values() else 1 for axis in range(array.ndim)]
-        dtype = grid.interpolated(np.zeros(shape, unpacked_dtype(array))).dtype
-        return _Grid(array, tuple(axes), old, new, method, skipna, nan_threshold, str(dtype))
+        probe = blocks.interpolated(np.zeros(shape, unpacked_dtype(array)))
+        return replace(blocks, dtype=str(probe.dtype))
 
     def __call__(self, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:
         region = list(map(slice, start, stop))
@@ -220,7 +250,7 @@ class _Grid:
         return [out[tuple(cut)]]
 
     def interpolated(self, values: Values) -> Values:
-        """By the library, which knows the coordinates of a globe by their names."""
+        """Values on the new grid. The library recognises the coordinates of a globe by their names."""
         dims = [f"d{axis}" for axis in range(values.ndim)]
         for kind, axis in self.axes:
             dims[axis] = kind
@@ -230,23 +260,21 @@ class _Grid:
         return np.asarray(out.transpose(*dims).values)
 
     def _interpolated(self, field: xr.DataArray, target: xr.Dataset) -> Any:
+        method, skipna = self.interpolation.method, self.interpolation.skipna
+        threshold = self.interpolation.nan_threshold
         regridder = _regridder()(field)
-        if self.method == "nearest":
+        if method == "nearest":
             return regridder.nearest(target, time_dim=None)
-        if self.method == "bilinear":
-            if not self.skipna:
+        if method == "bilinear":
+            if not skipna:
                 return regridder.linear(target, time_dim=None)
-            there = field.notnull()
-            share = _regridder()(there.astype("f8")).linear(target, time_dim=None)
-            filled = _regridder()(field.where(there, 0)).linear(target, time_dim=None)
-            least = 1 - min(max(self.nan_threshold, 1e-6), 1 - 1e-6)
+            valid = field.notnull()
+            share = _regridder()(valid.astype("f8")).linear(target, time_dim=None)
+            filled = _regridder()(field.where(valid, 0)).linear(target, time_dim=None)
+            least = 1 - min(max(threshold, 1e-6), 1 - 1e-6)
             return (filled / share.where(share > 0)).where(share >= least)
         return regridder.conservative(
-            target,
-            latitude_coord="latitude",
-            time_dim=None,
-            skipna=self.skipna,
-            nan_threshold=self.nan_threshold,
+            target, latitude_coord="latitude", time_dim=None, skipna=skipna, nan_threshold=threshold
         )
 
 
@@ -258,28 +286,7 @@ def _regridder() -> Any:
     return Regridder
 
 
-def _wanted(target_grid: xr.Dataset | Mapping[str, Any]) -> tuple[dict[str, Values], dict[str, Json]]:
-    """New latitudes and longitudes, and their attributes."""
-    values: dict[str, Values] = {}
-    said: dict[str, Json] = {}
-    given = target_grid.coords if isinstance(target_grid, xr.Dataset) else target_grid
-    for name, coordinate in given.items():
-        attributes = dict(getattr(coordinate, "attrs", {}))
-        kind = str(attributes.get("standard_name", _ALIASES.get(str(name).lower(), str(name).lower())))
-        if kind in _NAMES:
-            values[kind] = np.asarray(coordinate, "f8")
-            said[kind] = attributes
-            _require_one_way(values[kind], str(name))
-    missing = [kind for kind in _NAMES if kind not in values]
-    if missing:
-        raise InvalidInputError(
-            f"expected a target grid with `lat` and `lon`, found {', '.join(map(str, given)) or 'nothing'}",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
-    return values, said
-
-
-def _require_one_way(values: Values, name: str) -> None:
+def _require_monotonic(values: Values, name: str) -> None:
     steps = np.diff(values) if values.ndim == 1 else np.zeros(1)
     if values.ndim != 1 or len(values) < 2 or not ((steps > 0).all() or (steps < 0).all()):
         raise InvalidInputError(
@@ -288,50 +295,51 @@ def _require_one_way(values: Values, name: str) -> None:
         )
 
 
-def _axes(session: Session, array: ArrayInfo) -> _Axes:
-    """Which axes of an array are latitudes and longitudes."""
+def _geographic_axes(session: Session, array: ArrayInfo) -> _Axes:
+    """The axes of an array that are latitudes and longitudes."""
     out: _Axes = []
     for axis, dim in enumerate(array.dims):
         coordinate = coordinate_of(session, array, dim)
-        kind = kind_of(coordinate) if coordinate is not None else None
+        kind = geographic_kind(coordinate) if coordinate is not None else None
         if kind in _NAMES:
             out.append((str(kind), axis))
     return out
 
 
-def _result(
-    array: ArrayInfo, path: str, grid: _Grid, chunks: Sequence[int] | Mapping[str, int] | None
-) -> ArrayInfo:
+def _result(array: ArrayInfo, path: str, blocks: _RegriddedBlocks, chunks: Lengths | None) -> ArrayInfo:
     shape = list(array.shape)
-    for kind, axis in grid.axes:
-        shape[axis] = len(grid.new[kind])
-    lengths_ = tuple(max(min(c, n), 1) for c, n in zip(array.chunks, shape, strict=True))
-    out = array.retyped(
+    for kind, axis in blocks.axes:
+        shape[axis] = len(blocks.new[kind])
+    default = clipped_chunks(array.chunks, shape)
+    out = array.with_dtype(
         path,
-        grid.dtype,
+        blocks.dtype,
         shape=tuple(shape),
         dims=array.dims,
-        chunks=lengths_,
+        chunks=default,
         attributes=unpacked_attributes(array),
     )
-    return out.changed(path, chunks=lengths(chunks, out, lengths_, "chunks"))
+    return out.with_layout(path, chunks=chunk_lengths(chunks, out, default, "chunks"))
 
 
 def _block(array: ArrayInfo, new: ArrayInfo, axes: _Axes, max_mem: MaxMem) -> Shape:
-    """Whole planes of the result, for some of the other dimensions."""
+    """Whole planes of the result, for some positions of the other dimensions."""
     planes = [array.shape[axis] for _, axis in axes], [new.shape[axis] for _, axis in axes]
-    before, after = (float(np.prod(each)) for each in planes)
-    budget = Budget.of(max_mem)
-    factor = 2 + 3 * before * 8 / max(after * new.itemsize, 1)
-    return block_of([new], budget, [array], factor=factor, whole=[axis for _, axis in axes])
+    old_cells, new_cells = (float(np.prod(each)) for each in planes)
+    factor = 2 + 3 * old_cells * 8 / max(new_cells * new.itemsize, 1)
+    whole = [axis for _, axis in axes]
+    return block_for([new], Budget.of(max_mem), [array], factor=factor, whole=whole)
 
 
-def _coordinate(array: ArrayInfo, path: str, values: Values, said: Json) -> Small:
-    """A new coordinate variable; the bounds of the old grid are not its bounds."""
-    attributes = {**unpacked_attributes(array), **{key: str(value) for key, value in said.items()}}
-    if bounds_of(array):
+def _coordinate(array: ArrayInfo, path: str, grid: _TargetGrid, kind: str) -> DriverArray:
+    """A new coordinate variable, without the bounds of the old grid."""
+    values, added = grid.values[kind], grid.attributes[kind]
+    attributes = {**unpacked_attributes(array), **{key: str(value) for key, value in added.items()}}
+    if bounds_path(array):
         attributes.pop("bounds")
-    shape, grid = values.shape, (max(min(array.chunks[0], len(values)), 1),)
     dtype = array.dtype if array.dtype.kind == "f" else np.dtype("f8")
-    new = array.retyped(path, dtype, shape=shape, dims=array.dims, chunks=grid, attributes=attributes)
-    return Small(array, new, values.astype(dtype))
+    chunks = clipped_chunks(array.chunks, values.shape)
+    new = array.with_dtype(
+        path, dtype, shape=values.shape, dims=array.dims, chunks=chunks, attributes=attributes
+    )
+    return DriverArray(array, new, values.astype(dtype))

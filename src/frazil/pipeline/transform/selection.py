@@ -1,44 +1,59 @@
-"""A part of arrays as arrays of their own: by number, by label, by place on the globe.
+"""Parts of arrays as arrays of their own: by number, by label, by location on the globe.
 
-Where a part begins and ends at borders of chunks (or at the end of the array) and nothing is left out in
-between, its chunks are taken over without decoding; otherwise tasks read what they need of the source and
-write chunks of the result.
+Where a part starts and ends at borders of chunks (or at the end of the array) and has no gaps, its chunks are
+transferred without decoding. Otherwise tasks read the part and write the chunks of the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
-import xarray as xr
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.job_result import JobResult
-from frazil.jobs.memory import Budget, MaxMem
-from frazil.jobs.progress import Progress
+from frazil.jobs.memory import Budget
+from frazil.jobs.run_options import with_options
 from frazil.jobs.versions import Source, Target, Version, takes_versions
-from frazil.pipeline.transform.arrays import (
+from frazil.pipeline.transform.array_arguments import (
+    chunk_lengths,
+    clipped_chunks,
+    record_of,
+    require_dimensions,
+)
+from frazil.pipeline.transform.array_info import (
     ArrayInfo,
     Shape,
-    companions,
-    lengths,
+    arrays_below,
     open_array,
-    require_dimensions,
-    selected,
-    told,
+    with_companions,
 )
-from frazil.pipeline.transform.block_job import Build, Building, Small, Values, block_of, run_building
-from frazil.pipeline.transform.cf_metadata import coordinate_of, kind_of, values_of
-from frazil.pipeline.transform.transfer import Move
+from frazil.pipeline.transform.block_job import (
+    BlockJob,
+    ComputedArrays,
+    DriverArray,
+    OutputArrays,
+    TransferredArray,
+    Values,
+    block_for,
+    run_block_job,
+)
+from frazil.pipeline.transform.cf_metadata import coordinate_values, geographic_kind
+from frazil.pipeline.transform.chunk_transfer import ChunkTransfer
+from frazil.pipeline.transform.options import GridRun, GridRunOptions
+from frazil.pipeline.transform.positions import (
+    Positions,
+    latitudes_between,
+    longitudes_between,
+    positions_by_label,
+    positions_by_number,
+)
 from frazil.repository.session.session import Session
 
-#: Along one axis: a position, a range of them, or any positions.
-type Positions = int | range | tuple[int, ...]
 
-
+@with_options(GridRunOptions, GridRun)
 @takes_versions
 def select(
     source: Source,
@@ -48,27 +63,21 @@ def select(
     isel: Mapping[str, Any] | None = None,
     sel: Mapping[str, Any] | None = None,
     method: str | None = None,
-    chunks: Sequence[int] | Mapping[str, int] | None = None,
-    shards: Sequence[int] | Mapping[str, int] | None = None,
-    max_mem: MaxMem = None,
-    engine: Engine | EngineName | None = None,
-    job_id: str | None = None,
-    message: str | None = None,
-    progress: Progress | None = None,
+    **options: Unpack[GridRunOptions],
 ) -> JobResult:
-    """Take a part of arrays to another place, in one commit; without a selection, all of them.
+    """Copy a part of arrays to the target ``to``, in one commit; without a selection, all of them.
 
-    ``paths`` are arrays, or groups for all that is below; their coordinates come along. ``isel`` selects by
-    number, ``sel`` by label of the coordinate variables, as in xarray: a value (the dimension goes), a list,
-    or a slice, which includes its end for labels. Times are given as xarray takes them
-    (``slice("2001-01", "2001-03")``). ``method`` is for labels that are not there: ``"nearest"``, ... Arrays
-    without a dimension are not selected by it. Without ``chunks`` and ``shards`` both stay.
-    ``max_mem`` bounds the values that one task holds; without it that is 256 MB, or what one chunk needs.
+    ``paths`` are arrays, or groups for all arrays below; their coordinates come along. ``isel`` selects by
+    number, ``sel`` by label of the coordinate variables, as in xarray: a value (the result does not have the
+    dimension), a list, or a slice, which includes its end for labels. Times are given as xarray takes them
+    (``slice("2001-01", "2001-03")``). ``method`` is for labels that do not exist: ``"nearest"``, ... An array
+    without a dimension is not selected by it. Without ``chunks`` and ``shards`` both stay. ``max_mem`` bounds
+    the values that one task holds; without it that is 256 MB, or what one chunk needs.
 
-    Raises ``InvalidInputError`` for dimensions and labels that are not there.
+    Raises ``InvalidInputError`` for dimensions and labels that do not exist.
 
     >>> import frazil, zarr
-    >>> from frazil.spark import Inline, Target, select
+    >>> from frazil.pipeline import Inline, Target, select
     >>> repo = frazil.Repository.create(frazil.in_memory_storage())
     >>> with repo.transaction("main", message="a row") as store:
     ...     options = {"shape": (9,), "chunks": (3,), "dtype": "i4", "dimension_names": ["x"]}
@@ -80,44 +89,31 @@ def select(
     """
     version = Version.of(source)
     session = version.session()
-    arrays = companions(session, selected(session, paths))
+    arrays = with_companions(session, arrays_below(session, paths))
     isel, sel = dict(isel or {}), dict(sel or {})
     require_dimensions([*isel, *sel], arrays)
     both = sorted(set(isel) & set(sel))
     if both:
         raise InvalidInputError(
-            f"expected a dimension in isel or in sel, found {both[0]!r} in both", ErrorKind.NOT_ALLOWED
+            f"expected a dimension in isel or in sel, found {both[0]!r} in both",
+            ErrorKind.CONFLICTING_ARGUMENTS,
         )
 
-    def positions(array: ArrayInfo, dim: str) -> Positions:
+    def positions_of(array: ArrayInfo, dim: str) -> Positions:
         if dim in isel:
-            return numbered(isel[dim], array, dim)
-        return labelled(session, array, dim, sel[dim], method)
+            return positions_by_number(isel[dim], array, dim)
+        return positions_by_label(session, array, dim, sel[dim], method)
 
     parameters = {
-        "isel": {dim: told(value) for dim, value in isel.items()},
-        "sel": {dim: told(value) for dim, value in sel.items()},
+        "isel": {dim: record_of(value) for dim, value in isel.items()},
+        "sel": {dim: record_of(value) for dim, value in sel.items()},
         "method": method,
     }
-    return _part(
-        "select",
-        version,
-        session,
-        arrays,
-        _Positions([*isel, *sel], positions),
-        parameters,
-        (),
-        chunks,
-        shards,
-        to,
-        max_mem,
-        engine=engine,
-        job_id=job_id,
-        message=message,
-        progress=progress,
-    )
+    selection = _Selection([*isel, *sel], positions_of)
+    return _run(_PartJob("select", version, session, arrays, selection, parameters), to, GridRun(**options))
 
 
+@with_options(GridRunOptions, GridRun)
 @takes_versions
 def crop(
     source: Source,
@@ -126,188 +122,187 @@ def crop(
     to: Target,
     latitude: tuple[float, float] | None = None,
     longitude: tuple[float, float] | None = None,
-    chunks: Sequence[int] | Mapping[str, int] | None = None,
-    shards: Sequence[int] | Mapping[str, int] | None = None,
-    max_mem: MaxMem = None,
-    engine: Engine | EngineName | None = None,
-    job_id: str | None = None,
-    message: str | None = None,
-    progress: Progress | None = None,
+    **options: Unpack[GridRunOptions],
 ) -> JobResult:
-    """Take the part of arrays between two latitudes and two longitudes, both included.
+    """Copy the part of arrays between two latitudes and two longitudes, in degrees, both included.
 
-    Coordinate variables are recognised by their standard name, units or name (CF). It does not matter in
-    which direction they go, nor whether longitudes are counted from -180 or from 0: ``(-10, 20)`` takes
-    350 to 20 degrees of a global grid, in this order, and calls them -10 to 20. Otherwise as `select`.
+    Coordinate variables are recognised by their standard name, units or name (CF). They may rise or fall, and
+    longitudes may be counted from -180 or from 0: ``(-10, 20)`` takes 350 to 20 degrees of a global grid, in
+    this order, and the result counts them from -10 to 20. Otherwise as `select`.
+
+    Raises ``InvalidInputError`` (``invalid-array-metadata``) if no array is a latitude or longitude.
+
+    >>> import frazil, zarr, numpy as np
+    >>> from frazil.pipeline import Inline, Target, crop
+    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+    >>> with repo.transaction("main", message="a meridian") as store:
+    ...     for name in ("lat", "t"):
+    ...         array = zarr.create_array(
+    ...             store, name=f"data/{name}", data=np.arange(-90.0, 91, 30), dimension_names=["lat"]
+    ...         )
+    >>> tropics = Target(repo, group="tropics")
+    >>> result = crop(repo, ["data/t"], latitude=(-30, 30), to=tropics, engine=Inline())
+    >>> zarr.open_array(result.version.session().store, path="tropics/data/t", mode="r")[:].tolist()
+    [-30.0, 0.0, 30.0]
     """
     version = Version.of(source)
     session = version.session()
-    arrays = companions(session, selected(session, paths))
-    wanted = {"latitude": latitude, "longitude": longitude}
-    found: dict[str, tuple[Positions, ArrayInfo]] = {}
-    small: list[Small] = []
-    for array in arrays:
-        between = (
-            wanted.get(kind_of(array) or "") if array.ndim == 1 and array.dims[0] == array.name else None
-        )
-        if between is None:
-            continue
-        values = values_of(session, array).astype("f8")
-        places, meant = _between(values, between, kind_of(array) == "longitude")
-        found[array.path] = (places, array)
-        if isinstance(places, tuple):
-            grid = (max(min(array.chunks[0], len(places)), 1),)
-            new = array.changed(to.path(array.path), shape=(len(places),), chunks=grid)
-            small.append(Small(array, new, meant.astype(array.dtype)))
-    missing = [
-        kind
-        for kind, between in wanted.items()
-        if between and all(kind_of(a) != kind for _, a in found.values())
-    ]
+    arrays = with_companions(session, arrays_below(session, paths))
+    limits = {"latitude": latitude, "longitude": longitude}
+    crops = {
+        array.path: _crop_coordinate(session, array, between, to)
+        for array in arrays
+        if array.ndim == 1
+        and array.dims[0] == array.name
+        and (between := limits.get(geographic_kind(array) or "")) is not None
+    }
+    kinds = {geographic_kind(each.array) for each in crops.values()}
+    missing = [kind for kind, between in limits.items() if between and kind not in kinds]
     if missing:
         raise InvalidInputError(
             f"expected a coordinate variable of {missing[0]} (by standard_name, units or name), found none",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
 
-    def positions(array: ArrayInfo, dim: str) -> Positions | None:
-        known = found.get(f"{array.group.rstrip('/')}/{dim}")
-        return known[0] if known else None
+    def positions_of(array: ArrayInfo, dim: str) -> Positions | None:
+        cropped = crops.get(f"{array.group.rstrip('/')}/{dim}")
+        return cropped.positions if cropped else None
 
-    names = sorted({array.name for _, array in found.values()})
-    return _part(
-        "crop",
-        version,
-        session,
-        arrays,
-        _Positions(names, positions),
-        {"latitude": latitude, "longitude": longitude},
-        small,
-        chunks,
-        shards,
-        to,
-        max_mem,
-        engine=engine,
-        job_id=job_id,
-        message=message,
-        progress=progress,
-    )
+    selection = _Selection(sorted({each.array.name for each in crops.values()}), positions_of)
+    relabelled = [each.relabelled for each in crops.values() if each.relabelled is not None]
+    part = _PartJob("crop", version, session, arrays, selection, dict(limits), relabelled)
+    return _run(part, to, GridRun(**options))
 
 
 @dataclass(frozen=True, slots=True)
-class _Positions:
-    """Which positions are wanted along dimensions."""
+class _CroppedCoordinate:
+    """A latitude or longitude: which positions the result has. ``relabelled`` if it counts them otherwise."""
+
+    array: ArrayInfo
+    positions: Positions
+    relabelled: DriverArray | None = None
+
+
+def _crop_coordinate(
+    session: Session, array: ArrayInfo, limits: tuple[float, float], to: Target
+) -> _CroppedCoordinate:
+    values = coordinate_values(session, array).astype("f8")
+    if geographic_kind(array) == "longitude":
+        positions, labels = longitudes_between(values, limits)
+    else:
+        positions = latitudes_between(values, limits)
+        labels = values[list(positions)] if isinstance(positions, tuple) else values
+    if not isinstance(positions, tuple):
+        return _CroppedCoordinate(array, positions)
+    shape = (len(positions),)
+    new = array.with_layout(to.path(array.path), shape=shape, chunks=clipped_chunks(array.chunks, shape))
+    return _CroppedCoordinate(array, positions, DriverArray(array, new, labels.astype(array.dtype)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Selection:
+    """Which positions the result has along the dimensions ``dims``; None for an array is all of them."""
 
     dims: Sequence[str]
-    find: Any  # (array, dimension) -> Positions | None
+    positions_of: Callable[[ArrayInfo, str], Positions | None]
 
-    def of(self, array: ArrayInfo) -> tuple[Positions, ...]:
+    def of_array(self, array: ArrayInfo) -> tuple[Positions, ...]:
+        """The positions along each axis of an array."""
         out: list[Positions] = [range(n) for n in array.shape]
         for dim in self.dims:
             axis = array.axis(dim)
-            places = None if axis is None else self.find(array, dim)
-            if axis is not None and places is not None:
-                out[axis] = places
+            positions = None if axis is None else self.positions_of(array, dim)
+            if axis is not None and positions is not None:
+                out[axis] = positions
         return tuple(out)
 
 
-def _part(
-    name: str,
-    version: Version,
-    session: Session,
-    arrays: Sequence[ArrayInfo],
-    wanted: _Positions,
-    parameters: dict[str, Any],
-    small: Sequence[Small],
-    chunks: Sequence[int] | Mapping[str, int] | None,
-    shards: Sequence[int] | Mapping[str, int] | None,
-    to: Target,
-    max_mem: MaxMem,
-    **running: Any,
-) -> JobResult:
-    budget = Budget.of(max_mem)
-    builds: list[Build] = []
-    moves: list[tuple[ArrayInfo, ArrayInfo, Move]] = []
-    known, there = {each.old.path for each in small}, {array.path for array in arrays}
-    for array in arrays:
-        if array.path in known:
+@dataclass(frozen=True, slots=True)
+class _PartJob:
+    """One call of `select` or `crop`. ``relabelled``: coordinates whose values the driver has."""
+
+    name: str
+    version: Version
+    session: Session
+    arrays: Sequence[ArrayInfo]
+    selection: _Selection
+    parameters: dict[str, Any]
+    relabelled: Sequence[DriverArray] = ()
+
+
+def _run(part: _PartJob, to: Target, run: GridRun) -> JobResult:
+    budget = Budget.of(run.max_mem)
+    computed: list[ComputedArrays] = []
+    transferred: list[TransferredArray] = []
+    relabelled = {each.old.path for each in part.relabelled}
+    paths = {array.path for array in part.arrays}
+    for array in part.arrays:
+        if array.path in relabelled:
             continue
-        positions = wanted.of(array)
-        new = _cut(array, to.path(array.path), positions, chunks, shards, there)
-        move = _aligned(array, new, positions)
-        if move is not None:
-            moves.append((array, new, move))
+        positions = part.selection.of_array(array)
+        new = _part_of(array, to.path(array.path), positions, run, paths)
+        transfer = _aligned_transfer(array, new, positions)
+        if transfer is not None:
+            transferred.append(TransferredArray(array, new, transfer))
         else:
-            block = block_of([new], budget, [array], factor=3)
-            builds.append(Build(array, (new,), block, _Gathered(array.path, positions)))
-    grids = [new.document["chunk_grid"] for _, new, _ in moves]
-    grids += [build.new[0].document["chunk_grid"] for build in builds]
-    return run_building(
-        name,
-        version,
-        session,
-        to,
-        arrays,
-        Building(builds, moves, small),
-        {**parameters, "chunks": grids},
-        **running,
-    )
+            block = block_for([new], budget, [array], factor=3)
+            computed.append(ComputedArrays(array, (new,), block, _PartBlocks(array.path, positions)))
+    outputs = OutputArrays(computed, transferred, part.relabelled)
+    grids = [each.new.document["chunk_grid"] for each in transferred] + outputs.chunk_grids
+    parameters = {**part.parameters, "chunks": grids}
+    job = BlockJob(part.name, part.version, part.session, to, part.arrays, outputs, parameters)
+    return run_block_job(job, run)
 
 
-def _cut(
-    array: ArrayInfo,
-    path: str,
-    positions: Sequence[Positions],
-    chunks: Sequence[int] | Mapping[str, int] | None,
-    shards: Sequence[int] | Mapping[str, int] | None,
-    there: set[str],
+def _part_of(
+    array: ArrayInfo, path: str, positions: Sequence[Positions], run: GridRun, paths: set[str]
 ) -> ArrayInfo:
-    """The metadata of the part. Of dimensions that go, it names the coordinates (``there``) that stay."""
-    kept = [axis for axis, places in enumerate(positions) if not isinstance(places, int)]
-    shape = tuple(len(places) for places in positions if not isinstance(places, int))
-    dims = [array.dims[axis] for axis in kept]
-    named = dims if any(dims) else None
-    inner = tuple(array.chunks[axis] for axis in kept)
-    outer = None if array.shards is None else tuple(array.shards[axis] for axis in kept)
-    out = array.changed(path, shape=shape, chunks=inner, shards=outer, dimension_names=named)
-    if len(kept) < array.ndim:
+    """The metadata of the part. It names the coordinates in ``paths`` of dimensions that it does not have."""
+    axes = [axis for axis, where in enumerate(positions) if not isinstance(where, int)]
+    shape = tuple(len(where) for where in positions if not isinstance(where, int))
+    dims = [array.dims[axis] for axis in axes]
+    inner = tuple(array.chunks[axis] for axis in axes)
+    outer = None if array.shards is None else tuple(array.shards[axis] for axis in axes)
+    names = dims if any(dims) else None
+    out = array.with_layout(path, shape=shape, chunks=inner, shards=outer, dimension_names=names)
+    if len(axes) < array.ndim:
         attributes = array.attributes
-        gone = [str(array.dims[axis]) for axis in range(array.ndim) if axis not in kept]
-        gone = [dim for dim in gone if f"{array.group.rstrip('/')}/{dim}" in there - {array.path}]
-        if gone:
-            attributes["coordinates"] = " ".join([*str(attributes.get("coordinates", "")).split(), *gone])
+        scalar = [str(array.dims[axis]) for axis in range(array.ndim) if axis not in axes]
+        scalar = [dim for dim in scalar if f"{array.group.rstrip('/')}/{dim}" in paths - {array.path}]
+        if scalar:
+            coordinates = str(attributes.get("coordinates", "")).split()
+            attributes["coordinates"] = " ".join([*coordinates, *scalar])
             out.document["attributes"] = attributes
         out.document["codecs"] = [each for each in out.document["codecs"] if each["name"] != "transpose"]
-    if chunks is None and shards is None:
+    if run.chunks is None and run.shards is None:
         return out
-    some = lengths(chunks, out, inner, "chunks")
-    return out.changed(
-        path,
-        chunks=some,
-        shards=lengths(shards, out, outer if chunks is None else None, "shards", inner=some),
+    chunks = chunk_lengths(run.chunks, out, inner, "chunks")
+    default = outer if run.chunks is None else None
+    return out.with_layout(
+        path, chunks=chunks, shards=chunk_lengths(run.shards, out, default, "shards", inner=chunks)
     )
 
 
-def _aligned(old: ArrayInfo, new: ArrayInfo, positions: Sequence[Positions]) -> Move | None:
-    """How to take over whole chunks, if that is possible."""
+def _aligned_transfer(old: ArrayInfo, new: ArrayInfo, positions: Sequence[Positions]) -> ChunkTransfer | None:
+    """The transfer of whole chunks, if the part consists of whole chunks."""
     if old.document["codecs"] != new.document["codecs"]:
         return None
     if old.document["chunk_grid"] != new.document["chunk_grid"]:
         return None
     low, high = [], []
-    for places, length, step in zip(positions, old.shape, old.grid, strict=True):
-        if not isinstance(places, range) or places.step != 1 or places.start % step:
+    for where, length, step in zip(positions, old.shape, old.grid, strict=True):
+        if not isinstance(where, range) or where.step != 1 or where.start % step:
             return None
-        if places.stop % step and places.stop != length:
+        if where.stop % step and where.stop != length:
             return None
-        low.append(places.start // step)
-        high.append(-(-places.stop // step))
-    return Move(old.path, new.path, tuple(low), tuple(high))
+        low.append(where.start // step)
+        high.append(-(-where.stop // step))
+    return ChunkTransfer(old.path, new.path, tuple(low), tuple(high))
 
 
 @dataclass(frozen=True, slots=True)
-class _Gathered:
-    """See `building.Compute`."""
+class _PartBlocks:
+    """Read blocks of a part: see `frazil.pipeline.transform.block_job.Compute`."""
 
     path: str
     positions: tuple[Positions, ...]
@@ -315,100 +310,16 @@ class _Gathered:
     def __call__(self, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:
         spans = iter(zip(start, stop, strict=True))
         index: list[Any] = []
-        for places in self.positions:
-            if isinstance(places, int):
-                index.append(slice(places, places + 1))
+        for where in self.positions:
+            if isinstance(where, int):
+                index.append(slice(where, where + 1))
                 continue
-            some = places[slice(*next(spans))]
-            whole = isinstance(some, range) and some.step == 1
-            index.append(slice(some.start, some.stop) if whole else np.array(some, np.int64))  # type: ignore[union-attr]
+            block = where[slice(*next(spans))]
+            if isinstance(block, range) and block.step == 1:
+                index.append(slice(block.start, block.stop))
+            else:
+                index.append(np.array(block, np.int64))
         array = open_array(session, self.path)
-        basic = all(isinstance(each, slice) for each in index)
-        values = np.asarray(array[tuple(index)] if basic else array.oindex[tuple(index)])
+        is_region = all(isinstance(each, slice) for each in index)
+        values = np.asarray(array[tuple(index)] if is_region else array.oindex[tuple(index)])
         return [values.reshape([b - a for a, b in zip(start, stop, strict=True)])]
-
-
-def numbered(given: Any, array: ArrayInfo, dim: str) -> Positions:
-    """Positions by number. Raises ``InvalidInputError`` for those that are not there.
-
-    Numbers below 0 count from the end; slices are those of Python.
-    """
-    length = array.shape[array.axis(dim) or 0]
-    if isinstance(given, slice):
-        try:
-            return range(length)[given]
-        except (TypeError, ValueError) as error:
-            raise InvalidInputError(
-                f"expected a slice of whole numbers along {dim!r}, found {given!r}", ErrorKind.NOT_ALLOWED
-            ) from error
-    numbers = np.asarray(given)
-    if numbers.dtype == np.bool_ and numbers.shape == (length,):
-        numbers = np.flatnonzero(numbers)
-    if numbers.size == 0:
-        return range(0)
-    if (
-        numbers.dtype.kind not in "iu"
-        or numbers.ndim > 1
-        or not ((-length <= numbers) & (numbers < length)).all()
-    ):
-        raise InvalidInputError(
-            f"expected positions along {dim!r} of `{array.path}`, of {length} elements, found {given!r}",
-            ErrorKind.INVALID_CHUNK_INDEX,
-        )
-    return _simple(numbers % length)
-
-
-def labelled(session: Session, array: ArrayInfo, dim: str, given: Any, method: str | None) -> Positions:
-    """Positions by label. Raises ``InvalidInputError`` without coordinates, or without such a label."""
-    axis = array.axis(dim) or 0
-    coordinate = coordinate_of(session, array, dim)
-    if coordinate is None or coordinate.shape != (array.shape[axis],):
-        raise InvalidInputError(
-            f"expected a coordinate variable for {dim!r} beside `{array.path}`, found none: take isel",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
-    raw = np.asarray(open_array(session, coordinate.path)[...])
-    labels = xr.conventions.decode_cf_variable(dim, xr.Variable((dim,), raw, coordinate.attributes))
-    places = xr.DataArray(np.arange(len(raw)), dims=dim, coords={dim: labels})
-    try:
-        found = places.sel({dim: given}, method=None if isinstance(given, slice) else method)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidInputError(
-            f"expected a label of {dim!r}, which goes from {labels.values[:1]} to {labels.values[-1:]}, "
-            f"found {given!r}: {error}",
-            ErrorKind.INVALID_CHUNK_INDEX,
-        ) from error
-    return _simple(found.values)
-
-
-def _simple(numbers: Values) -> Positions:
-    """A number, a range if they are one, or all of them."""
-    if numbers.ndim == 0:
-        return int(numbers)
-    if len(numbers) == 0:
-        return range(0)
-    first, last = int(numbers[0]), int(numbers[-1])
-    if last - first == len(numbers) - 1 and (np.diff(numbers) == 1).all():
-        return range(first, last + 1)
-    return tuple(numbers.tolist())
-
-
-def _between(values: Values, between: tuple[float, float], around: bool) -> tuple[Positions, Values]:
-    """Positions of the coordinates between two values, and what to call them."""
-    low, high = between
-    if not around:
-        low, high = min(low, high), max(low, high)
-        places = _simple(np.flatnonzero((values >= low) & (values <= high)))
-        return places, values
-    if high < low:
-        high += 360
-    turned = low + (values - low) % 360
-    # rounding must not put what is at the western border to its end
-    turned = np.where(np.isclose(turned, low + 360, rtol=0, atol=1e-9) & (high < low + 360), low, turned)
-    order = np.argsort(turned, kind="stable")
-    if len(values) > 1 and values[0] > values[-1]:
-        order = order[::-1]
-    order = order[turned[order] <= high + 1e-9]
-    if np.array_equal(turned[order], values[order]):
-        return _simple(order), values
-    return tuple(order.tolist()), turned[order]

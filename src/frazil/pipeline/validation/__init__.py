@@ -1,12 +1,13 @@
-"""Rules about data, checked before anybody else sees them.
+"""Rules about data, which `publishing` checks before a branch that others read moves.
 
-rules       what can be asked, from Python, YAML or JSON
-values      one pass over an array for all rules about its data
-checking    `validate`
-report      what came of it
+rules       the rules, from Python, YAML or JSON
+checks      the check of each rule
+scan        one scan of an array for all rules about its values
+operation   `validate`
+report      its result
 """
 
-from frazil.pipeline.validation.checks import validate
+from frazil.pipeline.validation.operation import validate
 from frazil.pipeline.validation.report import Report, Row
 from frazil.pipeline.validation.rules import (
     Attributes,

@@ -1,23 +1,18 @@
-"""Checking rules: what needs metadata on the driver, what needs data in one pass on the engine."""
+"""The check of each rule: what it expects, what the version has, and where the first offence is."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, NotFoundError
+from frazil.errors import ErrorKind, InvalidInputError, NotFoundError
 from frazil.jobs.blocks import regular_grid
-from frazil.jobs.engine import Engine, EngineName
-from frazil.jobs.engines import engine_of
-from frazil.jobs.memory import Limits
-from frazil.jobs.versions import Source, Version
 from frazil.pipeline.reductions.fields import (
     ArrayLookup,
     coordinate,
@@ -26,7 +21,6 @@ from frazil.pipeline.reductions.fields import (
     open_array,
     open_field,
 )
-from frazil.pipeline.validation.report import Report, Row
 from frazil.pipeline.validation.rules import (
     Attributes,
     Dims,
@@ -39,154 +33,38 @@ from frazil.pipeline.validation.rules import (
     NoDuplicates,
     Range,
     Regular,
-    Rule,
     Shape,
     StatisticsAgainst,
     Units,
-    require_sound,
-    rules_from,
 )
-from frazil.pipeline.validation.scan import Limit, Offence, Pass, Seen, look_at
+from frazil.pipeline.validation.scan import Offence, ValueSummary
 from frazil.repository.session.session import Session
 
-type Verdict = tuple[bool, str, str, str]  # ok, expected, found, where
-
-
-def validate(
-    source: Source,
-    rules: Sequence[Rule] | str | Path,
-    *,
-    against: Source | None = None,
-    engine: Engine | EngineName | None = None,
-    limits: Limits | None = None,
-) -> Report:
-    """Check rules; nothing is written. Rules in YAML or JSON are taken too: see `rules_from`.
-
-    ``against``: the version that `StatisticsAgainst` compares with where the rule names none; the version
-    before the source's unless told. An array that is not there fails all rules about it. Raises
-    ``InvalidInputError`` for what is no rule, or makes no sense (``Range("/t", "0")``).
-
-    >>> import frazil, numpy as np, zarr
-    >>> from frazil.spark import Inline, Range, validate
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> with repo.transaction("main", message="temperature") as store:
-    ...     t = zarr.create_array(store, name="t", data=np.array([280.0, 290.0, 999.0]), chunks=(2,),
-    ...                           dimension_names=("time",))
-    >>> report = validate(repo, [Range("/t", 180, 340)], engine=Inline())
-    >>> report.ok, report.rows[0].found, report.rows[0].where
-    (False, '1 outside, 280.0 to 999.0; first 999.0', 'index (2,)')
-    """
-    version = Version.of(source)
-    session = version.session()
-    wanted = tuple(rules_from(rules) if isinstance(rules, str | Path) else map(require_sound, rules))
-    before = _against(version, against)
-    passes, place = _passes(session, wanted, before)
-    sizes = limits or Limits()
-    seen = look_at(passes, engine_of(engine), task=sizes.task, block=sizes.block) if passes else []
-    known = {key: (number_limit[1], seen[number_limit[0]]) for key, number_limit in place.items()}
-    rows = tuple(_row(session, rule, number, known) for number, rule in enumerate(wanted))
-    return Report(version.snapshot_id, rows)
-
-
-def _against(version: Version, given: Source | None) -> Callable[[str | None], Session | None]:
-    """The session that a rule compares with."""
-
-    def find(name: str | None) -> Session | None:
-        if name is not None:
-            repo = version.repo
-            if name in repo.list_branches():
-                return repo.readonly_session(name)
-            if name in repo.list_tags():
-                return repo.readonly_session(tag=name)
-            return repo.readonly_session(snapshot_id=name)
-        if given is not None:
-            return Version.of(given).session()
-        parent = version.repo.lookup_snapshot(version.snapshot_id).parent_id
-        return None if parent is None else version.repo.readonly_session(snapshot_id=parent)
-
-    return find
-
-
-_DATA: Final = (Range, NanShare, Finite, StatisticsAgainst)
-#: (rule's number, is it the other version) -> (which of the limits, what was seen)
-type Known = Mapping[tuple[int, bool], tuple[int, Seen]]
-
-
-def _passes(
-    session: Session, rules: Sequence[Rule], before: Callable[[str | None], Session | None]
-) -> tuple[list[Pass], dict[tuple[int, bool], tuple[int, int]]]:
-    """One pass for each array and version, and for each rule which pass and which of its limits."""
-    limits: dict[tuple[str, str], list[Limit]] = {}
-    sessions: dict[tuple[str, str], Session] = {}
-    place: dict[tuple[int, bool], tuple[tuple[str, str], int]] = {}
-    for number, rule in enumerate(rules):
-        if not isinstance(rule, _DATA) or not _is_numbers(session, rule.path):
-            continue
-        wanted = [(False, session)]
-        if isinstance(rule, StatisticsAgainst):
-            other = before(rule.against)
-            if other is not None and _is_numbers(other, rule.path):
-                wanted.append((True, other))
-        for is_other, which in wanted:
-            key = (which.snapshot_id, rule.path.strip("/"))
-            sessions[key] = which
-            mine = limits.setdefault(key, [])
-            place[number, is_other] = (key, len(mine))
-            mine.append(_limit(rule))
-    keys = list(limits)
-    numbers = {key: number for number, key in enumerate(keys)}
-    passes = [Pass(sessions[key], open_field(sessions[key], key[1]), tuple(limits[key])) for key in keys]
-    return passes, {which: (numbers[key], limit) for which, (key, limit) in place.items()}
-
-
-def _is_numbers(session: Session, path: str) -> bool:
-    try:
-        open_field(session, path)
-    except IcechunkError:  # its rules fail, with these words
-        return False
-    return True
-
-
-def _limit(rule: Rule) -> Limit:
-    if isinstance(rule, Range):
-        low = -math.inf if rule.min is None else rule.min
-        return Limit(low, math.inf if rule.max is None else rule.max)
-    if isinstance(rule, Finite):
-        return Limit(infinite=True, nan=not rule.nan)
-    return Limit(nan=isinstance(rule, NanShare))
-
-
-def _row(session: Session, rule: Rule, number: int, known: Known) -> Row:
-    name, path = type(rule).__name__, "/" + rule.path.strip("/")
-    try:
-        check = _CHECKS[type(rule)]
-        ok, expected, found, where = check(_Case(session, rule, number, known))
-    except NotFoundError as error:
-        itself = error.message == f"expected an array at `{path}`, found none"
-        return Row(name, path, False, "an array", "none" if itself else f"none: {error.message}")
-    except IcechunkError as error:
-        return Row(name, path, False, "an array of numbers", error.message)
-    return Row(name, path, ok, expected, found, where)
+#: Whether the rule holds, what it expects, what the version has, and where the first offence is.
+type Verdict = tuple[bool, str, str, str]
+#: The values of an array, and the offences of the rule among them.
+type ScanResult = tuple[ValueSummary, Offence]
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class CheckedRule:
+    """A rule about a version, and the results of the scans of its array and of the other version's."""
+
     session: Session
     rule: Any
-    number: int
-    known: Known
+    result: ScanResult | None = None
+    other_result: ScanResult | None = None
 
     def array(self) -> zarr.Array[Any]:
+        """The array of the rule. Raises ``NodeNotFoundError``."""
         return open_array(self.session, self.rule.path)
 
-    def seen(self) -> tuple[Seen, Offence]:
-        """What the pass found. Raises as `open_field` where there was none."""
-        found = self.known.get((self.number, False))
-        if found is None:
+    def scanned(self) -> ScanResult:
+        """The result of the scan. Raises as `open_field` if the array was not scanned."""
+        if self.result is None:
             open_field(self.session, self.rule.path)
             raise NotFoundError(f"`{self.rule.path}` was not looked at")
-        limit, seen = found
-        return seen, seen.offences[limit]
+        return self.result
 
     def coordinate(self) -> NDArray[Any]:
         """The values of a coordinate, as stored; fill values are NaN."""
@@ -198,110 +76,110 @@ class _Case:
         return open_field(self.session, self.rule.path).decoded(np.asarray(array[...]))
 
     def where(self, offence: Offence) -> str:
-        """An index, and the labels that the coordinates have there."""
+        """The index of an offence, and its labels."""
         if not offence.count:
             return ""
         field = open_field(self.session, self.rule.path)
-        there = coordinates_of(field, ArrayLookup(self.session), field.dims)
+        coordinates = coordinates_of(field, ArrayLookup(self.session), field.dims)
         labels = [
             f"{dim}={coordinate(self.session, field.parent, dim).values[at]!s}"
             for dim, at in zip(field.dims, offence.index, strict=True)
-            if dim in there and there[dim].ndim == 1
+            if dim in coordinates and coordinates[dim].ndim == 1
         ]
         return ", ".join([f"index {offence.index}", *labels])
 
 
-def _exists(case: _Case) -> Verdict:
-    kind, path = case.rule.kind, case.rule.path.strip("/")
+def _exists(checked: CheckedRule) -> Verdict:
+    kind, path = checked.rule.kind, checked.rule.path.strip("/")
     try:
-        node = zarr.open(case.session.store, path=path, mode="r", zarr_format=3)
+        node = zarr.open(checked.session.store, path=path, mode="r", zarr_format=3)
     except FileNotFoundError:
         return False, f"an {kind}" if kind == "array" else f"a {kind}", "nothing", ""
-    found = "array" if isinstance(node, zarr.Array) else "group"
-    return found == kind, kind, found, ""
+    actual = "array" if isinstance(node, zarr.Array) else "group"
+    return actual == kind, kind, actual, ""
 
 
-def _shape(case: _Case) -> Verdict:
-    found, expected = case.array().shape, tuple(case.rule.shape)
-    ok = len(found) == len(expected) and all(
-        want is None or want == have for want, have in zip(expected, found, strict=True)
+def _shape(checked: CheckedRule) -> Verdict:
+    actual, expected = checked.array().shape, tuple(checked.rule.shape)
+    ok = len(actual) == len(expected) and all(
+        length is None or length == n for length, n in zip(expected, actual, strict=True)
     )
-    return ok, str(expected), str(found), ""
+    return ok, str(expected), str(actual), ""
 
 
-def _dtype(case: _Case) -> Verdict:
-    found = case.array().dtype
-    return found == np.dtype(case.rule.dtype), str(np.dtype(case.rule.dtype)), str(found), ""
+def _dtype(checked: CheckedRule) -> Verdict:
+    actual, expected = checked.array().dtype, np.dtype(checked.rule.dtype)
+    return actual == expected, str(expected), str(actual), ""
 
 
-def _dims(case: _Case) -> Verdict:
-    found = dimensions(case.array())
-    return found == tuple(case.rule.dims), str(tuple(case.rule.dims)), str(found), ""
+def _dims(checked: CheckedRule) -> Verdict:
+    actual, expected = dimensions(checked.array()), tuple(checked.rule.dims)
+    return actual == expected, str(expected), str(actual), ""
 
 
-def _units(case: _Case) -> Verdict:
-    found = case.array().attrs.get("units")
-    return found == case.rule.units, case.rule.units, str(found), ""
+def _units(checked: CheckedRule) -> Verdict:
+    actual = checked.array().attrs.get("units")
+    return actual == checked.rule.units, checked.rule.units, str(actual), ""
 
 
-def _attributes(case: _Case) -> Verdict:
-    expected = dict(case.rule.attributes)
-    there = dict(case.array().attrs)
-    found = {name: there.get(name) for name in expected}
-    ok = all(name in there and (value is None or there[name] == value) for name, value in expected.items())
-    return ok, str(expected), str(found), ""
+def _attributes(checked: CheckedRule) -> Verdict:
+    expected = dict(checked.rule.attributes)
+    attrs = dict(checked.array().attrs)
+    actual = {name: attrs.get(name) for name in expected}
+    ok = all(name in attrs and (value is None or attrs[name] == value) for name, value in expected.items())
+    return ok, str(expected), str(actual), ""
 
 
-def _filled(case: _Case) -> Verdict:
-    array = case.array()
+def _filled(checked: CheckedRule) -> Verdict:
+    array = checked.array()
     grid = regular_grid(array)
     chunks = math.prod(-(-n // max(step, 1)) for n, step in zip(array.shape, grid, strict=True))
-    there = len(case.session.chunk_table("/" + case.rule.path.strip("/")))
-    share = there / chunks if chunks else 1.0
-    return share >= case.rule.share, f"{case.rule.share:.1%} of chunks", f"{there} of {chunks}", ""
+    stored = len(checked.session.chunk_table("/" + checked.rule.path.strip("/")))
+    share = stored / chunks if chunks else 1.0
+    return share >= checked.rule.share, f"{checked.rule.share:.1%} of chunks", f"{stored} of {chunks}", ""
 
 
-def _monotonic(case: _Case) -> Verdict:
-    rule, values = case.rule, case.coordinate()
+def _monotonic(checked: CheckedRule) -> Verdict:
+    rule, values = checked.rule, checked.coordinate()
     # No differences: those of large integers are not exact as floats, strings have none.
-    smaller, larger = (values[:-1], values[1:])[:: 1 if rule.increasing else -1]
+    lower, upper = (values[:-1], values[1:])[:: 1 if rule.increasing else -1]
     if values.dtype.kind in "cV":
-        raise _without_order(values)
-    good = np.asarray(smaller < larger if rule.strictly else smaller <= larger)
+        raise _unordered(values)
+    good = np.asarray(lower < upper if rule.strictly else lower <= upper)
     words = f"{'strictly ' if rule.strictly else ''}{'increasing' if rule.increasing else 'decreasing'}"
-    return _of_steps(values, good, words)
+    return _steps_verdict(values, good, words)
 
 
-def _regular(case: _Case) -> Verdict:
-    rule, values = case.rule, case.coordinate()
+def _regular(checked: CheckedRule) -> Verdict:
+    rule, values = checked.rule, checked.coordinate()
     steps = _steps(values)
     step = rule.step if rule.step is not None else float(steps[0]) if len(steps) else 0.0
-    return _of_steps(values, np.abs(steps - step) <= rule.tolerance * abs(step), f"steps of {step:g}")
+    return _steps_verdict(values, np.abs(steps - step) <= rule.tolerance * abs(step), f"steps of {step:g}")
 
 
 def _steps(values: NDArray[Any]) -> NDArray[np.float64]:
     """Differences, exact for integers and times."""
     if values.dtype.kind not in "biufmM":
-        raise _without_order(values)
+        raise _unordered(values)
     if values.dtype.kind in "biu" and len(values):
         values = values.astype(np.uint64) - values.min().astype(np.uint64)  # modulo 2**64
         values = values.view(np.int64)
     return np.asarray(np.diff(values.view(np.int64) if values.dtype.kind in "mM" else values), np.float64)
 
 
-def _without_order(values: NDArray[Any]) -> InvalidInputError:
+def _unordered(values: NDArray[Any]) -> InvalidInputError:
     return InvalidInputError(f"the type {values.dtype}", ErrorKind.INVALID_ARRAY_METADATA)
 
 
-def _of_steps(values: NDArray[Any], good: NDArray[np.bool_], words: str) -> Verdict:
+def _steps_verdict(values: NDArray[Any], good: NDArray[np.bool_], words: str) -> Verdict:
     if good.all():
         return True, words, f"{len(values)} values", ""
     at = int(np.argmin(good))
     return False, words, f"{values[at]} then {values[at + 1]}", f"index ({at + 1},)"
 
 
-def _no_duplicates(case: _Case) -> Verdict:
-    values = case.coordinate()
+def _no_duplicates(checked: CheckedRule) -> Verdict:
+    values = checked.coordinate()
     _, first, which, counts = np.unique(values, return_index=True, return_inverse=True, return_counts=True)
     if (counts == 1).all():
         return True, "no duplicates", f"{len(values)} values", ""
@@ -310,54 +188,54 @@ def _no_duplicates(case: _Case) -> Verdict:
     return False, "no duplicates", f"{values[at]} at {at} and {again}", f"index ({again},)"
 
 
-def _range(case: _Case) -> Verdict:
-    rule = case.rule
-    seen, offence = case.seen()
+def _range(checked: CheckedRule) -> Verdict:
+    rule = checked.rule
+    summary, offence = checked.scanned()
     expected = f"{'' if rule.min is None else rule.min} to {'' if rule.max is None else rule.max}".strip()
-    found = f"{seen.least} to {seen.most}"
+    actual = f"{summary.least} to {summary.most}"
     if offence.count:
-        found = f"{offence.count} outside, {found}; first {offence.value}"
-    return not offence.count, expected, found, case.where(offence)
+        actual = f"{offence.count} outside, {actual}; first {offence.value}"
+    return not offence.count, expected, actual, checked.where(offence)
 
 
-def _nan_share(case: _Case) -> Verdict:
-    rule = case.rule
-    seen, offence = case.seen()
-    share = seen.nan / seen.size if seen.size else 0.0
+def _nan_share(checked: CheckedRule) -> Verdict:
+    rule = checked.rule
+    summary, offence = checked.scanned()
+    share = summary.nan / summary.size if summary.size else 0.0
     ok = rule.min <= share <= rule.max
     expected = f"NaN at most {rule.max:.3%}" + (f", at least {rule.min:.3%}" if rule.min else "")
-    return ok, expected, f"{share:.3%}", "" if ok else case.where(offence)
+    return ok, expected, f"{share:.3%}", "" if ok else checked.where(offence)
 
 
-def _finite(case: _Case) -> Verdict:
-    _, offence = case.seen()
-    expected = "finite values" + (" or NaN" if case.rule.nan else "")
-    return not offence.count, expected, f"{offence.count} others", case.where(offence)
+def _finite(checked: CheckedRule) -> Verdict:
+    _, offence = checked.scanned()
+    expected = "finite values" + (" or NaN" if checked.rule.nan else "")
+    return not offence.count, expected, f"{offence.count} others", checked.where(offence)
 
 
-def _statistics(case: _Case) -> Verdict:
-    rule = case.rule
-    seen, _ = case.seen()
-    other = case.known.get((case.number, True))
-    found = f"mean {seen.mean:.6g}, std {seen.std:.6g}"
-    if other is None:
-        return True, "nothing to compare with", found, ""
-    was = other[1]
-    allowed = []
+def _statistics(checked: CheckedRule) -> Verdict:
+    rule = checked.rule
+    summary, _ = checked.scanned()
+    actual = f"mean {summary.mean:.6g}, std {summary.std:.6g}"
+    if checked.other_result is None:
+        return True, "nothing to compare with", actual, ""
+    other = checked.other_result[0]
+    deviations = []  # each with the largest that is allowed
     if rule.sigma is not None:
-        allowed.append((abs(seen.mean - was.mean), rule.sigma * was.std))
+        deviations.append((abs(summary.mean - other.mean), rule.sigma * other.std))
     if rule.relative is not None:
-        allowed.append((abs(seen.mean - was.mean), rule.relative * abs(was.mean)))
-        allowed.append((abs(seen.std - was.std), rule.relative * was.std))
+        deviations.append((abs(summary.mean - other.mean), rule.relative * abs(other.mean)))
+        deviations.append((abs(summary.std - other.std), rule.relative * other.std))
     limits = [] if rule.sigma is None else [f"{rule.sigma:g} sigma"]
     limits += [] if rule.relative is None else [f"{rule.relative:.1%}"]
-    expected = f"mean {was.mean:.6g}, std {was.std:.6g} within {' and '.join(limits)}"
-    # NaN on both sides is the same; NaN on one is not.
-    same = math.isnan(seen.mean) == math.isnan(was.mean)
-    return same and not any(off > most for off, most in allowed), expected, found, ""
+    expected = f"mean {other.mean:.6g}, std {other.std:.6g} within {' and '.join(limits)}"
+    # NaN in both versions is the same; NaN in one is not.
+    same = math.isnan(summary.mean) == math.isnan(other.mean)
+    return same and not any(deviation > most for deviation, most in deviations), expected, actual, ""
 
 
-_CHECKS: Final[Mapping[type, Callable[[_Case], Verdict]]] = {
+#: The check of each kind of rule.
+CHECKS: Final[Mapping[type, Callable[[CheckedRule], Verdict]]] = {
     Exists: _exists,
     Shape: _shape,
     DType: _dtype,

@@ -1,4 +1,4 @@
-"""What came of checking rules: rows that can be read, printed, kept in a commit, or raised."""
+"""The report of a validation: rows that can be read, printed, stored in a commit, or raised."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _SHOWN: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One rule: what was expected and found, and ``where`` the first offence is (index, labels)."""
+    """The result of one rule: what it expects, what it found, and ``where`` the first offence is.
+
+    ``where`` is the index and the labels of the first offence, or empty.
+    """
 
     rule: str
     path: str
@@ -29,7 +32,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report(Summary):
-    """The rows of all rules, in their order, and the snapshot that was looked at.
+    """The rows of all rules, in their order, and the snapshot that was checked.
 
     >>> report = Report("ABC", (Row("Units", "/t2m", False, "K", "degC"),))
     >>> report.ok, len(report.failed)
@@ -46,25 +49,27 @@ class Report(Summary):
 
     @property
     def ok(self) -> bool:
+        """Whether all rules hold."""
         return all(row.ok for row in self.rows)
 
     @property
     def failed(self) -> tuple[Row, ...]:
+        """The rows of rules that do not hold."""
         return tuple(row for row in self.rows if not row.ok)
 
     def raise_if_failed(self) -> None:
-        """``ValidationFailedError`` (``validation-failed``) that lists what failed, with the report."""
+        """Raise ``ValidationFailedError``, with the report, if a rule does not hold."""
         if not self.ok:
             raise ValidationFailedError(f"{self._heading()}\n" + "\n".join(map(_line, self.failed)), self)
 
     def as_json(self) -> dict[str, Any]:
-        """For the metadata of a commit."""
+        """The report as JSON, for the metadata of a commit."""
         return {"ok": self.ok, "snapshot": self.snapshot_id, "rows": [asdict(row) for row in self.rows]}
 
     @staticmethod
-    def from_json(told: Mapping[str, Any]) -> Report:
-        """The report that ``as_json`` made."""
-        return Report(told["snapshot"], tuple(Row(**row) for row in told["rows"]))
+    def from_json(document: Mapping[str, Any]) -> Report:
+        """The report of which ``as_json`` made a document."""
+        return Report(document["snapshot"], tuple(Row(**row) for row in document["rows"]))
 
     def verdict(self) -> str:
         """How many rules failed, in words."""

@@ -1,4 +1,4 @@
-"""What can be asked of data: frozen values, from Python, YAML or JSON.
+"""Rules about data: frozen values, from Python, YAML or JSON.
 
 Rules about metadata and coordinates cost little. Rules about data (``Range``, ``NanShare``, ``Finite``,
 ``StatisticsAgainst``) of one array are checked in one pass over it.
@@ -22,7 +22,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """There is an array, or with ``kind="group"`` a group."""
+    """The path has an array, or with ``kind="group"`` a group."""
 
     path: str
     kind: str = "array"
@@ -62,7 +62,7 @@ class Units:
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """Attributes that have to be there: with these values, or None for any."""
+    """The array has these attributes, with these values; None is any value."""
 
     path: str
     attributes: Mapping[str, Any]
@@ -70,7 +70,7 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """The share of chunks that were written is at least so much."""
+    """At least this share of the chunks is stored."""
 
     path: str
     share: float = 1.0
@@ -78,7 +78,7 @@ class Filled:
 
 @dataclass(frozen=True, slots=True)
 class Monotonic:
-    """A coordinate only grows, or with ``increasing=False`` only falls; ``strictly``: no two are equal."""
+    """A coordinate only rises, or with ``increasing=False`` only falls; ``strictly``: no two are equal."""
 
     path: str
     increasing: bool = True
@@ -87,7 +87,7 @@ class Monotonic:
 
 @dataclass(frozen=True, slots=True)
 class Regular:
-    """A coordinate has equal steps: ``step``, or whatever the first is. ``tolerance`` is a share of it."""
+    """A coordinate has equal steps: ``step``, or None for the first one. ``tolerance`` is a share of it."""
 
     path: str
     step: float | None = None
@@ -96,14 +96,14 @@ class Regular:
 
 @dataclass(frozen=True, slots=True)
 class NoDuplicates:
-    """No value of a coordinate is there twice."""
+    """A coordinate has no value twice."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Values, decoded, are within limits; NaN are left out."""
+    """The decoded values are within limits; NaN are left out."""
 
     path: str
     min: float | None = None
@@ -112,7 +112,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class NanShare:
-    """The share of NaN among the values, decoded: at most ``max``, at least ``min``."""
+    """The share of NaN among the decoded values is at most ``max``, and at least ``min``."""
 
     path: str
     max: float = 0.0
@@ -131,9 +131,10 @@ class Finite:
 class StatisticsAgainst:
     """Mean and standard deviation are near those of another version.
 
-    ``against``: a branch, a tag or a snapshot; None is what `validate` is told, or the version before.
-    The mean may be off by ``sigma`` standard deviations of the other version; with ``relative``, mean and
-    standard deviation by that share of the other's. An array that is new there is not compared.
+    ``against``: a branch, a tag or a snapshot; None is the argument of `validate`, or the version before.
+    The mean may differ by ``sigma`` standard deviations of the other version; with ``relative``, mean and
+    standard deviation by that share of the other's. An array that the other version does not have is not
+    compared.
     """
 
     path: str
@@ -189,7 +190,7 @@ KINDS: Final[Mapping[str, Any]] = {
 
 
 def rules_from(given: str | Path | Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
-    """Rules out of a file (.yaml, .yml, .json), a text, or a list of mappings: ``rule`` and its fields.
+    """Rules from a file (.yaml, .yml, .json), a text, or a list of mappings: ``rule`` and its fields.
 
     Raises ``InvalidInputError`` that names the entry, for unknown rules and fields.
 
@@ -216,23 +217,23 @@ def _rule(entry: Any) -> Rule:
     if not isinstance(entry, Mapping) or entry.get("rule") not in KINDS:
         raise _refused(f"`rule:` to be one of {', '.join(KINDS)}", entry)
     kind = KINDS[entry["rule"]]
-    told = {
+    arguments = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in entry.items()
         if name != "rule"
     }
-    known = {field.name for field in dataclasses.fields(kind)}
-    needed = {field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING}
-    if not needed <= told.keys() <= known:
-        raise _refused(f"{entry['rule']} with {', '.join(sorted(known))}", entry)
-    return require_sound(kind(**told))
+    accepted = {field.name for field in dataclasses.fields(kind)}
+    required = {field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING}
+    if not required <= arguments.keys() <= accepted:
+        raise _refused(f"{entry['rule']} with {', '.join(sorted(accepted))}", entry)
+    return require_sound(kind(**arguments))
 
 
 _NUMBERS: Final = ("min", "max", "share", "step", "tolerance", "sigma", "relative")
 
 
 def require_sound(rule: Any) -> Rule:
-    """The rule. Raises ``InvalidInputError`` for something else, and for fields of another type."""
+    """Return a rule. Raises ``InvalidInputError`` for other values, and for fields of another type."""
     if type(rule) not in KINDS.values() or not isinstance(rule.path, str):
         raise _refused(f"one of the rules {', '.join(KINDS)} for a path", rule)
     numbers = (getattr(rule, name, None) for name in _NUMBERS)
@@ -254,14 +255,14 @@ def require_sound(rule: Any) -> Rule:
 
 
 def as_json(rule: Rule) -> dict[str, Any]:
-    """A rule as `rules_from` takes it, for the record.
+    """A rule as a mapping that `rules_from` accepts.
 
     >>> as_json(NanShare("/t2m", max=0.1))
     {'rule': 'NanShare', 'path': '/t2m', 'max': 0.1, 'min': 0.0}
     """
-    told: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(rule), default=str))
-    return {"rule": type(rule).__name__, **told}
+    members: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(rule), default=str))
+    return {"rule": type(rule).__name__, **members}
 
 
-def _refused(expected: str, found: Any) -> InvalidInputError:
-    return InvalidInputError(f"expected {expected}, found {found!s:.200}", ErrorKind.NOT_ALLOWED)
+def _refused(expected: str, actual: Any) -> InvalidInputError:
+    return InvalidInputError(f"expected {expected}, found {actual!s:.200}", ErrorKind.INVALID_ARGUMENT)

@@ -1,7 +1,7 @@
-"""One pass over an array for all rules about its data, in pieces that combine.
+"""One scan of an array for all rules about its values, in pieces that combine.
 
-Each task reads one block and says: how many values, NaN and infinities, the extremes, mean and squared
-differences, and for each limit the first value that is outside, with its index.
+Each task reads one block and summarizes it: how many values, NaN and infinities, the extremes, mean and
+squared differences, and for each limit the first value outside of it, with its index.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from frazil.jobs.blocks import blocks
 from frazil.jobs.engine import Engine
 from frazil.jobs.memory import slabs
 from frazil.pipeline.reductions.fields import Field, open_array
-from frazil.pipeline.reductions.partials import Partial, Variance, cells, combine, nothing
+from frazil.pipeline.reductions.kernels import Variance
+from frazil.pipeline.reductions.partials import Partial, cells, combine_partials, empty_partial
 from frazil.repository.session.session import Session
 
 _VARIANCE: Final = Variance()
@@ -37,7 +38,7 @@ class Offence:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Values outside of [low, high] are offences; infinities, and NaN, if so said."""
+    """Values outside of [low, high] are offences; with ``infinite`` and ``nan``, infinities and NaN too."""
 
     low: float = -np.inf
     high: float = np.inf
@@ -46,8 +47,8 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What is known of some values."""
+class ValueSummary:
+    """The summary of some values: ``nan`` of ``size`` are NaN, ``least`` and ``most`` leave these out."""
 
     size: int
     nan: int
@@ -58,55 +59,69 @@ class Seen:
 
     @property
     def mean(self) -> float:
+        """The mean of the finite values, NaN without any."""
         return float(self.moments.fields[2][0]) if self.moments.fields[0][0] else np.nan
 
     @property
     def std(self) -> float:
-        return float(np.sqrt(_VARIANCE.finish(self.moments.fields)[0]))
+        """The standard deviation of the finite values, NaN without any."""
+        return float(np.sqrt(_VARIANCE.finish_fields(self.moments.fields)[0]))
 
 
-def look(values: NDArray[Any], start: Sequence[int], limits: Sequence[Limit]) -> Seen:
-    """One block of an array that starts at ``start``."""
+def summarize_block(values: NDArray[Any], start: Sequence[int], limits: Sequence[Limit]) -> ValueSummary:
+    """The summary of a block of an array that starts at ``start``."""
     values = np.asarray(values)
     flat = values.ravel()
     missing = np.isnan(flat) if flat.dtype.kind == "f" else np.zeros(len(flat), np.bool_)
     finite = np.isfinite(flat) if flat.dtype.kind == "f" else ~missing
-    there = flat[finite].astype(np.float64)
-    present = flat[~missing]
-    moments = _VARIANCE.update(cells(there)) if len(there) else nothing(_VARIANCE, _SINGLE, ())
+    finite_values = flat[finite].astype(np.float64)
+    valid_values = flat[~missing]
+    if len(finite_values):
+        moments = _VARIANCE.partial_of(cells(finite_values))
+    else:
+        moments = empty_partial(_VARIANCE, _SINGLE, ())
+    least, most = np.nan, np.nan
+    if len(valid_values):
+        least, most = float(valid_values.min()), float(valid_values.max())
     offences = []
     for limit in limits:
-        with np.errstate(over="ignore"):  # of a limit that the type does not reach
-            bad = (flat < limit.low) | (flat > limit.high)
-        if limit.infinite:
-            bad |= ~(finite | missing)
-        if limit.nan:
-            bad |= missing
-        count = int(np.count_nonzero(bad))
+        is_offence = _is_offence(flat, missing, finite, limit)
+        count = int(np.count_nonzero(is_offence))
         if not count:
             offences.append(Offence())
             continue
-        first = int(np.argmax(bad))
-        inside = np.unravel_index(first, values.shape)
-        index = tuple(int(at) + int(low) for at, low in zip(inside, start, strict=True))
+        first = int(np.argmax(is_offence))
+        position = np.unravel_index(first, values.shape)
+        index = tuple(int(at) + int(low) for at, low in zip(position, start, strict=True))
         offences.append(Offence(count, index, float(flat[first])))
-    least, most = (float(present.min()), float(present.max())) if len(present) else (np.nan, np.nan)
-    return Seen(len(flat), int(missing.sum()), moments, least, most, tuple(offences))
+    return ValueSummary(len(flat), int(missing.sum()), moments, least, most, tuple(offences))
 
 
-def together(a: Seen, b: Seen) -> Seen:
-    """What is known of both."""
-    return Seen(
+def _is_offence(
+    values: NDArray[Any], missing: NDArray[np.bool_], finite: NDArray[np.bool_], limit: Limit
+) -> NDArray[np.bool_]:
+    with np.errstate(over="ignore"):  # of a limit that the type does not reach
+        out: NDArray[np.bool_] = (values < limit.low) | (values > limit.high)
+    if limit.infinite:
+        out |= ~(finite | missing)
+    if limit.nan:
+        out |= missing
+    return out
+
+
+def combine_summaries(a: ValueSummary, b: ValueSummary) -> ValueSummary:
+    """The summary of the values of both."""
+    return ValueSummary(
         a.size + b.size,
         a.nan + b.nan,
-        combine(_VARIANCE, a.moments, b.moments),
+        combine_partials(_VARIANCE, a.moments, b.moments),
         float(np.fmin(a.least, b.least)),
         float(np.fmax(a.most, b.most)),
-        tuple(map(_first, a.offences, b.offences)),
+        tuple(map(_combine_offences, a.offences, b.offences)),
     )
 
 
-def _first(a: Offence, b: Offence) -> Offence:
+def _combine_offences(a: Offence, b: Offence) -> Offence:
     if not a.count or not b.count:
         return a if a.count else b
     first = a if a.index <= b.index else b
@@ -114,53 +129,53 @@ def _first(a: Offence, b: Offence) -> Offence:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
-    """One array to look at."""
+class ArrayScan:
+    """An array to scan, and the limits of its values."""
 
     session: Session
     field: Field
     limits: tuple[Limit, ...]
 
 
-def look_at(passes: Sequence[Pass], engine: Engine, *, task: int, block: int) -> list[Seen]:
-    """Look at all arrays, in tasks of about ``task`` bytes."""
-    tasks: list[bytes] = []
+def scan_arrays(scans: Sequence[ArrayScan], engine: Engine, *, task: int, block: int) -> list[ValueSummary]:
+    """Scan all arrays, by tasks of about ``task`` bytes that read about ``block`` bytes at once."""
+    items: list[bytes] = []
     numbers: list[int] = []
-    for number, one in enumerate(passes):
-        field = one.field
+    for number, scan in enumerate(scans):
+        field = scan.field
         starts, stops = blocks(field.shape, field.grid, field.raw.itemsize, task)
-        pieces = zip(starts.tolist(), stops.tolist(), strict=True)
-        some = [pickle.dumps((number, start, stop, block)) for start, stop in pieces]
-        tasks += some
-        numbers += [number] * len(some)
-    out: dict[int, Seen] = {}
-    results = engine.run(look_at_block, tasks, pickle.dumps(tuple(passes))) if tasks else iter(())
+        corners = zip(starts.tolist(), stops.tolist(), strict=True)
+        array_items = [pickle.dumps((number, start, stop, block)) for start, stop in corners]
+        items += array_items
+        numbers += [number] * len(array_items)
+    summaries: dict[int, ValueSummary] = {}
+    results = engine.run(scan_block, items, pickle.dumps(tuple(scans))) if items else iter(())
     for number, result in zip(numbers, results, strict=True):
-        seen: Seen = pickle.loads(result)
-        out[number] = together(out[number], seen) if number in out else seen
-    empty = [look(np.zeros((0,)), (0,), one.limits) for one in passes]
-    return [out.get(number, empty[number]) for number in range(len(passes))]
+        summary: ValueSummary = pickle.loads(result)
+        summaries[number] = combine_summaries(summaries[number], summary) if number in summaries else summary
+    empty = [summarize_block(np.zeros((0,)), (0,), scan.limits) for scan in scans]
+    return [summaries.get(number, empty[number]) for number in range(len(scans))]
 
 
-def look_at_block(shared: bytes, task: bytes) -> bytes:
+def scan_block(shared: bytes, item: bytes) -> bytes:
     """The task: one block, read in pieces of bounded size."""
-    number, start, stop, size = pickle.loads(task)
-    one = _unpacked(shared)[number]
-    array = open_array(one.session, one.field.path)
+    number, start, stop, size = pickle.loads(item)
+    scan = _scans(shared)[number]
+    array = open_array(scan.session, scan.field.path)
     shape = tuple(np.subtract(stop, start).tolist())
-    seen: Seen | None = None
-    for low, high in zip(*blocks(shape, one.field.grid, one.field.raw.itemsize, size), strict=True):
-        at = low + np.array(start, np.int64)
-        region = tuple(map(slice, at.tolist(), (high + np.array(start, np.int64)).tolist()))
+    summary: ValueSummary | None = None
+    for low, high in zip(*blocks(shape, scan.field.grid, scan.field.raw.itemsize, size), strict=True):
+        piece = low + np.array(start, np.int64)
+        region = tuple(map(slice, piece.tolist(), (high + np.array(start, np.int64)).tolist()))
         raw = np.asarray(array[region])
-        for some in slabs(raw.shape, raw.itemsize):
-            first = [low + inside.start for low, inside in zip(at.tolist(), some, strict=True)]
-            part = look(one.field.decoded(raw[some]), first, one.limits)
-            seen = part if seen is None else together(seen, part)
-    return pickle.dumps(seen)
+        for slab in slabs(raw.shape, raw.itemsize):
+            slab_start = [at + inside.start for at, inside in zip(piece.tolist(), slab, strict=True)]
+            part = summarize_block(scan.field.decoded(raw[slab]), slab_start, scan.limits)
+            summary = part if summary is None else combine_summaries(summary, part)
+    return pickle.dumps(summary)
 
 
 @lru_cache(maxsize=2)
-def _unpacked(shared: bytes) -> tuple[Pass, ...]:
-    passes: tuple[Pass, ...] = pickle.loads(shared)
-    return passes
+def _scans(shared: bytes) -> tuple[ArrayScan, ...]:
+    scans: tuple[ArrayScan, ...] = pickle.loads(shared)
+    return scans

@@ -242,7 +242,7 @@ class CatalogV1:
 
 def _upgraded(storage: Storage, when: str = "since this handle was opened") -> FormatError:
     return FormatError(
-        f"the repository in {storage.place()} was upgraded to spec version 2 {when}: open it again",
+        f"the repository in {storage.label()} was upgraded to spec version 2 {when}: open it again",
         ErrorKind.UNSUPPORTED_SPEC_VERSION,
     )
 

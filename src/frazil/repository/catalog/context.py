@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
-from frazil.chunks.byte_cache import KeptBytes
+from frazil.chunks.byte_cache import ByteCache
 from frazil.chunks.content_addressing import ContentSettings, ContentStore
 from frazil.chunks.reader import MAX_REQUESTS, ChunkReader
 from frazil.chunks.virtual import VirtualSources
@@ -36,7 +36,7 @@ class Context:
     virtual: VirtualSources
     catalog: Catalog
     attribution: Attribution = field(default_factory=Attribution)
-    chunk_cache: KeptBytes | None = None
+    chunk_cache: ByteCache | None = None
 
     @property
     def spec_version(self) -> int:
@@ -51,7 +51,7 @@ class Context:
     def reader(self, writer: ChunkWriter) -> ChunkReader:
         """A reader for the chunks of one session."""
         requests = self.config.max_concurrent_requests or MAX_REQUESTS
-        return ChunkReader(self.storage, self.virtual, writer, max_requests=requests, kept=self.chunk_cache)
+        return ChunkReader(self.storage, self.virtual, writer, max_requests=requests, cache=self.chunk_cache)
 
     def writer(self) -> ChunkWriter:
         """A writer for the new chunks of one session."""

@@ -11,10 +11,10 @@ from frazil.storage.base import IfAbsent, Storage
 def not_empty(storage: Storage, key: str, *, is_repository: bool) -> InvalidInputError:
     """The error for a new repository in a place that has ``key``, perhaps of another repository."""
     if is_repository:
-        text = f"there is a repository in {storage.place()}: open it with Repository.open"
+        text = f"there is a repository in {storage.label()}: open it with Repository.open"
     else:
         text = (
-            f"expected an empty place for a new repository, found `{key}` in {storage.place()}: use an empty "
+            f"expected an empty place for a new repository, found `{key}` in {storage.label()}: use an empty "
             "directory or prefix, or give check_clean_root=False to leave the other files there"
         )
     return InvalidInputError(text, ErrorKind.PARENT_DIRECTORY_NOT_CLEAN)

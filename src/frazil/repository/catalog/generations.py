@@ -47,7 +47,7 @@ def refuse_older(storage: Storage) -> None:
     layout = older_layout(storage)
     if layout is not None:
         raise FormatError(
-            f"{storage.place()} holds a repository of an older format "
+            f"{storage.label()} holds a repository of an older format "
             f"({described(generations(storage, layout))}), which can be imported, but not opened: use "
             "`frazil.upgrade(storage)`, or `frazil import` on the command line",
             ErrorKind.UNSUPPORTED_SPEC_VERSION,

@@ -7,7 +7,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Final
 
-from frazil.changes.diff import Changes
+from frazil.changes.diff import ChangedPaths
 from frazil.format.ids import id_matrix, id_to_text, ids_to_text
 from frazil.format.manifest import ChunkRef, InlineRef, NativeRef, VirtualRef
 from frazil.format.repo_info import Availability, OpsEntry, SnapshotEntry, Status, UpdateKind
@@ -69,7 +69,7 @@ def snapshot_infos(entries: Sequence[SnapshotEntry]) -> list[SnapshotInfo]:
     )
 
 
-def diff(changes: Changes) -> Diff:
+def diff(changes: ChangedPaths) -> Diff:
     return Diff(
         new_groups=set(changes.new_groups),
         new_arrays=set(changes.new_arrays),

@@ -40,7 +40,7 @@ def read_repo_info(storage: Storage, cache: RepoInfoCache | None = None) -> tupl
             raise RepositoryNotFoundError(error.message, error.kind) from error
         if error.kind == ErrorKind.OBJECT_NOT_FOUND:
             raise RepositoryNotFoundError(
-                f"no repository in {storage.place()}: correct the place, or make one with Repository.create"
+                f"no repository in {storage.label()}: correct the place, or make one with Repository.create"
             ) from error
         raise
     raw = bytes(data)

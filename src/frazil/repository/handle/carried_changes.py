@@ -8,10 +8,10 @@ from __future__ import annotations
 from itertools import chain
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.identical_changes import without_twins
-from frazil.changes.node_alignment import meet
-from frazil.changes.node_edits import Edits, edits_between
-from frazil.changes.version_changes import Version, changes_between, exact
+from frazil.changes.identical_changes import without_identical_changes
+from frazil.changes.node_alignment import align_nodes
+from frazil.changes.node_changes import NodeChanges, node_changes_of_logs
+from frazil.changes.version_changes import VersionContent, change_set_between, exact_changes
 from frazil.errors import RebaseFailedError
 from frazil.format.ids import id_list, id_to_text
 from frazil.format.repo_info import RepoInfo
@@ -36,11 +36,11 @@ def carry_changes(
     before, after, current = (Workspace(context, id_) for id_ in (plan.base, plan.end, tip))
     changes, changed_nodes = _changes(context, info, before, after)
     theirs = _difference(context, info, before, current, changed_nodes)
-    changes, theirs, nodes = without_twins(
+    changes, theirs, nodes = without_identical_changes(
         changes, theirs, before.snapshot.nodes, _version(current), new_node_id
     )
     work = Workspace(context, plan.base, None, None, changes)
-    at = meet(changes, nodes, theirs, current.snapshot.nodes, by_chunk=True)
+    at = align_nodes(changes, nodes, theirs, current.snapshot.nodes, by_chunk=True)
     conflicts, decided = solve(at, work, current, solver, reading)
     carried = None if len(decided) < len(conflicts) else carry_over(at, decided, before)
     if carried is None:
@@ -49,14 +49,16 @@ def carry_changes(
     return work
 
 
-def _version(workspace: Workspace) -> Version:
-    return Version(workspace.snapshot.nodes, workspace.chunks.ref_table)
+def _version(workspace: Workspace) -> VersionContent:
+    return VersionContent(workspace.snapshot.nodes, workspace.chunks.ref_table)
 
 
-def _edits(context: Context, info: RepoInfo, before: Workspace, after: Workspace) -> tuple[Edits, set[bytes]]:
+def _edits(
+    context: Context, info: RepoInfo, before: Workspace, after: Workspace
+) -> tuple[NodeChanges, set[bytes]]:
     """The edits of the transaction logs on the way, and the ids of arrays whose metadata they changed."""
     logs = read_logs(context.assets, commits_between(info, before.snapshot_id, after.snapshot_id))
-    edits = edits_between(logs, before.snapshot.nodes, after.snapshot.nodes)
+    edits = node_changes_of_logs(logs, before.snapshot.nodes, after.snapshot.nodes)
     return edits, set(chain.from_iterable(id_list(log.updated_arrays) for log in logs))
 
 
@@ -65,14 +67,14 @@ def _changes(
 ) -> tuple[ChangeSet, set[bytes]]:
     """The changes between two versions, and the ids of all changed nodes."""
     edits, resized = _edits(context, info, before, after)
-    edits = exact(edits, _version(before), _version(after), edits.chunks.keys() | resized, resized)
-    changes = changes_between(edits, _version(before), _version(after))
+    edits = exact_changes(edits, _version(before), _version(after), edits.chunks.keys() | resized, resized)
+    changes = change_set_between(edits, _version(before), _version(after))
     return changes, {*edits.chunks, *edits.updated, *edits.deleted, *edits.created}
 
 
 def _difference(
     context: Context, info: RepoInfo, before: Workspace, after: Workspace, among: set[bytes]
-) -> Edits:
+) -> NodeChanges:
     """The differences between two versions; exact for the nodes ``among``."""
     edits, resized = _edits(context, info, before, after)
-    return exact(edits, _version(before), _version(after), among, resized)
+    return exact_changes(edits, _version(before), _version(after), among, resized)

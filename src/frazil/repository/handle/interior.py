@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from frazil.repository.catalog.context import Context
 from frazil.repository.handle.repository import Repository
 
@@ -9,3 +11,8 @@ from frazil.repository.handle.repository import Repository
 def context_of(repo: Repository) -> Context:
     """What the handle and its sessions share: the storage, the catalog, the settings and the caches."""
     return repo._context
+
+
+def default_metadata_of(repo: Repository) -> dict[str, Any]:
+    """A copy of the metadata that every commit through the handle gets."""
+    return dict(repo._default_metadata)

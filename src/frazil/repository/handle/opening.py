@@ -6,7 +6,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 
-from frazil.chunks.byte_cache import KeptBytes
+from frazil.chunks.byte_cache import ByteCache
 from frazil.chunks.virtual import VirtualSources
 from frazil.errors import ErrorKind, FormatError, ReadOnlyError, RepositoryNotFoundError
 from frazil.format.keys import REPO
@@ -72,7 +72,7 @@ def build_context(storage: Storage, options: HandleOptions, stored: StoredSettin
     catalog: Catalog = CatalogV2(storage, assets, update_settings)
     if stored.spec_version == 1:
         catalog = CatalogV1(storage, assets, update_settings, stored.config_version)
-    cache = KeptBytes(settings.cached_chunk_bytes) if settings.cached_chunk_bytes else None
+    cache = ByteCache(settings.cached_chunk_bytes) if settings.cached_chunk_bytes else None
     return Context(storage, config, settings, assets, virtual, catalog, attribution, cache)
 
 
@@ -136,5 +136,5 @@ def require_writable(storage: Storage) -> None:
     """``ReadOnlyError`` for a storage that only reads."""
     if storage.is_read_only:
         raise ReadOnlyError(
-            f"{storage.place()} is read only: open it with a storage that writes", ErrorKind.READ_ONLY_STORAGE
+            f"{storage.label()} is read only: open it with a storage that writes", ErrorKind.READ_ONLY_STORAGE
         )

@@ -107,7 +107,7 @@ def _current_repo_file(storage: Storage, *, overwrite: bool) -> tuple[Condition,
                 raise  # a later version of the format is no damage
         else:
             raise AlreadyExistsError(
-                f"the repository in {storage.place()} can be read: `overwrite=True` takes it back to a "
+                f"the repository in {storage.label()} can be read: `overwrite=True` takes it back to a "
                 "backup, and everything that came since is lost",
                 ErrorKind.NOT_ALLOWED,
             )
@@ -120,7 +120,7 @@ def _state_to_restore(storage: Storage, backup: str | None) -> BackupState:
         return read_backup(storage, backup.removeprefix(backup_key("")))
     state = latest_backup(storage)
     if state is None:
-        raise RepositoryNotFoundError(f"no backup of a repository that can be read in {storage.place()}")
+        raise RepositoryNotFoundError(f"no backup of a repository that can be read in {storage.label()}")
     return state
 
 

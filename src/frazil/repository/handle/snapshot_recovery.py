@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from frazil.changes.compare import compare
-from frazil.changes.node_edits import in_both, rows_of
+from frazil.changes.compare import compare_versions
+from frazil.changes.node_changes import in_both, rows_of
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, StorageError
 from frazil.format.columns import Ragged
 from frazil.format.ids import NODE_ID_BYTES, id_from_text, id_keys, id_list, id_matrix, id_to_text
@@ -125,7 +125,7 @@ def _fits(before: Snapshot, after: Snapshot, log: TransactionLog) -> bool:
 def _has_its_chunks(context: Context, before: bytes, after: Snapshot, log: TransactionLog) -> bool:
     """Whether the log has all chunks that differ. Reads manifests."""
     old, new = Workspace(context, before), Workspace(context, after.id)
-    changed = compare(old.base, new.base, old.chunks.ref_table, new.chunks.ref_table).updated_chunks
+    changed = compare_versions(old.base, new.base, old.chunks.ref_table, new.chunks.ref_table).updated_chunks
     for path, chunks in changed.items():
         logged = log.updated_chunks.get(new.nodes.require_node(path).id)
         if logged is None or not in_both(chunks, logged).all():

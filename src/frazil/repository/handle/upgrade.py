@@ -134,7 +134,7 @@ def _build_repo_info(storage: Storage, state: _StateV1, readers: int) -> RepoInf
     refs = state.refs
     if MAIN not in refs.branches:
         raise RefNotFoundError(
-            f"{storage.place()} has no branch `{MAIN}`, which every repository has: make one with a "
+            f"{storage.label()} has no branch `{MAIN}`, which every repository has: make one with a "
             "program for spec version 1, then upgrade"
         )
     snapshots = reached_snapshots(storage, read_all_snapshots(storage, readers), refs.tips)

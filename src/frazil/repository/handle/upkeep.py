@@ -158,7 +158,7 @@ class Upkeep(RepositoryBase):
         >>> repo.verify("checksum").ok
         True
         """
-        return plan.verify(self._context, verify_level(level), plan.here(self._context))
+        return plan.verify(self._context, verify_level(level), plan.run_locally(self._context))
 
     expire_snapshots_async = awaitable(expire_snapshots)
     garbage_collect_async = awaitable(garbage_collect)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.chunk_edits import ChunkEdits, Coords
+from frazil.changes.chunk_changes import ChunkChanges, Coords
 from frazil.format.snapshot import Node
 
 
@@ -15,7 +15,7 @@ class ArrayEntry:
     """An array: its edits, newest first, and the boxes of its manifests, half-open."""
 
     node: Node
-    edits: tuple[ChunkEdits, ...]
+    edits: tuple[ChunkChanges, ...]
     lows: list[list[int]]
     highs: list[list[int]]
 

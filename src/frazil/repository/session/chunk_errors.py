@@ -15,7 +15,7 @@ from frazil.format.keys import chunk_key
 from frazil.format.manifest import InlineRef, NativeRef
 
 if TYPE_CHECKING:
-    from frazil.changes.chunk_edits import Coords
+    from frazil.changes.chunk_changes import Coords
     from frazil.format.manifest import ChunkRef
     from frazil.repository.session.workspace import Workspace
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.changes.change_set import check_coords, manifest_covers
-from frazil.changes.chunk_edits import Coords
+from frazil.changes.chunk_changes import Coords
 from frazil.errors import StorageError
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, Manifest, NativeRef
 from frazil.format.snapshot import Node
@@ -42,7 +42,7 @@ class ChunkView:
             return None
         for edits in entry.edits:
             with workspace.lock:
-                is_edited, ref = edits.find_edit(coords)
+                is_edited, ref = edits.find_change(coords)
             if is_edited:
                 return ref
         for number in entry.manifests_at(coords):
@@ -179,7 +179,7 @@ class ChunkView:
 
     def _set_ref(self, entry: ArrayEntry, path: str, coords: Coords, ref: ChunkRef) -> None:
         """Set a reference inside of the grid. The caller holds both locks."""
-        edits = self._workspace.changes.edits_of(entry.node)
+        edits = self._workspace.changes.chunk_changes_of(entry.node)
         edits.set(coords, ref)
         if not entry.edits or entry.edits[0] is not edits:  # the first edits of this array
             self._workspace.array_entries.pop(path, None)

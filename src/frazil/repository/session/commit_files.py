@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from frazil.changes.log import amended, transaction_log
+from frazil.changes.log import amended_log, transaction_log
 from frazil.format.columns import U8
 from frazil.format.ids import id_matrix
 from frazil.format.keys import snapshot_key, transaction_key
@@ -63,7 +63,7 @@ def write_commit_files(
     level = context.settings.compression_level
     log = transaction_log(pending.changes, id_)
     if replaced is not None:
-        log = amended(replaced, log)
+        log = amended_log(replaced, log)
     puts.put(snapshot_key(id_), lambda: encode_snapshot(snapshot, level=level))
     puts.put(
         transaction_key(id_),

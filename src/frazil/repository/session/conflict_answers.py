@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from frazil.changes.chunk_edits import Coords, table_of
-from frazil.changes.conflicts import Clash, ConflictType, find_conflicts
-from frazil.changes.node_alignment import Did, Meeting
-from frazil.changes.node_edits import rows_of
-from frazil.changes.rebase import Choice, ours_can_stand
+from frazil.changes.chunk_changes import Coords, table_of
+from frazil.changes.conflicts import ConflictType, NodeConflict, find_conflicts
+from frazil.changes.node_alignment import Did, NodeAlignment
+from frazil.changes.node_changes import rows_of
+from frazil.changes.rebase import Resolution, ours_can_stand
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import NODE_ID_BYTES, id_matrix
 from frazil.format.manifest import ChunkRef
@@ -31,8 +31,8 @@ def require_solver(solver: Any) -> None:
 
 
 def solve(
-    at: Meeting, workspace: Workspace, theirs: Workspace, solver: Any, open_session: OpenSession
-) -> tuple[list[Conflict], list[tuple[Clash, Choice]]]:
+    at: NodeAlignment, workspace: Workspace, theirs: Workspace, solver: Any, open_session: OpenSession
+) -> tuple[list[Conflict], list[tuple[NodeConflict, Resolution]]]:
     """The conflicts, and those of them that the solver decides."""
     clashes = find_conflicts(at)
     if not clashes:
@@ -52,7 +52,12 @@ def solve(
 
 
 def _sides(
-    at: Meeting, clash: Clash, ours: Workspace, theirs: Workspace, base: Workspace, open_session: OpenSession
+    at: NodeAlignment,
+    clash: NodeConflict,
+    ours: Workspace,
+    theirs: Workspace,
+    base: Workspace,
+    open_session: OpenSession,
 ) -> Callable[[], Sides]:
     id_ = clash.node_id
 
@@ -62,7 +67,7 @@ def _sides(
 
     def sides() -> Sides:
         new = clash.ours is Did.CREATED
-        their_path = at.place(at.ours.created[id_]) if new else _path(theirs.snapshot.nodes, id_)
+        their_path = at.tip_path(at.ours.created[id_]) if new else _path(theirs.snapshot.nodes, id_)
         mine = at.ours.created.get(id_, clash.path)
         is_deleted = clash.ours is Did.DELETED
         return Sides(
@@ -79,22 +84,22 @@ def _path(nodes: NodeTable, id_: bytes) -> str | None:
     return None if row < 0 else nodes.paths.text(row)
 
 
-def _choice(at: Meeting, clash: Clash, answer: Any, workspace: Workspace) -> Choice | None:
+def _choice(at: NodeAlignment, clash: NodeConflict, answer: Any, workspace: Workspace) -> Resolution | None:
     """The choice that an answer stands for; None if it decides nothing."""
     if answer is None or answer is VersionSelection.Fail:
         return None
     if answer is VersionSelection.UseTheirs:
-        return Choice(False)
+        return Resolution(False)
     if answer is VersionSelection.UseOurs:
-        return Choice(True) if ours_can_stand(at, clash) else None
+        return Resolution(True) if ours_can_stand(at, clash) else None
     if clash.type is ConflictType.ZarrMetadataDoubleUpdate and isinstance(answer, bytes):
-        return Choice(True, document=answer)
+        return Resolution(True, document=answer)
     if clash.type is ConflictType.ChunkDoubleUpdate and isinstance(answer, Sequence | np.ndarray):
         return _choice_of_chunks(clash, list(answer), workspace)
     raise _bad_answer(clash, answer)
 
 
-def _choice_of_chunks(clash: Clash, answers: list[Any], workspace: Workspace) -> Choice | None:
+def _choice_of_chunks(clash: NodeConflict, answers: list[Any], workspace: Workspace) -> Resolution | None:
     assert clash.chunks is not None
     if len(answers) != len(clash.chunks):
         raise InvalidInputError(
@@ -114,15 +119,15 @@ def _choice_of_chunks(clash: Clash, answers: list[Any], workspace: Workspace) ->
         raise _bad_answer(clash, answers)
     ours = np.array(kinds, bool)
     if not data:
-        return Choice(ours)
+        return Resolution(ours)
     at: list[Coords] = list(map(tuple, clash.chunks[list(data)].tolist()))
     refs: dict[Coords, ChunkRef | None] = dict(
         zip(at, map(workspace.chunks.store_bytes, data.values()), strict=True)
     )
-    return Choice(ours, table_of(refs, clash.chunks.shape[1]))
+    return Resolution(ours, table_of(refs, clash.chunks.shape[1]))
 
 
-def _bad_answer(clash: Clash, answer: Any) -> InvalidInputError:
+def _bad_answer(clash: NodeConflict, answer: Any) -> InvalidInputError:
     return InvalidInputError(
         f"no answer to {clash.type.name} at `{clash.path}`: {answer!r}. Expected a VersionSelection, bytes "
         "for metadata, or a sequence for chunks",

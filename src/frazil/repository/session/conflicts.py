@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from frazil.arguments import checks_arguments
-from frazil.changes.conflicts import Clash, ConflictType
+from frazil.changes.conflicts import ConflictType, NodeConflict
 from frazil.changes.node_alignment import Did
 from frazil.display import Record, Shown
 from frazil.format.columns import U32
@@ -126,11 +126,11 @@ class Conflict(Record):
         self._path = path
         given = conflicted_chunks
         self._chunks = None if given is None else np.array(given, np.uint32).reshape(len(given), -1)
-        self._clash: Clash | None = None
+        self._clash: NodeConflict | None = None
         self._sides: Callable[[], Sides] | None = None
 
     @classmethod
-    def of(cls, clash: Clash, sides: Callable[[], Sides]) -> Conflict:
+    def of(cls, clash: NodeConflict, sides: Callable[[], Sides]) -> Conflict:
         """The conflict behind one that a rebase found."""
         conflict = cls(clash.type, clash.path)
         conflict._chunks = clash.chunks

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from itertools import chain
 
-from frazil.changes.compare import compare
-from frazil.changes.diff import Changes, compose
+from frazil.changes.compare import compare_versions
+from frazil.changes.diff import ChangedPaths, compose_logs
 from frazil.errors import ErrorKind, StorageError
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.format.transaction_log import TransactionLog
@@ -16,7 +16,7 @@ from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.session.workspace import Workspace
 
 
-def difference(context: Context, info: RepoInfo, before: bytes, after: bytes) -> Changes:
+def difference(context: Context, info: RepoInfo, before: bytes, after: bytes) -> ChangedPaths:
     """What changed from one snapshot to another.
 
     Where ``before`` is an ancestor of ``after`` their logs tell all that the commits in between did. Two
@@ -26,10 +26,10 @@ def difference(context: Context, info: RepoInfo, before: bytes, after: bytes) ->
     rows = info.snapshots.chain(end).tolist()
     old, new = Workspace(context, before), Workspace(context, after)
     if start == end or start not in rows:
-        return compare(old.base, new.base, old.chunks.ref_table, new.chunks.ref_table)
+        return compare_versions(old.base, new.base, old.chunks.ref_table, new.chunks.ref_table)
     groups = list(map(partial(_logs, context), map(info.snapshots.entry, rows[: rows.index(start)])))
     oldest_first = list(chain.from_iterable(reversed(groups)))
-    return compose(oldest_first, old.base, new.base, list(chain.from_iterable(groups)))
+    return compose_logs(oldest_first, old.base, new.base, list(chain.from_iterable(groups)))
 
 
 def _logs(context: Context, entry: SnapshotEntry) -> list[TransactionLog]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from frazil.changes.manifests import Rewrite
+from frazil.changes.manifests import ManifestRewrite
 from frazil.format.manifest import ChunkTable, Manifest
 from frazil.format.snapshot import ArrayData, ManifestRef, Node
 
@@ -40,7 +40,7 @@ class ManifestUpdate:
     array: ArrayData
     edits: ChunkTable
     split: tuple[int, ...]
-    rewrite: Rewrite
+    rewrite: ManifestRewrite
 
     @property
     def inputs(self) -> tuple[object, ...]:

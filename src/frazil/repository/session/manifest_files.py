@@ -10,7 +10,7 @@ from itertools import chain
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.manifests import Rewrite, auto_split, distribute, plan, share
+from frazil.changes.manifests import ManifestRewrite, auto_split, distribute, plan_rewrite, share
 from frazil.format.columns import U8
 from frazil.format.ids import id_keys, id_matrix
 from frazil.format.keys import manifest_key
@@ -28,7 +28,7 @@ _READERS = 16
 def write_manifests(pending: PendingCommit, puts: Puts) -> tuple[NodeTable, list[NewManifest]]:
     """The nodes after the changes, and the new manifests, which are put."""
     changes, parent = pending.changes, pending.parent
-    nodes = changes.moved(parent.nodes)
+    nodes = changes.moved_nodes(parent.nodes)
     updates = _manifest_updates(pending, nodes)
     new = _new_manifests(pending, puts, updates)
     refs: dict[bytes, list[ManifestRef]] = {}
@@ -55,7 +55,11 @@ def _manifest_updates(pending: PendingCommit, nodes: NodeTable) -> list[Manifest
         chunk_edits = changes.chunks.get(node.id)
         edits = ChunkTable.empty(len(node.array.shape)) if chunk_edits is None else chunk_edits.table()
         split = split_of(pending.context, node, num_refs(files, node.array) + len(edits))
-        rewrite = Rewrite((), node.array.manifests) if rewrites_all else plan(node.array, edits, split)
+        rewrite = (
+            ManifestRewrite((), node.array.manifests)
+            if rewrites_all
+            else plan_rewrite(node.array, edits, split)
+        )
         updates.append(ManifestUpdate(node, node.array, edits, split, rewrite))
     return updates
 

@@ -88,4 +88,4 @@ class NodeView:
         """All nodes, as a table."""
         workspace = self._workspace
         with workspace.lock:
-            return workspace.changes.edited(workspace.moved_base)
+            return workspace.changes.apply_to_moved(workspace.moved_base)

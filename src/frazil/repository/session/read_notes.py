@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from frazil.changes.chunk_edits import Coords
+from frazil.changes.chunk_changes import Coords
 
 if TYPE_CHECKING:
     from frazil.changes.change_set import ChangeSet
@@ -53,7 +53,7 @@ class ReadNotes:
             self.note_document(path)  # no session can write such a chunk
             return
         with workspace.lock:
-            is_own = any(edits.find_edit(coords)[0] for edits in entry.edits)
+            is_own = any(edits.find_change(coords)[0] for edits in entry.edits)
         if not is_own and not self._is_own_tree(path):
             workspace.reads.chunk(path, coords)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from frazil.changes.node_edits import union
+from frazil.changes.node_changes import union_of_coordinates
 from frazil.changes.reads import ReadSet
 from frazil.changes.zarr_metadata import chunk_lengths
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
@@ -55,7 +55,7 @@ class _Coordinates:
         if self.queue or more:
             late = np.array(self.queue, np.uint32).reshape(len(self.queue), self.column.shape[1])
             self.queue = []
-            self.column = union([self.column, late, *more])
+            self.column = union_of_coordinates([self.column, late, *more])
         return self.column
 
 

@@ -16,11 +16,11 @@ from contextlib import nullcontext
 from typing import Any
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.conflicts import Clash, ConflictType
-from frazil.changes.node_alignment import Meeting, meet
-from frazil.changes.node_edits import Edits, edits_between, rows_of
+from frazil.changes.conflicts import ConflictType, NodeConflict
+from frazil.changes.node_alignment import NodeAlignment, align_nodes
+from frazil.changes.node_changes import NodeChanges, node_changes_of_logs, rows_of
 from frazil.changes.reads import NOTHING_READ, ReadSet, joined_reads, stale_reads
-from frazil.changes.rebase import Choice, is_whole, rebased
+from frazil.changes.rebase import Resolution, is_whole, rebased
 from frazil.errors import ErrorKind, RebaseFailedError, SessionStateError
 from frazil.format.ids import NODE_ID_BYTES, id_matrix, id_to_text
 from frazil.format.repo_info import RepoInfo
@@ -83,13 +83,13 @@ def _rebase_over(
     base = workspace.snapshot.nodes
     theirs_at_end = Workspace(context, end)
     tip = theirs_at_end.snapshot.nodes
-    theirs = edits_between(read_logs(context.assets, commits), base, tip)
+    theirs = node_changes_of_logs(read_logs(context.assets, commits), base, tip)
     if stale := stale_reads(reads, theirs):
         raise stale_error(context, reads, workspace.snapshot_id, commits, stale)
     own = workspace.own_changes()
     if lost := _outdated_manifests(own, base, tip, theirs):
         return lost
-    at = meet(own, base, theirs, tip)
+    at = align_nodes(own, base, theirs, tip)
     conflicts, decided = solve(at, workspace, theirs_at_end, solver, open_session)
     if len(decided) < len(conflicts):
         return conflicts
@@ -107,7 +107,9 @@ def _rebase_over(
     return []
 
 
-def _outdated_manifests(own: ChangeSet, base: NodeTable, tip: NodeTable, theirs: Edits) -> list[Conflict]:
+def _outdated_manifests(
+    own: ChangeSet, base: NodeTable, tip: NodeTable, theirs: NodeChanges
+) -> list[Conflict]:
     """Conflicts of arrays that have prepared manifests and that theirs has changed, in whichever chunks: the
     manifests belong to the array before that change. No solver can decide these conflicts.
     """
@@ -129,7 +131,9 @@ def _outdated_manifests(own: ChangeSet, base: NodeTable, tip: NodeTable, theirs:
     ]
 
 
-def carry_over(at: Meeting, decided: Sequence[tuple[Clash, Choice]], base: Workspace) -> ChangeSet | None:
+def carry_over(
+    at: NodeAlignment, decided: Sequence[tuple[NodeConflict, Resolution]], base: Workspace
+) -> ChangeSet | None:
     """Our changes, relative to the tip; None if the decisions contradict each other.
 
     Raises ``SessionStateError`` (``merge-failed``) if the changes contradict each other without a conflict

@@ -10,7 +10,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any
 
 from frazil.arguments import checks_arguments
-from frazil.changes.diff import compose
+from frazil.changes.diff import compose_logs
 from frazil.changes.log import transaction_log
 from frazil.changes.reads import ReadSet, joined_reads
 from frazil.display import Lines
@@ -147,7 +147,7 @@ class Session(Rearranging):
         """What changed since the session's snapshot."""
         workspace = self._state.workspace
         log = transaction_log(workspace.own_changes(), bytes(12))
-        return presentation.diff(compose([log], workspace.start, workspace.nodes.node_table()))
+        return presentation.diff(compose_logs([log], workspace.start, workspace.nodes.node_table()))
 
     def discard_changes(self) -> None:
         """Forget everything that was not committed."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from frazil.changes.fork_generations import Seen
+from frazil.changes.fork_generations import ForkGenerations
 from frazil.changes.reads import ReadSet
 from frazil.errors import ErrorKind, ReadOnlyError, SessionStateError
 from frazil.repository.catalog.collection_guard import SessionStart
@@ -28,7 +28,7 @@ class SessionState:
     default_metadata: dict[str, Any] = field(default_factory=dict)
     generation: int = 0
     discarded_before: int = 0
-    merged: Seen = field(default_factory=Seen)
+    merged: ForkGenerations = field(default_factory=ForkGenerations)
     session_id: bytes = field(default_factory=new_object_id)
     #: Time of the newest update of the repository when the session was opened.
     seen: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from frazil.changes.node_edits import edits_between
+from frazil.changes.node_changes import node_changes_of_logs
 from frazil.changes.reads import ReadSet, StaleRead, stale_reads
 from frazil.errors import StaleReadError
 from frazil.format.ids import id_to_text
@@ -30,7 +30,7 @@ def stale_in(
 ) -> list[StaleRead]:
     """The reads of the snapshot ``start`` that some commits have changed."""
     before, after = (context.assets.snapshot(id_).nodes for id_ in (start, commits[-1].snapshot))
-    return stale_reads(reads, edits_between(read_logs(context.assets, commits), before, after))
+    return stale_reads(reads, node_changes_of_logs(read_logs(context.assets, commits), before, after))
 
 
 def stale_error(

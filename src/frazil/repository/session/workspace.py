@@ -19,9 +19,9 @@ from threading import RLock
 from typing import Any
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.merge import absorb, merge_forks
-from frazil.changes.moves import Tree
-from frazil.changes.prepared_manifests import Ready
+from frazil.changes.merge import merge_fork, merge_forks
+from frazil.changes.moves import MoveTree
+from frazil.changes.prepared_manifests import PreparedManifests
 from frazil.errors import ErrorKind, ReadOnlyError, StorageError
 from frazil.format.snapshot import NodeTable, Snapshot
 from frazil.repository.catalog.context import Context
@@ -118,12 +118,12 @@ class Workspace:
     @cached_property
     def moved_base(self) -> NodeTable:
         """The nodes of ``base`` at the paths where ``changes`` has moved them."""
-        return self.changes.moved(self.base)
+        return self.changes.moved_nodes(self.base)
 
     @cached_property
-    def tree(self) -> Tree:
+    def tree(self) -> MoveTree:
         """The hierarchy of ``base``, for moves."""
-        return Tree(self.base, self.changes.moves)
+        return MoveTree(self.base, self.changes.moves)
 
     def layers(self) -> tuple[ChangeSet, ChangeSet, ChangeSet]:
         """The layers of changes, newest first."""
@@ -187,11 +187,11 @@ class Workspace:
             if more:
                 self.require_uncommitted()
             for changes in (self.changes, more or ChangeSet()):
-                absorb(self.start, self.sealed, changes)
+                merge_fork(self.start, self.sealed, changes)
                 self.changes = ChangeSet()
                 self.invalidate("moved_base", "tree", *(["base"] if changes.nodes or changes.moves else []))
 
-    def adopt_manifests(self, ready: dict[bytes, Ready]) -> None:
+    def adopt_manifests(self, ready: dict[bytes, PreparedManifests]) -> None:
         """Add manifests that workers have prepared, by node id. They contain the own edits of their
         arrays.
         """

@@ -189,8 +189,8 @@ def _containers(name: str, value: Any) -> None:
     instance(dict)(name, value)
     for prefix, container in (value or {}).items():
         if not isinstance(prefix, str) or not isinstance(container, VirtualChunkContainer):
-            found = f"{type(prefix).__name__} to {type(container).__name__}"
-            raise TypeError(f"{name}: expected a dict of str to VirtualChunkContainer, found one of {found}")
+            actual = f"{type(prefix).__name__} to {type(container).__name__}"
+            raise TypeError(f"{name}: expected a dict of str to VirtualChunkContainer, found one of {actual}")
 
 
 def available_cpus() -> int:

@@ -28,24 +28,24 @@ def document_to_save(
     if store_secrets:
         return document
     containers = config.virtual_chunk_containers or {}
-    secrets = {prefix: found for prefix, each in containers.items() if (found := [*_secrets(each)])}
+    secrets = {prefix: names for prefix, each in containers.items() if (names := [*_secrets(each)])}
     if secrets:
         earlier = _containers(to_document(saved() or RepositoryConfig()))
         secrets = {
-            prefix: found
-            for prefix, found in secrets.items()
+            prefix: names
+            for prefix, names in secrets.items()
             if earlier.get(prefix) != _containers(document)[prefix]
         }
-    found = [
+    offences = [
         f"{option} of the container {shown_url(prefix)!r}"
         for prefix, options in secrets.items()
         for option in options
     ]
-    if found:
+    if offences:
         raise InvalidInputError(
-            f"the configuration may hold secrets: {', '.join(found)}. Everybody who can read the repository "
-            "could read them. Give credentials with authorize_virtual_chunk_access instead, or ask for it "
-            "with store_secrets=True",
+            f"the configuration may hold secrets: {', '.join(offences)}. Everybody who can read the "
+            "repository could read them. Give credentials with authorize_virtual_chunk_access instead, or "
+            "ask for it with store_secrets=True",
             ErrorKind.SECRET_IN_CONFIG,
         )
     return document

@@ -53,7 +53,7 @@ class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # Any, without types
     """Quotes what either version of YAML would take for something else than text."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
-        first: list(known) for first, known in yaml.SafeDumper.yaml_implicit_resolvers.items()
+        first: list(resolvers) for first, resolvers in yaml.SafeDumper.yaml_implicit_resolvers.items()
     }
 
     def choose_scalar_style(self) -> str:
@@ -139,6 +139,6 @@ def load_config(data: Buffer, name: str = CONFIG) -> dict[str, Any]:
     if document is None and not _has_content(text):
         return {}  # an empty file, or one of comments
     if not isinstance(document, dict):
-        found = type(document).__name__
-        raise FormatError(f"{name}: expected a map, found {found}", ErrorKind.CONFIG_DESERIALIZATION)
+        actual = type(document).__name__
+        raise FormatError(f"{name}: expected a map, found {actual}", ErrorKind.CONFIG_DESERIALIZATION)
     return document

@@ -1,4 +1,4 @@
-"""What holds: the configuration with every default filled in, in one place, for the engine to read."""
+"""The configuration with every default filled in, for the engine to read."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _retries(settings: StorageRetriesSettings | None) -> Retries:
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """The configuration as values that are all there.
+    """The configuration with a value for every setting.
 
     >>> Effective.of(RepositoryConfig()).inline_chunk_threshold_bytes
     512
@@ -163,7 +163,7 @@ class Effective:
 
     @property
     def is_split_configured(self) -> bool:
-        """Whether anybody said how manifests are split."""
+        """Whether the configuration sets how manifests are split."""
         return self.splitting.split_sizes != DEFAULT_SPLITTING.split_sizes
 
     def split_sizes_for(

@@ -12,6 +12,8 @@ from frazil.format.repo_info import RepoInfo
 
 @dataclass(frozen=True, slots=True)
 class Flag:
+    """A feature: its id in the format, its name, and whether it is on by default."""
+
     id: int
     name: str
     default_enabled: bool = True
@@ -25,7 +27,7 @@ FLAGS: Final = (CREATE_TAG, DELETE_TAG, MOVE_NODE)
 
 
 def flag_named(name: str) -> Flag:
-    """``InvalidInputError`` (``invalid-feature-flag``) if there is none of that name."""
+    """The feature with this name. Raises ``InvalidInputError`` (``invalid-feature-flag``) without one."""
     for flag in FLAGS:
         if flag.name == name:
             return flag
@@ -37,12 +39,13 @@ def flag_named(name: str) -> Flag:
 
 
 def setting_of(info: RepoInfo, flag: Flag) -> bool | None:
-    """What the user set, None if nothing."""
+    """What the user set; None if nothing."""
     if flag.id in info.enabled_flags:
         return True
     return False if flag.id in info.disabled_flags else None
 
 
 def is_enabled(info: RepoInfo, flag: Flag) -> bool:
+    """Whether a feature is on, by the user's setting or by default."""
     setting = setting_of(info, flag)
     return flag.default_enabled if setting is None else setting

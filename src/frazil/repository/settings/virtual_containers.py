@@ -60,7 +60,7 @@ class VirtualChunkContainer(Settings):
             check_headers(self.store.headers)
 
     def as_own(self) -> VirtualChunkContainer:
-        """A copy that counts as made by you, also if this one was read from a repository.
+        """A copy that counts as yours, also if this container was read from a repository.
 
         A repository may not choose the server, files and secrets that its readers use. Look at a saved
         container first, and set its copy in the configuration that you open the repository with.

@@ -1,1 +1,8 @@
-"""Where Spark runs: the session, the settings of a deployment, the engine, and its errors."""
+"""Spark itself: sessions, their settings, tasks on executors.
+
+session              the Spark session of `frazil.spark.get_spark`
+deployment           the settings for local mode, clusters and Spark Connect
+on_spark             the engine `OnSpark`: tasks on executors
+default              the engine that operations use by default where pyspark is installed
+error_translation    errors of Spark as errors of Frazil
+"""

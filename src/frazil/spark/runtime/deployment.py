@@ -30,7 +30,7 @@ type Place = Literal["local", "cluster", "connect"]
 _log = logging.getLogger(__name__)
 
 _EVERYWHERE: Final[frozenset[Place]] = frozenset({"local", "cluster", "connect"})
-_HERE: Final[frozenset[Place]] = frozenset({"local"})
+_LOCAL: Final[frozenset[Place]] = frozenset({"local"})
 _STARTED: Final[frozenset[Place]] = frozenset({"local", "cluster"})
 
 
@@ -46,17 +46,17 @@ class Setting:
 
 #: What Frazil's jobs want of Spark.
 SETTINGS: Final[Mapping[str, Setting]] = {
-    "spark.driver.bindAddress": Setting("127.0.0.1", "no network is needed", _HERE),
-    "spark.driver.host": Setting("127.0.0.1", "nor a host name that resolves", _HERE),
+    "spark.driver.bindAddress": Setting("127.0.0.1", "no network is needed", _LOCAL),
+    "spark.driver.host": Setting("127.0.0.1", "nor a host name that resolves", _LOCAL),
     "spark.driver.extraJavaOptions": Setting(
         "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "the JVM hands out tasks, the work is done in Python: half the processor time to start",
-        _HERE,
+        _LOCAL,
     ),
     "spark.python.daemon.module": Setting(
-        "frazil.spark.daemon", "workers are forked with all imports done: a second each", _HERE
+        "frazil.spark.daemon", "workers are forked with all imports done: a second each", _LOCAL
     ),
-    "spark.ui.enabled": Setting("false", "no port, no web server", _HERE),
+    "spark.ui.enabled": Setting("false", "no port, no web server", _LOCAL),
     "spark.ui.showConsoleProgress": Setting("false", "Progress has the terminal", _STARTED),
     "spark.python.unix.domain.socket.enabled": Setting("true", "a task costs half the time"),
     "spark.task.maxFailures": Setting("4", "a task that was lost is tried again"),
@@ -130,18 +130,18 @@ def _refuse_what_cannot_work(spark: SparkSession, set_: Mapping[str, str]) -> No
 
 
 def _advice(set_: Mapping[str, str]) -> tuple[str, ...]:
-    found = []
+    advice = []
     local = re.fullmatch(r"local(?:\[[^,\]]*(?:,\s*(\d+))?\])?", set_.get("spark.master", ""))
     if local and int(local[1] or 1) < 2:
-        found.append(
+        advice.append(
             f"Spark runs on {set_['spark.master']}, where a task that fails is not tried again: "
             "local[N,4] tries it up to four times"
         )
     if not local and int(set_.get("spark.task.maxFailures", "4")) < 2:
-        found.append("spark.task.maxFailures is 1: a task that is lost is not tried again")
+        advice.append("spark.task.maxFailures is 1: a task that is lost is not tried again")
     if set_.get("spark.python.unix.domain.socket.enabled", "false").lower() != "true":
-        found.append(
+        advice.append(
             "spark.python.unix.domain.socket.enabled is not true: each task takes up to twice the time; "
             "it has to be set when Spark starts"
         )
-    return tuple(found)
+    return tuple(advice)

@@ -44,7 +44,7 @@ from frazil.threads import Purpose, start_threads
 #: Of a run, in tasks.
 _SMALLEST_JOB: Final = 32
 #: Of a run with many tasks: on this machine, and on a cluster.
-_PARTITIONS_HERE: Final = 256
+_LOCAL_PARTITIONS: Final = 256
 _PARTITIONS: Final = 2048
 #: Bytes that may go with every task.
 _SMALL: Final = 1 << 20
@@ -132,7 +132,7 @@ class OnSpark:
 
 def _partitions(spark: SparkSession) -> int:
     master = spark.conf.get("spark.master", "") or ""
-    return max(_PARTITIONS_HERE, 8 * (os.cpu_count() or 1)) if master.startswith("local") else _PARTITIONS
+    return max(_LOCAL_PARTITIONS, 8 * (os.cpu_count() or 1)) if master.startswith("local") else _PARTITIONS
 
 
 def _is_connect(spark: SparkSession) -> bool:

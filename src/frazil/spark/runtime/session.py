@@ -68,19 +68,19 @@ def _connected(remote: str) -> SparkSession:
         return SparkSession.builder.getOrCreate()
     # pyspark starts a server on this machine. What is said to the builder it would say again to the session,
     # which cannot change it.
-    said = [f"--conf={name}={value}" for name, value in settings("local").items()]
-    arguments = f"{shlex.join(said)} {os.environ.get('PYSPARK_SUBMIT_ARGS', 'pyspark-shell')}"
+    conf = [f"--conf={name}={value}" for name, value in settings("local").items()]
+    arguments = f"{shlex.join(conf)} {os.environ.get('PYSPARK_SUBMIT_ARGS', 'pyspark-shell')}"
     with _environment({**_for_the_jvm(find_java_home()), "PYSPARK_SUBMIT_ARGS": arguments}):
         return SparkSession.builder.getOrCreate()
 
 
 def _start(cores: int | None, log: Path | None) -> None:
-    told = _defaults()
-    master = _master(os.environ, told)
+    defaults = _defaults()
+    master = _master(os.environ, defaults)
     place: Place = "local" if master is None else "cluster"
     conf = SparkConf().setMaster(master or f"local[{cores or '*'},{ATTEMPTS}]")
     wanted = {"spark.app.name": "frazil", **settings(place)}
-    conf.setAll([(name, value) for name, value in wanted.items() if name not in told])
+    conf.setAll([(name, value) for name, value in wanted.items() if name not in defaults])
     home = find_java_home()
     with _environment(_for_the_jvm(home) if place == "local" else {"JAVA_HOME": str(home)}):
         # One JVM serves all sessions of a process, one after the other.
@@ -97,13 +97,13 @@ def _master(environment: Mapping[str, str], defaults: Mapping[str, str]) -> str 
     """
     words = shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", ""))
     after = dict(itertools.pairwise(words))
-    found = (
+    candidates = (
         after.get("--master"),
         environment.get("SPARK_MASTER"),
         defaults.get("spark.master"),
         environment.get("MASTER"),
     )
-    return next(filter(None, found), None)
+    return next(filter(None, candidates), None)
 
 
 def _defaults() -> dict[str, str]:

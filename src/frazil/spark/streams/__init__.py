@@ -1,10 +1,11 @@
 """Streams: commits as a source, micro-batches as commits.
 
-source     the change feed of a branch, with limits for each batch
-feed       its rows, from transaction logs
-history    the commits that are ahead of a position
-sink       one commit for each micro-batch, whatever fails
-stamps     how a batch is known to be done
-rows       rows with coordinates go into arrays
-pipelines  whole pipelines for each micro-batch, with the same guarantee
+source             the change feed of a branch as a source, with limits for each batch
+limits             these limits, in older and newer versions of Spark
+change_feed        the rows of the feed, from transaction logs
+commit_order       the commits after a position
+sink               a sink: one commit for each micro-batch, also after failures
+batch_rows         the rows of a micro-batch are written to arrays
+batch_pipelines    a whole pipeline for each micro-batch, with the same guarantee
+stamps             the mark of a batch in its commit: whether a batch is done
 """

@@ -83,6 +83,6 @@ def _query_of(rows: DataFrame) -> str:
     if query is None:
         raise InvalidInputError(
             "expected a name for the query, which Spark does not tell here: give app_id",
-            ErrorKind.NOT_ALLOWED,
+            ErrorKind.INVALID_ARGUMENT,
         )
     return str(query)

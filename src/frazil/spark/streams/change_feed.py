@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
 
-from frazil.changes.diff import compose
-from frazil.changes.log import united
+from frazil.changes.diff import compose_logs
+from frazil.changes.log import union_of_chunks
 from frazil.errors import ErrorKind, StorageError
 from frazil.format.ids import id_to_text
 from frazil.format.nodes import NodeTable
@@ -32,7 +32,8 @@ from frazil.format.transaction_log import TransactionLog
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.context import Context
 from frazil.repository.session.workspace import Workspace
-from frazil.spark.streams.commit_order import Step
+from frazil.spark.streams.commit_order import CommitRange
+from frazil.spark.tables.arrow_columns import index_column, paths_by_id
 
 SCHEMA: Final = pa.schema(
     {
@@ -60,58 +61,58 @@ _NODES: Final = (
     "updated_group",
     "updated_array",
 )
-# by: was there, is there
+#: The change of a chunk: 1 if only the new version has it, 2 if only the old one, 3 if both.
 _CHANGES: Final = pa.array([None, "chunk_added", "chunk_removed", "chunk_changed"])
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of a step: its chunks from ``first`` up to ``last``, and its nodes with the first of them."""
+class CommitSlice:
+    """A part of a commit: its chunks from ``first`` up to ``last``. The first slice also has its nodes."""
 
-    step: Step
+    commits: CommitRange
     first: int
     last: int
 
 
-def logs_of(assets: Assets, step: Step) -> list[TransactionLog]:
-    """Its transaction logs. Those of expired commits are left out where a collector of garbage took them."""
+def logs_of(assets: Assets, commits: CommitRange) -> list[TransactionLog]:
+    """The transaction logs of commits, without those of expired commits that a garbage collection deleted."""
     logs = []
-    for id_ in step.logs:
+    for id_ in commits.logs:
         try:
             logs.append(assets.transaction_log(id_))
         except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND or id_ == step.after:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND or id_ == commits.after:
                 raise
     return logs
 
 
-def chunks_of(logs: Sequence[TransactionLog]) -> int:
+def count_chunks(logs: Sequence[TransactionLog]) -> int:
     """How many chunks the logs name."""
     return sum(map(len, chain.from_iterable(log.updated_chunks.values() for log in logs)))
 
 
-def pieces(assets: Assets, steps: Sequence[Step], rows: int) -> Iterator[Piece]:
-    """The steps in pieces of at most so many chunks."""
-    for step in steps:
-        count = max(chunks_of(logs_of(assets, step)), 1)
+def commit_slices(assets: Assets, ranges: Sequence[CommitRange], rows: int) -> Iterator[CommitSlice]:
+    """The commits in slices of at most ``rows`` chunks."""
+    for commits in ranges:
+        count = max(count_chunks(logs_of(assets, commits)), 1)
         for first in range(0, count, rows):
-            yield Piece(step, first, min(first + rows, count))
+            yield CommitSlice(commits, first, min(first + rows, count))
 
 
-def read(context: Context, piece: Piece) -> pa.Table:
-    """The rows of a piece."""
-    step = piece.step
-    logs = logs_of(context.assets, step)
-    before, after = Workspace(context, step.before), Workspace(context, step.after)
-    parts = [_node_part(logs, before.base, after.base)] if piece.first == 0 else []
-    parts += _chunk_parts(united([log.updated_chunks for log in logs]), before, after, piece)
+def read(context: Context, slice_: CommitSlice) -> pa.Table:
+    """The rows of a slice."""
+    commits = slice_.commits
+    logs = logs_of(context.assets, commits)
+    before, after = Workspace(context, commits.before), Workspace(context, commits.after)
+    parts = [_node_part(logs, before.base, after.base)] if slice_.first == 0 else []
+    parts += _chunk_parts(union_of_chunks([log.updated_chunks for log in logs]), before, after, slice_)
     table = pa.concat_tables(parts) if parts else _part()
     commit = {
-        "snapshot_id": id_to_text(step.id),
-        "parent_id": id_to_text(step.before),
-        "written_at": step.written_at,
-        "message": step.message,
-        "metadata": None if step.metadata is None else json.dumps(step.metadata, sort_keys=True),
+        "snapshot_id": id_to_text(commits.id),
+        "parent_id": id_to_text(commits.before),
+        "written_at": commits.committed_at,
+        "message": commits.message,
+        "metadata": None if commits.metadata is None else json.dumps(commits.metadata, sort_keys=True),
     }
     fields = [SCHEMA.field(name) for name in commit]
     columns = [pa.array([value], field.type) for value, field in zip(commit.values(), fields, strict=True)]
@@ -120,18 +121,18 @@ def read(context: Context, piece: Piece) -> pa.Table:
 
 
 def _part(**columns: Any) -> pa.Table:
-    """Rows of the columns behind those of the commit."""
+    """Rows of the columns after those of the commit."""
     schema = pa.schema(list(SCHEMA)[5:])
     return pa.table({name: columns.get(name, []) for name in schema.names}, schema)
 
 
 def _node_part(logs: Sequence[TransactionLog], before: NodeTable, after: NodeTable) -> pa.Table:
-    changes = compose(logs, before, after)
-    old, new = _paths(before), _paths(after)
+    changes = compose_logs(logs, before, after)
+    old, new = paths_by_id(before), paths_by_id(after)
     ids = {path: id_to_text(id_) for id_, path in [*old.items(), *new.items()]}
-    gone = {path: id_to_text(id_) for id_, path in old.items()}
+    deleted = {path: id_to_text(id_) for id_, path in old.items()}
     rows: list[tuple[str | None, ...]] = [
-        (kind, path, (gone if kind.startswith("deleted") else ids).get(path), None, None)
+        (kind, path, (deleted if kind.startswith("deleted") else ids).get(path), None, None)
         for kind in _NODES
         for path in sorted(getattr(changes, f"{kind}s"))
     ]
@@ -141,35 +142,35 @@ def _node_part(logs: Sequence[TransactionLog], before: NodeTable, after: NodeTab
 
 
 def _chunk_parts(
-    touched: Mapping[bytes, NDArray[np.uint32]], before: Workspace, after: Workspace, piece: Piece
+    touched: Mapping[bytes, NDArray[np.uint32]], before: Workspace, after: Workspace, slice_: CommitSlice
 ) -> Iterator[pa.Table]:
-    old, new = _paths(before.base), _paths(after.base)
+    old, new = paths_by_id(before.base), paths_by_id(after.base)
     start = 0
-    # of arrays that were deleted since, only that is told
+    # of an array that was deleted since, the only row is its deletion
     for id_ in filter(new.__contains__, sorted(touched)):
         index = touched[id_]
-        some = index[max(piece.first - start, 0) : max(piece.last - start, 0)]
+        some = index[max(slice_.first - start, 0) : max(slice_.last - start, 0)]
         start += len(index)
         if not len(some):
             continue
-        there = has_chunks(after, new[id_], some)
+        change = has_chunks(after, new[id_], some)
         if id_ in old:
-            there += 2 * has_chunks(before, old[id_], some)
-        rows = np.flatnonzero(there)
+            change += 2 * has_chunks(before, old[id_], some)
+        rows = np.flatnonzero(change)
         same = np.zeros(len(rows), np.int64)
         yield _part(
-            change=_CHANGES.take(pa.array(there[rows])),
+            change=_CHANGES.take(pa.array(change[rows])),
             path=pa.array([new[id_]]).take(same),
             node_id=pa.array([id_to_text(id_)]).take(same),
             from_path=pa.nulls(len(rows), pa.string()),
-            chunk=_lists(some[rows]),
+            chunk=index_column(some[rows]),
         )
 
 
 def has_chunks(workspace: Workspace, path: str, index: NDArray[np.uint32]) -> NDArray[np.int64]:
     """1 for each chunk (k, ndim) of an array that a version has, else 0."""
     node = workspace.nodes.require_array(path)
-    found = np.zeros(len(index), np.int64)
+    stored = np.zeros(len(index), np.int64)
     assert node.array is not None
     for ref in node.array.manifests:
         if len(ref.extents) != index.shape[1]:
@@ -177,15 +178,5 @@ def has_chunks(workspace: Workspace, path: str, index: NDArray[np.uint32]) -> ND
         inside = np.flatnonzero(((index >= ref.extents[:, 0]) & (index < ref.extents[:, 1])).all(axis=1))
         table = workspace.context.assets.manifest(ref.id).arrays.get(node.id) if len(inside) else None
         if table is not None:
-            found[inside] |= table.find_chunks(index[inside]) >= 0
-    return found
-
-
-def _paths(nodes: NodeTable) -> dict[bytes, str]:
-    ids, _ = nodes.identities(np.arange(len(nodes)))
-    return dict(zip(ids, nodes.paths_list(), strict=True))
-
-
-def _lists(index: NDArray[np.uint32]) -> pa.Array:
-    offsets = np.arange(len(index) + 1, dtype=np.int32) * index.shape[1]
-    return pa.ListArray.from_arrays(offsets, pa.array(index.reshape(-1).astype(np.int64)))
+            stored[inside] |= table.find_chunks(index[inside]) >= 0
+    return stored

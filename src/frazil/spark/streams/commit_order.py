@@ -23,27 +23,27 @@ from frazil.repository.clock import to_datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """What one commit did, or several of which all but the last have expired.
+class CommitRange:
+    """One commit, or several of which all but the last have expired.
 
-    ``logs`` are ids of transaction logs, oldest first; ``before`` and ``after`` the snapshots that have the
-    names. What is known of a commit that has expired is its id.
+    ``logs`` are ids of transaction logs, oldest first. ``before`` and ``after`` are the snapshots before the
+    first commit and after the last one. Only the id of an expired commit is left.
     """
 
     id: bytes
     before: bytes
     after: bytes
     logs: tuple[bytes, ...]
-    written_at: datetime | None = None
+    committed_at: datetime | None = None
     message: str | None = None
     metadata: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ahead:
+class PendingCommits:
     """The commits after a position: rows of the snapshots, oldest first.
 
-    ``read`` are those logs of the first of them that were read before.
+    ``read`` are the logs of the first one that the stream has read before.
     """
 
     info: RepoInfo
@@ -53,20 +53,20 @@ class Ahead:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def first(self, count: int) -> Ahead:
-        return Ahead(self.info, self.rows[:count], self.read)
+    def first(self, count: int) -> PendingCommits:
+        return PendingCommits(self.info, self.rows[:count], self.read)
 
     @property
     def end(self) -> bytes:
         """The position after them."""
         return self.info.snapshots.id_of(int(self.rows[-1]))
 
-    def steps(self) -> Iterator[Step]:
+    def ranges(self) -> Iterator[CommitRange]:
         return (self._step(entry) for entry in self.info.snapshots.entries(self.rows))
 
-    def _step(self, entry: SnapshotEntry) -> Step:
+    def _step(self, entry: SnapshotEntry) -> CommitRange:
         logs = tuple(id_ for id_ in (*entry.pruned_ancestor_tx_logs, entry.id) if id_ not in self.read)
-        return Step(
+        return CommitRange(
             entry.id,
             entry.parent or entry.id,
             entry.id,
@@ -77,7 +77,7 @@ class Ahead:
         )
 
 
-def ahead(info: RepoInfo, tip: bytes, start: bytes, *, fail: bool = True) -> Ahead:
+def commits_after(info: RepoInfo, tip: bytes, start: bytes, *, fail: bool = True) -> PendingCommits:
     """The commits after ``start``, up to ``tip``.
 
     Raises ``SessionStateError`` (``not-allowed``) if ``start`` is not in the history of ``tip``, and never
@@ -86,14 +86,14 @@ def ahead(info: RepoInfo, tip: bytes, start: bytes, *, fail: bool = True) -> Ahe
     row = info.snapshots.find_snapshot(start)
     parts: list[I64] = []
     for part in info.snapshots.parts(info.snapshots.find_snapshot(tip)):
-        if row >= 0 and len(found := np.flatnonzero(part == row)):
-            return Ahead(info, np.concatenate([*parts, part[: found[0]]])[::-1])
+        if row >= 0 and len(rows := np.flatnonzero(part == row)):
+            return PendingCommits(info, np.concatenate([*parts, part[: rows[0]]])[::-1])
         parts.append(part)
     chain = np.concatenate(parts)
     for at, entry in enumerate(info.snapshots.entries(chain)):
         if start in entry.pruned_ancestor_tx_logs:
             read = entry.pruned_ancestor_tx_logs[: entry.pruned_ancestor_tx_logs.index(start) + 1]
-            return Ahead(info, chain[: at + 1][::-1], frozenset(read))
+            return PendingCommits(info, chain[: at + 1][::-1], frozenset(read))
     if fail:
         raise SessionStateError(
             f"expected snapshot {id_to_text(start)}, the last one that the stream has read, in the history "
@@ -101,22 +101,24 @@ def ahead(info: RepoInfo, tip: bytes, start: bytes, *, fail: bool = True) -> Ahe
             "checkpoint, or set the option stream-fail-on-data-loss to false to go on after what both have",
             ErrorKind.NOT_ALLOWED,
         )
-    known = info.snapshots.chain(row) if row >= 0 else chain[-1:]
-    return Ahead(info, chain[: int(np.argmax(np.isin(chain, known)))][::-1])
+    other_chain = info.snapshots.chain(row) if row >= 0 else chain[-1:]
+    return PendingCommits(info, chain[: int(np.argmax(np.isin(chain, other_chain)))][::-1])
 
 
-def between(info: RepoInfo, tip: bytes, start: bytes, end: bytes, *, fail: bool = True) -> list[Step]:
+def commits_between(
+    info: RepoInfo, tip: bytes, start: bytes, end: bytes, *, fail: bool = True
+) -> list[CommitRange]:
     """The steps after ``start`` up to ``end``, which may have expired since it was named."""
     if start == end:
         return []
     if info.snapshots.find_snapshot(end) >= 0:
-        return list(ahead(info, end, start, fail=fail).steps())
-    found: list[Step] = []
-    for step in ahead(info, tip, start, fail=fail).steps():
-        if end in step.logs:
-            logs = step.logs[: step.logs.index(end) + 1]
-            return [*found, Step(end, step.before, step.after, logs)]
-        found.append(step)
+        return list(commits_after(info, end, start, fail=fail).ranges())
+    ranges: list[CommitRange] = []
+    for commits in commits_after(info, tip, start, fail=fail).ranges():
+        if end in commits.logs:
+            logs = commits.logs[: commits.logs.index(end) + 1]
+            return [*ranges, CommitRange(end, commits.before, commits.after, logs)]
+        ranges.append(commits)
     raise SessionStateError(
         f"expected snapshot {id_to_text(end)}, the end of a batch that was planned, in the history of "
         f"{id_to_text(tip)}: start with a new checkpoint",

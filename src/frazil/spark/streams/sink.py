@@ -97,7 +97,7 @@ class RowsWriter(DataSourceStreamArrowWriter):
         if query is None:
             raise InvalidInputError(
                 "expected the id of the query from its tasks, found none: set the option txnAppId",
-                ErrorKind.NOT_ALLOWED,
+                ErrorKind.INVALID_ARGUMENT,
             )
         table = pa.concat_tables(tables)
         stamp = Stamp(query, batchId)
@@ -121,6 +121,6 @@ def stream_writer(
     """
     if overwrite:
         raise InvalidInputError(
-            'expected the output mode "append" or "update", found "complete"', ErrorKind.NOT_ALLOWED
+            'expected the output mode "append" or "update", found "complete"', ErrorKind.INVALID_ARGUMENT
         )
     return RowsWriter(repo, options, schema.names)

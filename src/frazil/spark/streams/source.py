@@ -1,13 +1,13 @@
 """A source of commits: ``spark.readStream.format("frazil").option("table", "feed")``.
 
-    branch                      ``main`` unless told otherwise
-    stream-from                 where a new query begins: ``earliest`` (unless told otherwise), ``latest``
-                                (what is committed from now on), or after a tag or snapshot id
-    stream-from-timestamp       or with the commits after a time: ISO 8601 (UTC where it says no zone), or
+    branch                      the branch; the default is ``main``
+    stream-from                 where a new query begins: ``earliest`` (the default), ``latest`` (with the
+                                next commit), or after a tag or snapshot id
+    stream-from-timestamp       or with the commits after a time: ISO 8601 (UTC without a zone), or
                                 milliseconds since 1970
-    stream-max-commits          at most so many commits in a batch
-    stream-max-rows             or so many changed chunks (one commit at least)
-    stream-fail-on-data-loss    ``false`` to go on where the branch was reset: see `history`
+    stream-max-commits          the most commits of a batch
+    stream-max-rows             or the most changed chunks (at least one commit)
+    stream-fail-on-data-loss    ``false`` to continue after the branch was reset: see `commit_order`
 
 An offset is the id of the last snapshot that was read. A commit is in one batch, whole.
 """
@@ -29,6 +29,7 @@ from frazil.repository.catalog import repo_requirements
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.history import at_time
 from frazil.repository.clock import from_datetime
+from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
 from frazil.spark.streams import change_feed, commit_order
 from frazil.spark.streams.limits import (
@@ -42,13 +43,13 @@ from frazil.spark.streams.limits import (
 from frazil.spark.tables.location import Options, count, flag, require_branch, timestamp
 from frazil.spark.tables.process_errors import causes_only
 
-#: Chunks in a piece of work, and commits: a task has its own costs.
+#: The most chunks of one task, and the most commits.
 _ROWS, _COMMITS = 500_000, 64
 
 
 @causes_only
 class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """See the module. ``names`` are some columns of the feed."""
+    """The reader of the change feed, for Spark. ``names`` are the columns that are read."""
 
     def __init__(
         self, repo: Repository, options: Options, names: Sequence[str] = change_feed.SCHEMA.names
@@ -68,7 +69,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"expected columns of the table {change_feed.FEED} "
                 f"({', '.join(change_feed.SCHEMA.names)}), found {', '.join(sorted(unknown))}: "
                 f"commits are read with the option table={change_feed.FEED}",
-                ErrorKind.NOT_ALLOWED,
+                ErrorKind.INVALID_ARGUMENT,
             )
         if not HAS_LIMITS and (self._commits is not None or self._rows is not None):
             raise InvalidInputError(
@@ -79,7 +80,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._since is not None and "stream-from" in options:
             raise InvalidInputError(
                 "expected one of the options stream-from and stream-from-timestamp, found both",
-                ErrorKind.NOT_ALLOWED,
+                ErrorKind.CONFLICTING_ARGUMENTS,
             )
 
     @property
@@ -89,7 +90,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _context(self) -> Context:
-        return self._repo._context
+        return context_of(self._repo)
 
     def _tip(self, info: RepoInfo) -> bytes:
         return self._target or repo_requirements.branch_tip(info, self._branch)
@@ -112,7 +113,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {"earliest": first, "latest": tip}[self._from]
         start = info.tags.get(self._from) or id_from_text(self._from)
         repo_requirements.require_snapshot(info, start)
-        commit_order.ahead(info, tip, start, fail=self._fail)
+        commit_order.commits_after(info, tip, start, fail=self._fail)
         return start
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -129,20 +130,20 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         info = self._context.catalog.repo_info()
         if start is None:  # Spark 4.1
             return _offset(self._tip(info))
-        found = commit_order.ahead(info, self._tip(info), _id(start), fail=self._fail)
+        pending = commit_order.commits_after(info, self._tip(info), _id(start), fail=self._fail)
         if isinstance(limit, ReadMaxFiles):
-            found = found.first(limit.max_files)
+            pending = pending.first(limit.max_files)
         elif isinstance(limit, ReadMaxRows):
-            found = found.first(self._within(found, limit.max_rows))
-        return _offset(found.end) if len(found) else start
+            pending = pending.first(self._within(pending, limit.max_rows))
+        return _offset(pending.end) if len(pending) else start
 
-    def _within(self, found: commit_order.Ahead, rows: int) -> int:
-        """How many commits have at most so many rows together; one at least."""
-        for number, step in enumerate(found.steps()):
-            rows -= change_feed.chunks_of(change_feed.logs_of(self._context.assets, step))
+    def _within(self, pending: commit_order.PendingCommits, rows: int) -> int:
+        """How many of the commits have at most ``rows`` rows together; at least one."""
+        for number, commits in enumerate(pending.ranges()):
+            rows -= change_feed.count_chunks(change_feed.logs_of(self._context.assets, commits))
             if rows < 0:
                 return max(number, 1)
-        return len(found)
+        return len(pending)
 
     def reportLatestOffset(self) -> dict[str, str]:  # noqa: N802
         return _offset(repo_requirements.branch_tip(self._context.catalog.repo_info(), self._branch))
@@ -151,20 +152,20 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         info = self._context.catalog.repo_info()
-        steps = commit_order.between(info, self._tip(info), _id(start), _id(end), fail=self._fail)
-        tasks: list[list[change_feed.Piece]] = []
+        ranges = commit_order.commits_between(info, self._tip(info), _id(start), _id(end), fail=self._fail)
+        tasks: list[list[change_feed.CommitSlice]] = []
         size = _ROWS
-        for piece in change_feed.pieces(self._context.assets, steps, _ROWS):
+        for slice_ in change_feed.commit_slices(self._context.assets, ranges, _ROWS):
             if size >= _ROWS or len(tasks[-1]) == _COMMITS:
                 tasks.append([])
                 size = 0
-            tasks[-1].append(piece)
-            size += piece.last - piece.first
+            tasks[-1].append(slice_)
+            size += slice_.last - slice_.first
         return [InputPartition(pickle.dumps(task)) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        for piece in pickle.loads(partition.value):
-            yield from change_feed.read(self._context, piece).select(self._names).to_batches(1 << 17)
+        for slice_ in pickle.loads(partition.value):
+            yield from change_feed.read(self._context, slice_).select(self._names).to_batches(1 << 17)
 
     def commit(self, end: dict[str, str]) -> None:
         """Nothing: the history stays."""

@@ -1,4 +1,4 @@
-"""Columns of Frazil as columns of Arrow."""
+"""Columns of snapshots and manifests as columns of Arrow."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
 
 from frazil.format.columns import Ragged
+from frazil.format.nodes import NodeTable
 
 
 def text_column(rows: Ragged) -> pa.Array:
@@ -34,3 +35,9 @@ def index_column(index: NDArray[np.uint32]) -> pa.Array:
 def constant_column(text: str, rows: int) -> pa.Array:
     """A column of text that has the same text in every row."""
     return pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), [text]).cast(pa.string())
+
+
+def paths_by_id(nodes: NodeTable) -> dict[bytes, str]:
+    """The path of each node, by its id."""
+    ids, _ = nodes.identities(np.arange(len(nodes)))
+    return dict(zip(ids, nodes.paths_list(), strict=True))

@@ -1,14 +1,14 @@
-"""Where new coordinates go: behind those that are there, or between them.
+"""The modes of writing, and the positions of new coordinates along an axis.
 
-    append             all new, and behind those that are there along the append dimension
-    insert             all there: values are replaced, nothing is added
-    upsert, backfill   those that are there are replaced, new ones go where they belong
-    overwrite-region   as insert; cells in the box of the coordinates that no row fills are cleared
+    append             all coordinates are new, and behind the existing ones along the append dimension
+    insert             all coordinates exist: their values are replaced, nothing is added
+    upsert, backfill   values of existing coordinates are replaced, new ones are put at their place in order
+    overwrite-region   as insert; cells in the box of the coordinates that have no row are cleared
 
 An axis of numbers, times or durations is in order if its values only rise or only fall; new values keep
-that order. An axis of one value rises. Text has no order, nor have values that are mixed already: what is
-new there goes behind, in ascending order. A dimension without coordinates grows to the largest number of a
-cell.
+that order. An axis of one value rises. Text has no order, and neither have unsorted values: new ones are
+put behind the existing ones, in ascending order. A dimension without coordinates grows to the largest number
+of a cell.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ GROWING: Final = ("upsert", "backfill")
 class Growth:
     """An axis with new coordinates.
 
-    ``values`` are all coordinates after that, in order; ``old`` is where each old one goes, int64 (size,),
-    which ascends.
+    ``values`` are all coordinates, in order. ``old`` is the new position of each old one: int64 (size,),
+    ascending.
     """
 
     values: pa.Array
@@ -42,7 +42,7 @@ class Growth:
 
     @property
     def first_moved(self) -> int:
-        """The first position whose coordinate is not what it was; the old end if all stay."""
+        """The first position whose coordinate changes; the old size if none changes."""
         moved = self.old != np.arange(len(self.old))
         return int(np.argmax(moved)) if moved.any() else len(self.old)
 
@@ -53,11 +53,11 @@ def ascending(values: pa.Array) -> pa.Array:
     return values.take(pc.sort_indices(values.cast(pa.float32()) if half else values))
 
 
-def grown(axis: Axis, fresh: pa.Array) -> Growth:
-    """The axis with new coordinates, which are not there yet, where they belong.
+def grow_axis(axis: Axis, fresh: pa.Array) -> Growth:
+    """The axis with new coordinates at their places in order. ``fresh``: none of them exists.
 
     >>> axis = Axis("x", 3, pa.array([30, 20, 10]))
-    >>> growth = grown(axis, pa.array([5, 25]))
+    >>> growth = grow_axis(axis, pa.array([5, 25]))
     >>> growth.values.to_pylist(), growth.old.tolist(), growth.first_moved
     ([30, 25, 20, 10, 5], [0, 2, 3], 1)
     """
@@ -70,9 +70,9 @@ def grown(axis: Axis, fresh: pa.Array) -> Growth:
         return Growth(every, np.arange(axis.size))
     order = np.argsort(numbers, kind="stable")
     order = order[::-1] if down else order
-    places = np.empty(len(order), np.int64)
-    places[order] = np.arange(len(order))
-    return Growth(every.take(pa.array(order)), places[: axis.size])
+    positions = np.empty(len(order), np.int64)
+    positions[order] = np.arange(len(order))
+    return Growth(every.take(pa.array(order)), positions[: axis.size])
 
 
 def require_behind(axis: Axis, fresh: pa.Array) -> None:
@@ -82,24 +82,26 @@ def require_behind(axis: Axis, fresh: pa.Array) -> None:
         if len(numbers) and numbers.min() < axis.size:
             raise _early(axis, "the last cell", axis.size - 1, numbers.min())
         return
-    growth = grown(axis, fresh)
+    growth = grow_axis(axis, fresh)
     if growth.first_moved < axis.size:
         first = growth.values[growth.first_moved]
-        raise _early(axis, "the last one", shown(axis.values[axis.size - 1]), shown(first))
+        raise _early(
+            axis, "the last one", coordinate_text(axis.values[axis.size - 1]), coordinate_text(first)
+        )
 
 
-def _early(axis: Axis, what: str, last: Any, early: Any) -> InvalidInputError:
+def _early(axis: Axis, neighbour: str, last: Any, early: Any) -> InvalidInputError:
     return InvalidInputError(
-        f"mode append: expected coordinates behind {what} along {axis.name}, {last}, found {axis.name} = "
-        f"{early}: mode upsert (or backfill) puts it where it belongs",
+        f"mode append: expected coordinates behind {neighbour} along {axis.name}, {last}, found "
+        f"{axis.name} = {early}: mode upsert (or backfill) puts it where it belongs",
         ErrorKind.INVALID_CHUNK_INDEX,
     )
 
 
-def shown(value: pa.Scalar) -> str:
+def coordinate_text(value: pa.Scalar) -> str:
     """A coordinate for a message; times are in UTC and say so.
 
-    >>> shown(pa.scalar(0, pa.timestamp("us", "UTC"))), shown(pa.scalar("a"))
+    >>> coordinate_text(pa.scalar(0, pa.timestamp("us", "UTC"))), coordinate_text(pa.scalar("a"))
     ('1970-01-01T00:00:00Z', "'a'")
     """
     if pa.types.is_timestamp(value.type) and value.is_valid:
@@ -119,7 +121,7 @@ def _direction(values: pa.Array) -> bool | None:
 
 
 def _numbers(values: pa.Array) -> NDArray[Any] | None:
-    """What the order of the values is that of; None for values without order."""
+    """Numbers in the order of the values; None for values without order."""
     column = values.type
     if pa.types.is_timestamp(column) or pa.types.is_duration(column):
         values = values.view(pa.int64())

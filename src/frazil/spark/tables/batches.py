@@ -1,8 +1,7 @@
-"""The task: blocks of arrays become Arrow batches, column by column.
+"""The work of a scan task: blocks of arrays become Arrow batches, column by column.
 
 Values of a block are read once for each array, repeated along the dimensions that it does not have, and cut
-into batches. No loop runs over rows. While one block goes to Spark the next is read, where the storage is
-remote.
+into batches. No loop runs over rows. From a remote storage the next blocks are read while Spark gets one.
 """
 
 from __future__ import annotations
@@ -23,32 +22,32 @@ from frazil.repository.session.session import Session
 from frazil.spark.tables.decoding import Values, to_arrow
 from frazil.spark.tables.grid import Column, index_values
 from frazil.spark.tables.predicates import Mask
-from frazil.spark.tables.scan_plan import Part, Scan
+from frazil.spark.tables.scan_plan import Scan, ScanTask
 from frazil.threads import SIZES, Purpose, thread_pool
 from frazil.zarr_store.arrays import array_at
 
 type _Region = tuple[slice, ...]
 
 
-def batches(scan: Scan, part: Part) -> Iterator[pa.RecordBatch]:
+def batches(scan: Scan, task: ScanTask) -> Iterator[pa.RecordBatch]:
     """The rows of one task."""
-    reader = _Reader(scan, part, scan.shared.session(part.tables))
-    for columns in _ahead(reader, part.blocks):
+    reader = _BlockReader(scan, task, scan.shared.session(task.tables))
+    for columns in _prefetched_blocks(reader, task.blocks):
         yield from _cut(columns, scan)
 
 
-class _Reader:
-    """Reads blocks. What is along one dimension only is at hand; all else comes from the store."""
+class _BlockReader:
+    """Reads blocks. Coordinates of one dimension come with the task, other arrays are read from the store."""
 
-    def __init__(self, scan: Scan, part: Part, session: Session) -> None:
+    def __init__(self, scan: Scan, task: ScanTask, session: Session) -> None:
         self.scan = scan
-        self.part = part
+        self.task = task
         self.is_local = session.workspace.context.storage.is_local and not any(
-            map(_is_far, part.tables.values())
+            map(_is_remote, task.tables.values())
         )
         by_name = {each.name: each for each in (*scan.grid.columns, *scan.read)}
         self._where = [(by_name[each.column], each) for each in scan.where]
-        paths = {each.path for each in (*scan.grid.columns, *scan.read) if each.path in part.tables}
+        paths = {each.path for each in (*scan.grid.columns, *scan.read) if each.path in task.tables}
         self._arrays: dict[str | None, zarr.Array[Any]] = {
             path: array_at(session, path) for path in paths if path is not None
         }
@@ -59,24 +58,24 @@ class _Reader:
         starts = number * np.array(grid.block, np.int64)
         stops = np.minimum(starts + grid.block, grid.shape)
         region = tuple(map(slice, starts.tolist(), stops.tolist()))
-        kept = self._kept(region)
-        if not all(map(len, kept)):
+        rows_along = self._matching_rows(region)
+        if not all(map(len, rows_along)):
             return [], 0
-        # Chunks before the first and behind the last cell that is left are not read.
+        # Chunks before the first and after the last matching cell are not read.
         inner = tuple(
             slice(s.start + int(rows[0]), s.start + int(rows[-1]) + 1)
-            for s, rows in zip(region, kept, strict=True)
+            for s, rows in zip(region, rows_along, strict=True)
         )
-        kept = [rows - rows[0] for rows in kept]
-        picked = any(len(rows) <= rows[-1] for rows in kept)
-        shape = tuple(map(len, kept))
+        rows_along = [rows - rows[0] for rows in rows_along]
+        picked = any(len(rows) <= rows[-1] for rows in rows_along)
+        shape = tuple(map(len, rows_along))
         values: dict[str, Values] = {}
 
         def read(column: Column) -> Values:
             if column.name not in values:
-                found = self._read(column, inner)
-                chosen = np.ix_(*(kept[axis] for axis in column.axes)) if picked else ()
-                values[column.name] = found.take(chosen) if picked else found
+                whole = self._read(column, inner)
+                chosen = np.ix_(*(rows_along[axis] for axis in column.axes)) if picked else ()
+                values[column.name] = whole.take(chosen) if picked else whole
             return values[column.name]
 
         cells: Mask | None = None
@@ -92,7 +91,7 @@ class _Reader:
             return out, int(np.prod(shape, dtype=np.int64))
         return [each.take((rows,)) for each in out], len(rows)
 
-    def _kept(self, region: _Region) -> list[NDArray[np.intp]]:
+    def _matching_rows(self, region: _Region) -> list[NDArray[np.intp]]:
         """The cells along each dimension that meet the conditions on columns of this dimension alone."""
         along = [np.ones(s.stop - s.start, np.bool_) for s in region]
         for column, each in self._where:
@@ -105,36 +104,36 @@ class _Reader:
         mine = tuple(region[axis] for axis in column.axes)
         if column.path is None:
             return index_values(mine[0].start, mine[0].stop)
-        if column.name in self.part.known:
-            first, values = self.part.known[column.name]
+        if column.name in self.task.coordinates:
+            first, values = self.task.coordinates[column.name]
             return values.take(
                 tuple(slice(s.start - at, s.stop - at) for s, at in zip(mine, first, strict=True))
             )
         values = column.decoder.decode(np.asarray(self._arrays[column.path][mine]))
-        # A coordinate whose chunk is not there is one of zeros, or what its fill value is: zarr writes none.
+        # zarr does not store chunks of fill values, which are values of a coordinate as others are.
         if self.scan.missing == "fill" or column.is_key:
             return values
-        return values.or_null(_missing(self.part.tables[column.path], column.chunks, mine))
+        return values.or_null(_missing(self.task.tables[column.path], column.chunks, mine))
 
 
-def _is_far(table: ChunkTable) -> bool:
-    """Whether its virtual chunks are on another machine, going by the first."""
-    places = table.foreign.locations
-    return len(places) > 0 and not places.text(0).startswith("file:")
+def _is_remote(table: ChunkTable) -> bool:
+    """Whether its virtual chunks are on another machine, judged by the first one."""
+    locations = table.foreign.locations
+    return len(locations) > 0 and not locations.text(0).startswith("file:")
 
 
 def _missing(table: ChunkTable, chunks: Sequence[int], region: _Region) -> Mask | None:
-    """Elements of a region whose chunk is not there; None if all are."""
+    """The elements of a region whose chunk is not stored; None if all chunks are stored."""
     first = [s.start // step for s, step in zip(region, chunks, strict=True)]
     last = [-(-s.stop // step) for s, step in zip(region, chunks, strict=True)]
     low, high = np.array(first, np.int64), np.array(last, np.int64)
     index = table.index.astype(np.int64)
     inside = ((index >= low) & (index < high)).all(axis=1)
-    there = np.zeros(tuple((high - low).tolist()), np.bool_)
-    there[tuple((index[inside] - low).T)] = True
-    if there.all():
+    stored = np.zeros(tuple((high - low).tolist()), np.bool_)
+    stored[tuple((index[inside] - low).T)] = True
+    if stored.all():
         return None
-    absent = ~there
+    absent = ~stored
     for axis, (s, step) in enumerate(zip(region, chunks, strict=True)):
         numbers = np.arange(s.start, s.stop) // step - first[axis]
         absent = absent.take(numbers, axis=axis)
@@ -184,26 +183,26 @@ def _empty(rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
 
 
-def _ahead(reader: _Reader, blocks: NDArray[np.int64]) -> Iterator[tuple[list[Values], int]]:
-    """The blocks in order; those of a remote storage are read while others are used."""
+def _prefetched_blocks(reader: _BlockReader, blocks: NDArray[np.int64]) -> Iterator[tuple[list[Values], int]]:
+    """The blocks in order; those of a remote storage are read ahead."""
     if reader.is_local or len(blocks) < 2:
         yield from map(reader.block, blocks)
         return
-    ahead = SIZES[Purpose.SCAN_READS]
+    most = SIZES[Purpose.SCAN_READS]
     with thread_pool(Purpose.SCAN_READS) as pool:
         waiting: deque[Future[tuple[list[Values], int]]] = deque()
         for number in blocks:
             waiting.append(pool.submit(reader.block, number))
-            if len(waiting) > ahead:
+            if len(waiting) > most:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
 
-def blocks_of(scan: Scan, part: Part) -> Iterator[Mapping[str, Any]]:
+def blocks_of(scan: Scan, task: ScanTask) -> Iterator[Mapping[str, Any]]:
     """The values of each block of a task by column: masked arrays of shape (rows,)."""
-    reader = _Reader(scan, part, scan.shared.session(part.tables))
-    for values, rows in _ahead(reader, part.blocks):
+    reader = _BlockReader(scan, task, scan.shared.session(task.tables))
+    for values, rows in _prefetched_blocks(reader, task.blocks):
         if rows:
             yield {
                 name: np.ma.MaskedArray(each.data, np.ma.nomask if each.null is None else each.null)
@@ -211,7 +210,7 @@ def blocks_of(scan: Scan, part: Part) -> Iterator[Mapping[str, Any]]:
             }
 
 
-def table(scan: Scan, parts: Sequence[Part]) -> pa.Table:
-    """All rows here, without Spark."""
-    every = [batch for each in parts for batch in batches(scan, each)]
+def table(scan: Scan, tasks: Sequence[ScanTask]) -> pa.Table:
+    """All rows of a scan, read in this process without Spark."""
+    every = [batch for each in tasks for batch in batches(scan, each)]
     return pa.Table.from_batches(every, scan.schema)

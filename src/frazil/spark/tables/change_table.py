@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkTable
-from frazil.format.nodes import NodeTable
 from frazil.repository.catalog.missing_names import no_version
 from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.catalog.version_names import find_snapshot
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.differences import difference
-from frazil.spark.tables.arrow_columns import constant_column, index_column
+from frazil.spark.tables.arrow_columns import constant_column, index_column, paths_by_id
 from frazil.spark.tables.repository_schemas import NUMBERS, SCHEMAS
 
 
@@ -54,7 +53,7 @@ def changes(
         )
     ]
     old, new = (repo.readonly_session(snapshot_id=id_to_text(each)) for each in (before, after))
-    old_paths = _paths_by_id(old.workspace.snapshot.nodes)
+    old_paths = paths_by_id(old.workspace.snapshot.nodes)
     for path, index in sorted(diff.updated_chunks.items()):
         node = new.workspace.nodes.node(path)
         if node is None or node.array is None or path in diff.deleted_arrays:
@@ -87,11 +86,6 @@ def _chunk_changes(path: str, index: NDArray[np.uint32], old: ChunkTable | None,
         },
         SCHEMAS["changes"],
     )
-
-
-def _paths_by_id(nodes: NodeTable) -> dict[bytes, str]:
-    ids, _ = nodes.identities(np.arange(len(nodes)))
-    return dict(zip(ids, nodes.paths_list(), strict=True))
 
 
 def _snapshot(repo: Repository, name: str) -> bytes:

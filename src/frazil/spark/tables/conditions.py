@@ -1,4 +1,4 @@
-"""Conditions as one writes them: in Python as tuples, in options as words of SQL.
+"""Conditions as users write them: in Python as tuples, in options as SQL.
 
     [("lat", ">=", 80.0), ("name", "in", ("a", "b")), ("tas", "is not", None)]
     lat >= 80 AND name IN ('a', 'b') AND tas IS NOT NULL
@@ -58,15 +58,15 @@ _CONSTANTS: Final[dict[str, Any]] = {
 }
 
 
-def predicates(grid: Grid, given: Conditions) -> list[Predicate]:
+def predicates(grid: Grid, conditions: Conditions) -> list[Predicate]:
     """The conditions on columns of a grid.
 
-    Raises ``InvalidInputError`` (``not-allowed``) for what is no condition, and where a value cannot be
+    Raises ``InvalidInputError`` (``invalid-argument``) for what is no condition, and where a value cannot be
     compared exactly with a column; (``node-not-found``) for a column that is not there.
     """
-    if isinstance(given, str):
-        return [_checked(grid, each) for each in parse(given)]
-    return [_checked(grid, _of_tuple(*each)) for each in given]
+    if isinstance(conditions, str):
+        return [_checked(grid, each) for each in parse(conditions)]
+    return [_checked(grid, _of_tuple(*each)) for each in conditions]
 
 
 def _of_tuple(name: str, op: str, value: Any) -> Predicate:
@@ -156,17 +156,17 @@ def parse(text: str) -> list[Predicate]:
     [('lat', '>=', -5, False), ('x', 'in', ('a',), True)]
     """
     words = _Words(text)
-    found: list[Predicate] = []
-    while not (words.done and not found):
-        found += words.condition()
+    conditions: list[Predicate] = []
+    while not (words.done and not conditions):
+        conditions += words.condition()
         if words.done:
             break
         words.expect("and")
-    return found
+    return conditions
 
 
 class _Words:
-    """The tokens of a text, taken one by one: (kind, what it says)."""
+    """The tokens of a text, one after the other: (kind, text)."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -176,11 +176,11 @@ class _Words:
     def _split(self, text: str) -> Iterator[tuple[str, str]]:
         at = 0
         while text[at:].strip():
-            found = _TOKEN.match(text, at)
-            if found is None or found.lastgroup is None:
+            match = _TOKEN.match(text, at)
+            if match is None or match.lastgroup is None:
                 raise _refused("conditions", repr(text[at:]))
-            yield found.lastgroup, found[found.lastgroup]
-            at = found.end()
+            yield match.lastgroup, match[match.lastgroup]
+            at = match.end()
 
     @property
     def done(self) -> bool:
@@ -193,15 +193,15 @@ class _Words:
         return self._tokens[self._at - 1]
 
     def expect(self, word: str) -> None:
-        kind, said = self._next()
-        if kind in ("text", "quoted", "number") or said.lower() != word:
-            raise _refused(word.upper(), f"{said!r} in {self._text!r}")
+        kind, token = self._next()
+        if kind in ("text", "quoted", "number") or token.lower() != word:
+            raise _refused(word.upper(), f"{token!r} in {self._text!r}")
 
     def _is(self, word: str) -> bool:
-        kind, said = ("", "") if self.done else self._tokens[self._at]
-        here = kind == "word" and said.lower() == word
-        self._at += here
-        return here
+        kind, token = ("", "") if self.done else self._tokens[self._at]
+        matches = kind == "word" and token.lower() == word
+        self._at += matches
+        return matches
 
     def condition(self) -> list[Predicate]:
         kind, name = self._next()
@@ -244,24 +244,24 @@ class _Words:
         self.expect("(")
         while True:
             yield self._literal()
-            kind, said = self._next()
-            if kind == "op" and said == ")":
+            kind, token = self._next()
+            if kind == "op" and token == ")":
                 return
-            if said != ",":
+            if token != ",":
                 raise _refused("a list of values", repr(self._text))
 
     def _literal(self) -> Any:
-        kind, said = self._next()
+        kind, token = self._next()
         if kind == "text":
-            return said[1:-1].replace("''", "'")
+            return token[1:-1].replace("''", "'")
         if kind == "number":
-            return int(said) if re.fullmatch(r"[-+]?\d+", said) else float(said)
-        if kind == "word" and said.lower() in ("timestamp", "date"):
+            return int(token) if re.fullmatch(r"[-+]?\d+", token) else float(token)
+        if kind == "word" and token.lower() in ("timestamp", "date"):
             return timestamp(str(self._literal()), "where")
-        if kind == "word" and said.lower() in _CONSTANTS:
-            return _CONSTANTS[said.lower()]
-        raise _refused("a value", f"{said!r} in {self._text!r}")
+        if kind == "word" and token.lower() in _CONSTANTS:
+            return _CONSTANTS[token.lower()]
+        raise _refused("a value", f"{token!r} in {self._text!r}")
 
 
-def _refused(expected: str, found: str) -> InvalidInputError:
-    return InvalidInputError(f"expected {expected}, found {found}", ErrorKind.NOT_ALLOWED)
+def _refused(expected: str, actual: str) -> InvalidInputError:
+    return InvalidInputError(f"expected {expected}, found {actual}", ErrorKind.INVALID_ARGUMENT)

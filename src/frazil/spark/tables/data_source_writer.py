@@ -41,7 +41,7 @@ LEFT_BYTES: Final = 1 << 30
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class TaskWrite(WriterCommitMessage):
     """What one task did: changes of its fork, the units that it wrote, the rows that it could not write."""
 
     changes: bytes | None
@@ -84,7 +84,7 @@ class TableWriter(DataSourceArrowWriter):
             if mode in GROWING:
                 self._fork, self._layout = session.fork(), layout
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWrite:
         rows = rest = _rows(iterator, self._schema)
         changes, units = None, np.zeros(0, np.int64)
         if self._fork is not None and self._layout is not None and len(rows):
@@ -98,10 +98,10 @@ class TableWriter(DataSourceArrowWriter):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self._schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as out:
             out.write_table(rest)
-        return Written(changes, units, sink.getvalue().to_pybytes(), len(rows))
+        return TaskWrite(changes, units, sink.getvalue().to_pybytes(), len(rows))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        done = [each for each in messages if isinstance(each, Written)]
+        done = [each for each in messages if isinstance(each, TaskWrite)]
         if not sum(each.count for each in done):
             return
         left = sum(len(each.rows) for each in done)
@@ -115,20 +115,20 @@ class TableWriter(DataSourceArrowWriter):
         rows = pa.concat_tables(
             [self._schema.empty_table(), *(pa.ipc.open_stream(each.rows).read_all() for each in done)]
         )
-        written = [each for each in done if each.changes is not None]
+        complete_writes = [each for each in done if each.changes is not None]
 
         def merge(session: Session) -> None:
-            if not written:
+            if not complete_writes:
                 return
             if session.snapshot_id != self._base:
                 raise ConflictError(self._base, session.snapshot_id)
             base = session.fork()
-            forks = [base.fork() for _ in written]
-            for fork, each in zip(forks, written, strict=True):
+            forks = [base.fork() for _ in complete_writes]
+            for fork, each in zip(forks, complete_writes, strict=True):
                 assert each.changes is not None
                 fork.workspace.changes = wire.decode(each.changes)
             session.merge(*forks)
-            self._once(rows, np.concatenate([each.units for each in written]))
+            self._once(rows, np.concatenate([each.units for each in complete_writes]))
 
         count = sum(each.count for each in done)
         job, engine = job_of(
@@ -145,8 +145,8 @@ class TableWriter(DataSourceArrowWriter):
     def _once(self, rows: pa.Table, units: NDArray[np.int64]) -> None:
         """A unit that a task wrote whole has no cells for rows of others."""
         assert self._layout is not None
-        numbers, known = unit_numbers(self._layout, self._layout.find_positions(rows))
-        if len(np.unique(units)) < len(units) or np.isin(numbers[known], units).any():
+        numbers, has_unit = unit_numbers(self._layout, self._layout.find_positions(rows))
+        if len(np.unique(units)) < len(units) or np.isin(numbers[has_unit], units).any():
             raise InvalidInputError(
                 "expected one row for each cell, found more of cells that another task has written",
                 ErrorKind.INVALID_CHUNK_INDEX,
@@ -158,20 +158,20 @@ class TableWriter(DataSourceArrowWriter):
 
 def _rows(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """The rows of a task. Spark's batches have the time zone of the session, and fields that may be null."""
-    found = [pa.table(batch.columns, schema.names).cast(schema) for batch in batches]
-    return pa.concat_tables([schema.empty_table(), *found])
+    tables = [pa.table(batch.columns, schema.names).cast(schema) for batch in batches]
+    return pa.concat_tables([schema.empty_table(), *tables])
 
 
 def complete(layout: Layout, rows: pa.Table) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Which rows, bool (n,), are of units of which all cells are among the rows, and these units."""
-    numbers, known = unit_numbers(layout, layout.find_positions(rows))
-    units, counts = np.unique(numbers[known], return_counts=True)
+    numbers, has_unit = unit_numbers(layout, layout.find_positions(rows))
+    units, counts = np.unique(numbers[has_unit], return_counts=True)
     cells = np.ones(len(units), np.int64)
     corners = np.unravel_index(units, layout.units) if layout.units else ()
     for corner, step, size in zip(corners, layout.unit, layout.shape, strict=True):
         cells *= np.minimum((corner + 1) * step, size) - corner * step
     whole = units[counts == cells]
-    return known & np.isin(numbers, whole), whole
+    return has_unit & np.isin(numbers, whole), whole
 
 
 def chunks_option(options: Options) -> dict[str, int] | None:
@@ -179,6 +179,7 @@ def chunks_option(options: Options) -> dict[str, int] | None:
     pairs = [each.partition("=") for each in location.listed(options, "chunks")]
     if any(not size.strip().isdigit() or int(size) < 1 for _, _, size in pairs):
         raise InvalidInputError(
-            f"option `chunks`: expected dimension=number, found {options['chunks']!r}", ErrorKind.NOT_ALLOWED
+            f"option `chunks`: expected dimension=number, found {options['chunks']!r}",
+            ErrorKind.INVALID_ARGUMENT,
         )
     return {name.strip(): int(size) for name, _, size in pairs} or None

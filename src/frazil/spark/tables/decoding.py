@@ -155,11 +155,11 @@ def decoder(
     if plain.kind in "iuf":
         scale, offset = _number(attributes, "scale_factor"), _number(attributes, "add_offset")
         floating = None if scale is None and offset is None else _floating(plain, attributes)
-        told = attributes.get("units")
-        if isinstance(told, str) and _SINCE.match(told):
+        units = attributes.get("units")
+        if isinstance(units, str) and _SINCE.match(units):
             calendar = str(attributes.get("calendar", "standard")).lower()
             if calendar in _USUAL:
-                return Decoder(TIMESTAMP, fills, unsigned, scale, offset, floating, told, calendar)
+                return Decoder(TIMESTAMP, fills, unsigned, scale, offset, floating, units, calendar)
             if calendars == "error":
                 raise InvalidInputError(
                     f"expected times of a usual calendar in `{path}`, found the calendar {calendar!r}: give "
@@ -167,10 +167,10 @@ def decoder(
                     ErrorKind.INVALID_ARRAY_METADATA,
                 )
             if calendars == "string":
-                return Decoder(pa.string(), fills, unsigned, scale, offset, floating, told, calendar)
-        if isinstance(told, str) and str(attributes.get("dtype")).startswith("timedelta64"):
+                return Decoder(pa.string(), fills, unsigned, scale, offset, floating, units, calendar)
+        if isinstance(units, str) and str(attributes.get("dtype")).startswith("timedelta64"):
             # how xarray writes them
-            return Decoder(pa.duration("us"), fills, unsigned, scale, offset, floating, told)
+            return Decoder(pa.duration("us"), fills, unsigned, scale, offset, floating, units)
         if floating is not None:
             return Decoder(_type(path, np.dtype(floating)), fills, unsigned, scale, offset, floating)
     return Decoder(_type(path, plain), fills, unsigned)
@@ -185,14 +185,14 @@ def _type(path: str, dtype: np.dtype[Any]) -> pa.DataType:
         return TIMESTAMP
     if dtype.kind == "m":
         return pa.duration("us")
-    found = _TYPES.get(dtype.name)
-    if found is None:
+    column_type = _TYPES.get(dtype.name)
+    if column_type is None:
         raise InvalidInputError(
             f"expected numbers, booleans, text, bytes or times in `{path}`, found {dtype}: leave it out "
             "with the option variables",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
-    return found
+    return column_type
 
 
 def is_readable(dtype: Any) -> bool:
@@ -202,8 +202,8 @@ def is_readable(dtype: Any) -> bool:
 
 
 def _unsigned(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> str | None:
-    told = str(attributes.get("_Unsigned", "")).lower()
-    if dtype.kind == "i" and told == "true":
+    declared = str(attributes.get("_Unsigned", "")).lower()
+    if dtype.kind == "i" and declared == "true":
         return f"{dtype.byteorder}u{dtype.itemsize}"
     return None
 

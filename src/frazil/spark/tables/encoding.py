@@ -73,15 +73,15 @@ def as_type(values: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
         if pa.types.is_timestamp(values.type) and values.type.tz is None and pa.types.is_timestamp(wanted):
             return values.cast(pa.timestamp("us")).cast(wanted)  # it is UTC
         # Numbers with a fraction are rounded to the precision that there is; whole ones are kept or refused.
-        found = values.cast(wanted, safe=not pa.types.is_floating(wanted))
+        converted = values.cast(wanted, safe=not pa.types.is_floating(wanted))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
             f"expected values of {wanted} in the column {name}, found {values.type}: {error}",
             ErrorKind.INVALID_ARRAY_METADATA,
         ) from error
     if pa.types.is_floating(wanted) and pa.types.is_floating(values.type):
-        _finite(_numbers(pc.fill_null(values, 0)), _numbers(pc.fill_null(found, 0)), str(wanted), name)
-    return found
+        _finite(_numbers(pc.fill_null(values, 0)), _numbers(pc.fill_null(converted, 0)), str(wanted), name)
+    return converted
 
 
 _KINDS: Final = (
@@ -129,9 +129,9 @@ def _same(same: NDArray[np.bool_], null: NDArray[np.bool_] | None, wanted: str, 
         )
 
 
-def _finite(values: NDArray[Any], found: NDArray[Any], wanted: str, name: str) -> None:
+def _finite(values: NDArray[Any], converted: NDArray[Any], wanted: str, name: str) -> None:
     """``InvalidInputError`` for numbers that a smaller type has no room for."""
-    lost = np.isinf(found) & ~np.isinf(values)
+    lost = np.isinf(converted) & ~np.isinf(values)
     if lost.any():
         raise InvalidInputError(
             f"expected values that {wanted} can hold in the column {name}, found {values[lost][0]}",

@@ -78,7 +78,7 @@ _ACCESS: Final = {"anonymous": anonymous_access, "environment": environment_acce
 def session_at(repo: Repository, options: Options) -> Session:
     """A session that reads the version that the options name.
 
-    Raises ``InvalidInputError`` (``not-allowed``) where they name two, ``RefNotFoundError`` and
+    Raises ``InvalidInputError`` (``conflicting-arguments``) where they name two, ``RefNotFoundError`` and
     ``SnapshotNotFoundError`` where there is none.
     """
     given = {name: options[name] for name in _VERSION if name in options}
@@ -87,7 +87,7 @@ def session_at(repo: Repository, options: Options) -> Session:
         raise InvalidInputError(
             "expected one of the options branch, tag and snapshot-id, or as-of-timestamp with a branch; "
             f"found {', '.join(sorted(name for name in _VERSION if name in options))}",
-            ErrorKind.NOT_ALLOWED,
+            ErrorKind.CONFLICTING_ARGUMENTS,
         )
     if "tag" in given:
         return repo.readonly_session(tag=given["tag"])
@@ -100,13 +100,13 @@ def session_at(repo: Repository, options: Options) -> Session:
 def require_branch(options: Options) -> str:
     """The branch that a stream or a writer is for.
 
-    Raises ``InvalidInputError`` (``not-allowed``) where options name a version that stays as it is.
+    Raises ``InvalidInputError`` (``invalid-argument``) where options name a version that stays as it is.
     """
     given = [name for name in ("tag", "snapshot-id", "as-of-timestamp") if name in options]
     if given:
         raise InvalidInputError(
             f"only a branch can be written or streamed, found the option {', '.join(given)}: give `branch`",
-            ErrorKind.NOT_ALLOWED,
+            ErrorKind.INVALID_ARGUMENT,
         )
     return options.get("branch", "main")
 
@@ -126,7 +126,7 @@ def timestamp(text: str, name: str) -> datetime:
     except (ValueError, OverflowError, OSError) as error:
         raise InvalidInputError(
             f"option `{name}`: expected a time in ISO 8601 or milliseconds since 1970, found {text!r}",
-            ErrorKind.NOT_ALLOWED,
+            ErrorKind.INVALID_ARGUMENT,
         ) from error
     return when.replace(tzinfo=UTC) if when.tzinfo is None else when
 
@@ -138,7 +138,7 @@ def flag(options: Options, name: str, default: bool) -> bool:
         return default
     if text.lower() not in ("true", "false"):
         raise InvalidInputError(
-            f"option `{name}`: expected true or false, found {text!r}", ErrorKind.NOT_ALLOWED
+            f"option `{name}`: expected true or false, found {text!r}", ErrorKind.INVALID_ARGUMENT
         )
     return text.lower() == "true"
 
@@ -155,16 +155,16 @@ def count(options: Options, name: str) -> int | None:
         return None
     if not text.strip().isdigit() or int(text) < 1:
         raise InvalidInputError(
-            f"option `{name}`: expected a number from 1 on, found {text!r}", ErrorKind.NOT_ALLOWED
+            f"option `{name}`: expected a number from 1 on, found {text!r}", ErrorKind.INVALID_ARGUMENT
         )
     return int(text)
 
 
-def choice(options: Options, name: str, known: tuple[str, ...]) -> str:
+def choice(options: Options, name: str, choices: tuple[str, ...]) -> str:
     """An option that is one of a few words, the first of them unless given."""
-    text = options.get(name, known[0]).lower()
-    if text not in known:
+    text = options.get(name, choices[0]).lower()
+    if text not in choices:
         raise InvalidInputError(
-            f"option `{name}`: expected one of {', '.join(known)}, found {text!r}", ErrorKind.NOT_ALLOWED
+            f"option `{name}`: expected one of {', '.join(choices)}, found {text!r}", ErrorKind.UNKNOWN_CHOICE
         )
     return text

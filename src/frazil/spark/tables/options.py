@@ -1,4 +1,4 @@
-"""The options of the data source: which there are, and what to say about one that is not among them."""
+"""The names of the options of the data source, and advice for unknown ones."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ _STREAMING: Final = frozenset(
     }
 )
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})  # for a stream
-_KNOWN: Final = PLACE_OPTIONS | _READING | _WRITING | _STREAMING | _OF_SPARK
+_ALL: Final = PLACE_OPTIONS | _READING | _WRITING | _STREAMING | _OF_SPARK
 
-#: What other sources call things, letters and digits only: the name here, or why there is none.
-_ELSEWHERE: Final[Mapping[str, str]] = {
+#: Option of other data sources, letters and digits only -> advice.
+_FOREIGN: Final[Mapping[str, str]] = {
     "versionasof": "use `tag` or `snapshot-id`",
     "timestampasof": "use `as-of-timestamp`",
     "asoftimestamp": "use `as-of-timestamp`",
@@ -106,7 +106,7 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a query does with the source, and the options for that."""
+    """A use of the data source, and the options for it."""
 
     verb: str
     options: frozenset[str]
@@ -117,39 +117,39 @@ WRITE: Final = Use("writing", (PLACE_OPTIONS - _VERSIONS) | _WRITING)
 STREAM: Final = Use("a stream", (PLACE_OPTIONS - _VERSIONS) | _STREAMING)
 
 
-def options_of(given: Options, use: Use, schema: StructType | None = None) -> dict[str, str]:
-    """The options of a reader or writer: those that were given, or those in the schema of a table.
+def options_of(query: Options, use: Use, schema: StructType | None = None) -> dict[str, str]:
+    """The options of a reader or writer: those of the query, or those in the schema of a table.
 
-    Options of another ``use`` are no mistake: a table has those for reading and for writing. Raises
-    ``InvalidInputError`` (``not-allowed``) for one that is not known.
+    Options of another ``use`` are allowed: a table has those for reading and for writing. Raises
+    ``InvalidInputError`` (``invalid-argument``) for one that is not known.
     """
-    # A catalog says each option of a table twice, and more of its own.
-    options = {name.lower().removeprefix("option."): value for name, value in given.items()}
+    # A catalog gives each option of a table twice, and adds options of its own.
+    options = {name.lower().removeprefix("option."): value for name, value in query.items()}
     if "provider" in options:
-        options = {name: value for name, value in options.items() if name in _KNOWN}
+        options = {name: value for name, value in options.items() if name in _ALL}
     if "path" not in options and schema is not None:
         metadata = (field.metadata or {} for field in schema.fields)
         stored = next((each[TABLE_OPTIONS] for each in metadata if TABLE_OPTIONS in each), None)
         if stored is not None:
             options = {**json.loads(stored), **options}
-    unknown = sorted(options.keys() - _KNOWN)
+    unknown = sorted(options.keys() - _ALL)
     if unknown:
-        raise InvalidInputError("; ".join(advice(name, use) for name in unknown), ErrorKind.NOT_ALLOWED)
+        raise InvalidInputError("; ".join(advice(name, use) for name in unknown), ErrorKind.INVALID_ARGUMENT)
     return options
 
 
 def advice(name: str, use: Use) -> str:
-    """What to say about an unknown option.
+    """A message about an unknown option.
 
     >>> advice("versionasof", READ), advice("brunch", WRITE), advice("snapshot_id", READ)
     ('unknown option `versionasof`: use `tag` or `snapshot-id`', \
 'unknown option `brunch`. Did you mean `branch`?', 'unknown option `snapshot_id`: use `snapshot-id`')
     """
     letters = "".join(filter(str.isalnum, name))
-    same = next((each for each in _KNOWN if each.replace("-", "") == letters), None)
-    instead = _ELSEWHERE.get(letters) if same is None else f"use `{same}`"
+    same = next((each for each in _ALL if each.replace("-", "") == letters), None)
+    instead = _FOREIGN.get(letters) if same is None else f"use `{same}`"
     if instead is not None:
         return f"unknown option `{name}`: {instead}"
-    near = suggest(name, sorted(use.options)) or suggest(name, sorted(_KNOWN))
+    near = suggest(name, sorted(use.options)) or suggest(name, sorted(_ALL))
     listing = f"; the options for {use.verb} are {', '.join(sorted(use.options))}"
     return f"unknown option `{name}`{near or listing}"

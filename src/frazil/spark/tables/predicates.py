@@ -70,8 +70,8 @@ class Predicate:
             return _compare("=", values, self.value) & ~null, nothing
         if self.op == "in":
             given = [each for each in self.value if each is not None]
-            found = _among(values, given) & ~null
-            return found, null | (~found if len(given) < len(self.value) else nothing)
+            among = _among(values, given) & ~null
+            return among, null | (~among if len(given) < len(self.value) else nothing)
         if self.value is None:
             return nothing, ~nothing
         return _compare(self.op, values, self.value), null
@@ -115,8 +115,8 @@ def _among(values: Values, given: list[Any]) -> Mask:
         return np.isin(_microseconds(data), np.array(list(map(micros, given)), np.int64))
     if data.dtype.kind == "f":
         wide = data.astype(np.float64, copy=False)
-        found = np.isin(wide, np.array(given, np.float64))
-        return found | np.isnan(wide) if any(each != each for each in given) else found
+        is_among = np.isin(wide, np.array(given, np.float64))
+        return is_among | np.isnan(wide) if any(each != each for each in given) else is_among
     if data.dtype.kind in "iu":
         limits = np.iinfo(data.dtype)
         inside = [each for each in given if limits.min <= each <= limits.max]
@@ -147,8 +147,8 @@ def _flat(null: Mask | None) -> Mask | None:
     return None if null is None else null.reshape(-1)
 
 
-def _mask(found: Any, shape: tuple[int, ...]) -> Mask:
-    mask: Mask = pc.fill_null(found, False).to_numpy(zero_copy_only=False).reshape(shape)
+def _mask(result: Any, shape: tuple[int, ...]) -> Mask:
+    mask: Mask = pc.fill_null(result, False).to_numpy(zero_copy_only=False).reshape(shape)
     return mask
 
 

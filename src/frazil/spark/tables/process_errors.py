@@ -1,9 +1,8 @@
-"""Errors in the processes of Spark: the cause alone.
+"""Errors in the processes of Spark, without traceback and causes.
 
-Spark puts what its Python process prints in front of the message that reaches the user: each frame of the
-traceback, and before that those of every error that this one came from. Our errors say what is wrong in their
-own text, so they leave the entry points of a source without all that. A log at the level ``debug`` has it.
-Other errors, which are defects, stay as they are.
+Spark shows users the whole traceback of its Python process, with those of all causes, before the message.
+The text of an error of Frazil is enough, so it leaves the entry points of a data source without them. The log
+has them at the level ``debug``. Other errors are defects, and keep their tracebacks.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, Final
 from frazil.errors import IcechunkError
 
 _log: Final = logging.getLogger(__name__)
-#: What Spark calls.
+#: The methods that Spark calls.
 _ENTRIES: Final = (
     "schema",
     "reader",

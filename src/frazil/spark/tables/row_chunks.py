@@ -59,15 +59,15 @@ def write_rows(
     _once(layout, rows, cells)
     number, _ = unit_numbers(layout, positions)
     order = np.argsort(number, kind="stable")
-    found, starts = np.unique(number[order], return_index=True)
-    members = dict(zip(found.tolist(), np.split(order, starts[1:]) if len(found) else [], strict=True))
-    wanted = found
+    numbers, starts = np.unique(number[order], return_index=True)
+    members = dict(zip(numbers.tolist(), np.split(order, starts[1:]) if len(numbers) else [], strict=True))
+    wanted = numbers
     if units is not None and layout.units:
-        wanted = np.union1d(found, np.ravel_multi_index(tuple(units.T), layout.units))
+        wanted = np.union1d(numbers, np.ravel_multi_index(tuple(units.T), layout.units))
     nobody = np.zeros(0, np.int64)
     arrays = [array_at(session, each.path, "r+") for each in layout.variables]
     values = [encode(rows[each.name], each.decoder, each.dtype, each.name) for each in layout.variables]
-    written = 0
+    stored_bytes = 0
     for unit in wanted.tolist():
         mine = members.get(unit, nobody)
         region, local = _where(layout, unit, positions, mine)
@@ -81,18 +81,18 @@ def write_rows(
             if len(mine):
                 block[tuple(local[axis] for axis in variable.axes)] = column[mine]
             array[tuple(region[axis] for axis in variable.axes)] = block
-            written += block.nbytes
-    return Outcome(rows=len(rows), chunks=len(wanted) * len(arrays), bytes_written=written)
+            stored_bytes += block.nbytes
+    return Outcome(rows=len(rows), chunks=len(wanted) * len(arrays), bytes_written=stored_bytes)
 
 
 def unit_numbers(layout: Layout, positions: Positions) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """The unit of each row, and which rows have one: all of their coordinates are there."""
     rows = len(positions[0]) if positions else 0
-    number, known = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
+    number, has_unit = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
     for at, step, count in zip(positions, layout.unit, layout.units, strict=True):
         number = number * count + at // step
-        known &= at >= 0
-    return number, known
+        has_unit &= at >= 0
+    return number, has_unit
 
 
 def _where(
@@ -138,8 +138,8 @@ def _once(layout: Layout, rows: pa.Table, cells: NDArray[np.int64]) -> None:
     twice = np.flatnonzero(cells[order][1:] == cells[order][:-1])
     if len(twice):
         row = int(order[twice[0]])
-        said = ", ".join(f"{axis.name} = {rows[axis.name][row].as_py()!r}" for axis in layout.axes)
+        cell = ", ".join(f"{axis.name} = {rows[axis.name][row].as_py()!r}" for axis in layout.axes)
         raise InvalidInputError(
-            f"expected one row for each cell, found {len(twice)} more: the first at {said}",
+            f"expected one row for each cell, found {len(twice)} more: the first at {cell}",
             ErrorKind.INVALID_CHUNK_INDEX,
         )

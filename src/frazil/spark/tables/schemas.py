@@ -55,9 +55,12 @@ def to_spark_type(arrow: pa.DataType) -> DataType:
 
 def to_spark(schema: pa.Schema, metadata: Mapping[str, Any] | None = None) -> StructType:
     """The schema in Spark, with ``metadata`` at each of its columns."""
-    said = dict(metadata or {})
+    column_metadata = dict(metadata or {})
     return StructType(
-        [StructField(field.name, to_spark_type(field.type), field.nullable, dict(said)) for field in schema]
+        [
+            StructField(field.name, to_spark_type(field.type), field.nullable, dict(column_metadata))
+            for field in schema
+        ]
     )
 
 
@@ -65,17 +68,17 @@ def to_arrow_type(spark: DataType, name: str) -> pa.DataType:
     """``InvalidInputError`` for a type that no column can have."""
     if isinstance(spark, ArrayType):
         return pa.list_(to_arrow_type(spark.elementType, name))
-    found = _ARROW.get(spark)
-    if found is None and isinstance(spark, StringType):
+    arrow = _ARROW.get(spark)
+    if arrow is None and isinstance(spark, StringType):
         return pa.string()  # with a collation, or a length
     if isinstance(spark, DayTimeIntervalType):
         return pa.duration("us")  # of hours only, ...
-    if found is None:
+    if arrow is None:
         raise InvalidInputError(
             f"expected a simple type for the column {name}, found {spark.simpleString()}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
-    return found
+    return arrow
 
 
 def to_arrow_schema(schema: StructType) -> pa.Schema:

@@ -25,10 +25,10 @@ from frazil.spark.tables.schemas import to_spark
 
 
 def register_functions(spark: SparkSession) -> None:
-    """``frazil_snapshots`` and its like, for this session."""
+    """Register ``frazil_snapshots`` and the other functions with a session."""
     for name in repository_tables.SCHEMAS:
-        made: Any = arrow_udtf(_function(name), returnType=to_spark(repository_tables.SCHEMAS[name]))
-        spark.udtf.register(f"frazil_{name}", made)
+        function: Any = arrow_udtf(_function(name), returnType=to_spark(repository_tables.SCHEMAS[name]))
+        spark.udtf.register(f"frazil_{name}", function)
 
 
 def _function(table: str) -> type[Any]:
@@ -36,18 +36,18 @@ def _function(table: str) -> type[Any]:
         """One of the tables. Its arguments come as columns of one row."""
 
         def eval(self, path: pa.Array, options: pa.Array | None = None) -> Iterator[pa.Table]:
-            given = parsed(None if options is None else options[0].as_py())
-            given |= {"path": path[0].as_py() or "", "table": table}
-            yield repository_tables.table(location.repository_at(given), given)
+            query = parse_options(None if options is None else options[0].as_py())
+            query |= {"path": path[0].as_py() or "", "table": table}
+            yield repository_tables.table(location.repository_at(query), query)
 
     Function.__name__ = Function.__qualname__ = f"frazil_{table}"
     return Function
 
 
-def parsed(text: str | None) -> dict[str, str]:
+def parse_options(text: str | None) -> dict[str, str]:
     """Options as text.
 
-    >>> parsed("tag=v1, array=tas")
+    >>> parse_options("tag=v1, array=tas")
     {'tag': 'v1', 'array': 'tas'}
     """
     parts = [each.partition("=") for each in (text or "").split(",") if each.strip()]
@@ -58,7 +58,7 @@ def parsed(text: str | None) -> dict[str, str]:
         if not equal or name not in _USE.options
     ]
     if unknown:
-        raise InvalidInputError("; ".join(unknown), ErrorKind.NOT_ALLOWED)
+        raise InvalidInputError("; ".join(unknown), ErrorKind.INVALID_ARGUMENT)
     return {name: value.strip() for name, _, value in pairs}
 
 

@@ -16,7 +16,7 @@ import zarr
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
-from frazil.spark.tables.axes import GROWING, MODES, Growth, grown, require_behind, shown
+from frazil.spark.tables.axes import GROWING, MODES, Growth, coordinate_text, grow_axis, require_behind
 from frazil.spark.tables.decoding import decoder
 from frazil.spark.tables.encoding import encode
 from frazil.spark.tables.new_arrays import LABELS, create_arrays
@@ -83,7 +83,7 @@ def _new_coordinates(
         fresh = values.filter(pa.array(positions < 0))
         is_appended = mode == "append" and axis.name == along
         if is_appended and len(fresh) < len(values):
-            existing = shown(values.filter(pa.array(positions >= 0))[0])
+            existing = coordinate_text(values.filter(pa.array(positions >= 0))[0])
             raise InvalidInputError(
                 f"mode append: expected rows that are new along {along}, found {along} = {existing}, which "
                 "exists: mode upsert replaces it",
@@ -92,7 +92,7 @@ def _new_coordinates(
         if len(fresh) and not is_appended and mode not in GROWING:
             raise InvalidInputError(
                 f"mode {mode}: expected coordinates that are in the repository, found {axis.name} = "
-                f"{shown(fresh[0])}: mode upsert adds it"
+                f"{coordinate_text(fresh[0])}: mode upsert adds it"
                 + ("" if mode == "append" else f", mode append if it is behind the others along {axis.name}"),
                 ErrorKind.INVALID_CHUNK_INDEX,
             )
@@ -124,7 +124,7 @@ def _grow(session: Session, layout: Layout, name: str, fresh: pa.Array) -> None:
             )
         size = int(numbers.max()) + 1
     else:
-        growth = grown(axis, fresh)
+        growth = grow_axis(axis, fresh)
         size = len(growth.values)
     for each in session.workspace.nodes.children(layout.group):
         array = open_array(session, layout.group, each)

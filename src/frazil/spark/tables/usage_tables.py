@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
 
-from frazil.changes.zarr_metadata import chunk_edges
+from frazil.changes.zarr_metadata import chunk_lengths
 from frazil.format.columns import intern
 from frazil.format.manifest import ChunkKind
 from frazil.repository.handle.repository import Repository
@@ -86,7 +86,7 @@ def _slab_bounds(
     document: bytes, axis: int, count: int, size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The first element of each row of chunks along an axis, and the one after its last."""
-    length = chunk_edges(document)[axis]
+    length = chunk_lengths(document)[axis]
     steps = np.full(count, length) if isinstance(length, int) else np.array(length[:count], np.int64)
     stop = np.cumsum(steps, dtype=np.int64)
     return stop - steps, np.minimum(stop, size)

@@ -1,10 +1,10 @@
-"""A part of a version of a repository that a task can read without asking for its metadata.
+"""A slice of a version that a task reads without requests for metadata.
 
-    driver     snapshot, manifests ──> the nodes that are read, and for each task the references it needs
-    task       a session over these alone: the only requests are those for chunks
+    driver     snapshot, manifests ──> the nodes that are read, and for each task its references
+    task       a session over these alone: it requests nothing but chunks
 
-What all tasks have in common (the handle, the nodes) is pickled once; a task brings the rows of the chunk
-tables that lie in its part of the grid.
+The context and the nodes, which all tasks share, are pickled once. A task has the rows of the chunk tables
+that are in its part of the grid.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.chunk_edits import ChunkEdits
+from frazil.changes.chunk_changes import ChunkChanges
 from frazil.format.manifest import ChunkTable
 from frazil.format.nodes import Node, NodeTable
 from frazil.format.snapshot import ManifestFiles, Snapshot
@@ -30,32 +30,31 @@ type Tables = Mapping[str, ChunkTable]
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """What all parts of one version have in common. ``context`` is pickled: it is unpickled once a
-    process.
-    """
+class SharedVersion:
+    """The version that all tasks of a scan read. Each process unpickles ``context`` once."""
 
     context: bytes
     snapshot_id: bytes
     nodes: tuple[Node, ...]
 
     @staticmethod
-    def of(session: Session, paths: Sequence[str]) -> Shared:
-        """The arrays that will be read. ``session`` may be one with changes, if these come with the
-        tables.
+    def of(session: Session, paths: Sequence[str]) -> SharedVersion:
+        """The version of a session, with the arrays at these paths.
+
+        ``session`` may have changes, if the tables of the tasks have them.
         """
         workspace = session.workspace
         nodes = tuple(map(_without_manifests, map(workspace.nodes.require_array, paths)))
-        return Shared(pickle.dumps(workspace.context), workspace.snapshot_id, nodes)
+        return SharedVersion(pickle.dumps(workspace.context), workspace.snapshot_id, nodes)
 
     def session(self, tables: Tables) -> Session:
-        """A session that reads these arrays, in the chunks that the tables have."""
+        """A session that reads these arrays, with the references of the tables."""
         ids = {node.path: node.id for node in self.nodes}
         changes = ChangeSet(
-            chunks={ids[path]: ChunkEdits(path, table.ndim, (table,)) for path, table in tables.items()}
+            chunks={ids[path]: ChunkChanges(path, table.ndim, (table,)) for path, table in tables.items()}
         )
         workspace = Workspace(_context(self.context), self.snapshot_id, changes)
-        # In its place: nobody asks for the file.
+        # The session never reads the file of the snapshot.
         workspace.snapshot = Snapshot(
             self.snapshot_id, 0, "", {}, NodeTable.from_nodes(self.nodes), ManifestFiles.empty()
         )
@@ -64,7 +63,7 @@ class Shared:
 
 @functools.lru_cache(maxsize=4)
 def _context(pickled: bytes) -> Context:
-    """Connections live as long as the process."""
+    """The context, one for each process: it keeps the connections."""
     context: Context = pickle.loads(pickled)
     return context
 
@@ -77,11 +76,11 @@ def _without_manifests(node: Node) -> Node:
     )
 
 
-def part(table: ChunkTable, low: Sequence[int], high: Sequence[int]) -> ChunkTable:
+def rows_in_box(table: ChunkTable, low: Sequence[int], high: Sequence[int]) -> ChunkTable:
     """The rows in a box of chunk coordinates, ``low`` up to but not including ``high``."""
     if not table.ndim:
         return table
-    # Rows are sorted, the first coordinate ascends: only these rows are looked at.
+    # Rows are sorted by the first coordinate: only these rows are compared.
     first = table.index[:, 0]
     start, stop = np.searchsorted(first, [low[0], high[0]])
     rows = slice(int(start), int(stop))

@@ -80,6 +80,7 @@ def containers_credentials(
 
     Raises ``InvalidInputError`` (a ``ValueError``) for anything that is not a credential.
 
+    >>> from frazil.storage.credentials import s3_anonymous_credentials
     >>> containers_credentials({"s3://bucket/": s3_anonymous_credentials()})["s3://bucket/"]
     <frazil.credentials.Credentials.S3>
     credentials:

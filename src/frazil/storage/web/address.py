@@ -36,7 +36,7 @@ def origin_of(url: str) -> Origin:
 def basic_authorization(url: str) -> str | None:
     """The header value that sends the user's name and password of ``url``, if it has them.
 
-    >>> basic("http://me:pw@example.org/")
+    >>> basic_authorization("http://me:pw@example.org/")
     'Basic bWU6cHc='
     """
     parts = urlsplit(url)
@@ -59,7 +59,7 @@ def request_url(url: str) -> str:
 
     Raises ``Unreachable`` for a host that cannot be a name.
 
-    >>> sent_form("http://me:pw@b\u00fccher.example/50% of it#top")
+    >>> request_url("http://me:pw@b\u00fccher.example/50% of it#top")
     'http://xn--bcher-kva.example/50%25%20of%20it'
     """
     parts = urlsplit(url)

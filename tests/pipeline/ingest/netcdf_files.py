@@ -58,7 +58,7 @@ def write(
     return str(path)
 
 
-def daily(folder: Path, days: int, steps: int = 4, **more: Any) -> list[str]:
+def daily_files(folder: Path, days: int, steps: int = 4, **more: Any) -> list[str]:
     """A file for each day, ``steps`` in each."""
     folder.mkdir(exist_ok=True)
     return [
@@ -67,7 +67,7 @@ def daily(folder: Path, days: int, steps: int = 4, **more: Any) -> list[str]:
     ]
 
 
-def truth(paths: list[str]) -> xr.Dataset:
+def files_dataset(paths: list[str]) -> xr.Dataset:
     """What xarray sees in the files: `open_mfdataset`, which needs Dask, without Dask."""
     return xr.combine_by_coords(
         [xr.load_dataset(path, engine="h5netcdf") for path in paths],
@@ -75,21 +75,21 @@ def truth(paths: list[str]) -> xr.Dataset:
     )  # fmt: skip
 
 
-def seen(version: Version, group: str | None = None) -> xr.Dataset:
+def stored_dataset(version: Version, group: str | None = None) -> xr.Dataset:
     """What xarray sees in the store."""
     return xr.open_zarr(version.session().store, group=group, consolidated=False, chunks=None).load()
 
 
-def same(found: xr.Dataset, expected: xr.Dataset) -> None:
+def assert_same_dataset(dataset: xr.Dataset, expected: xr.Dataset) -> None:
     """Values, dtypes, dimensions, attributes, and what decoding remembers."""
-    xr.testing.assert_identical(found, expected)
+    xr.testing.assert_identical(dataset, expected)
     for name, variable in expected.variables.items():
-        assert found[name].dtype == variable.dtype or found[name].dtype.kind == "T", name
+        assert dataset[name].dtype == variable.dtype or dataset[name].dtype.kind == "T", name
         for key in ("_FillValue", "units", "calendar", "scale_factor", "add_offset", "missing_value"):
-            here, there = found[name].encoding.get(key), variable.encoding.get(key)
-            assert (here is None) == (there is None), (name, key)
-            if here is not None:
-                np.testing.assert_equal(here, there, f"{name} {key}")
+            actual, wanted = dataset[name].encoding.get(key), variable.encoding.get(key)
+            assert (actual is None) == (wanted is None), (name, key)
+            if actual is not None:
+                np.testing.assert_equal(actual, wanted, f"{name} {key}")
 
 
 def repository(path: Path, **more: Any) -> frazil.Repository:

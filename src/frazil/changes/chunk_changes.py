@@ -25,7 +25,7 @@ from frazil.format.manifest import (
 Coords = tuple[int, ...]
 
 
-class ChunkEdits:
+class ChunkChanges:
     """Edits of one array, newest last. ``None`` as a reference is a deletion."""
 
     __slots__ = ("_single", "_tables", "ndim", "path")
@@ -62,7 +62,7 @@ class ChunkEdits:
         while len(tables) > 1 and len(tables[-2]) <= 2 * len(tables[-1]):
             tables[-2:] = [ChunkTable.merge_tables(tables[-2:])]
 
-    def find_edit(self, coords: Coords) -> tuple[bool, ChunkRef | None]:
+    def find_change(self, coords: Coords) -> tuple[bool, ChunkRef | None]:
         """Whether there is an edit here, and the reference that it set."""
         if coords in self._single:
             return True, self._single[coords]
@@ -81,11 +81,11 @@ class ChunkEdits:
             ]
         return self._tables[0]
 
-    def copy(self) -> ChunkEdits:
-        return ChunkEdits(self.path, self.ndim, (self.table(),))
+    def copy(self) -> ChunkChanges:
+        return ChunkChanges(self.path, self.ndim, (self.table(),))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (ChunkEdits, (self.path, self.ndim, (self.table().prune(),)))
+        return (ChunkChanges, (self.path, self.ndim, (self.table().prune(),)))
 
     def _columns(self) -> None:
         if self._single:

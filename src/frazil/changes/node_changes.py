@@ -26,7 +26,7 @@ from frazil.format.transaction_log import ID_LISTS, TransactionLog
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Edits:
+class NodeChanges:
     """What one side did.
 
     created   id -> path, as this side has it
@@ -42,36 +42,36 @@ class Edits:
     deleted: dict[bytes, str] = field(default_factory=dict)
     updated: dict[bytes, str] = field(default_factory=dict)
     moved: dict[bytes, tuple[str, str]] = field(default_factory=dict)
-    written: dict[bytes, str] = field(default_factory=dict)
+    chunk_paths: dict[bytes, str] = field(default_factory=dict)
     chunks: dict[bytes, U32] = field(default_factory=dict)
     arrays: frozenset[bytes] = frozenset()
 
 
-def edits_of(changes: ChangeSet, base: NodeTable) -> Edits:
+def node_changes_of_change_set(changes: ChangeSet, base: NodeTable) -> NodeChanges:
     """What a change set does to its base."""
     new_paths = {node.id: path for path, node in changes.nodes.items() if node is not None}
     arrays = {node.id for node in changes.nodes.values() if node is not None and node.array is not None}
     deleted = list(changes.deleted)
-    moved_base = changes.moved(base)
+    moved_base = changes.moved_nodes(base)
     rows = rows_of(moved_base, id_matrix(deleted, NODE_ID_BYTES))
     chunks = {
         id_: table.index
-        for id_, edits in changes.chunks.items()
-        if id_ not in changes.created and len(table := edits.table())
+        for id_, chunk_changes in changes.chunks.items()
+        if id_ not in changes.created and len(table := chunk_changes.table())
     }
     moved = [id_ for id_, move in changes.moves.items() if move.is_array]
-    return Edits(
+    return NodeChanges(
         created={id_: new_paths[id_] for id_ in new_paths.keys() & changes.created},
         deleted=dict(zip(deleted, moved_base.paths.take(rows).texts(), strict=True)),
         updated={id_: new_paths[id_] for id_ in new_paths.keys() & changes.updated},
         moved={id_: (move.source, move.target) for id_, move in changes.moves.items()},
-        written={id_: changes.chunks[id_].path for id_ in chunks},
+        chunk_paths={id_: changes.chunks[id_].path for id_ in chunks},
         chunks=chunks,
         arrays=frozenset(chain(arrays, compress(deleted, changes.deleted.values()), chunks, moved)),
     )
 
 
-def edits_between(logs: Sequence[TransactionLog], before: NodeTable, after: NodeTable) -> Edits:
+def node_changes_of_logs(logs: Sequence[TransactionLog], before: NodeTable, after: NodeTable) -> NodeChanges:
     """What the commits with these logs, in any order, that lead from one version to another did."""
     # A move of a group is told once, and moves all nodes below.
     moved = any(log.moves for log in logs)
@@ -96,12 +96,12 @@ def edits_between(logs: Sequence[TransactionLog], before: NodeTable, after: Node
     is_array[new >= 0] = after.is_array[new[new >= 0]]
     ndims = dict(zip(stayed, after.array_length.take(new[both]).lengths.tolist(), strict=True))
     chunks = composed_chunks([log.updated_chunks for log in logs], ndims)
-    return Edits(
+    return NodeChanges(
         created=named((old < 0) & (new >= 0), after, new),
         deleted=named((old >= 0) & (new < 0), before, old),
         updated=dict(compress(stayed.items(), changed)),
         moved=dict(compress(places.items(), [source != target for source, target in places.values()])),
-        written={id_: stayed[id_] for id_ in chunks},
+        chunk_paths={id_: stayed[id_] for id_ in chunks},
         chunks=chunks,
         arrays=frozenset(ids[is_array].tolist()),
     )
@@ -123,7 +123,7 @@ def composed_chunks(parts: Sequence[Mapping[bytes, U32]], ndims: Mapping[bytes, 
         for id_ in part.keys() & ndims.keys():
             if part[id_].shape[1] == ndims[id_] and len(part[id_]):
                 parts_of.setdefault(id_, []).append(part[id_])
-    return {id_: rows[0] if len(rows) == 1 else union(rows) for id_, rows in parts_of.items()}
+    return {id_: rows[0] if len(rows) == 1 else union_of_coordinates(rows) for id_, rows in parts_of.items()}
 
 
 def rows_of(table: NodeTable, ids: U8) -> I64:
@@ -137,7 +137,7 @@ def rows_of(table: NodeTable, ids: U8) -> I64:
     return rows
 
 
-def union(rows: Sequence[U32]) -> U32:
+def union_of_coordinates(rows: Sequence[U32]) -> U32:
     """All coordinates of several columns, sorted, each once."""
     every = np.concatenate(rows)
     _, first = np.unique(keys(every, box(every)), return_index=True)
@@ -167,7 +167,3 @@ def parents(paths: Iterable[str]) -> set[str]:
     """Paths of the groups right above some nodes; the root is its own."""
     heads: Iterable[Any] = map(str.rpartition, paths, repeat("/"))
     return {head or "/" for head, _, _ in heads}
-
-
-def parent_of(path: str) -> str:
-    return path.rpartition("/")[0] or "/"

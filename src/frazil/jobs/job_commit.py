@@ -1,0 +1,78 @@
+"""The commit of a job, on top of what others have committed meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from frazil.changes.reads import ReadSet
+from frazil.errors import ConflictError, ErrorKind, RebaseFailedError, StaleReadError
+from frazil.jobs.inputs import of_job
+from frazil.jobs.job_history import find_job
+from frazil.jobs.versions import Target
+from frazil.repository.session.conflicts import ConflictDetector
+from frazil.repository.session.session import Session
+
+_FIRST_PAUSE_S = 0.01
+_LONGEST_PAUSE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobCommit:
+    """What a job commits. ``reads`` are compared at each rebase."""
+
+    id: str
+    name: str
+    target: Target
+    message: str
+    metadata: dict[str, Any]
+    reads: ReadSet
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The snapshot with the result of a job, and whether this run committed it or another driver."""
+
+    snapshot_id: str
+    is_own: bool
+
+
+def commit_job(commit: JobCommit, session: Session) -> Committed:
+    """Commit the session, and rebase it as often as others commit first.
+
+    Each rebase compares what the job has read, and checks whether another driver has committed the job.
+    Raises ``StaleReadError`` and ``RebaseFailedError``.
+    """
+    base = session.snapshot_id
+    for tries in itertools.count():
+        try:
+            snapshot_id = session.commit(
+                commit.message, commit.metadata, rebase_with=ConflictDetector(), rebase_tries=0
+            )
+            return Committed(snapshot_id, is_own=True)
+        except ConflictError as error:
+            if error.kind != ErrorKind.COMMIT_CONFLICT:
+                raise
+        time.sleep(random.uniform(0, min(2.0**tries * _FIRST_PAUSE_S, _LONGEST_PAUSE_S)))
+        other = _rebase(commit, session, base)
+        if other is not None:
+            return Committed(other, is_own=False)
+    raise AssertionError("no end")
+
+
+def _rebase(commit: JobCommit, session: Session, base: str) -> str | None:
+    """The snapshot of another driver that has committed the same job, else None."""
+    target = commit.target
+    try:
+        session.rebase(ConflictDetector(), reads=[commit.reads])
+    except RebaseFailedError as error:
+        other = find_job(target, commit.id, target.repo.lookup_branch(target.branch), until=base)
+        if other is not None:
+            return other
+        if isinstance(error, StaleReadError):
+            raise of_job(commit.name, error) from error
+        raise
+    return find_job(target, commit.id, session.snapshot_id, until=base)

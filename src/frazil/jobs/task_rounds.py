@@ -1,0 +1,195 @@
+"""Rounds of tasks: the items of a job, sent to an engine, and their results, merged into the job's session.
+
+driver      ``prepare`` returns the items; each becomes a message with its number
+executor    `run_task`: a fork of the session, one call of the work function, an encoded `Result`
+driver      results are merged; staged results of an earlier run are used instead of a task
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from frazil.changes.reads import NOTHING_READ, ReadSet, joined_reads
+from frazil.errors import ErrorKind, IcechunkError, SessionStateError
+from frazil.format.ids import id_to_text
+from frazil.jobs.bulk_commit import TaskChanges
+from frazil.jobs.engine import Engine, attempt
+from frazil.jobs.pickles import dumps
+from frazil.jobs.progress import Progress
+from frazil.jobs.segments import stage_references
+from frazil.jobs.staged_round import StagedRound
+from frazil.jobs.staging import Restart, Staging
+from frazil.jobs.task_results import Outcome, Result, decode_result, encode_result
+from frazil.jobs.task_tally import Tally
+from frazil.jobs.unpicklable import unsendable
+from frazil.repository.clock import new_object_id
+from frazil.repository.paths import absolute
+from frazil.repository.session.interior import state_of
+from frazil.repository.session.session import ForkSession, Session
+from frazil.repository.session.staged_work import STAGING
+from frazil.storage.traffic import TRAFFIC
+
+if TYPE_CHECKING:
+    from frazil.jobs.job import Tasks, Work
+
+_NUMBER: Final = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True)
+class RoundInput:
+    """What all tasks of a round share. ``references`` is the folder for references that are not sent back."""
+
+    base: ForkSession
+    work: Work
+    shared: Any
+    staged: StagedRound | None
+    references: str
+
+
+@dataclass(slots=True)
+class Rounds:
+    """The rounds of one job. ``reads`` are the paths that the plans of its rounds have declared."""
+
+    session: Session
+    staging: Staging | None
+    engine: Engine
+    progress: Progress | None
+    tally: Tally
+    manifests_on_executors_above: int
+    number: int = 0
+    reads: ReadSet = NOTHING_READ
+
+    def run(self, prepare: Callable[[Session], Tasks], work: Work) -> list[Any] | Restart:
+        """Run the work for all items that ``prepare`` returns, and merge the changes; the tasks' values."""
+        generation = state_of(self.session).generation
+        tasks = prepare(self.session)
+        plan = ReadSet(trees=frozenset(map(absolute, tasks.reads)))
+        self.reads = joined_reads([self.reads, plan])
+        items = [_pickled(item, f"item {number}") for number, item in enumerate(tasks.items)]
+        self.tally.tasks += len(items)
+        if self.progress is not None:
+            self.progress.expect(len(items))
+        staged = self._stage_round(generation, items)
+        if isinstance(staged, Restart):
+            return staged
+        self.number += 1
+        base = self.session.fork()
+        above, keeps = self.manifests_on_executors_above, staged is not None
+        changes = TaskChanges(self.session, base, self._references(staged), above, keeps)
+        common = RoundInput(base, work, tasks.shared, staged, changes.place)
+        results = self._staged_results(common, len(items), changes)
+        self._run_missing(common, items, results, changes)
+        changes.finish(self.engine)
+        return [results[number].outcome.value for number in range(len(items))]
+
+    def _stage_round(self, generation: int, items: list[bytes]) -> StagedRound | Restart | None:
+        """None without staging."""
+        if self.staging is None:
+            return None
+        if state_of(self.session).generation != generation:
+            raise SessionStateError(
+                "`prepare` forked its session: then a job cannot be resumed. Run it with an engine "
+                "that is not `resumable`, or write with the session itself",
+                ErrorKind.NOT_ALLOWED,
+            )
+        return self.staging.stage_round(self.number, self.session, items)
+
+    def _references(self, staged: StagedRound | None) -> str:
+        """The key of the folder for references that tasks do not send back. A run that continues this one may
+        need them until the commit.
+        """
+        if staged is not None:
+            return staged.folder.subfolder("references").key
+        return f"{STAGING}/{id_to_text(new_object_id())}"
+
+    def _staged_results(self, common: RoundInput, count: int, changes: TaskChanges) -> dict[int, Result]:
+        """The results of an earlier run, by the number of the task."""
+        results: dict[int, Result] = {}
+        if common.staged is not None:
+            for number, result in common.staged.results(common.work.__module__):
+                if number < count:
+                    results[number] = changes.add_result(result)
+                    self._report(result)
+        return results
+
+    def _run_missing(
+        self, common: RoundInput, items: list[bytes], results: dict[int, Result], changes: TaskChanges
+    ) -> None:
+        """Run the tasks without a result."""
+        missing = [number for number in range(len(items)) if number not in results]
+        parts = {"work": common.work, "shared": common.shared}
+        shared = _pickled(common, "the work, or what it shares,", parts)
+        messages = [_NUMBER.pack(number) + items[number] for number in missing]
+        for number, data in zip(missing, self.engine.run(run_task, messages, shared), strict=True):
+            result = results[number] = changes.add_result(decode_result(data))
+            self.tally.returned += len(data)
+            self._report(result)
+
+    def _report(self, result: Result) -> None:
+        self.tally.add_result(result)
+        outcome = result.outcome
+        if self.progress is not None:
+            self.progress.advance(
+                rows=outcome.rows,
+                chunks=outcome.chunks,
+                bytes=outcome.bytes_written,
+                resumed=result.staged,
+            )
+
+
+def _pickled(value: Any, name: str, parts: Any = None) -> bytes:
+    try:
+        return dumps(value)
+    except IcechunkError:
+        raise  # its message names the reason, such as a session with changes
+    except Exception as error:
+        raise unsendable(name, parts or value, dumps, error) from error
+
+
+# On executors
+
+
+def run_task(shared: bytes, message: bytes) -> bytes:
+    """The task: one item, with a fork of its own."""
+    started = time.perf_counter()
+    common = _unpickled(shared)
+    staged, work = common.staged, common.work
+    (number,) = _NUMBER.unpack_from(message)
+    # A retry may be for another task in the same partition, or for a result that was lost on its way.
+    if attempt() and staged is not None and (data := staged.get_result(number, work.__module__)) is not None:
+        return data
+    fork = common.base.fork()  # not `base`: this process uses it for the next task
+    outcome = work(fork, common.shared, pickle.loads(message[_NUMBER.size :]))
+    if not isinstance(outcome, Outcome):
+        raise TypeError(f"the work of a job has to return an Outcome, found {type(outcome).__name__}")
+    fork.workspace.writer.flush()  # nothing may refer to chunks that are not durable
+    seconds = round(time.perf_counter() - started, 6)
+    changes, segments = stage_references(fork, common.references)
+    tracker = fork.workspace.reads
+    result = Result(
+        changes,
+        outcome,
+        ends=state_of(fork).ends(),
+        retries=attempt(),
+        seconds=seconds,
+        stored=TRAFFIC.take_counts(),
+        segments=segments,
+        reads=NOTHING_READ if tracker is None else tracker.reads(),
+    )
+    data = encode_result(result)
+    if staged is not None:
+        staged.put_result(number, data)
+    return data
+
+
+@functools.lru_cache(maxsize=2)
+def _unpickled(shared: bytes) -> RoundInput:
+    """Once in each process: snapshot and node table are read once, not for each task."""
+    common: RoundInput = pickle.loads(shared)
+    return common

@@ -1,0 +1,203 @@
+"""Worker processes of this machine.
+
+A worker process is a fresh Python that gets everything over a socket. It is not forked, because obstore hangs
+in a forked child. It does not run the caller's main module again, as ``multiprocessing`` would. One thread of
+the driver serves each. When a worker dies, its thread starts another one for the next try of the task. When
+the driver dies, the workers read the end of the socket and exit.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Final
+
+from frazil.jobs.engine import Task, begin_attempt
+from frazil.jobs.task_failures import Failure, failure_of, worker_lost
+
+#: Seconds for which an idle process lives.
+_IDLE_SECONDS: Final = 60.0
+
+
+@dataclass(slots=True, eq=False)
+class _Child:
+    """A Python process. ``environment`` is that of its start: a later run needs the same."""
+
+    process: subprocess.Popen[bytes]
+    connection: Connection
+    environment: object
+    idle_since: float = 0.0
+    has_started: bool = False
+
+    def end(self) -> None:
+        self.connection.close()
+        self.process.kill()
+        self.process.wait()
+
+    def ending(self) -> str:
+        """How the process ended, in words."""
+        code = self.process.wait()
+        ending = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return ending if self.has_started else f"{ending} while it started, before the task"
+
+
+class ProcessWorker:
+    """A process that runs the tasks of one thread; a new one after it died. An idle one stays for the next
+    run. ``function`` is the pickled function of the tasks, with their shared value.
+    """
+
+    def __init__(self, function: bytes) -> None:
+        self._function = function
+        self._lock = threading.Lock()
+        self._child: _Child | None = None
+        self._busy = False
+        self._closed = False
+
+    def call(self, message: bytes, tries: int) -> bytes | Failure:
+        """Run one task in the process."""
+        with self._lock:
+            if self._closed:
+                raise CancelledError
+            function = None
+            if self._child is None:
+                self._child, function = IDLE_PROCESSES.take_process(), self._function
+            child = self._child
+            self._busy = True
+        try:
+            child.connection.send_bytes(pickle.dumps((function, message, tries)))
+            if not child.has_started:
+                child.connection.recv_bytes()
+                child.has_started = True
+            result: bytes | Failure = pickle.loads(child.connection.recv_bytes())
+        except (EOFError, OSError):
+            with self._lock:
+                self._child = None
+            child.connection.close()
+            return worker_lost(child.ending())
+        finally:
+            with self._lock:
+                self._busy = False
+        return result
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._child is None:
+                return
+            if self._busy:
+                # The thread that waits for it reads the end of the socket, and closes it.
+                self._child.process.kill()
+                self._child.process.wait()
+            else:
+                IDLE_PROCESSES.return_process(self._child)
+            self._child = None
+
+
+class _IdleProcesses:
+    """Processes without work. A job is several runs, and a Python with xarray takes a second to start: idle
+    processes live for a minute, as many as there are processors.
+    """
+
+    def __init__(self) -> None:
+        self._children: list[_Child] = []
+        self._lock = threading.Lock()
+
+    def take_process(self) -> _Child:
+        """An idle process that was started in the same environment, else a new one."""
+        environment = _environment()
+        with self._lock:
+            for position, child in reversed(list(enumerate(self._children))):
+                if child.environment == environment:
+                    del self._children[position]
+                    if child.process.poll() is None:
+                        return child
+                    child.end()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=environment[1],
+            )
+        return _Child(process, Connection(ours.detach()), environment)
+
+    def return_process(self, child: _Child) -> None:
+        child.idle_since = time.monotonic()
+        with self._lock:
+            self._children.append(child)
+        self.end_processes(min_seconds=0.0, spare=os.cpu_count() or 1)
+        timer = threading.Timer(_IDLE_SECONDS + 1, self.end_processes, (_IDLE_SECONDS,))
+        timer.daemon = True
+        timer.start()
+
+    def end_processes(self, min_seconds: float = 0.0, spare: int = 0) -> None:
+        """End those that have been idle for ``min_seconds``, but not the newest ``spare``."""
+        now = time.monotonic()
+        with self._lock:
+            count = max(len(self._children) - spare, 0)
+            old = [child for child in self._children[:count] if now - child.idle_since >= min_seconds]
+            self._children = [child for child in self._children if child not in old]
+        for child in old:
+            child.end()
+
+
+IDLE_PROCESSES: Final = _IdleProcesses()
+atexit.register(IDLE_PROCESSES.end_processes)
+
+
+def _environment() -> tuple[str, dict[str, str]]:
+    """The directory and the environment variables of the driver, as they are now."""
+    path = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    return os.getcwd(), {**os.environ, "PYTHONPATH": path}
+
+
+# In the worker process
+
+# An interrupt is for the driver, which ends its workers. The terminal sends it to the workers as well.
+_PROGRAM: Final = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+from frazil.jobs.worker_process import serve_tasks
+serve_tasks(int(sys.argv[1]))
+"""
+
+
+def serve_tasks(descriptor: int) -> None:
+    """The main function of a worker process: run tasks from a socket until it ends."""
+    with Connection(descriptor) as connection:
+        try:
+            connection.send_bytes(b"")  # the process has started
+            function = b""
+            while True:
+                new_function, message, tries = pickle.loads(connection.recv_bytes())
+                function = function if new_function is None else new_function  # with the first task of a run
+                begin_attempt(tries)
+                connection.send_bytes(pickle.dumps(_run_task(function, message)))
+        except (EOFError, OSError):
+            return  # the driver has ended
+
+
+def _run_task(function: bytes, message: bytes) -> bytes | Failure:
+    try:
+        task, shared = _unpickled(function)
+        return task(shared, message)
+    except BaseException as error:  # also of sys.exit, which would end the worker
+        return failure_of(error)
+
+
+@functools.lru_cache(maxsize=1)
+def _unpickled(function: bytes) -> tuple[Task, bytes]:
+    task: tuple[Task, bytes] = pickle.loads(function)
+    return task

@@ -1,0 +1,248 @@
+"""The report of a task on one file: its schema without what many files share, and what is its own.
+
+What the task cannot open is a problem with the name of the file, not an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputError, MissingExtraError
+from frazil.pipeline.ingest.file_access import FileAccess
+from frazil.pipeline.ingest.file_layout import (
+    FileLayout,
+    OwnAttributes,
+    VirtualChunks,
+    individual_names,
+    layout_of,
+    values_digest,
+)
+from frazil.pipeline.ingest.plain_chunks import cuttable_chunks
+from frazil.readers.files import find_file, local_path
+from frazil.readers.reader import ChunkReferences, FileSchema, NotVirtual, Reader, VariableSchema
+from frazil.readers.registry import is_zarr
+
+#: Values of variables that are the same in all files are compared up to this size, in bytes.
+COMPARED: Final = 1 << 20
+
+
+#: Names of variables and digests of their values, sorted.
+type Digests = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InspectionSpec:
+    """What tasks inspect: how they open files, and what they report.
+
+    ``dim``: the dimension in which files follow each other, None if files have none. ``virtual``: also the
+    chunks of data. ``variables``: the data variables to report, all of them if None.
+    """
+
+    access: FileAccess
+    dim: str | None = None
+    virtual: bool = False
+    variables: frozenset[str] | None = None
+
+
+_NO_DIGEST: Final = "0" * 32
+
+
+@dataclass(slots=True)
+class FileReport:
+    """The report on one file; ``layout``, ``own``, ``individual`` are codes among those of the task."""
+
+    size: int = 0
+    fingerprint: str = _NO_DIGEST
+    contents: str = _NO_DIGEST
+    modified: datetime | None = None
+    etag: str | None = None
+    layout: int = -1
+    own: int = -1
+    individual: int = -1
+    length: int = 0
+    labels: NDArray[Any] | None = None
+    scalars: dict[str, Any] = field(default_factory=dict)
+    problem: tuple[str, str] | None = None
+    #: Variables that the caller names, and that no array can hold, of a file that has no others.
+    unfit: tuple[str, ...] = ()
+
+
+#: A report, with the layout, own attributes and digests of the file; None for a file without a layout.
+type ReportRow = tuple[FileReport, FileLayout | None, OwnAttributes, Digests]
+
+
+def report_row(url: str, fingerprint: str | None, spec: InspectionSpec) -> ReportRow:
+    """One file. It is not opened if its fingerprint is still this one."""
+    if fingerprint is not None and (file := _state(url, spec.access)).fingerprint == fingerprint:
+        return file, None, (), ()
+    try:
+        with spec.access.open(url) as reader:
+            whole = reader.schema()
+            schema = _chosen(whole, spec.variables)
+            if schema is None:
+                text = _nothing(whole, spec.variables)
+                unfit = tuple(whole.skipped.keys() & (spec.variables or ()))
+                return _bad(url, spec.access, "variables", text, unfit)
+            individual = individual_names(schema, spec.dim)
+            values = _compared(reader, schema, spec.dim, individual)
+            digests, scalars = _individual(reader, schema, individual)
+            virtual = _virtual(reader, schema, spec.dim) if spec.virtual else None
+    except MissingExtraError as error:  # not a problem of the file: the driver raises it
+        return replace(FileReport(), problem=(error.kind, error.message)), None, (), ()
+    except IcechunkError as error:
+        return _bad(url, spec.access, _problem_kind(url, error), _without_name(url, error.message))
+    except Exception as error:  # a library that does not know what to make of a file
+        return _bad(url, spec.access, "damaged", f"{type(error).__name__}: {error}")
+    layout, own = layout_of(schema, spec.dim, values, frozenset(scalars | dict(digests)), virtual)
+    file = FileReport(
+        schema.size,
+        state_of(schema),
+        schema.fingerprint,
+        schema.modified,
+        schema.etag,
+        length=1 if spec.dim is None else schema.dims.get(spec.dim, 1),
+        labels=schema.coords.get(spec.dim) if spec.dim is not None else None,
+        scalars=scalars,
+    )
+    return file, layout, own, digests
+
+
+def _bad(url: str, access: FileAccess, kind: str, text: str, unfit: tuple[str, ...] = ()) -> ReportRow:
+    return replace(_state(url, access), problem=(kind, text), unfit=unfit), None, (), ()
+
+
+def _problem_kind(url: str, error: IcechunkError) -> str:
+    """The kind of problem of a file that gives no schema."""
+    if isinstance(error, InvalidInputError) or error.kind == ErrorKind.KEY_NOT_FOUND:
+        return "options"
+    path = local_path(url)
+    is_folder = path is not None and os.path.isdir(path) and not is_zarr(url)
+    return "damaged" if isinstance(error, FormatError) and not is_folder else "unreadable"
+
+
+def _without_name(url: str, message: str) -> str:
+    """The text of a reader's error on one line, without the name of the file: the problem has it."""
+    text = " ".join(message.split())
+    path = local_path(url)
+    names = [url] if path is None else [url, path, Path(path).absolute().as_uri()]
+    for name in names:
+        text = text.removeprefix(f"{name}: ")
+    return text
+
+
+def _state(url: str, access: FileAccess) -> FileReport:
+    """The report on a file without a reader: its size, fingerprint and time."""
+    try:
+        file = find_file(url, access.storage_options)
+        contents = file.fingerprint()
+    except IcechunkError:  # it is not there, or it is a directory
+        return FileReport()
+    fingerprint = _with_time(contents, file.modified, file.etag)
+    return FileReport(file.size, fingerprint, contents, file.modified, file.etag)
+
+
+def state_of(schema: FileSchema) -> str:
+    """The fingerprint by which a file is known again."""
+    return _with_time(schema.fingerprint, schema.modified, schema.etag)
+
+
+def _with_time(contents: str, modified: datetime | None, etag: str | None) -> str:
+    """Fingerprints have the ends of a file only: where no etag tells of what is between, its time has to."""
+    if modified is None or etag is not None:
+        return contents
+    return hashlib.sha256(f"{contents} {modified.timestamp()}".encode()).hexdigest()[:32]
+
+
+def _nothing(schema: FileSchema, variables: frozenset[str] | None) -> str:
+    """Why a file has nothing to ingest."""
+    named = schema.skipped if variables is None else {}
+    if variables is not None:
+        named = {name: schema.skipped[name] for name in sorted(variables & schema.skipped.keys())}
+        text = f"has none of {', '.join(sorted(variables))}"
+    else:
+        text = f"expected variables in the group {schema.group}, found none that an array can hold"
+    if named:
+        text += ": " + ", ".join(f"{name} ({why})" for name, why in named.items())
+    if schema.groups:
+        text += f"; there are groups {', '.join(schema.groups)}: source_group (--source-group) chooses one"
+    return text
+
+
+def _chosen(schema: FileSchema, variables: frozenset[str] | None) -> FileSchema | None:
+    """With these data variables only; None if it has none of them, or none at all."""
+    if variables is None:
+        return schema if schema.variables else None
+    chosen = {name: each for name, each in schema.variables.items() if each.coordinate or name in variables}
+    if not variables & chosen.keys():
+        return None
+    return replace(schema, variables=chosen)
+
+
+def _compared(
+    reader: Reader, schema: FileSchema, dim: str | None, individual: frozenset[str]
+) -> dict[str, str]:
+    """Digests of what should be the same in all files. Where files do not have the dimension, data are each
+    file's own.
+    """
+    return {
+        name: values_digest(_values(reader, schema, variable))
+        for name, variable in schema.variables.items()
+        if dim not in variable.dims and name not in individual and _bytes(variable) <= COMPARED
+        if variable.coordinate or dim in schema.dims
+    }
+
+
+def _individual(reader: Reader, schema: FileSchema, names: frozenset[str]) -> tuple[Digests, dict[str, Any]]:
+    """Digests of what may be each file's own; of scalars also the raw values."""
+    digests: dict[str, str] = {}
+    scalars: dict[str, Any] = {}
+    for name in sorted(names):
+        variable = schema.variables[name]
+        if _bytes(variable) > COMPARED:
+            continue
+        values = np.asarray(_values(reader, schema, variable))
+        digests[name] = values_digest(values)
+        if not variable.dims:
+            scalars[name] = values.reshape(-1)[0] if values.dtype.kind == "T" else values.item()
+    return tuple(digests.items()), scalars
+
+
+def _values(reader: Reader, schema: FileSchema, variable: VariableSchema) -> NDArray[Any]:
+    values = schema.coords.get(variable.name)
+    return reader.read(variable.name, tuple(map(slice, variable.shape))) if values is None else values
+
+
+def _bytes(variable: VariableSchema) -> int:
+    return math.prod(variable.shape) * max(variable.dtype.itemsize, 1)
+
+
+def _virtual(reader: Reader, schema: FileSchema, dim: str | None) -> dict[str, VirtualChunks | NotVirtual]:
+    """The chunks of data; coordinates are copied."""
+    return {
+        name: _chunked(reader.references(name), variable, dim)
+        for name, variable in schema.variables.items()
+        if not variable.coordinate
+    }
+
+
+def _chunked(
+    references: ChunkReferences | NotVirtual, variable: VariableSchema, dim: str | None
+) -> VirtualChunks | NotVirtual:
+    if isinstance(references, NotVirtual):
+        return references
+    codecs = tuple(json.dumps(each, sort_keys=True) for each in references.codecs)
+    chunks, unit = references.chunks, 0
+    if dim in variable.dims:
+        axis = variable.dims.index(dim)
+        chunks, unit = cuttable_chunks(references, axis, variable.shape[axis])
+    return VirtualChunks(chunks, codecs, references.dtype, references.fill_value, unit)

@@ -1,0 +1,80 @@
+"""Gaps: labels that only some variables have, and holes in regular times."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.pipeline.ingest.problems import Problem
+from frazil.pipeline.ingest.step_order import Steps
+from frazil.pipeline.ingest.time_conversion import is_time, label_text
+
+#: Labels are regular if at least this share of their distances is within a fifth of the median...
+REGULAR: Final = 0.8
+
+
+#: ... and a hole is a distance of more than so many medians.
+HOLE: Final = 1.5
+
+
+def missing_labels(
+    steps: Steps, families: Sequence[NDArray[np.int64]], names: Sequence[Collection[str]]
+) -> list[Problem]:
+    """Labels that only some families have."""
+    if steps.axis is None:
+        lengths = sorted({int(steps.counts[files].sum()) for files in families})
+        text = f"variables have {lengths} steps, and no labels tell which are missing"
+        return [Problem("hole", text)] if len(lengths) > 1 else []
+    problems = []
+    for files, variables in zip(families, names, strict=True):
+        places = steps.at[steps.rows(files)]
+        absent = np.ones(steps.length, np.bool_)
+        absent[places[places >= 0]] = False
+        if absent.any():
+            first = steps.label_text(steps.axis[np.argmax(absent)])
+            text = f"{absent.sum()} labels, from {first} on, are missing for {', '.join(sorted(variables))}"
+            problems.append(Problem("hole", text))
+    return problems
+
+
+def holes(
+    axis: NDArray[Any] | None,
+    units: str | None,
+    calendar: str,
+    old: NDArray[Any] | None = None,
+    *,
+    one_file: bool = False,
+) -> list[Problem]:
+    """The gaps of a time axis; not those between two ``old`` labels, nor those inside of one file alone."""
+    if axis is None or not is_time(units):
+        return []
+    is_old = np.zeros(len(axis), np.bool_) if old is None else np.isin(axis, old)
+    problems = []
+    for i, j in gaps(axis):
+        stored = is_old[i] and is_old[j]
+        inside_file = one_file and not is_old[i] and not is_old[j]
+        if not (stored or inside_file):
+            before, after = (label_text(axis[at], units, calendar) for at in (i, j))
+            problems.append(Problem("hole", f"nothing between {before} and {after}"))
+    return problems
+
+
+def gaps(axis: NDArray[Any]) -> list[tuple[int, int]]:
+    """The labels before and after each gap of an axis that is regular elsewhere.
+
+    >>> gaps(np.array([0, 31, 59, 90, 151, 181]))
+    [(3, 4)]
+    >>> gaps(np.array([1, 10, 100, 1000]))
+    []
+    """
+    if len(axis) < 4 or axis.dtype.kind not in "iuf":
+        return []
+    distances = np.abs(np.diff(axis.astype(np.float64)))
+    median = np.median(distances)
+    regular = np.abs(distances - median) <= 0.2 * median
+    if regular.mean() < min(REGULAR, 1 - 1.5 / len(distances)):
+        return []
+    return [(i, i + 1) for i in np.flatnonzero(distances > HOLE * median).tolist()]

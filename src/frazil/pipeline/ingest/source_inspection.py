@@ -1,0 +1,80 @@
+"""The inspection of the files of a request, and the report on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from frazil.jobs.engine import Engine
+from frazil.jobs.engines import engine_of
+from frazil.jobs.progress import Progress
+from frazil.jobs.run_options import Run
+from frazil.pipeline.ingest.axis import Mode
+from frazil.pipeline.ingest.dimension import Growth, dimension, scalar_instead
+from frazil.pipeline.ingest.file_report import InspectionSpec
+from frazil.pipeline.ingest.gaps import holes
+from frazil.pipeline.ingest.inspection import Inspection, inspect_all
+from frazil.pipeline.ingest.notes import notes
+from frazil.pipeline.ingest.options import IngestRequest
+from frazil.pipeline.ingest.problems import refusal
+from frazil.pipeline.ingest.reconcile import reconcile
+from frazil.pipeline.ingest.references import without_container
+from frazil.pipeline.ingest.report import Report
+from frazil.storage.urls import parse_url
+
+
+def inspect_request(
+    request: IngestRequest,
+    engine: Engine,
+    growth: Growth,
+    fingerprints: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Inspection:
+    """Inspect the files along the dimension in which they follow each other.
+
+    Files that have no such dimension may have a scalar that tells them apart: they are inspected again, along
+    that scalar. Files that still have their ``fingerprints`` (by URL) are not opened.
+    """
+    files = request.files
+    dim = request.concat_dim or dimension(files, request.access, growth)
+    spec = InspectionSpec(request.access, dim, request.virtual, request.variables)
+    inspection = inspect_all(files, spec, engine, fingerprints=fingerprints, progress=progress)
+    if dim is None or dim in (request.concat_dim, files.concat_dim, growth.concat_dim):
+        return inspection
+    scalar = scalar_instead(inspection, dim)
+    if scalar is None:
+        return inspection
+    spec = replace(spec, dim=scalar)
+    return inspect_all(files, spec, engine, fingerprints=fingerprints, progress=progress)
+
+
+def inspect_for_new_group(request: IngestRequest, run: Run) -> Inspection:
+    """Inspect files for a group that does not exist yet, and refuse what its ingest would refuse.
+
+    Raises ``InvalidInputError`` (``bad-source`` for problems in files).
+    """
+    engine = engine_of(run.engine)
+    growth = new_group_growth(request.mode)
+    inspection = inspect_request(request, engine, growth, progress=run.progress)
+    if problems := inspection_report(request, inspection).fatal():
+        raise refusal(problems, len(inspection.urls))
+    if request.virtual and not request.containers:
+        raise without_container(parse_url(inspection.urls[0]).chunk_location, inspection.urls[0])
+    return inspection
+
+
+def inspection_report(request: IngestRequest, inspection: Inspection, unchanged: int = 0) -> Report:
+    """The report on files that are compared with each other only, not with a group."""
+    reconciliation = reconcile(inspection, unpack=request.unpack, allow=request.allow)
+    steps = reconciliation.steps
+    gaps = [
+        replace(each, fatal="hole" not in request.allow)
+        for each in holes(steps.axis, steps.units, steps.calendar, one_file=reconciliation.one_file_each)
+    ]
+    problems = (*inspection.problems, *reconciliation.problems, *gaps, *notes(reconciliation))
+    return Report(reconciliation, problems, unchanged)
+
+
+def new_group_growth(mode: Mode) -> Growth:
+    """How a group without arrays grows."""
+    return Growth(from_nothing=mode not in ("create", "insert"))

@@ -1,0 +1,178 @@
+"""The audit branch: work is committed to it and checked on it, before another branch moves.
+
+The metadata of an empty commit hold the report of the check. So a later run finds what an earlier run did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from frazil.errors import ConflictError, RebaseFailedError, StaleReadError
+from frazil.format.ids import id_from_text, id_to_text
+from frazil.format.repo_info import SnapshotEntry
+from frazil.jobs.inputs import live_inputs, of_job, reads_of
+from frazil.jobs.job_identity import JOB
+from frazil.jobs.versions import Input, Target, Version
+from frazil.pipeline.publishing.branches import commits_ahead, is_behind
+from frazil.pipeline.validation.report import Report
+from frazil.pipeline.validation.rules import Rule, as_json
+from frazil.repository.catalog.history import mentioning
+from frazil.repository.catalog.repo_requirements import branch_tip
+from frazil.repository.catalog.version_info import SnapshotInfo
+from frazil.repository.handle.interior import context_of
+from frazil.repository.handle.repository import Repository
+from frazil.repository.session.stale_reads import require_unchanged
+
+#: The key of the report of an audit in the metadata of a commit.
+AUDIT: Final = "frazil_audit"
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """One publication: the work on ``audit_branch`` is checked by ``rules``, then ``branch`` moves to it."""
+
+    repo: Repository
+    branch: str
+    audit_branch: str
+    rules: tuple[Rule, ...]
+    job_id: str | None
+
+
+def _audit_of(info: SnapshotInfo | SnapshotEntry) -> dict[str, Any]:
+    """The audit that a commit records; empty for other commits."""
+    record = info.metadata.get(AUDIT)
+    return record if isinstance(record, dict) else {}
+
+
+def published_snapshot(audit: Audit) -> str | None:
+    """The snapshot of the branch whose audit has the job id; None if it was not published."""
+    if audit.job_id is None:
+        return None
+    info = context_of(audit.repo).catalog.repo_info()
+    entries = mentioning(info, branch_tip(info, audit.branch), AUDIT, audit.job_id)
+    return next((id_to_text(each.id) for each in entries if _audit_of(each).get("id") == audit.job_id), None)
+
+
+def earlier_report(audit: Audit) -> Report | None:
+    """The report of an earlier run that checked the audit branch by these rules, and did not publish it."""
+    if audit.audit_branch not in audit.repo.list_branches():
+        return None
+    tip = next(iter(commits_ahead(audit.repo, audit.audit_branch, audit.branch)), None)
+    record = {} if tip is None else _audit_of(tip)
+    if not record.get("ok") or record.get("rules") != list(map(as_json, audit.rules)):
+        return None
+    return Report.from_json(record) if record.get("id") == audit.job_id else None
+
+
+def begin_audit_branch(audit: Audit) -> None:
+    """Create the audit branch, or reset the one of an earlier run.
+
+    It stays as it is if jobs made all of its commits, and nobody changed what they have read: the jobs of
+    this run return their results.
+    """
+    repo, name = audit.repo, audit.audit_branch
+    tip = repo.lookup_branch(audit.branch)
+    if name not in repo.list_branches():
+        repo.create_branch(name, tip)
+        return
+    ahead = commits_ahead(repo, name, audit.branch)
+    is_complete = bool(ahead) and all(JOB in info.metadata for info in ahead)
+    if not is_complete or not _is_current(audit, ahead):
+        repo.reset_branch(name, tip, from_snapshot_id=repo.lookup_branch(name))
+
+
+def rebase_audit_branch(audit: Audit) -> None:
+    """Put the commits of the audit branch onto what others have committed to the branch.
+
+    Raises ``RebaseFailedError`` if both changed the same; the audit branch stays as it is then. Raises
+    ``StaleReadError`` if others changed what was read; the audit branch is empty then, as its work is of no
+    use.
+    """
+    repo, name = audit.repo, audit.audit_branch
+    tip = repo.lookup_branch(name)
+    ahead = commits_ahead(repo, name, audit.branch)
+    try:
+        _require_current(audit, ahead)
+    except StaleReadError:
+        repo.reset_branch(name, repo.lookup_branch(audit.branch), from_snapshot_id=tip)
+        raise
+    commits = [info for info in reversed(ahead) if not _audit_of(info)]
+    repo.reset_branch(name, repo.lookup_branch(audit.branch), from_snapshot_id=tip)
+    try:
+        for info in commits:
+            repo.cherry_pick(info.id, onto=name, metadata=info.metadata)
+    except RebaseFailedError:
+        repo.reset_branch(name, tip)
+        raise
+
+
+def _require_current(audit: Audit, ahead: Sequence[SnapshotInfo]) -> None:
+    """Raise ``StaleReadError`` if others changed on the branch what jobs of these commits have read.
+
+    The jobs read the branch, or the audit branch, which starts as a copy of it.
+    """
+    repo, context = audit.repo, context_of(audit.repo)
+    tip = id_from_text(repo.lookup_branch(audit.branch))
+    origin = ahead[-1].parent_id if ahead else None
+    for info in reversed(ahead):
+        name, inputs = _job_inputs(info)
+        starts = [(each.snapshot, each) for each in live_inputs(inputs, Target(repo, audit.branch))]
+        audit_inputs = live_inputs(inputs, Target(repo, audit.audit_branch))
+        starts += [(origin or each.snapshot, each) for each in audit_inputs]
+        for start, each in starts:
+            try:
+                require_unchanged(context, reads_of([each]), id_from_text(start), tip)
+            except StaleReadError as error:
+                raise of_job(name, error) from error
+
+
+def _is_current(audit: Audit, ahead: Sequence[SnapshotInfo]) -> bool:
+    try:
+        _require_current(audit, ahead)
+    except StaleReadError:
+        return False
+    return True
+
+
+def _job_inputs(info: SnapshotInfo) -> tuple[str, list[Input]]:
+    """The name of the job of a commit, and the inputs that its metadata list."""
+    record = info.metadata.get(JOB)
+    if not isinstance(record, dict):
+        return "", []
+    inputs = [
+        Input(each["repository"], each["branch"], each["snapshot"], tuple(each["paths"]), each["digest"])
+        for each in record.get("inputs", ())
+    ]
+    return str(record.get("name")), inputs
+
+
+def commit_audit(audit: Audit, check: Callable[..., Report]) -> Report:
+    """Check the tip of the audit branch, and store the report in an empty commit.
+
+    ``check`` is called as `validate`. Raises ``ConflictError`` if somebody else commits to the audit branch.
+    """
+    repo, name = audit.repo, audit.audit_branch
+    version = Version.of(repo, branch=name)
+    report = check(version, against=Version.of(repo, branch=audit.branch))
+    rules = list(map(as_json, audit.rules))
+    record = {**report.as_json(), "id": audit.job_id, "branch": audit.branch, "rules": rules}
+    verdict = "all rules hold" if report.ok else report.verdict()
+    session = repo.writable_session(name)
+    if session.snapshot_id != version.snapshot_id:
+        raise ConflictError(
+            version.snapshot_id,
+            session.snapshot_id,
+            f"expected nobody else to write to `{name}` while it is checked, found another commit: give "
+            "each pipeline an audit branch of its own",
+        )
+    session.commit(f"Audit: {verdict}", {AUDIT: record}, allow_empty=True)
+    return report
+
+
+def delete_if_published(audit: Audit) -> None:
+    """Delete the audit branch if the branch has all of its commits."""
+    repo, name = audit.repo, audit.audit_branch
+    if name in repo.list_branches() and is_behind(repo, name, audit.branch):
+        repo.delete_branch(name)

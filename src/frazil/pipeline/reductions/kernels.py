@@ -1,0 +1,322 @@
+"""The kernels of reductions: how partial results are computed, merged and finished, by statistic.
+
+All fields of a partial result have the shape of the dimensions that the result retains:
+
+    count            the number of valid cells (not NaN)
+    sum, mean        count, total, and the weight where cells have weights
+    var, std         count, weight, mean, sum of weighted squared differences from that mean
+    min, max         count, extreme value
+    any, all         count, truth value
+    first, last      count, position in the order of the array, value at that position
+
+Variances are combined as by Chan, Golub and LeVeque (1979): with d the difference of the means,
+
+    M2 = M2a + M2b + d^2 * Wa * Wb / (Wa + Wb)
+
+so that precision is not lost for data far from zero, as it is with sums of squares. Floats are added in
+float64, whatever their own type is; integers in int64 or uint64, exactly, and modulo 2**64 as in numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.pipeline.reductions.partials import Cells, Fields, Kernel, Mask, Partial, Values, enough_cells
+
+_COUNT: Final = (np.int64, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The number of cells that are not NaN: as in xarray, also where other statistics do not skip NaN."""
+
+    identities: tuple[tuple[DTypeLike, Any], ...] = (_COUNT,)
+
+    def partial_of(self, cells: Cells) -> Partial:
+        if cells.valid is None and cells.values.dtype.kind == "f":
+            return Partial(cells.groups, (cells.fold(np.add, ~np.isnan(cells.values), np.int64),))
+        return Partial(cells.groups, (cells.count(),))
+
+    def merge_fields(self, a: Fields, b: Fields) -> Fields:
+        return (a[0] + b[0],)
+
+    def finish_fields(self, fields: Fields) -> Values:
+        return fields[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """The sum, or the mean; with weights, of cells times weights."""
+
+    dtype: Any
+    mean: bool = False
+    min_count: int | None = None
+    weighted: bool = False
+
+    @property
+    def identities(self) -> tuple[tuple[DTypeLike, Any], ...]:
+        weight: tuple[tuple[DTypeLike, Any], ...] = ((np.float64, 0),)
+        return (_COUNT, (self.dtype, 0), *(weight if self.weighted else ()))
+
+    def partial_of(self, cells: Cells) -> Partial:
+        values, valid, weights = cells.values, cells.valid, cells.weights
+        count = cells.count()
+        if valid is not None and not valid.all():
+            values = np.where(valid, values, values.dtype.type(0))
+        if weights is None:
+            return Partial(cells.groups, (count, cells.fold(np.add, values, self.dtype)))
+        weight = cells.fold(np.add, _broadcast(weights, valid, values.shape), np.float64)
+        return Partial(cells.groups, (count, cells.fold(np.add, values * weights, self.dtype), weight))
+
+    def merge_fields(self, a: Fields, b: Fields) -> Fields:
+        return tuple(one + other for one, other in zip(a, b, strict=True))
+
+    def finish_fields(self, fields: Fields) -> Values:
+        count, total = fields[:2]
+        weight = fields[2] if self.weighted else count
+        if not self.mean:
+            return enough_cells(total, count, self.min_count)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return enough_cells(np.where(weight == 0, np.nan, total / weight), count, self.min_count)
+
+
+@dataclass(frozen=True, slots=True)
+class Variance:
+    """Variance or standard deviation. Divides by the weight less ``ddof``."""
+
+    root: bool = False
+    ddof: int = 0
+    min_count: int | None = None
+    identities: tuple[tuple[DTypeLike, Any], ...] = (
+        _COUNT,
+        (np.float64, 0),
+        (np.float64, 0),
+        (np.float64, 0),
+    )
+
+    def partial_of(self, cells: Cells) -> Partial:
+        valid = cells.valid
+        values = cells.values.astype(np.float64)
+        weights = np.ones((1,) * values.ndim) if cells.weights is None else cells.weights
+        w = _broadcast(weights, valid, values.shape)
+        if valid is not None:
+            values[~valid] = 0
+        weight = cells.fold(np.add, w, np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean = cells.fold(np.add, values * w) / np.where(weight == 0, 1, weight)
+            values -= cells.spread(mean)
+            values *= values
+            m2 = cells.fold(np.add, values * w)
+        return Partial(cells.groups, (cells.count(), weight, mean, m2))
+
+    def merge_fields(self, a: Fields, b: Fields) -> Fields:
+        (na, wa, ma, sa), (nb, wb, mb, sb) = a, b
+        w = wa + wb
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = wb / np.where(w == 0, 1, w)
+            d = mb - ma
+            # The mean of nothing is no number to go by, even where the other is infinite.
+            mean = np.where(wb == 0, ma, np.where(wa == 0, mb, ma + d * share))
+            m2 = np.where(wb == 0, sa, np.where(wa == 0, sb, sa + sb + d * d * wa * share))
+        return (na + nb, w, mean, m2)
+
+    def finish_fields(self, fields: Fields) -> Values:
+        count, weight, _, m2 = fields
+        left = weight - self.ddof
+        with np.errstate(divide="ignore", invalid="ignore"):
+            variance = np.where(left <= 0, np.nan, m2 / left)
+            return enough_cells(np.sqrt(variance) if self.root else variance, count, self.min_count)
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme:
+    """The smallest or largest cell. A NaN that is not skipped is both."""
+
+    dtype: Any
+    largest: bool = False
+    min_count: int | None = None
+
+    @property
+    def identities(self) -> tuple[tuple[DTypeLike, Any], ...]:
+        return (_COUNT, (self.dtype, self._worst))
+
+    @property
+    def _worst(self) -> Any:
+        dtype = np.dtype(self.dtype)
+        if dtype.kind == "f":
+            return -np.inf if self.largest else np.inf
+        if dtype.kind == "b":
+            return not self.largest
+        limits = np.iinfo(dtype)
+        return limits.min if self.largest else limits.max
+
+    @property
+    def _better(self) -> np.ufunc:
+        return np.maximum if self.largest else np.minimum
+
+    def partial_of(self, cells: Cells) -> Partial:
+        values = cells.values
+        if cells.valid is not None:
+            values = np.where(cells.valid, values, values.dtype.type(self._worst))
+        return Partial(cells.groups, (cells.count(), cells.fold(self._better, values)))
+
+    def merge_fields(self, a: Fields, b: Fields) -> Fields:
+        return (a[0] + b[0], self._better(a[1], b[1]))
+
+    def finish_fields(self, fields: Fields) -> Values:
+        return enough_cells(fields[1], fields[0], max(1, self.min_count or 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """Whether any, or every, cell is not zero. NaN is not zero."""
+
+    every: bool = False
+
+    @property
+    def identities(self) -> tuple[tuple[DTypeLike, Any], ...]:
+        return (_COUNT, (np.bool_, self.every))
+
+    @property
+    def _ufunc(self) -> np.ufunc:
+        return np.logical_and if self.every else np.logical_or
+
+    def partial_of(self, cells: Cells) -> Partial:
+        return Partial(cells.groups, (cells.count(), cells.fold(self._ufunc, cells.values != 0)))
+
+    def merge_fields(self, a: Fields, b: Fields) -> Fields:
+        return (a[0] + b[0], self._ufunc(a[1], b[1]))
+
+    def finish_fields(self, fields: Fields) -> Values:
+        return fields[1]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The first or last valid cell."""
+
+    dtype: Any
+    last: bool = False
+    identities: tuple[tuple[DTypeLike, Any], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        no_position = -1 if self.last else np.iinfo(np.int64).max
+        object.__setattr__(self, "identities", (_COUNT, (np.int64, no_position), (self.dtype, 0)))
+
+    @property
+    def _better(self) -> np.ufunc:
+        return np.maximum if self.last else np.minimum
+
+    def partial_of(self, cells: Cells) -> Partial:
+        count, values = cells.count(), cells.values
+        positions = np.arange(len(values)) if cells.positions is None else cells.positions
+        rows = np.arange(len(values)).reshape(-1, *[1] * (values.ndim - 1))
+        no_position = self.identities[1][1]
+        no_row = -1 if self.last else len(values)
+        valid_rows = _broadcast(rows, cells.valid, values.shape, no_row)
+        at = cells.fold(self._better, valid_rows)
+        inside = (at >= 0) & (at < len(values))
+        at = np.where(inside, at, 0)
+        return Partial(
+            cells.groups,
+            (count, np.where(inside, positions[at], no_position), np.take_along_axis(values, at, axis=0)),
+        )
+
+    def merge_fields(self, a: Fields, b: Fields) -> Fields:
+        better = b[1] > a[1] if self.last else b[1] < a[1]
+        return (a[0] + b[0], self._better(a[1], b[1]), np.where(better, b[2], a[2]))
+
+    def finish_fields(self, fields: Fields) -> Values:
+        return enough_cells(fields[2], fields[0], 1)
+
+
+def _broadcast(values: Values, valid: Mask | None, shape: tuple[int, ...], other: Any = 0) -> Values:
+    """``values`` in another shape, with ``other`` for cells that are not valid."""
+    out = np.broadcast_to(values, shape)
+    return out if valid is None else np.where(valid, out, other)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelOptions:
+    """Options of a kernel: degrees of freedom, and the least number of cells of a result."""
+
+    ddof: int = 0
+    min_count: int | None = None
+
+
+def accumulator(dtype: np.dtype[Any], weighted: bool = False) -> np.dtype[Any]:
+    """The type in which a sum is added: float64, int64 or uint64."""
+    if dtype.kind == "f" or weighted:
+        return np.dtype(np.float64)
+    return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
+
+
+def _sum(dtype: np.dtype[Any], weighted: bool, options: KernelOptions) -> Kernel:
+    return Sum(accumulator(dtype, weighted), min_count=options.min_count, weighted=weighted)
+
+
+def _mean(dtype: np.dtype[Any], weighted: bool, options: KernelOptions) -> Kernel:
+    return Sum(np.dtype(np.float64), True, options.min_count, weighted)
+
+
+_KERNELS: Final[dict[str, Callable[[np.dtype[Any], bool, KernelOptions], Kernel]]] = {
+    "count": lambda dtype, weighted, options: Count(),
+    "sum": _sum,
+    "mean": _mean,
+    "var": lambda dtype, weighted, options: Variance(False, options.ddof, options.min_count),
+    "std": lambda dtype, weighted, options: Variance(True, options.ddof, options.min_count),
+    "min": lambda dtype, weighted, options: Extreme(dtype, False, options.min_count),
+    "max": lambda dtype, weighted, options: Extreme(dtype, True, options.min_count),
+    "any": lambda dtype, weighted, options: Truth(False),
+    "all": lambda dtype, weighted, options: Truth(True),
+    "first": lambda dtype, weighted, options: End(dtype, False),
+    "last": lambda dtype, weighted, options: End(dtype, True),
+}
+#: All statistics with a kernel. ``quantile`` and ``median`` have their own: see `quantiles`.
+NAMES: Final = tuple(_KERNELS)
+WEIGHTED: Final = ("count", "sum", "mean", "var", "std")
+
+
+def kernel(
+    how: str, dtype: np.dtype[Any], *, weighted: bool = False, options: KernelOptions | None = None
+) -> Kernel:
+    """The kernel of a statistic, for cells of a data type.
+
+    Raises ``InvalidInputError`` for an unknown statistic, and for weights of one without weights.
+
+    >>> from frazil.pipeline.reductions.partials import cells, combine_partials
+    >>> std = kernel("std", np.dtype("f4"))
+    >>> a, b = (std.partial_of(cells(np.array(values, "f4"))) for values in ([1.0, 2.0], [3.0]))
+    >>> fields = combine_partials(std, a, b).fields
+    >>> float(std.finish_fields(fields)[0].round(4)), float(np.std([1, 2, 3]).round(4))
+    (0.8165, 0.8165)
+    """
+    if how not in _KERNELS:
+        raise InvalidInputError(
+            f"expected one of {', '.join([*_KERNELS, 'quantile', 'median'])}, found {how!r}",
+            ErrorKind.UNKNOWN_CHOICE,
+        )
+    if weighted and how not in WEIGHTED:
+        raise InvalidInputError(
+            f"weights: expected one of {', '.join(WEIGHTED)}, found {how!r}", ErrorKind.CONFLICTING_ARGUMENTS
+        )
+    return _KERNELS[how](dtype, weighted, options or KernelOptions())
+
+
+def result_dtype(how: str, dtype: np.dtype[Any], *, weighted: bool = False) -> np.dtype[Any]:
+    """The type of the result, as numpy has it: float32 stays float32, means of integers are float64."""
+    if how == "count":
+        return np.dtype(np.int64)
+    if how in ("any", "all"):
+        return np.dtype(np.bool_)
+    if how in ("min", "max", "first", "last") or dtype.kind == "f":
+        return dtype
+    if how == "sum":
+        return accumulator(dtype, weighted)
+    return np.dtype(np.float64)

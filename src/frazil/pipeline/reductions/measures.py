@@ -1,0 +1,152 @@
+"""From a request to reductions: the groups of each array, its weights, and its measures."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.jobs.blocks import parse_bytes
+from frazil.jobs.versions import Target
+from frazil.pipeline.reductions.fields import ArrayLookup, Field, open_field
+from frazil.pipeline.reductions.groups import Grouping
+from frazil.pipeline.reductions.kernels import WEIGHTED, KernelOptions, kernel, result_dtype
+from frazil.pipeline.reductions.options import ReductionSettings
+from frazil.pipeline.reductions.quantiles import Exact, Sketch
+from frazil.pipeline.reductions.reduction import Measure, Reduction
+from frazil.pipeline.reductions.request import ReductionRequest
+from frazil.pipeline.reductions.weights import weights_of
+
+_QUANTILES: Final = ("quantile", "median")
+
+
+def reductions_of(
+    arrays: ArrayLookup, target: Target, request: ReductionRequest, path: str
+) -> list[Reduction]:
+    """The reductions of one array: one for all quantiles, and one for all other statistics.
+
+    Raises ``InvalidInputError`` for dimensions, labels, weights and statistics that the array does not allow.
+    """
+    settings = request.settings
+    field = open_field(arrays.session, path, decode=settings.decode, valid_range=settings.valid_range)
+    grouping = None if request.grouping is None else request.grouping.grouping_of(arrays.session, field)
+    if grouping is not None:
+        _require_labels(field, grouping)
+    over = _reduced_axes(request, field, grouping)
+    weights = weights_of(arrays, field, settings.weights)
+    plain = Reduction(field, over, (), grouping, weights, settings.skipna, _empty_groups(grouping))
+    measures = [_measure(plain, target, request, how) for how in request.how]
+    quantiles = tuple(each for each in measures if each.how in _QUANTILES)
+    others = tuple(each for each in measures if each.how not in _QUANTILES)
+    return [replace(plain, measures=part) for part in (others, quantiles) if part]
+
+
+def _require_labels(field: Field, grouping: Grouping) -> None:
+    lengths = dict(zip(field.dims, field.shape, strict=True))
+    expected = tuple(lengths.get(dim, -1) for dim in grouping.dims)
+    if expected != grouping.codes.shape:
+        raise InvalidInputError(
+            f"by: expected labels over dimensions of `{field.path}`, {lengths}; found "
+            f"{dict(zip(grouping.dims, grouping.codes.shape, strict=True))}",
+            ErrorKind.INVALID_ARGUMENT,
+        )
+    if not len(grouping):
+        raise InvalidInputError(
+            f"by: expected a label `{grouping.name}` for at least one cell of `{field.path}`, found none",
+            ErrorKind.INVALID_ARGUMENT,
+        )
+
+
+def _reduced_axes(request: ReductionRequest, field: Field, grouping: Grouping | None) -> tuple[int, ...]:
+    label_dims = () if grouping is None else grouping.dims
+    default = field.dims if grouping is None else label_dims
+    dims = default if request.dims is None else request.dims
+    unknown = [dim for dim in dims if dim not in field.dims]
+    if unknown:
+        raise InvalidInputError(
+            f"dims: expected some of {', '.join(field.dims)} of `{field.path}`, found {', '.join(unknown)}",
+            ErrorKind.UNKNOWN_CHOICE,
+        )
+    dims = (*dims, *label_dims)
+    result_names = {*field.dims} - {*dims} | {field.name}
+    if grouping is not None and grouping.name in result_names:
+        raise InvalidInputError(
+            f"by: expected labels with a name of their own, found `{grouping.name}`; the result has "
+            f"{', '.join(sorted(result_names))} already: rename them",
+            ErrorKind.CONFLICTING_ARGUMENTS,
+        )
+    return tuple(axis for axis, dim in enumerate(field.dims) if dim in dims)
+
+
+def _empty_groups(grouping: Grouping | None) -> NDArray[np.bool_] | None:
+    """For each group whether it has no cell; None if all groups have cells."""
+    empty = None if grouping is None else grouping.empty()
+    return None if empty is None or not empty.any() else empty
+
+
+def _measure(reduction: Reduction, target: Target, request: ReductionRequest, how: str) -> Measure:
+    settings, field = request.settings, reduction.field
+    path = target.path(f"{field.path}_{how}" if request.has_many_statistics else field.path)
+    if how in _QUANTILES:
+        return _quantile_measure(reduction, path, settings, how)
+    is_weighted = reduction.weights is not None
+    options = KernelOptions(settings.ddof, settings.min_count)
+    statistic = kernel(how, field.dtype, weighted=is_weighted, options=options)
+    dtype = result_dtype(how, field.dtype, weighted=is_weighted)
+    if dtype.kind in "iub" and _may_be_missing(reduction, how, options):
+        # An empty group makes float32 of integers of up to 16 bits, as in xarray.
+        is_small = dtype.kind in "iu" and dtype.itemsize <= 2 and reduction.empty is not None
+        dtype = np.dtype(np.float32 if is_small else np.float64)
+    return Measure(path, how, statistic, dtype)
+
+
+def _quantile_measure(reduction: Reduction, path: str, settings: ReductionSettings, how: str) -> Measure:
+    if reduction.weights is not None:
+        raise InvalidInputError(
+            f"weights: expected one of {', '.join(WEIGHTED)}, found {how!r}", ErrorKind.CONFLICTING_ARGUMENTS
+        )
+    given: Any = 0.5 if how == "median" else settings.q
+    try:
+        q = tuple(map(float, np.atleast_1d(np.asarray(given, np.float64))))
+    except (TypeError, ValueError):
+        q = ()
+    if not q or not all(0 <= each <= 1 for each in q):
+        raise InvalidInputError(f"q: expected numbers from 0 to 1, found {given}", ErrorKind.INVALID_ARGUMENT)
+    dtype = reduction.field.dtype
+    return Measure(
+        path,
+        how,
+        _quantile_kernel(reduction, q, settings),
+        dtype if dtype.kind == "f" else np.dtype(np.float64),
+        None if np.ndim(given) == 0 else q,
+    )
+
+
+def _quantile_kernel(
+    reduction: Reduction, q: tuple[float, ...], settings: ReductionSettings
+) -> Exact | Sketch:
+    """Exact where the cells of a chunk of the result take at most ``exact_below`` bytes."""
+    cells = math.prod(reduction.over_shape) * math.prod(reduction.retained_grid)
+    if 8 * cells <= parse_bytes(settings.exact_below):
+        return Exact(q, reduction.skipna)
+    k = settings.k
+    if not isinstance(k, int) or not 8 <= k <= 65535:
+        raise InvalidInputError(
+            f"k: expected a number from 8 to 65535, found {k!r}", ErrorKind.INVALID_ARGUMENT
+        )
+    return Sketch(q, k, reduction.skipna)
+
+
+def _may_be_missing(reduction: Reduction, how: str, options: KernelOptions) -> bool:
+    """Whether a result of integers may have no value: then it is of floats, which have NaN."""
+    if reduction.empty is not None:
+        return True
+    if how in ("count", "any", "all"):
+        return False
+    if options.min_count:
+        return True
+    return how != "sum" and not all(reduction.over_shape)

@@ -1,0 +1,144 @@
+"""One call of a reduction: arrays, statistics, dimensions, groups; and where results may be written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import xarray as xr
+
+from frazil.arguments import wrong_type
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.jobs.blocks import parse_bytes
+from frazil.jobs.versions import Target, Version, same_storage
+from frazil.pipeline.reductions.fields import Field
+from frazil.pipeline.reductions.groups import Grouping, digest_of
+from frazil.pipeline.reductions.options import How, ReductionSettings
+from frazil.repository.session.session import Session
+
+#: The options whose values are recorded as they are, if the caller gives them.
+_RECORDED: Final = ("skipna", "min_count", "ddof", "decode", "valid_range", "keep_attrs", "k")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupingRule:
+    """How the cells of an array are grouped. ``labels`` are the coordinates that `grouping_of` reads."""
+
+    grouping_of: Callable[[Session, Field], Grouping]
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionRequest:
+    """One call of an operation.
+
+    ``dims`` are reduced in addition to the dimensions of the labels; None are all dimensions, or with a
+    ``grouping`` only those of the labels. With ``has_many_statistics`` results are named ``<array>_<how>``.
+    ``parameters`` are for the record of the job.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    how: tuple[str, ...]
+    has_many_statistics: bool
+    settings: ReductionSettings
+    parameters: Mapping[str, Any]
+    dims: tuple[str, ...] | None = None
+    grouping: GroupingRule | None = None
+
+    @staticmethod
+    def of(
+        name: str,
+        paths: str | Sequence[str],
+        how: How,
+        options: Mapping[str, Any],
+        *,
+        dims: str | Sequence[str] | None = None,
+        grouping: GroupingRule | None = None,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> ReductionRequest:
+        """The request of a caller. ``options`` are those that the caller gives, see `ReductionOptions`.
+
+        ``parameters`` are recorded in addition to the common ones.
+        """
+        all_paths, all_how = names_of(paths), names_of(how)
+        all_dims = None if dims is None else names_of(dims)
+        recorded = {
+            "paths": list(all_paths),
+            "dims": None if all_dims is None else list(all_dims),
+            "how": list(all_how),
+            **(parameters or {}),
+            **_recorded_options(options),
+        }
+        settings = ReductionSettings(**options)
+        has_many = not isinstance(how, str)
+        return ReductionRequest(name, all_paths, all_how, has_many, settings, recorded, all_dims, grouping)
+
+
+def names_of(given: str | Sequence[str]) -> tuple[str, ...]:
+    """One name or several, as a tuple. Raises ``InvalidInputError`` for other values.
+
+    >>> names_of("t"), names_of(["u", "v"])
+    (('t',), ('u', 'v'))
+    """
+    names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
+    if not all(isinstance(each, str) for each in names):
+        raise InvalidInputError(f"expected a name or several, found {given!r}", ErrorKind.INVALID_ARGUMENT)
+    return names
+
+
+def _recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that change the result, as JSON, of those that the caller gives."""
+    out: dict[str, Any] = {name: value for name, value in options.items() if name in _RECORDED}
+    if "q" in options:
+        out["q"] = np.asarray(options["q"]).tolist()
+    if "exact_below" in options:
+        out["exact_below"] = parse_bytes(options["exact_below"])
+    if (weights := options.get("weights")) is not None:
+        out["weights"] = _recorded_weights(weights)
+    return out
+
+
+def _recorded_weights(weights: Any) -> Any:
+    if isinstance(weights, xr.DataArray):
+        return {",".join(map(str, weights.dims)): digest_of(weights.values)}
+    if isinstance(weights, Mapping):
+        return {dim: digest_of(np.asarray(values)) for dim, values in weights.items()}
+    return weights
+
+
+def target_or_group(version: Version, to: Target | None, name: str) -> Target:
+    """The target ``to``; without one, the group ``name`` on the branch that the job reads.
+
+    Raises ``InvalidInputError`` (``not-on-branch``) for a version that is not on a branch.
+    """
+    if to is not None:
+        if not isinstance(to, Target):
+            raise wrong_type("to", to, "Target", "None")
+        return to
+    if version.branch is None:
+        raise InvalidInputError(
+            "to: expected a target (`to=Target(repo, branch, group)`), as the source is not on a branch; "
+            "found none",
+            ErrorKind.NOT_ON_BRANCH,
+        )
+    return Target(version.repo, version.branch, f"/{name}")
+
+
+def require_free_targets(
+    version: Version, target: Target, writes: Sequence[str], fields: Sequence[Field]
+) -> None:
+    """Raise ``InvalidInputError`` if a result would replace an array that it is computed from."""
+    if len(set(writes)) < len(writes):
+        raise InvalidInputError(
+            f"expected each result once, found {', '.join(writes)}", ErrorKind.CONFLICTING_ARGUMENTS
+        )
+    same = sorted({field.path for field in fields} & set(writes)) if same_storage(version, target) else []
+    if same:
+        raise InvalidInputError(
+            f"to: expected a target of which `{same[0]}` is not an input of the job; give it another group: "
+            f"`to=Target(repo, group='/{target.group.strip('/') or 'results'}')`",
+            ErrorKind.CONFLICTING_ARGUMENTS,
+        )

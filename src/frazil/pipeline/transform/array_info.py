@@ -1,0 +1,281 @@
+"""Arrays as operations see them: a path and its ``zarr.json``.
+
+A new array is its source's ``zarr.json`` with some members replaced. An operation keeps the members that it
+does not know: data types, fill values, attributes, codecs and extensions of any kind.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import zarr
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.repository.session.session import Session
+from frazil.zarr_store.arrays import array_at
+
+type Shape = tuple[int, ...]
+type Json = dict[str, Any]
+
+#: Bytes of an element of a type without a fixed size, estimated.
+_VARIABLE: Final = 64
+SHARDING: Final = "sharding_indexed"
+#: Codecs that make bytes of an array.
+SERIALIZERS: Final = frozenset(
+    {"bytes", "vlen-utf8", "vlen-bytes", "vlen-array", "packbits", "pcodec", "zfpy"}
+)
+_SHARD_INDEX: Final = ({"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"})
+#: Attributes of CF that name other arrays.
+_NAMING_ATTRIBUTES: Final = ("coordinates", "bounds", "climatology", "grid_mapping", "ancillary_variables")
+
+
+@dataclass(frozen=True)
+class ArrayInfo:
+    """One array of a version: its path and its ``zarr.json``."""
+
+    path: str
+    document: Json
+
+    @cached_property
+    def shape(self) -> Shape:
+        """The length of each axis."""
+        return tuple(self.document["shape"])
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @cached_property
+    def grid(self) -> Shape:
+        """The shape of what is written as one: a shard, or a chunk.
+
+        Raises ``InvalidInputError`` (``invalid-array-metadata``) for a grid that is not regular.
+        """
+        grid = self.document["chunk_grid"]
+        if grid["name"] != "regular":
+            raise InvalidInputError(
+                f"expected an array with chunks of one shape, found a {grid['name']} grid in `{self.path}`",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+        return tuple(grid["configuration"]["chunk_shape"])
+
+    @property
+    def shards(self) -> Shape | None:
+        """The shape of the shards; None without sharding."""
+        return None if self._sharding is None else self.grid
+
+    @property
+    def chunks(self) -> Shape:
+        """The shape of what is decoded as one: a chunk, inside of a shard too."""
+        inner = self._sharding
+        return self.grid if inner is None else tuple(inner["chunk_shape"])
+
+    @property
+    def codecs(self) -> list[Json]:
+        """The codecs of a chunk: with sharding, those inside of the shards."""
+        inner = self._sharding
+        return list(self.document["codecs"] if inner is None else inner["codecs"])
+
+    @property
+    def _sharding(self) -> Json | None:
+        first = self.document["codecs"][0]
+        return first["configuration"] if first["name"] == SHARDING else None
+
+    @property
+    def dims(self) -> tuple[str | None, ...]:
+        """The name of each dimension, or None."""
+        names = self.document.get("dimension_names")
+        return tuple(names) if names else (None,) * self.ndim
+
+    @property
+    def attributes(self) -> Json:
+        """A copy of the attributes."""
+        return dict(self.document.get("attributes") or {})
+
+    @cached_property
+    def array(self) -> zarr.Array[Any]:
+        """An empty array of this kind, for its data type and fill value."""
+        self.grid  # noqa: B018  # refuses what is not regular
+        store = zarr.storage.MemoryStore()
+        zarr.core.sync.sync(
+            store.set(
+                "zarr.json", zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(self.encoded())
+            )
+        )
+        return zarr.open_array(store, mode="r", zarr_format=3)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The data type as numpy has it."""
+        return np.dtype(self.array.dtype)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element in memory, estimated for strings and objects."""
+        return _VARIABLE if self.dtype.kind in "OT" else max(self.dtype.itemsize, 1)
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def group(self) -> str:
+        """The path of the group that holds the array."""
+        return self.path.rpartition("/")[0] or "/"
+
+    def axis(self, name: str | int) -> int | None:
+        """The number of a dimension, by name or number; None if the array does not have it."""
+        if isinstance(name, str):
+            return self.dims.index(name) if name in self.dims else None
+        return int(name) % self.ndim if -self.ndim <= int(name) < self.ndim else None
+
+    def with_layout(
+        self,
+        path: str,
+        *,
+        shape: Shape | None = None,
+        chunks: Shape | None = None,
+        shards: Shape | None = None,
+        codecs: list[Json] | None = None,
+        **members: Any,
+    ) -> ArrayInfo:
+        """A copy at ``path`` with another shape, chunks, codecs or other ``members`` of ``zarr.json``.
+
+        None keeps a shape or codecs. ``chunks`` and ``shards`` belong together: with ``chunks``, ``shards``
+        None means no sharding; without ``chunks`` both stay. Raises ``InvalidInputError``
+        (``invalid-array-metadata``) for shards that are not a multiple of the chunks.
+        """
+        document = copy.deepcopy({**self.document, **members})
+        if shape is not None:
+            document["shape"] = list(shape)
+        if chunks is None:
+            chunks, shards = self.chunks, self.shards
+        inner = codecs if codecs is not None else self.codecs
+        if shards is not None:
+            _require_multiple(path, chunks, shards)
+            settings = self._sharding or {"index_codecs": list(_SHARD_INDEX), "index_location": "end"}
+            inner = [
+                {
+                    "name": SHARDING,
+                    "configuration": {**settings, "chunk_shape": list(chunks), "codecs": inner},
+                }
+            ]
+        document["codecs"] = inner
+        grid = {"chunk_shape": list(chunks if shards is None else shards)}
+        document["chunk_grid"] = {"name": "regular", "configuration": grid}
+        return ArrayInfo(path, document)
+
+    def with_dtype(
+        self,
+        path: str,
+        dtype: Any,
+        *,
+        shape: Shape,
+        dims: Sequence[str | None],
+        chunks: Shape,
+        fill_value: Any = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> ArrayInfo:
+        """An array of another data type at ``path``, without shards.
+
+        It has the compressors of this array if the serializers of both are known. ``fill_value`` None is NaN,
+        NaT or zero; ``attributes`` None are those of this array.
+        """
+        dtype = np.dtype(dtype)
+        if fill_value is None:
+            missing = {"f": np.nan, "c": np.nan, "m": "NaT", "M": "NaT"}.get(dtype.kind)
+            fill_value = np.zeros((), dtype)[()] if missing is None else np.array(missing, dtype)[()]
+        template = zarr.create_array(
+            zarr.storage.MemoryStore(),
+            shape=shape,
+            chunks=chunks,
+            dtype=dtype,
+            fill_value=fill_value,
+            dimension_names=list(dims) if any(name is not None for name in dims) else None,
+            attributes=self.attributes if attributes is None else dict(attributes),
+        )
+        buffers = template.metadata.to_buffer_dict(zarr.core.buffer.default_buffer_prototype())
+        typed = ArrayInfo(path, json.loads(buffers["zarr.json"].to_bytes()))
+        old, new = self.codecs, typed.codecs
+        if old[0]["name"] in SERIALIZERS and new[0]["name"] in SERIALIZERS:
+            new = [new[0], *old[1:]]
+        return typed.with_layout(path, chunks=chunks, codecs=new)
+
+    def encoded(self) -> bytes:
+        """``zarr.json`` as bytes."""
+        return json.dumps(self.document).encode()
+
+
+def _require_multiple(path: str, chunks: Shape, shards: Shape) -> None:
+    if len(chunks) != len(shards) or any(map(np.remainder, shards, chunks)):
+        raise InvalidInputError(
+            f"expected shards of `{path}` that are a multiple of its chunks {chunks}, found {shards}",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+
+
+def open_array(session: Session, path: str, mode: Any = "r") -> zarr.Array[Any]:
+    """The zarr array at a path of a session."""
+    return array_at(session, path, mode)
+
+
+def array_info(session: Session, path: str) -> ArrayInfo:
+    """The array at a path.
+
+    Raises ``NodeNotFoundError`` where no node is, and ``InvalidInputError`` (``not-an-array``) for a group.
+    """
+    node = session.workspace.nodes.require_array("/" + path.strip("/"))
+    return ArrayInfo(node.path, json.loads(node.user_data))
+
+
+def arrays_below(session: Session, paths: Sequence[str]) -> list[ArrayInfo]:
+    """The arrays at these paths and below them, each once, in the order of their paths.
+
+    Raises ``NodeNotFoundError`` for a path without a node.
+    """
+    if isinstance(paths, str):
+        paths = [paths]
+    workspace = session.workspace
+    nodes = workspace.nodes.node_table()
+    all_paths, rows = nodes.paths_list(), np.arange(len(nodes))
+    array_paths: dict[str, None] = {}
+    for path in paths:
+        absolute = "/" + path.strip("/")
+        if workspace.nodes.require_node(absolute).array is not None:
+            array_paths[absolute] = None
+        below = nodes.below(absolute)
+        arrays = rows[below][nodes.is_array[below]]
+        array_paths.update(dict.fromkeys(map(all_paths.__getitem__, arrays.tolist())))
+    return [array_info(session, path) for path in sorted(array_paths)]
+
+
+def with_companions(session: Session, arrays: Sequence[ArrayInfo]) -> list[ArrayInfo]:
+    """The arrays, and the coordinates, bounds and grid mappings that belong to them by CF."""
+    collected = {each.path: each for each in arrays}
+    pending = list(arrays)
+    while pending:
+        for path in companion_paths(pending.pop()):
+            node = None if path in collected else session.workspace.nodes.node(path)
+            if node is not None and node.array is not None:
+                collected[path] = array_info(session, path)
+                pending.append(collected[path])
+    return [collected[path] for path in sorted(collected)]
+
+
+def companion_paths(array: ArrayInfo) -> Iterator[str]:
+    """The paths that an array's dimensions and CF attributes name. A path may have no node."""
+    names = [name for name in array.dims if name]
+    for key in _NAMING_ATTRIBUTES:
+        value = array.attributes.get(key)
+        if isinstance(value, str):
+            names += value.replace(":", " ").split()
+    for name in names:
+        yield f"{array.group.rstrip('/')}/{name}"

@@ -1,0 +1,120 @@
+"""Positions along an axis: by number, by label, between two latitudes or longitudes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.pipeline.transform.array_info import ArrayInfo, open_array
+from frazil.pipeline.transform.block_job import Values
+from frazil.pipeline.transform.cf_metadata import coordinate_of
+from frazil.repository.session.session import Session
+
+#: Along one axis: a position, a range of them, or any positions.
+type Positions = int | range | tuple[int, ...]
+
+
+def positions_by_number(given: Any, array: ArrayInfo, dim: str) -> Positions:
+    """The positions along a dimension that a number, numbers, a mask or a slice select.
+
+    Numbers below 0 count from the end; slices are those of Python. Raises ``InvalidInputError``
+    (``invalid-chunk-index``) for positions that the array does not have.
+    """
+    length = array.shape[array.axis(dim) or 0]
+    if isinstance(given, slice):
+        try:
+            return range(length)[given]
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(
+                f"expected a slice of whole numbers along {dim!r}, found {given!r}",
+                ErrorKind.INVALID_ARGUMENT,
+            ) from error
+    numbers = np.asarray(given)
+    if numbers.dtype == np.bool_ and numbers.shape == (length,):
+        numbers = np.flatnonzero(numbers)
+    if numbers.size == 0:
+        return range(0)
+    are_integers = numbers.dtype.kind in "iu" and numbers.ndim <= 1
+    if not are_integers or not ((-length <= numbers) & (numbers < length)).all():
+        raise InvalidInputError(
+            f"expected positions along {dim!r} of `{array.path}`, of {length} elements, found {given!r}",
+            ErrorKind.INVALID_CHUNK_INDEX,
+        )
+    return _simplified(numbers % length)
+
+
+def positions_by_label(
+    session: Session, array: ArrayInfo, dim: str, given: Any, method: str | None
+) -> Positions:
+    """The positions along a dimension whose labels a value, values or a slice select, as in xarray.
+
+    Raises ``InvalidInputError``: ``invalid-array-metadata`` without a coordinate variable,
+    ``invalid-chunk-index`` for a label that it does not have.
+    """
+    axis = array.axis(dim) or 0
+    coordinate = coordinate_of(session, array, dim)
+    if coordinate is None or coordinate.shape != (array.shape[axis],):
+        raise InvalidInputError(
+            f"expected a coordinate variable for {dim!r} beside `{array.path}`, found none: take isel",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+    raw = np.asarray(open_array(session, coordinate.path)[...])
+    labels = xr.conventions.decode_cf_variable(dim, xr.Variable((dim,), raw, coordinate.attributes))
+    numbers = xr.DataArray(np.arange(len(raw)), dims=dim, coords={dim: labels})
+    try:
+        selected = numbers.sel({dim: given}, method=None if isinstance(given, slice) else method)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"expected a label of {dim!r}, which goes from {labels.values[:1]} to {labels.values[-1:]}, "
+            f"found {given!r}: {error}",
+            ErrorKind.INVALID_CHUNK_INDEX,
+        ) from error
+    return _simplified(selected.values)
+
+
+def latitudes_between(values: Values, limits: tuple[float, float]) -> Positions:
+    """The positions of the latitudes between two limits, in degrees, both included.
+
+    >>> latitudes_between(np.array([30.0, 20.0, 10.0]), (5, 20))
+    range(1, 3)
+    """
+    low, high = min(limits), max(limits)
+    return _simplified(np.flatnonzero((values >= low) & (values <= high)))
+
+
+def longitudes_between(values: Values, limits: tuple[float, float]) -> tuple[Positions, Values]:
+    """The positions of the longitudes from one limit eastwards to another, in degrees, both included.
+
+    Returns their longitudes too, counted as the limits are.
+
+    >>> longitudes_between(np.array([0.0, 90.0, 180.0, 270.0]), (-90, 90))
+    ((3, 0, 1), array([-90.,   0.,  90.]))
+    """
+    low, high = limits
+    if high < low:
+        high += 360
+    turned = low + (values - low) % 360
+    # rounding must not put what is at the western border to its end
+    turned = np.where(np.isclose(turned, low + 360, rtol=0, atol=1e-9) & (high < low + 360), low, turned)
+    order = np.argsort(turned, kind="stable")
+    if len(values) > 1 and values[0] > values[-1]:
+        order = order[::-1]
+    order = order[turned[order] <= high + 1e-9]
+    if np.array_equal(turned[order], values[order]):
+        return _simplified(order), values[order]
+    return tuple(order.tolist()), turned[order]
+
+
+def _simplified(numbers: Values) -> Positions:
+    """One number as int, consecutive numbers as a range, others as a tuple."""
+    if numbers.ndim == 0:
+        return int(numbers)
+    if len(numbers) == 0:
+        return range(0)
+    first, last = int(numbers[0]), int(numbers[-1])
+    if last - first == len(numbers) - 1 and (np.diff(numbers) == 1).all():
+        return range(first, last + 1)
+    return tuple(numbers.tolist())

@@ -1,0 +1,268 @@
+"""Statistics of windows of neighbours: which windows an array has, and the results as metadata and values.
+
+A window is ``factors[dim]`` elements long along each dimension of ``factors``. Windows do not overlap, so a
+block of the result is computed from one block of the source. Results are those of
+``xarray.DataArray.coarsen``: missing values are left out, and a window without values is missing.
+
+A window of one element is a window: its count is 1 or 0, its deviation 0, the sum of a missing value 0.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+import xarray as xr
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.jobs.memory import Budget, slabs
+from frazil.pipeline.transform.array_arguments import (
+    Lengths,
+    chunk_lengths,
+    clipped_chunks,
+    require_dimensions,
+)
+from frazil.pipeline.transform.array_info import ArrayInfo, Shape, open_array
+from frazil.pipeline.transform.block_job import ComputedArrays, DriverArray, Values, block_for
+from frazil.pipeline.transform.cf_metadata import (
+    is_coordinate,
+    unpacked,
+    unpacked_attributes,
+    unpacked_dtype,
+)
+from frazil.repository.session.session import Session
+
+type How = Literal["mean", "sum", "min", "max", "median", "std", "var", "count", "first"]
+type Edge = Literal["trim", "pad", "exact"]
+
+#: The method in ``cell_methods``, by statistic.
+CELL_METHODS: Final = {
+    "mean": "mean",
+    "sum": "sum",
+    "min": "minimum",
+    "max": "maximum",
+    "median": "median",
+    "std": "standard_deviation",
+    "var": "variance",
+    "count": None,
+    "first": "point",
+}
+_EDGES: Final = ("trim", "pad", "exact")
+_NUMBERS: Final = "iufcb"
+#: Statistics of ``datetime64`` and ``timedelta64``, by the kind of the dtype.
+_OF_TIMES: Final = {
+    "M": frozenset({"mean", "min", "max", "count"}),
+    "m": frozenset({"mean", "sum", "min", "max", "median", "count"}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The windows of one array: their ``lengths`` along each axis, the statistic, and what the edge does."""
+
+    lengths: Shape
+    how: How
+    boundary: Edge
+
+    @staticmethod
+    def of(array: ArrayInfo, factors: Mapping[str, int], how: How, boundary: Edge) -> Windows:
+        """The windows that ``factors`` make of an array."""
+        return Windows(window_lengths(array, factors), how, boundary)
+
+    @property
+    def is_multidimensional(self) -> bool:
+        """Whether the array shrinks along more than one axis. Tasks compute a coordinate that does."""
+        return sum(length > 1 for length in self.lengths) > 1
+
+    def is_ragged(self, shape: Sequence[int]) -> bool:
+        """Whether the last window of an array of this shape is shorter than the others."""
+        return any(n % length for n, length in zip(shape, self.lengths, strict=True))
+
+    def coarse_shape(self, shape: Shape) -> Shape:
+        """The number of windows along each axis.
+
+        >>> [Windows((2, 2), "mean", edge).coarse_shape((5, 4)) for edge in ("trim", "pad")]
+        [(2, 2), (3, 2)]
+        """
+        if self.boundary == "pad":
+            return tuple(-(-n // length) for n, length in zip(shape, self.lengths, strict=True))
+        return tuple(n // length for n, length in zip(shape, self.lengths, strict=True))
+
+
+def window_lengths(array: ArrayInfo, factors: Mapping[str, int]) -> Shape:
+    """The length of a window along each axis; 1 for dimensions without a factor."""
+    lengths = [1] * array.ndim
+    for name, factor in factors.items():
+        axis = array.axis(name)
+        if axis is not None:
+            lengths[axis] = int(factor)
+    return tuple(lengths)
+
+
+def require_windows(factors: Mapping[str, int], how: str, boundary: str, arrays: Sequence[ArrayInfo]) -> None:
+    """Raise ``InvalidInputError`` for factors, a statistic or a boundary that the arrays do not allow."""
+    require_dimensions(list(factors), arrays)
+    for name, factor in factors.items():
+        if not isinstance(factor, int | np.integer) or factor < 1:
+            raise InvalidInputError(
+                f"expected a factor of at least 1 for {name!r}, found {factor!r}", ErrorKind.INVALID_ARGUMENT
+            )
+    if not factors:
+        raise InvalidInputError("expected a factor for a dimension, found none", ErrorKind.INVALID_ARGUMENT)
+    for argument, value, choices in (("how", how, CELL_METHODS), ("boundary", boundary, _EDGES)):
+        if value not in choices:
+            raise InvalidInputError(
+                f"expected {argument} to be one of {', '.join(choices)}, found {value!r}",
+                ErrorKind.UNKNOWN_CHOICE,
+            )
+    for array in arrays:
+        lengths = window_lengths(array, factors)
+        if boundary == "exact" and any(n % w for n, w in zip(array.shape, lengths, strict=True)):
+            raise InvalidInputError(
+                f"expected lengths of `{array.path}` that are multiples of {lengths}, found {array.shape}: "
+                "pass boundary='trim' to leave out the rest, or boundary='pad' for a smaller last window",
+                ErrorKind.INVALID_ARGUMENT,
+            )
+
+
+def statistic_of(array: ArrayInfo, how: How, coordinates: set[str]) -> How:
+    """The statistic for an array: the mean for coordinates of several dimensions, which ``coordinates`` name;
+    the first element of a window where the data type does not have the statistic.
+    """
+    statistic: How = "mean" if array.path in coordinates else how
+    if array.dtype.kind in _NUMBERS or statistic in _OF_TIMES.get(array.dtype.kind, ()):
+        return statistic
+    return "first"
+
+
+def is_on_coarse_grid(array: ArrayInfo, factors: Mapping[str, int], how: How, coordinates: set[str]) -> bool:
+    """Whether an array is its own result: it has none of the dimensions, or all of its windows are of one
+    element and the result would be the stored values.
+    """
+    if all(array.axis(name) is None for name in factors):
+        return True
+    if any(length > 1 for length in window_lengths(array, factors)):
+        return False
+    return is_coordinate(array, coordinates) or statistic_of(array, how, coordinates) == "first"
+
+
+def coarse_array(array: ArrayInfo, path: str, windows: Windows, chunks: Lengths | None = None) -> ArrayInfo:
+    """The metadata of the statistics of an array. ``chunks`` None are those of the array."""
+    shape = windows.coarse_shape(array.shape)
+    grid = clipped_chunks(array.chunks, shape)
+    if windows.how == "first":
+        out = array.with_layout(path, shape=shape, chunks=grid)
+    else:
+        padded = windows.boundary == "pad" and windows.is_ragged(array.shape)
+        probe_shape = [w + 1 if padded and w > 1 else w for w in windows.lengths]
+        dtype = window_statistics(np.zeros(probe_shape, unpacked_dtype(array)), windows).dtype
+        attributes = _coarse_attributes(array, windows)
+        out = array.with_dtype(path, dtype, shape=shape, dims=array.dims, chunks=grid, attributes=attributes)
+    return out.with_layout(path, chunks=chunk_lengths(chunks, out, grid, "chunks"))
+
+
+def _coarse_attributes(array: ArrayInfo, windows: Windows) -> dict[str, object]:
+    attributes = unpacked_attributes(array)
+    method = CELL_METHODS[windows.how]
+    dims = [str(d) for d, w in zip(array.dims, windows.lengths, strict=True) if w > 1 and d]
+    if method and dims:
+        cell_method = f"{': '.join(dims)}: {method}"
+        attributes["cell_methods"] = " ".join(filter(None, [attributes.get("cell_methods"), cell_method]))
+    if windows.how == "count":
+        attributes = {key: value for key, value in attributes.items() if key != "units"}
+    return attributes
+
+
+def computed_statistics(
+    array: ArrayInfo, new: ArrayInfo, windows: Windows, budget: Budget, round_number: int = 0
+) -> ComputedArrays:
+    """The result ``new``, computed from ``array`` by tasks."""
+    elements = float(np.prod(windows.lengths, dtype=float))
+    factor = 1 + elements * array.itemsize / new.itemsize  # the block, and its source
+    block = block_for([new], budget, [array], factor=factor)
+    return ComputedArrays(array, (new,), block, _WindowBlocks(array, windows, str(new.dtype)), round_number)
+
+
+@dataclass(frozen=True)
+class _WindowBlocks:
+    """Compute statistics of windows: see `frazil.pipeline.transform.block_job.Compute`."""
+
+    array: ArrayInfo
+    windows: Windows
+    dtype: str
+
+    def __call__(self, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:
+        lengths = self.windows.lengths
+        old = open_array(session, self.array.path)
+        axes = zip(start, stop, lengths, old.shape, strict=True)
+        region = tuple(slice(a * w, min(b * w, n)) for a, b, w, n in axes)
+        values = np.asarray(old[region])
+        if self.windows.how == "first":
+            return [_first_elements(values, self.windows)]
+        out = np.empty(tuple(np.subtract(stop, start).tolist()), self.dtype)
+        size = old.dtype.itemsize * math.prod(lengths)
+        for part in slabs(out.shape, size):
+            source = tuple(slice(s.start * w, s.stop * w) for s, w in zip(part, lengths, strict=True))
+            out[part] = window_statistics(unpacked(self.array, values[source]), self.windows)
+        return [out]
+
+
+def _first_elements(values: Values, windows: Windows) -> Values:
+    return values[tuple(slice(None, None, length) for length in windows.lengths)]
+
+
+def window_statistics(values: Values, windows: Windows) -> Values:
+    """One value for each window, by xarray.
+
+    >>> window_statistics(np.array([[1.0, 3], [5, 7]]), Windows((1, 2), "mean", "exact")).tolist()
+    [[2.0], [6.0]]
+    """
+    if windows.how == "first":
+        return _first_elements(values, windows)
+    padded = windows.boundary == "pad"
+    if padded and windows.is_ragged(values.shape) and values.dtype.kind == "b":
+        values = values.astype("f8")  # xarray pads with NaN
+    dims = [f"d{axis}" for axis in range(values.ndim)]
+    lengths = {dim: length for dim, length in zip(dims, windows.lengths, strict=True) if length > 1}
+    array = xr.DataArray(values, dims=dims)
+    coarsened = array.coarsen(lengths or {dims[0]: 1}, boundary="pad" if padded else "trim")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # numpy's, of windows without a value: they are NaN
+        out: Values = np.asarray(getattr(coarsened, windows.how)().values)
+    return out
+
+
+def coarse_coordinate(
+    array: ArrayInfo, values: Values, path: str, windows: Windows, *, are_bounds: bool
+) -> DriverArray:
+    """A coordinate of one dimension, or its bounds, on the coarser grid. ``values`` are its unpacked values.
+
+    Coordinates get the mean of each window; those without a mean get the first element. Bounds get the lower
+    bound of the first element and the upper bound of the last.
+    """
+    shape = windows.coarse_shape(array.shape)
+    means = Windows(windows.lengths, "mean", windows.boundary)
+    axis = int(np.argmax(windows.lengths))
+    length, count = windows.lengths[axis], shape[axis]
+    if are_bounds and array.ndim == 2 and array.shape[1] == 2 and axis == 0:
+        last = np.minimum(np.arange(1, count + 1) * length, array.shape[0]) - 1
+        out = np.stack([values[::length, 0][:count], values[last, 1]], axis=1)
+    elif values.dtype.kind in "mM":
+        out = window_statistics(values, means) if values.size else values[:count]
+    elif values.dtype.kind in "iufc":
+        out = window_statistics(values, means) if min(shape) else np.zeros(shape, values.dtype)
+    else:
+        out = _first_elements(values, windows)[tuple(map(slice, shape))]
+    grid = clipped_chunks(array.chunks, shape)
+    if out.dtype == array.dtype:
+        new = array.with_layout(path, shape=shape, chunks=grid)
+    else:
+        attributes = unpacked_attributes(array)
+        new = array.with_dtype(
+            path, out.dtype, shape=shape, dims=array.dims, chunks=grid, attributes=attributes
+        )
+    return DriverArray(array, new, out)

@@ -1,0 +1,172 @@
+"""`validate`: rules about metadata are checked on the driver, rules about values in one pass by tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from frazil.errors import IcechunkError, NotFoundError
+from frazil.jobs.engine import Engine, EngineName
+from frazil.jobs.engines import engine_of
+from frazil.jobs.memory import Limits
+from frazil.jobs.versions import Source, Version
+from frazil.pipeline.reductions.fields import open_field
+from frazil.pipeline.validation.checks import CHECKS, CheckedRule
+from frazil.pipeline.validation.report import Report, Row
+from frazil.pipeline.validation.rules import (
+    Finite,
+    NanShare,
+    Range,
+    Rule,
+    StatisticsAgainst,
+    require_sound,
+    rules_from,
+)
+from frazil.pipeline.validation.scan import ArrayScan, Limit, scan_arrays
+from frazil.repository.session.session import Session
+
+
+def validate(
+    source: Source,
+    rules: Sequence[Rule] | str | Path,
+    *,
+    against: Source | None = None,
+    engine: Engine | EngineName | None = None,
+    limits: Limits | None = None,
+) -> Report:
+    """Check rules about a version; nothing is written.
+
+    ``rules`` are rules, or rules in YAML or JSON, see `rules_from`. ``against`` is the version that
+    `StatisticsAgainst` compares with where the rule names none; without it, the version before the source's.
+    An array that does not exist fails all rules about it. ``limits`` bound what a task reads.
+
+    Raises ``InvalidInputError`` for what is no rule, and for rules without a sense (``Range("/t", "0")``).
+
+    >>> import frazil, numpy as np, zarr
+    >>> from frazil.pipeline import Inline, Range, validate
+    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+    >>> with repo.transaction("main", message="temperature") as store:
+    ...     t = zarr.create_array(store, name="t", data=np.array([280.0, 290.0, 999.0]), chunks=(2,),
+    ...                           dimension_names=("time",))
+    >>> report = validate(repo, [Range("/t", 180, 340)], engine=Inline())
+    >>> report.ok, report.rows[0].found, report.rows[0].where
+    (False, '1 outside, 280.0 to 999.0; first 999.0', 'index (2,)')
+    """
+    version = Version.of(source)
+    session = version.session()
+    all_rules = tuple(rules_from(rules) if isinstance(rules, str | Path) else map(require_sound, rules))
+    plan = _ScanPlan(session, _other_sessions(version, against))
+    for number, rule in enumerate(all_rules):
+        plan.add_rule(number, rule)
+    bounds, scans = limits or Limits(), plan.scans()
+    engine = engine_of(engine) if scans else None
+    summaries = [] if engine is None else scan_arrays(scans, engine, task=bounds.task, block=bounds.block)
+    results = {
+        key: (summaries[scan], summaries[scan].offences[limit])
+        for key, (scan, limit) in plan.limits_of_rules().items()
+    }
+    rows = tuple(
+        _row(CheckedRule(session, rule, results.get((number, False)), results.get((number, True))))
+        for number, rule in enumerate(all_rules)
+    )
+    return Report(version.snapshot_id, rows)
+
+
+def _other_sessions(version: Version, against: Source | None) -> Callable[[str | None], Session | None]:
+    """A function: the branch, tag or snapshot that a rule names -> the session that it compares with."""
+
+    def session_of(name: str | None) -> Session | None:
+        if name is not None:
+            repo = version.repo
+            if name in repo.list_branches():
+                return repo.readonly_session(name)
+            if name in repo.list_tags():
+                return repo.readonly_session(tag=name)
+            return repo.readonly_session(snapshot_id=name)
+        if against is not None:
+            return Version.of(against).session()
+        parent = version.repo.lookup_snapshot(version.snapshot_id).parent_id
+        return None if parent is None else version.repo.readonly_session(snapshot_id=parent)
+
+    return session_of
+
+
+#: Rules about values.
+_VALUE_RULES: Final = (Range, NanShare, Finite, StatisticsAgainst)
+#: An array of a version: snapshot id and path.
+type _ArrayKey = tuple[str, str]
+#: The number of a rule, and whether the array is that of the other version.
+type _RuleKey = tuple[int, bool]
+
+
+@dataclass(slots=True)
+class _ScanPlan:
+    """Which arrays are scanned, each version of an array once, and for which limits of which rules."""
+
+    session: Session
+    other_session: Callable[[str | None], Session | None]
+    sessions: dict[_ArrayKey, Session] = field(default_factory=dict)
+    limits: dict[_ArrayKey, list[Limit]] = field(default_factory=dict)
+    arrays: dict[_RuleKey, tuple[_ArrayKey, int]] = field(default_factory=dict)
+
+    def add_rule(self, number: int, rule: Rule) -> None:
+        """Scan the array of a rule about values, and for `StatisticsAgainst` that of the other version."""
+        if not isinstance(rule, _VALUE_RULES) or not _is_numeric(self.session, rule.path):
+            return
+        self._add_limit((number, False), self.session, rule)
+        if isinstance(rule, StatisticsAgainst):
+            other = self.other_session(rule.against)
+            if other is not None and _is_numeric(other, rule.path):
+                self._add_limit((number, True), other, rule)
+
+    def _add_limit(self, key: _RuleKey, session: Session, rule: Rule) -> None:
+        array = (session.snapshot_id, rule.path.strip("/"))
+        self.sessions[array] = session
+        limits = self.limits.setdefault(array, [])
+        self.arrays[key] = (array, len(limits))
+        limits.append(_limit_of(rule))
+
+    def scans(self) -> list[ArrayScan]:
+        """A scan for each array."""
+        return [
+            ArrayScan(session, open_field(session, path), tuple(self.limits[snapshot_id, path]))
+            for (snapshot_id, path), session in self.sessions.items()
+        ]
+
+    def limits_of_rules(self) -> dict[_RuleKey, tuple[int, int]]:
+        """For each rule the number of the scan, and the number of the limit in it."""
+        numbers = {array: number for number, array in enumerate(self.sessions)}
+        return {key: (numbers[array], limit) for key, (array, limit) in self.arrays.items()}
+
+
+def _is_numeric(session: Session, path: str) -> bool:
+    try:
+        open_field(session, path)
+    except IcechunkError:  # the row of the rule has the message
+        return False
+    return True
+
+
+def _limit_of(rule: Rule) -> Limit:
+    if isinstance(rule, Range):
+        low = -math.inf if rule.min is None else rule.min
+        return Limit(low, math.inf if rule.max is None else rule.max)
+    if isinstance(rule, Finite):
+        return Limit(infinite=True, nan=not rule.nan)
+    return Limit(nan=isinstance(rule, NanShare))
+
+
+def _row(rule: CheckedRule) -> Row:
+    """The row of a rule. An array that does not exist, or has no numbers, is a rule that failed."""
+    name, path = type(rule.rule).__name__, "/" + rule.rule.path.strip("/")
+    try:
+        ok, expected, actual, where = CHECKS[type(rule.rule)](rule)
+    except NotFoundError as error:
+        is_array = error.message == f"expected an array at `{path}`, found none"
+        return Row(name, path, False, "an array", "none" if is_array else f"none: {error.message}")
+    except IcechunkError as error:
+        return Row(name, path, False, "an array of numbers", error.message)
+    return Row(name, path, ok, expected, actual, where)
