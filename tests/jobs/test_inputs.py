@@ -132,7 +132,7 @@ def test_a_built_in_operation_whose_input_was_corrected_is_not_committed(
     before_commit(partial(put, repo))
     with pytest.raises(StaleReadError, match=r"`mean` .*`/foo`"):
         mean(repo, "foo", "t", engine=ENGINE)
-    assert repo.readonly_session("main").workspace.node("/mean/foo") is None
+    assert repo.readonly_session("main").workspace.nodes.node("/mean/foo") is None
     mean(repo, "foo", "t", engine=ENGINE)
     assert values(repo, "mean/foo").tolist() == [5, 5, 5]
 
@@ -565,7 +565,7 @@ def test_nothing_is_published_that_was_made_from_old_inputs(repo: frazil.Reposit
 
     with pytest.raises(StaleReadError, match=r"`mean` .*`/foo`"):
         run()
-    assert repo.readonly_session("main").workspace.node("/mean/foo") is None
+    assert repo.readonly_session("main").workspace.nodes.node("/mean/foo") is None
     assert run().report.ok
     assert values(repo, "mean/foo").tolist() == [5, 5, 5]
     assert values(repo, "other").min() == 2

@@ -24,7 +24,7 @@ from frazil.errors import ConflictError, ErrorKind, SessionStateError
 from frazil.maintenance.deletion import Sweeper, Swept
 from frazil.maintenance.garbage import Collection, collect
 from frazil.maintenance.listing import Listed
-from frazil.repository.catalog import collection_guard
+from frazil.repository.catalog import collection_guard, collection_records
 from frazil.repository.clock import from_datetime
 from frazil.storage.memory import MemoryStorage
 
@@ -321,7 +321,7 @@ def test_a_commit_waits_for_a_collection_under_way() -> None:
     write(session, 4)
     session.workspace.writer.flush()
     kill_collection(repo.storage, "delete chunks")
-    assert collection_guard.is_collecting(repo.storage)
+    assert collection_records.is_collecting(repo.storage)
     with pytest.raises(ConflictError) as running:
         session.commit("too early")
     assert running.value.kind == ErrorKind.GARBAGE_COLLECTION_RUNNING
@@ -379,7 +379,7 @@ def test_a_collection_that_fails_while_tasks_delete(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Sweeper, "sweep", lambda self, files: fail(files))
     with pytest.raises(KeyboardInterrupt):
         collect(context, Collection(limit, sweep=fail if elsewhere else None))
-    assert collection_guard.is_collecting(repo.storage) is elsewhere
+    assert collection_records.is_collecting(repo.storage) is elsewhere
     if elsewhere:
         with pytest.raises(ConflictError) as error:
             session.commit("of what tasks delete")
@@ -424,7 +424,7 @@ def test_a_log_that_went_back_is_no_proof() -> None:
     write(session, 4)
     session.workspace.writer.flush()
     storage.put("repo", older)
-    info = repo._context.repo_info()
+    info = repo._context.catalog.repo_info()
     assert collection_guard.has_collected(info, collection_guard.newest_update(info)) is False
     assert collection_guard.has_collected(info, session._state.seen) is None
     storage.delete({info.key for info in storage.list("chunks")} - before)
@@ -440,7 +440,7 @@ def test_a_collection_leaves_nothing_behind_but_a_mark_in_version_1(version: int
     for _ in range(2):
         repo.garbage_collect(TOMORROW)
     assert len(list(storage.list("collections"))) == 2 - version
-    assert not collection_guard.is_collecting(storage)
+    assert not collection_records.is_collecting(storage)
 
 
 @pytest.mark.parametrize("order", [*itertools.product((0, 1), repeat=6)])
@@ -449,11 +449,11 @@ def test_collections_that_end_in_any_order_leave_a_mark(order: tuple[int, ...]) 
     schedule = Schedule(order)
     ends = []
     for actor in (0, 1):
-        record = collection_guard.announce(storage).record
+        record = collection_records.announce(storage).record
         seen = Seen(storage, lambda what, actor=actor: schedule.request(actor, what))
         ends.append(partial(record.end, seen, leaves_mark=True))
     assert schedule.run(*ends) == [None, None]
-    assert any(record.is_done for record in collection_guard.records(storage))
+    assert any(record.is_done for record in collection_records.collection_records(storage))
 
 
 def make_old(storage: MemoryStorage) -> None:

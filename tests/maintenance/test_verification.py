@@ -20,7 +20,7 @@ from frazil.format.transaction_log import decode_transaction_log, encode_transac
 from frazil.importing import upgrade
 from frazil.maintenance.verification import plan, versions
 from frazil.repository.catalog.assets import CacheLimits
-from frazil.repository.catalog.files import before
+from frazil.repository.catalog.files import older_ops_backup
 from frazil.repository.catalog.findings import Finding, VerificationReport
 from frazil.storage.memory import MemoryStorage
 
@@ -149,10 +149,10 @@ def test_damage_of_repo_is_a_finding_that_names_a_backup(how: str) -> None:
 def chain_of(repo: frazil.Repository) -> list[str]:
     names = {each.backup_path for each in repo.ops_log()}
     used: list[str] = []
-    info = repo._context.repo_info()
+    info = repo._context.catalog.repo_info()
     while info.repo_before_updates is not None:
         used.append(f"overwritten/{info.repo_before_updates}")
-        older = before(repo.storage, info)
+        older = older_ops_backup(repo.storage, info)
         assert older is not None
         info = older
     assert len(used) >= 2, names

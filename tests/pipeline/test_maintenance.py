@@ -131,7 +131,7 @@ def test_the_same_manifests(repo: frazil.Repository, method: Any) -> None:
         rows = np.arange(len(table))
         assert np.array_equal(found.index, table.index)
         assert table.same(rows, found, rows).all()
-    node = after.workspace.require_array("/packed")
+    node = after.workspace.nodes.require_array("/packed")
     assert node.array is not None
     assert len(node.array.manifests) == 4
     found = maintenance.verify(repo, "checksum", engine=Inline())

@@ -15,11 +15,11 @@ GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {"worker": "%s"
 def main(root, worker, count):
     repo = Repository.open(local_filesystem_storage(root))
     mine = f"{worker}/"
-    known = {commit.message for commit in repo.ancestry(branch="main") if commit.message.startswith(mine)}
+    existing = {commit.message for commit in repo.ancestry(branch="main") if commit.message.startswith(mine)}
     for message in (f"{worker}/{n}" for n in range(count)):
-        while message not in known:
+        while message not in existing:
             session = repo.writable_session("main")
-            session.workspace.set_node(f"/{worker}", GROUP.replace(b"%s", message.encode()))
+            session.workspace.nodes.set_node(f"/{worker}", GROUP.replace(b"%s", message.encode()))
             try:
                 session.commit(message)
             except ConflictError:

@@ -88,7 +88,7 @@ def hostile(prefix: str, store: Mapping[str, Any], location: str | None = None) 
     repo = frazil.Repository.create(storage)
     container = {"name": None, "url_prefix": prefix, "store": dict(store)}
     document = {**to_document(frazil.RepositoryConfig()), "virtual_chunk_containers": {prefix: container}}
-    repo._context.update(repo_changes.save_config(document))
+    repo._context.catalog.update_repo_info(repo_changes.save_config(document))
     repo = frazil.Repository.open(storage)
     with repo.transaction("main", message="a reference") as changed:
         zarr.create_array(changed, name="x", shape=(8,), chunks=(8,), dtype="u1", compressors=None)

@@ -8,33 +8,35 @@ import zarr
 
 import frazil
 from frazil.format.columns import Ragged
-from frazil.repository.catalog.assets import Kept
+from frazil.repository.catalog.assets import DecodedCache
 from frazil.repository.catalog.cache_weights import held_bytes
 
 
 def test_what_many_ask_for_at_once_is_made_once():
-    kept, made, started, go = Kept(10), [], threading.Event(), threading.Event()
+    cache, results, started, go = DecodedCache(10), [], threading.Event(), threading.Event()
 
     def make():
-        made.append(1)
+        results.append(1)
         started.set()
         assert go.wait(10)
         return "value", 1
 
     answers = []
-    threads = [threading.Thread(target=lambda: answers.append(kept.get(b"k", make))) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: answers.append(cache.get_or_make(b"k", make))) for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     assert started.wait(10)
     go.set()
     for thread in threads:
         thread.join(10)
-    assert (answers, made) == (["value"] * 8, [1])
-    assert b"k" in kept
+    assert (answers, results) == (["value"] * 8, [1])
+    assert b"k" in cache
 
 
 def test_an_error_reaches_all_who_wait_and_is_not_kept():
-    kept, started, go = Kept(10), threading.Event(), threading.Event()
+    cache, started, go = DecodedCache(10), threading.Event(), threading.Event()
 
     def fail():
         started.set()
@@ -45,7 +47,7 @@ def test_an_error_reaches_all_who_wait_and_is_not_kept():
 
     def ask():
         try:
-            kept.get(b"k", fail)
+            cache.get_or_make(b"k", fail)
         except OSError as error:
             errors.append(str(error))
 
@@ -58,23 +60,23 @@ def test_an_error_reaches_all_who_wait_and_is_not_kept():
     for thread in threads:
         thread.join(10)
     assert errors == ["no"] * 4
-    assert kept.get(b"k", lambda: ("again", 1)) == "again"
+    assert cache.get_or_make(b"k", lambda: ("again", 1)) == "again"
 
 
 def test_the_oldest_go_first_and_the_newest_always_stays():
-    kept = Kept(5)
+    cache = DecodedCache(5)
     for key, weight in ((b"a", 2), (b"b", 2), (b"a", 2), (b"c", 3)):
-        kept.get(key, lambda weight=weight: (weight, weight))
-    assert [key in kept for key in (b"a", b"b", b"c")] == [True, False, True]
-    kept.get(b"huge", lambda: (0, 100))
-    assert [key in kept for key in (b"a", b"c", b"huge")] == [False, False, True]
+        cache.get_or_make(key, lambda weight=weight: (weight, weight))
+    assert [key in cache for key in (b"a", b"b", b"c")] == [True, False, True]
+    cache.get_or_make(b"huge", lambda: (0, 100))
+    assert [key in cache for key in (b"a", b"c", b"huge")] == [False, False, True]
 
 
 @pytest.mark.parametrize("asked", [1, 3])
 def test_a_hit_makes_nothing(asked):
-    kept = Kept(5)
-    kept.keep(b"k", "kept", 1)
-    assert {kept.get(b"k", lambda: pytest.fail("made again")) for _ in range(asked)} == {"kept"}
+    cache = DecodedCache(5)
+    cache.store(b"k", "kept", 1)
+    assert {cache.get_or_make(b"k", lambda: pytest.fail("made again")) for _ in range(asked)} == {"kept"}
 
 
 def test_views_of_one_buffer_weigh_as_much_as_the_buffer():
@@ -92,8 +94,8 @@ def commit(repo, count, *, attributes=None):
             zarr.create_group(store, path="g", overwrite=True, attributes=attributes or {})
 
 
-def held(kept):
-    return [len(kept._values), kept._total]
+def held(cache):
+    return [len(cache._values), cache._total]
 
 
 def test_commits_alone_do_not_fill_the_memory():

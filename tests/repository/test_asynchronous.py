@@ -61,10 +61,10 @@ async def test_more_waiting_calls_than_threads_are_no_deadlock() -> None:
         """Every call waits for the last one to begin on its own thread, but for those that come later."""
 
         def __init__(self) -> None:
-            self.begun = threading.Barrier(SIZES[Purpose.ASYNC_CALLS] // 2)
+            self.started = threading.Barrier(SIZES[Purpose.ASYNC_CALLS] // 2)
 
         def meet(self) -> None:
-            self.begun.wait(30)
+            self.started.wait(30)
 
         def pass_by(self) -> int:
             return 1
@@ -143,7 +143,7 @@ async def test_a_commit_whose_await_is_cancelled_happens_or_does_not() -> None:
 
 
 async def test_what_has_not_begun_never_begins() -> None:
-    begun: list[int] = []
+    calls: list[int] = []
     release = threading.Event()
 
     class Work:
@@ -151,7 +151,7 @@ async def test_what_has_not_begun_never_begins() -> None:
             release.wait(30)
 
         def note(self, number: int) -> None:
-            begun.append(number)
+            calls.append(number)
 
         wait_async, note_async = awaitable(wait), awaitable(note)
 
@@ -164,7 +164,7 @@ async def test_what_has_not_begun_never_begins() -> None:
     await asyncio.gather(*late, return_exceptions=True)
     release.set()
     await asyncio.gather(*occupied)
-    assert begun == []
+    assert calls == []
 
 
 async def test_iterators_can_be_left_and_closed() -> None:
@@ -175,8 +175,8 @@ async def test_iterators_can_be_left_and_closed() -> None:
         break
     async for _ in repo.ops_log_async():
         break
-    async with aclosing(session.chunk_coordinates("/a", batch_size=3)) as found:
-        async for coords in found:
+    async with aclosing(session.chunk_coordinates("/a", batch_size=3)) as coordinates:
+        async for coords in coordinates:
             assert coords == (0,)
             break
     async with aclosing(session.store.list()) as keys:
@@ -242,11 +242,11 @@ def test_two_loops_after_each_other_and_side_by_side() -> None:
         return len(await asyncio.gather(*(repo.list_tags_async() for _ in range(100))))
 
     assert asyncio.run(work()) == asyncio.run(work()) == 100
-    found: list[int] = []
-    threads = [threading.Thread(target=lambda: found.append(asyncio.run(work()))) for _ in range(4)]
+    results: list[int] = []
+    threads = [threading.Thread(target=lambda: results.append(asyncio.run(work()))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [100] * 4
+    assert results == [100] * 4
     assert time.perf_counter() - started < 30

@@ -166,12 +166,12 @@ def outcome_at(
     """What comes of the operation when the others do their part right before its request ``step``; and how
     many requests it made.
     """
-    made = 0
+    requests = 0
 
     def meet(what: str) -> Any:
-        nonlocal made
-        made += 1
-        if made == step:
+        nonlocal requests
+        requests += 1
+        if requests == step:
             MEANWHILE[meanwhile](frazil.Repository.open(storage))
         return nullcontext()
 
@@ -179,9 +179,9 @@ def outcome_at(
     work = OPERATIONS[operation](opened_by(storage, seen, config))
     seen.meet = meet
     try:
-        return work(), made
+        return work(), requests
     except Exception as error:  # the test looks at it
-        return error, made
+        return error, requests
 
 
 def require_whole(storage: MemoryStorage) -> None:
@@ -190,7 +190,7 @@ def require_whole(storage: MemoryStorage) -> None:
     for branch in sorted(repo.list_branches()):
         assert list(repo.ancestry(branch=branch))
         session = repo.readonly_session(branch)
-        assert len(session.chunk_table("/x")) if session.workspace.node("/x") else branch == "main"
+        assert len(session.chunk_table("/x")) if session.workspace.nodes.node("/x") else branch == "main"
 
 
 COLLECTIONS = ["commit, expire, collect", "reset, commit, collect"]
@@ -205,14 +205,14 @@ def test_any_order(version: int, operation: str, meanwhile: str) -> None:
     for config in (HASTY, PATIENT) if operation == "commit" else (HASTY,):
         for step in range(1, 100):
             storage = repository(version)
-            result, made = outcome_at(step, storage, config, operation, meanwhile)
+            result, requests = outcome_at(step, storage, config, operation, meanwhile)
             if isinstance(result, Exception):
                 assert isinstance(result, ConflictError | NotFoundError | SessionStateError | IcechunkError)
                 assert getattr(result, "kind", None) in REFUSALS, (step, repr(result))
                 assert "Internal" not in type(result).__name__
             if version == 2 or operation != "merge by moving":  # version 1 moves refs one by one
                 require_whole(storage)
-            if made < step:
+            if requests < step:
                 break
 
 
@@ -221,11 +221,11 @@ def test_any_order(version: int, operation: str, meanwhile: str) -> None:
 def test_what_can_succeed_does(operation: str, meanwhile: str) -> None:
     for step in range(1, 100):
         storage = repository(2)
-        result, made = outcome_at(step, storage, PATIENT, operation, meanwhile)
+        result, requests = outcome_at(step, storage, PATIENT, operation, meanwhile)
         assert isinstance(result, str), (step, repr(result))
         messages = [commit.message for commit in frazil.Repository.open(storage).ancestry(branch="main")]
         assert messages.count("mine") == 1
-        if made < step:
+        if requests < step:
             break
 
 
@@ -233,12 +233,12 @@ def test_an_amended_commit_follows_what_the_expiration_left() -> None:
     """The parent of the tip is expired while the tip is amended."""
     for step in range(1, 30):
         storage = repository(2)
-        result, made = outcome_at(step, storage, HASTY, "amend", "expire")
+        result, requests = outcome_at(step, storage, HASTY, "amend", "expire")
         assert isinstance(result, str), (step, repr(result))
         repo = frazil.Repository.open(storage)
         first, *_ = repo.ancestry(branch="main")
         assert first.message == "mine"
         changed = repo.diff(from_snapshot_id="1CECHNKREP0F1RSTCMT0", to_branch="main")
         assert changed.new_arrays == {"/x"}
-        if made < step:
+        if requests < step:
             break

@@ -83,8 +83,8 @@ def test_secrets_are_saved_only_on_request(case: tuple[str, Any, str]) -> None:
     assert saved.config.get_virtual_chunk_container(prefix) == config.get_virtual_chunk_container(prefix)
     saved.save_config()  # what is there already is no new secret
     for make in (create, open_or_create):
-        made = make(frazil.in_memory_storage(), config, store_secrets=True)
-        assert frazil.Repository.open(made.storage).config.virtual_chunk_containers
+        repo_with_secrets = make(frazil.in_memory_storage(), config, store_secrets=True)
+        assert frazil.Repository.open(repo_with_secrets.storage).config.virtual_chunk_containers
 
 
 @pytest.mark.parametrize("case", SECRETS.values(), ids=SECRETS.keys())

@@ -195,7 +195,7 @@ def test_a_collection_that_is_under_way_does_not_get_the_chunk(repo, tmp_path, m
 
 @pytest.mark.interop
 def test_a_watch_sees_collections(repo, tmp_path):
-    watch = CollectionWatch(repo._context.repo_info, repo.storage)
+    watch = CollectionWatch(repo._context.catalog.repo_info, repo.storage)
     assert [watch(), watch()] == [True, True]
     collect(tmp_path / "repo")
     commit(repo, "a", [1])

@@ -33,7 +33,7 @@ edits = st.lists(
 def edit(repo: frazil.Repository, branch: str, what: str, pick: int, n: int) -> None:
     if what == "move":
         session = repo.rearrange_session(branch)
-        paths = session.workspace.nodes_table().paths_list()
+        paths = session.workspace.nodes.node_table().paths_list()
         try:
             session.move(paths[pick % len(paths)], ("/m", "/g/m", "/h/m", "/m/m")[n])
         except frazil.IcechunkError:
@@ -44,8 +44,8 @@ def edit(repo: frazil.Repository, branch: str, what: str, pick: int, n: int) -> 
     root = zarr.open_group(session.store, mode="a")
     arrays = [
         path
-        for path in session.workspace.nodes_table().paths_list()
-        if session.workspace.require(path).array is not None
+        for path in session.workspace.nodes.node_table().paths_list()
+        if session.workspace.nodes.require_node(path).array is not None
     ]
     array = arrays[pick % len(arrays)] if arrays else None
     match what:
@@ -62,7 +62,7 @@ def edit(repo: frazil.Repository, branch: str, what: str, pick: int, n: int) -> 
             root[array][...] = n
         case "virtual" if array is not None:
             at = (n % 2, 0)[: len(root[array].shape)]
-            session.workspace.set_ref(array, at, VirtualRef(f"{CONTAINER}{pick}", n, 4))
+            session.workspace.chunks.set_ref(array, at, VirtualRef(f"{CONTAINER}{pick}", n, 4))
         case "chunk" if array is not None:
             sync(session.store.delete(f"{array[1:]}/c/{n % 2}"))
         case "resize" if array is not None:
@@ -78,13 +78,13 @@ Seen = dict[str, tuple[str, bytes, dict[Any, Any] | None]]
 def seen(repo: frazil.Repository, snapshot: str) -> Seen:
     """By node id: path, document, references."""
     workspace = repo.readonly_session(snapshot_id=snapshot).workspace
-    nodes = workspace.nodes_table()
+    nodes = workspace.nodes.node_table()
     out: Seen = {}
     for row in range(len(nodes)):
         node = nodes.node(row)
         refs = None
         if node.array is not None:
-            table = workspace.table(node.path)
+            table = workspace.chunks.ref_table(node.path)
             refs = {tuple(at): table.ref(number) for number, at in enumerate(table.index.tolist())}
         out[str(node.id)] = (node.path, node.user_data, refs)
     return out
@@ -121,7 +121,7 @@ def expected(before: Seen, after: Seen) -> dict[str, Any]:
     }
 
 
-def found(diff: frazil.Diff) -> dict[str, Any]:
+def actual(diff: frazil.Diff) -> dict[str, Any]:
     names = ("new", "deleted", "updated")
     every = ["_".join(pair) for pair in product(names, ("groups", "arrays"))]
     sets = {name: getattr(diff, name) for name in every}
@@ -148,7 +148,7 @@ def test_any_two_versions(first: Any, main: Any, dev: Any, inline: bool) -> None
     for before, after in product((one, other), repeat=2):
         diff = repo.diff(from_snapshot_id=before, to_snapshot_id=after)
         if before == after or (before, after) not in ancestors:
-            assert found(diff) == expected(content[before], content[after])
+            assert actual(diff) == expected(content[before], content[after])
         assert before != after or diff.is_empty()
 
 

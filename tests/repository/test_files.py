@@ -16,7 +16,7 @@ from frazil.errors import FormatError
 from frazil.format.ids import id_from_text
 from frazil.format.keys import OVERWRITTEN, backup_key
 from frazil.repository.catalog.assets import Assets, CacheLimits
-from frazil.repository.catalog.repo_update import read_repo_info
+from frazil.repository.catalog.repo_info_file import read_repo_info
 from frazil.storage.memory import MemoryStorage
 
 SOON = datetime.now(UTC) + timedelta(days=1)

@@ -202,9 +202,9 @@ def test_another_number_of_dimensions_after_a_fork(repo, where):
     fork = session.fork()
     target = fork if where == "fork" else session
     other = zarr.create_array(target.store, name="other", shape=(4,), chunks=(2,), dtype="i4", fill_value=-1)
-    document = target.workspace.node("/other").user_data
+    document = target.workspace.nodes.node("/other").user_data
     target.store.set_sync("a/zarr.json", other.store_path.store.get_sync("other/zarr.json"))
-    assert target.workspace.node("/a").user_data == document
+    assert target.workspace.nodes.node("/a").user_data == document
     write(target, slice(0, 2), 3)
     session.merge(travelled(fork))
     session.commit("a line")
@@ -236,8 +236,8 @@ def test_two_forks_may_not_change_one_node_differently(repo, first, second):
 def test_forks_may_create_and_delete_different_nodes(repo):
     session = with_array(repo).writable_session("main")
     one, two = travelled(session.fork()), travelled(session.fork())
-    made = zarr.open_group(one.store).create_array("b", shape=(3,), chunks=(3,), dtype="u1")
-    made[:] = 5
+    array = zarr.open_group(one.store).create_array("b", shape=(3,), chunks=(3,), dtype="u1")
+    array[:] = 5
     del zarr.open_group(two.store)["a"]
     session.merge(travelled(one), travelled(two))
     session.commit("swap")

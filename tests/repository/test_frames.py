@@ -144,8 +144,8 @@ DOCUMENT: dict[str, Any] = {
     ],
 )
 def test_what_a_document_tells(changes: dict[str, Any], expected: Any) -> None:
-    found = largest_chunk(json.dumps(DOCUMENT | changes).encode())
-    assert found == expected or (expected is None and found is not None and found[0] != "zstd")
+    actual = largest_chunk(json.dumps(DOCUMENT | changes).encode())
+    assert actual == expected or (expected is None and actual is not None and actual[0] != "zstd")
 
 
 @pytest.mark.parametrize("document", [b"", b"[]", b"1", b"[" * 100_000, b"{}", b"\xff"])

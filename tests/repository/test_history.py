@@ -15,6 +15,6 @@ def test_every_older_entry_names_its_backup() -> None:
     assert len(log) == 8
     assert log[0].backup_path is None
     paths = [update.backup_path for update in log[1:]]
-    kept = {entry.key.removeprefix("overwritten/") for entry in repo.storage.list("overwritten/")}
+    backups = {entry.key.removeprefix("overwritten/") for entry in repo.storage.list("overwritten/")}
     assert len(set(paths)) == 7
-    assert set(paths) == kept
+    assert set(paths) == backups

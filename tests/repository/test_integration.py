@@ -119,10 +119,10 @@ def test_fast_forward(repo):
     source = edit(repo, "dev", put("a", 0, 1))
     repo.create_branch("other", tip)
     assert repo.merge("dev") == source == repo.lookup_branch("main")
-    made = repo.merge("dev", into="other", fast_forward=False, message="all")
-    assert made != source
+    merged = repo.merge("dev", into="other", fast_forward=False, message="all")
+    assert merged != source
     assert content(repo, "other") == content(repo, "dev")
-    assert repo.lookup_snapshot(made).parent_id == tip
+    assert repo.lookup_snapshot(merged).parent_id == tip
 
 
 def test_merging_again_and_back(repo):
@@ -158,8 +158,8 @@ def test_conflicts_of_a_merge(repo):
         repo.merge("dev")
     assert repo.lookup_branch("main") == before
     assert error.value.snapshot == source
-    found = {(conflict.conflict_type, conflict.path) for conflict in error.value.conflicts}
-    assert found == {
+    actual = {(conflict.conflict_type, conflict.path) for conflict in error.value.conflicts}
+    assert actual == {
         (ConflictType.ChunkDoubleUpdate, "/a"),
         (ConflictType.ZarrMetadataDoubleUpdate, "/b"),
         (ConflictType.ChunksUpdatedInDeletedArray, "/g/c"),
@@ -401,8 +401,8 @@ class Model:
 
     def does(self, kind, name, chunk, value):
         """Apply one edit; whether it can be."""
-        there = name in self.nodes
-        if there == (kind == "new"):
+        exists = name in self.nodes
+        if exists == (kind == "new"):
             return False
         if kind == "put":
             self.nodes[name][2][chunk] = value
@@ -428,8 +428,8 @@ def three_way(base, ours, theirs, ours_wins=False):
     out = {}
     for name in {*base.nodes, *ours.nodes, *theirs.nodes}:
         b, o, t = (model.nodes.get(name) for model in (base, ours, theirs))
-        kept = [x[0] if x else None for x in (b, o, t)]
-        if kept[0] == kept[1] == kept[2]:
+        values = [x[0] if x else None for x in (b, o, t)]
+        if values[0] == values[1] == values[2]:
             if b is None:
                 continue
             note_ = pick(b[1], o[1], t[1])
@@ -437,12 +437,12 @@ def three_way(base, ours, theirs, ours_wins=False):
             if note_ is None or None in chunks:
                 return None
             out[name] = [b[0], note_, chunks]
-        elif kept[1] == kept[0]:
+        elif values[1] == values[0]:
             if o is not None and o[1:] != b[1:]:
                 return None
             if t is not None:
                 out[name] = t
-        elif kept[2] == kept[0]:
+        elif values[2] == values[0]:
             if t is not None and t[1:] != b[1:]:
                 return None
             if o is not None:

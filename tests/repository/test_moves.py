@@ -33,7 +33,7 @@ def repo() -> frazil.Repository:
 
 
 def paths(session: frazil.Session) -> list[str]:
-    return session.workspace.nodes_table().paths_list()
+    return session.workspace.nodes.node_table().paths_list()
 
 
 def travelled(session: frazil.Session, *moves: tuple[str, str]) -> frazil.Session:
@@ -50,12 +50,12 @@ def test_forks_move_and_come_back(repo: frazil.Repository) -> None:
     forks = [travelled(session, ("/d/z", "/e/z"), ("/d", "/e/d")), travelled(session, ("/a/b", "/b"))]
     assert [fork.mode for fork in forks] == [frazil.SessionMode.rearrange] * 2
     session.merge(*forks)
-    told = [("/a/b", "/b"), ("/a/b/x", "/b/x"), ("/d", "/e/d"), ("/d/y", "/e/d/y"), ("/z", "/e/z")]
-    assert session.status().moved_nodes == told
+    expected = [("/a/b", "/b"), ("/a/b/x", "/b/x"), ("/d", "/e/d"), ("/d/y", "/e/d/y"), ("/z", "/e/z")]
+    assert session.status().moved_nodes == expected
     assert session.has_uncommitted_changes
     before = repo.lookup_branch("main")
     after = session.commit("moved")
-    assert repo.diff(from_snapshot_id=before, to_snapshot_id=after).moved_nodes == told
+    assert repo.diff(from_snapshot_id=before, to_snapshot_id=after).moved_nodes == expected
     assert paths(session) == ["/", "/a", "/b", "/b/x", "/e", "/e/d", "/e/d/y", "/e/z"]
     assert zarr.open_array(session.store, path="e/z")[:].tolist() == [2] * 4
 
@@ -81,11 +81,11 @@ def test_moves_that_do_not_go_together(repo: frazil.Repository, case: str, by_se
             session.move(*move)
     else:
         forks.append(travelled(session, *second))
-    status, there = session.status(), paths(session)
+    status, before = session.status(), paths(session)
     with pytest.raises(frazil.SessionStateError) as error:
         session.merge(*forks)
     assert error.value.kind == ErrorKind.MERGE_FAILED
-    assert (session.status(), paths(session)) == (status, there)
+    assert (session.status(), paths(session)) == (status, before)
 
 
 def test_sessions_merge_forks_of_their_kind_only(repo: frazil.Repository) -> None:
@@ -101,13 +101,13 @@ def test_sessions_merge_forks_of_their_kind_only(repo: frazil.Repository) -> Non
 
 def test_discarded_moves_are_forgotten(repo: frazil.Repository) -> None:
     session = repo.rearrange_session("main")
-    there = paths(session)
+    before = paths(session)
     session.move("/a", "/q")
     session.fork()
     session.move("/q", "/d/q")
     session.discard_changes()
     assert not session.has_uncommitted_changes
-    assert paths(session) == there
+    assert paths(session) == before
     session.move("/a", "/q")
     assert session.status().moved_nodes[0] == ("/a", "/q")
 

@@ -13,7 +13,7 @@ from tests.repository.version_1 import GROUP
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError, RefNotFoundError, SnapshotNotFoundError
 from frazil.format.ids import id_to_text, prefix_bounds
-from frazil.repository.session import commit
+from frazil.repository.session import commit_files
 from frazil.testing.faults import FaultyStorage
 
 #: Ids of snapshots: two begin alike, for 6 characters.
@@ -27,9 +27,9 @@ def repo(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> fra
     repo = frazil.Repository.create(storage, spec_version=request.param)
     for number, text in enumerate(IDS):
         id_ = prefix_bounds(text[:19])[0]  # type: ignore[index]  # these are ids
-        monkeypatch.setattr(commit, "new_object_id", lambda id_=id_: id_)
+        monkeypatch.setattr(commit_files, "new_object_id", lambda id_=id_: id_)
         session = repo.writable_session("main")
-        session.workspace.set_node("/g", GROUP % number)
+        session.workspace.nodes.set_node("/g", GROUP % number)
         session.commit(str(number))
     monkeypatch.undo()
     repo.create_branch("dev", repo.lookup_branch("main"))

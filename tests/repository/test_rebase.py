@@ -185,12 +185,12 @@ def test_metadata_tell_the_attempts(repo, tries, fine):
     session = repo.writable_session("main")
     write(session, 0, 1)
     commit(repo, 1)
-    told = {"__icechunk": {"k": 1}, "a": 2}
+    metadata = {"__icechunk": {"k": 1}, "a": 2}
     if not fine:
         with pytest.raises(ConflictError):
-            session.commit("ours", told, rebase_with=ConflictDetector(), rebase_tries=tries)
+            session.commit("ours", metadata, rebase_with=ConflictDetector(), rebase_tries=tries)
         return
-    session.commit("ours", told, rebase_with=ConflictDetector(), rebase_tries=tries)
+    session.commit("ours", metadata, rebase_with=ConflictDetector(), rebase_tries=tries)
     newest = next(iter(repo.ancestry(branch="main")))
     assert newest.metadata == {"__icechunk": {"k": 1, "rebase_attempts": 1}, "a": 2}
     with repo.transaction("main", message="m", rebase_with=ConflictDetector()) as store:
@@ -240,7 +240,7 @@ def test_from_a_commit_that_was_amended_twice(repo, path):
     for delete in ("gone", None):
         session = repo.writable_session("main")
         if delete is not None:
-            session.workspace.delete_node(f"/{delete}")
+            session.workspace.nodes.delete_node(f"/{delete}")
         write(session, 2 if delete else 3, 5)
         session.amend("amended")
     log = repo.inspect_transaction_log(repo.lookup_branch("main"))
@@ -460,8 +460,8 @@ def test_a_solver_of_ones_own_makes_chunks_of_both(repo, solver):
     with repo.transaction("main", message="theirs") as store:
         zarr.open_array(store, path="t")[2:10] = theirs[2:10]
     session.commit("ours", rebase_with=solver)
-    made = np.maximum(ours, theirs) if isinstance(solver, Maximum) else ours + theirs - np.arange(16)
-    assert values(repo.readonly_session("main")) == made.tolist()
+    combined = np.maximum(ours, theirs) if isinstance(solver, Maximum) else ours + theirs - np.arange(16)
+    assert values(repo.readonly_session("main")) == combined.tolist()
 
 
 def test_what_a_solver_gets(repo):
@@ -566,10 +566,10 @@ def test_a_move_that_gives_way_is_undone_with_all_below(repo, moves, theirs, con
     assert error.value.conflicts == [Conflict(ConflictType.MoveOperationCannotBeRebased, conflict)]
     session.commit("ours", rebase_with=Answers(**{conflict.strip("/"): VersionSelection.UseTheirs}))
     root = zarr.open_group(repo.readonly_session("main").store, mode="r")
-    found = dict(root.members(max_depth=None))
-    above = {path.rpartition("/")[0] for path in found} - {""}
-    assert above <= {path for path, node in found.items() if isinstance(node, zarr.Group)}
-    assert left is None or set(found) == left
+    members = dict(root.members(max_depth=None))
+    above = {path.rpartition("/")[0] for path in members} - {""}
+    assert above <= {path for path, node in members.items() if isinstance(node, zarr.Group)}
+    assert left is None or set(members) == left
 
 
 def test_a_move_of_what_theirs_deleted_cannot_stand(repo):
@@ -609,7 +609,7 @@ def test_other_metadata_over_manifests_that_were_written_anew(repo):
     rewritten = repo.rewrite_manifests("anew", branch="main")
     session.commit("ours", rebase_with=ConflictDetector())
     before, after = (repo.readonly_session(snapshot_id=id_) for id_ in (rewritten, session.snapshot_id))
-    one, other = (each.workspace.node("/t").array.manifests for each in (before, after))
+    one, other = (each.workspace.nodes.node("/t").array.manifests for each in (before, after))
     assert [ref.id for ref in one] == [ref.id for ref in other]
     listed = repo.inspect_snapshot(session.snapshot_id)["manifests"]
     assert {id_to_text(ref.id) for ref in other} <= {each["id"] for each in listed}

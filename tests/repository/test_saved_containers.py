@@ -27,7 +27,7 @@ def _saved(prefix: str) -> dict[str, Any]:
 def test_a_saved_container_need_not_be_valid() -> None:
     """Early versions of the format saved schemes, ``file``; such a repository opens, also migrated."""
     repo = frazil.Repository.create(frazil.in_memory_storage())
-    repo._context.update(repo_changes.save_config(_saved("file")))
+    repo._context.catalog.update_repo_info(repo_changes.save_config(_saved("file")))
     again = frazil.Repository.open(repo.storage)
     assert set(again.config.virtual_chunk_containers or {}) == {"file"}
 

@@ -40,11 +40,11 @@ def content(repo: frazil.Repository) -> tuple[dict[str, bytes], dict[str, Any], 
         keys = [key async for key in session.store.list() if key.endswith("zarr.json")]
         return {key: (await session.store.get(key, prototype)).to_bytes() for key in keys}
 
-    found = sync(documents())
-    arrays = [key.removesuffix("/zarr.json") for key, text in found.items() if b'"array"' in text]
+    stored = sync(documents())
+    arrays = [key.removesuffix("/zarr.json") for key, text in stored.items() if b'"array"' in text]
     values = {path: zarr.open_array(session.store, path=path, mode="r")[:].tolist() for path in arrays}
     chunks = {path: session.chunk_table(f"/{path}").index.tolist() for path in arrays}
-    return found, values, chunks
+    return stored, values, chunks
 
 
 def diff_of(repo: frazil.Repository) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class SerialAndForked(RuleBasedStateMachine):
         return [zarr.open_group(session.store, mode="r+") for session in sessions]
 
     def exists(self, path: str) -> bool:
-        return self.serial.workspace.node(f"/{path}") is not None
+        return self.serial.workspace.nodes.node(f"/{path}") is not None
 
     # Work
 

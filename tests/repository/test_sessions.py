@@ -187,7 +187,7 @@ def test_one_session_has_a_lifetime_of_its_own(storage, monkeypatch):
         assert abs(session.expires_at - now - dt.timedelta(days=days)) < dt.timedelta(minutes=1)
         assert session.fork().expires_at == session.expires_at
         # a commit looks for what collections have taken since the session was opened, or longer
-        assert session._state.relied().since / 1e6 < now.timestamp() + 60
+        assert session._state.session_start().since / 1e6 < now.timestamp() + 60
     end = round(session.expires_at.timestamp() * 1e6)
     monkeypatch.setattr("frazil.repository.session.session_state.now_us", lambda: end - 1)
     fill(session.store, value=5)
@@ -327,8 +327,8 @@ def test_chunk_queries(repo, tmp_path):
 async def test_chunk_coordinates(repo):
     session = repo.writable_session("main")
     fill(session.store, shape=(4, 6), chunks=(2, 3))
-    found = [coords async for coords in session.chunk_coordinates("/a", batch_size=3)]
-    assert found == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    coordinates = [coords async for coords in session.chunk_coordinates("/a", batch_size=3)]
+    assert coordinates == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
 def test_read_only_sessions_travel(repo):
@@ -371,26 +371,26 @@ def test_a_session_that_has_committed_is_on_no_branch(repo):
 def test_what_is_written_while_a_commit_runs_is_in_it_or_refused(repo):
     session = repo.writable_session("main")
     array = zarr.create_array(session.store, shape=(2000,), chunks=(1,), dtype="i4")
-    written, begun = [], threading.Event()
+    stored_rows, started = [], threading.Event()
 
     def write(first):
         with contextlib.suppress(ReadOnlyError):
             for i in range(first, 2000, 2):
                 array[i] = 1
-                written.append(i)
-                if len(written) > 50:
-                    begun.set()
+                stored_rows.append(i)
+                if len(stored_rows) > 50:
+                    started.set()
 
     threads = [threading.Thread(target=write, args=(first,)) for first in (0, 1)]
     for thread in threads:
         thread.start()
-    begun.wait(10)
+    started.wait(10)
     session.commit("meanwhile")
     for thread in threads:
         thread.join()
-    assert len(written) < 2000
+    assert len(stored_rows) < 2000
     after = zarr.open_array(repo.readonly_session("main").store, mode="r")[:]
-    assert np.flatnonzero(after).tolist() == sorted(written)
+    assert np.flatnonzero(after).tolist() == sorted(stored_rows)
 
 
 def test_of_two_commits_of_one_session_one_is_refused(repo):
@@ -410,4 +410,4 @@ def test_a_merge_after_the_commit_is_refused(repo):
     session.commit("first")
     for place in (workspace, session.workspace):
         with pytest.raises(ReadOnlyError):
-            place.seal(fork.workspace.own())
+            place.seal(fork.workspace.own_changes())

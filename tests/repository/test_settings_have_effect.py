@@ -71,8 +71,8 @@ def _read(repo: frazil.Repository, name: str) -> None:
 
 
 @pytest.mark.parametrize(("kept", "again"), [(None, 20), (1 << 20, 0), (10, 20)])
-def test_chunks_are_kept_up_to_a_number_of_bytes(storage: Remote, kept: int | None, again: int) -> None:
-    repo = _open(storage, caching=frazil.CachingConfig(num_bytes_chunks=kept))
+def test_chunks_are_kept_up_to_a_number_of_bytes(storage: Remote, num_bytes: int | None, again: int) -> None:
+    repo = _open(storage, caching=frazil.CachingConfig(num_bytes_chunks=num_bytes))
     _read(repo, "data")
     assert storage.reads["chunks"] == 20
     _read(repo, "data")  # by another session

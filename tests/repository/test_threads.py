@@ -63,8 +63,8 @@ def test_written_while_it_is_forked(repo, monkeypatch):
     between = Between(monkeypatch, session.workspace.writer, "flush", lambda: write(session, 1))
     fork = pickle.loads(pickle.dumps(session.fork()))
     between.thread.join()
-    found = zarr.open_array(fork.store, path="t", mode="r")[:].tolist()
-    assert found == [VALUE, 0, 0, 0]
+    values = zarr.open_array(fork.store, path="t", mode="r")[:].tolist()
+    assert values == [VALUE, 0, 0, 0]
     assert committed(repo, session) == [VALUE, VALUE, 0, 0]
 
 
@@ -93,7 +93,7 @@ def test_a_fork_written_while_it_is_pickled(repo):
     make, arguments = fork.workspace.__reduce__()
     write(fork, 1)
     workspace = make(*pickle.loads(pickle.dumps(arguments)))
-    assert [workspace.read("/t", (at,)) is not None for at in range(2)] == [True, False]
+    assert [workspace.chunks.read("/t", (at,)) is not None for at in range(2)] == [True, False]
 
 
 def test_written_while_it_is_reindexed(repo):

@@ -11,7 +11,7 @@ import zarr
 import frazil
 from frazil.conflicts import ConflictType
 from frazil.errors import ErrorKind, SessionStateError
-from frazil.repository.session import fast_forward
+from frazil.repository.session import commit_retries
 from frazil.testing.faults import FaultyStorage
 
 PATIENT = frazil.RepositoryConfig(fast_forward_timeout=dt.timedelta(seconds=60))
@@ -150,8 +150,8 @@ def test_it_goes_on_until_there_is_a_conflict(storage):
 def test_it_goes_on_until_the_time_is_up(storage, monkeypatch):
     race = Race(storage, frazil.RepositoryConfig(fast_forward_timeout=dt.timedelta(seconds=5)))
     clock = [100.0]
-    monkeypatch.setattr(fast_forward, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(fast_forward, "sleep", lambda seconds: clock.append(seconds))
+    monkeypatch.setattr(commit_retries, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(commit_retries, "sleep", lambda seconds: clock.append(seconds))
     session = race.repo.writable_session("main")
     write(session, 10, 30, 2)
 

@@ -10,7 +10,8 @@ from frazil.format.keys import OVERWRITTEN, REPO
 from frazil.format.repo_info import UpdateKind, encode_repo_info, new_repo_info
 from frazil.repository.catalog.history import ops_log
 from frazil.repository.catalog.repo_changes import create_branch, delete_branch, set_metadata
-from frazil.repository.catalog.repo_update import read_repo_info, update_repo_info
+from frazil.repository.catalog.repo_info_file import read_repo_info
+from frazil.repository.catalog.repo_update import UpdateSettings, update_repo_info
 from frazil.repository.retries import RetryPolicy
 from frazil.storage.base import IfAbsent
 from frazil.storage.memory import MemoryStorage
@@ -20,7 +21,7 @@ QUICK = RetryPolicy(tries=20, initial_backoff_ms=1, max_backoff_ms=2)
 
 
 def counting():
-    return set_metadata(lambda known: {"n": known.get("n", 0) + 1})
+    return set_metadata(lambda existing: {"n": existing.get("n", 0) + 1})
 
 
 def repository(choose=lambda key, condition: None):
@@ -30,7 +31,7 @@ def repository(choose=lambda key, condition: None):
 
 
 def update(storage, change, keep=1000, policy=QUICK):
-    return update_repo_info(storage, change, policy=policy, keep=keep, level=1)
+    return update_repo_info(storage, change, UpdateSettings(policy, keep, 1))
 
 
 def log(storage):
@@ -61,10 +62,10 @@ def test_found_in_history_when_others_wrote_since(keep):
 
     storage = repository(choose)
     original = storage.get_versioned
-    looked = itertools.count()
+    reads_of_repo = itertools.count()
 
     def get_versioned(key):
-        if key == REPO and not getattr(busy, "yes", False) and next(looked) == 1:
+        if key == REPO and not getattr(busy, "yes", False) and next(reads_of_repo) == 1:
             busy.yes = True
             for _ in range(5):
                 update(storage, counting(), keep)

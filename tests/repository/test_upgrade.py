@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from tests.repository.version_1 import Died, Mortal, commit, copy_of, files_of, told_by, with_history
+from tests.repository.version_1 import Died, Mortal, commit, contents_of, copy_of, files_of, with_history
 
 import frazil
 from frazil.errors import ErrorKind
@@ -32,20 +32,20 @@ def wanted(template: MemoryStorage) -> Any:
     storage = copy_of(template)
     upgraded = upgrade(frazil.Repository.open(storage), dry_run=False)
     assert not {key for key in files_of(storage) if key.startswith("refs/") or key == CONFIG}
-    return told_by(upgraded), files_of(storage)
+    return contents_of(upgraded), files_of(storage)
 
 
 def test_history_and_content_stay(template: MemoryStorage, wanted: Any) -> None:
-    before = told_by(frazil.Repository.open(template))
+    before = contents_of(frazil.Repository.open(template))
     assert wanted[0][:3] == before[:3]
     storage = copy_of(template)
     old = frazil.Repository.open(storage)
     session = old.writable_session("main")
-    session.workspace.set_node("/x", b'{"zarr_format": 3, "node_type": "group"}')
+    session.workspace.nodes.set_node("/x", b'{"zarr_format": 3, "node_type": "group"}')
     new = upgrade(old, dry_run=False)
     assert new.spec_version == frazil.SpecVersion.v2
     assert new.config.inline_chunk_threshold_bytes == 7
-    assert new.readonly_session("main").workspace.node("/g") is not None
+    assert new.readonly_session("main").workspace.nodes.node("/g") is not None
     newest = next(iter(new.ops_log()))
     assert newest.kind == frazil.UpdateType.RepoMigrated(1, 2)
     for stale in (
@@ -95,11 +95,11 @@ def test_killed_at_any_call(takes_effect: bool, keeps: bool, template: MemorySto
             break
         deaths += 1
         between = frazil.Repository.open(storage)
-        assert told_by(between)[:3] == wanted[0][:3]
+        assert contents_of(between)[:3] == wanted[0][:3]
         versions.add(between.spec_version)
         with suppress(frazil.SessionStateError):  # where nothing is left to do
             between = upgrade(between, dry_run=False)
-        assert (told_by(between), files_of(storage)) == wanted
+        assert (contents_of(between), files_of(storage)) == wanted
     assert deaths > 20
     assert len(versions) == 2
 
@@ -111,7 +111,7 @@ def test_lost_answers(fault: Fault, times: int, template: MemoryStorage, wanted:
     faults = iter([fault] * times)
     faulty = FaultyStorage(storage, lambda key, condition: next(faults, None) if key == REPO else None)
     upgraded = upgrade(frazil.Repository.open(faulty), dry_run=False)
-    assert (told_by(upgraded), files_of(storage)) == wanted
+    assert (contents_of(upgraded), files_of(storage)) == wanted
 
 
 Meanwhile = Callable[[frazil.Repository], Any]
@@ -142,7 +142,7 @@ def between(template: MemoryStorage, after: bool, what: Meanwhile) -> tuple[Memo
 
     watched = Watched(storage, lambda key, condition: None)
     upgraded = upgrade(frazil.Repository.open(watched), dry_run=False)
-    assert told_by(upgraded) == told_by(frazil.Repository.open(storage))
+    assert contents_of(upgraded) == contents_of(frazil.Repository.open(storage))
     return storage, done[0]
 
 

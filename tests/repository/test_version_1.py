@@ -99,11 +99,11 @@ def test_found_where_others_have_built_on_it(template: MemoryStorage) -> None:
         return next(faults, None)
 
     storage = FaultyStorage(inner, choose)
-    written = storage.put
+    original = storage.put
 
     def put(key: str, *arguments: Any) -> Any:
         try:
-            return written(key, *arguments)
+            return original(key, *arguments)
         finally:
             if key.startswith("refs/branch.main/") and not getattr(busy, "yes", False):
                 busy.yes = True
@@ -148,7 +148,7 @@ def test_opening_a_branch_reads_no_history(long: FaultyStorage) -> None:
     repo = frazil.Repository.open(long)
     long.gets.clear()
     session = repo.writable_session("main")
-    session.workspace.set_node("/g", GROUP % 7)
+    session.workspace.nodes.set_node("/g", GROUP % 7)
     session.commit("one more")
     assert len([key for key in long.gets if key.startswith("snapshots")]) == 1
     assert len([key for key in long.gets if key.startswith("refs")]) == 2
@@ -350,8 +350,8 @@ def test_numbers_of_numpy_in_metadata(template: MemoryStorage) -> None:
     id_ = session.commit(
         "x", metadata={"a": np.int64(4), "b": [np.float32(0.5), np.bool_(True)], "c": range(2)}
     )  # type: ignore[dict-item]  # more than JSON's own types
-    found = frazil.Repository.open(storage).lookup_snapshot(id_).metadata
-    assert found == {"a": 4, "b": [0.5, True], "c": [0, 1]}
+    metadata = frazil.Repository.open(storage).lookup_snapshot(id_).metadata
+    assert metadata == {"a": 4, "b": [0.5, True], "c": [0, 1]}
 
 
 def test_numbers_that_json_does_not_have(template: MemoryStorage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {"n": %d}}'
 
 def commit(repo: frazil.Repository, n: int, branch: str = "main") -> str:
     session = repo.writable_session(branch)
-    session.workspace.set_node("/g", GROUP % n)
+    session.workspace.nodes.set_node("/g", GROUP % n)
     return session.commit(f"commit {n}", {"n": n})
 
 
@@ -34,7 +34,7 @@ def with_history(storage: Any) -> frazil.Repository:
     repo.create_branch("short", first)
     repo.delete_branch("short")
     session = repo.writable_session("main")
-    session.workspace.set_node("/g", GROUP % 5)
+    session.workspace.nodes.set_node("/g", GROUP % 5)
     session.flush("detached")
     return repo
 
@@ -50,7 +50,7 @@ def files_of(storage: Any) -> set[str]:
     return {info.key for info in storage.list("")}
 
 
-def told_by(repo: frazil.Repository) -> Any:
+def contents_of(repo: frazil.Repository) -> Any:
     """All that is to survive an upgrade, and all that it makes up but the time of itself."""
     info = repo._info()
     ops = [] if info.spec_version == 1 else [info.ops.entry(row) for row in range(1, len(info.ops))]

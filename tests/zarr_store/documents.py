@@ -34,8 +34,8 @@ def make_arrays(store: IcechunkStore, *keys: str) -> None:
     workspace = store.session.workspace
     for key in keys:
         path, coords = parse_key(key)
-        if not isinstance(coords, Document) and workspace.node(path) is None:
-            workspace.set_node(path, array_document(len(coords)))
+        if not isinstance(coords, Document) and workspace.nodes.node(path) is None:
+            workspace.nodes.set_node(path, array_document(len(coords)))
 
 
 def put(store: IcechunkStore, key: str, value: Buffer) -> None:
@@ -44,16 +44,20 @@ def put(store: IcechunkStore, key: str, value: Buffer) -> None:
     path, coords = parse_key(key)
     workspace = store.session.workspace
     if isinstance(coords, Document):
-        workspace.set_node(path, value.to_bytes())
+        workspace.nodes.set_node(path, value.to_bytes())
     else:
-        workspace.write(path, coords, value.to_bytes())
+        workspace.chunks.write(path, coords, value.to_bytes())
 
 
 def take(store: IcechunkStore, key: str) -> Buffer:
     """Get a value without the store."""
     path, coords = parse_key(key)
     workspace = store.session.workspace
-    data = workspace.require(path).user_data if isinstance(coords, Document) else workspace.read(path, coords)
+    data = (
+        workspace.nodes.require_node(path).user_data
+        if isinstance(coords, Document)
+        else workspace.chunks.read(path, coords)
+    )
     assert data is not None
     return cpu.Buffer.from_bytes(bytes(data))
 

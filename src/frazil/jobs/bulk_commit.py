@@ -49,8 +49,8 @@ from frazil.jobs.manifest_boxes import (
 from frazil.jobs.segments import SENT_REFERENCES, Segment, delete_segments, read_segments, stage_tables
 from frazil.jobs.task_results import Result
 from frazil.repository.catalog.context import Context
-from frazil.repository.session.commit import num_refs, split_of
 from frazil.repository.session.interior import state_of
+from frazil.repository.session.manifest_files import num_refs, split_of
 from frazil.repository.session.session import ForkSession, Session
 from frazil.repository.session.workspace import Workspace
 
@@ -124,7 +124,7 @@ class TaskChanges:
                 return
             self._stage_waiting(SENT_REFERENCES)
             self.session.merge(*map(self._fork, self.changes))
-            workspace.adopt(_write_manifests(workspace, self.segments, self.place, engine))
+            workspace.adopt_manifests(_write_manifests(workspace, self.segments, self.place, engine))
         finally:
             if not self.keeps:
                 delete_segments(storage, self.segments)
@@ -157,7 +157,7 @@ class TaskChanges:
                     changes.chunks[id_] = ChunkChanges(waiting.path, waiting.ndim)
                     path = waiting.path
             _require_once(path, tables)
-            node = nodes.get(id_) or self.session.workspace.require_array(path)
+            node = nodes.get(id_) or self.session.workspace.nodes.require_array(path)
             parts.append((node, ChunkTable.merge_tables(tables)))
         if parts:
             self.segments += stage_tables(context, self.place, parts)
@@ -180,8 +180,8 @@ def _write_manifests(
     by_array: dict[bytes, list[Segment]] = {}
     for segment in segments:
         by_array.setdefault(segment.node_id, []).append(segment)
-    own = workspace.own()
-    nodes = workspace.nodes_table()
+    own = workspace.own_changes()
+    nodes = workspace.nodes.node_table()
     rows = rows_of(nodes, id_matrix(list(by_array), NODE_ID_BYTES))
     arrays = dict(zip(by_array, map(nodes.node, rows.tolist()), strict=True))
     files = _files(workspace, own)

@@ -24,8 +24,8 @@ from frazil.format.snapshot_table import Snapshots
 from frazil.jobs.versions import Input, Target, address
 from frazil.repository.handle.interior import context_of
 from frazil.repository.paths import absolute
-from frazil.repository.session.rebase import require_unchanged
 from frazil.repository.session.session import Session
+from frazil.repository.session.stale_reads import require_unchanged
 
 _ATTEMPTS: Final = 3
 
@@ -41,7 +41,7 @@ def live_inputs(inputs: Sequence[Input], target: Target) -> list[Input]:
     place = address(target.repo.storage)
     if not named or (place != "in-memory" and all(each.repository == place for each in named)):
         return named
-    snapshots = context_of(target.repo).repo_info().snapshots
+    snapshots = context_of(target.repo).catalog.repo_info().snapshots
     return [
         each for each in named if each.repository == place != "in-memory" or _has(snapshots, each.snapshot)
     ]

@@ -89,7 +89,7 @@ def _find_commit(
 
     Only the metadata with this text are decoded: the history of a job that runs each hour is long.
     """
-    info = context_of(target.repo).repo_info()
+    info = context_of(target.repo).catalog.repo_info()
     end = None if until is None else id_from_text(until)
     for entry in mentioning(info, id_from_text(tip), JOB, text, until=end):
         record = entry.metadata.get(JOB)

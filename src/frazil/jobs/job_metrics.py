@@ -9,7 +9,7 @@ from frazil.jobs.job_identity import JOB
 from frazil.jobs.versions import takes_versions
 from frazil.repository.catalog.history import mentioning
 from frazil.repository.catalog.presentation import snapshot_infos
-from frazil.repository.catalog.repo_changes import branch_tip
+from frazil.repository.catalog.repo_requirements import branch_tip
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
 
@@ -33,7 +33,7 @@ def job_metrics(
             "expected a branch or a snapshot_id, found both", ErrorKind.CONFLICTING_ARGUMENTS
         )
     if snapshot_id is None:
-        info = context_of(repo).repo_info()
+        info = context_of(repo).catalog.repo_info()
         infos = snapshot_infos(list(mentioning(info, branch_tip(info, branch or "main"), JOB)))
     else:
         infos = [repo.lookup_snapshot(snapshot_id)]

@@ -25,7 +25,7 @@ from frazil.format.snapshot import Node
 from frazil.jobs import wire
 from frazil.repository.catalog.context import Context
 from frazil.repository.clock import new_object_id
-from frazil.repository.session.commit import split_of
+from frazil.repository.session.manifest_files import split_of
 from frazil.repository.session.session import ForkSession
 from frazil.storage.base import Storage
 
@@ -58,7 +58,7 @@ def stage_references(fork: ForkSession, place: str) -> tuple[ChangeSet, tuple[Se
     ``place`` is a folder of the storage.
     """
     workspace = fork.workspace
-    changes = workspace.own()
+    changes = workspace.own_changes()
     many = [id_ for id_, edits in changes.chunks.items() if len(edits.table()) >= SENT_REFERENCES]
     if not many:
         return changes, ()
@@ -66,7 +66,7 @@ def stage_references(fork: ForkSession, place: str) -> tuple[ChangeSet, tuple[Se
     parts: list[tuple[Node, ChunkTable]] = []
     for id_ in many:
         edits = changes.chunks[id_]
-        parts.append((workspace.require_array(edits.path), edits.table()))
+        parts.append((workspace.nodes.require_array(edits.path), edits.table()))
         rest.chunks[id_] = ChunkChanges(edits.path, edits.ndim)  # the array was written to
     return rest, tuple(stage_tables(workspace.context, place, parts))
 

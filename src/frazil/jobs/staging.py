@@ -117,7 +117,7 @@ class Staging:
     def _begin(cls, repo: Repository, branch: str, job: str, name: str, digest: str) -> Staging | Restart:
         place, session = place_of(branch, job), repo.writable_session(branch)
         state = state_of(session)
-        relied, started = state.relied(), now_us()
+        relied, started = state.session_start(), now_us()
         lease = take_lease(repo.storage, place, relied.since, started, _purpose(job, branch))
         plan = Plan(
             job,
@@ -165,7 +165,7 @@ class Staging:
             if staged_header != header:
                 self.discard()
                 return _unusable(self.job, "`prepare` returned other items than before")
-            session.workspace.replace(wire.decode(changes))
+            session.workspace.replace_changes(wire.decode(changes))
         digest = hashlib.sha256(data).hexdigest()[:16]
         return StagedRound(self.rounds.subfolder(f"{number}.{digest}"))
 
@@ -206,7 +206,7 @@ def _conflict(repo: Repository, branch: str, plan: Plan, rounds: Folder) -> Icec
     if first is None or repo.lookup_branch(branch) == plan.base:
         return None
     trial = session_at_base(repo, branch, plan)
-    trial.workspace.replace(wire.decode(split(first, 2)[1]))
+    trial.workspace.replace_changes(wire.decode(split(first, 2)[1]))
     try:
         trial.rebase(ConflictDetector())
     except IcechunkError as error:

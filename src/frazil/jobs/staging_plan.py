@@ -9,12 +9,12 @@ from typing import Final
 from frazil.about import __version__
 from frazil.changes.change_set import ChangeSet
 from frazil.format.ids import id_from_text, is_id_text
-from frazil.repository.catalog import repo_changes
+from frazil.repository.catalog import repo_requirements
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
-from frazil.repository.session.session_state import State
+from frazil.repository.session.session_state import SessionState
 from frazil.repository.session.staged_work import ends
 from frazil.repository.session.workspace import Workspace
 
@@ -70,16 +70,16 @@ def decode_plan(data: bytes) -> Plan | None:
 
 def has_base(repo: Repository, plan: Plan) -> bool:
     """Whether the repository still has the snapshot of the plan."""
-    return bool(context_of(repo).repo_info().snapshots.find_snapshot(id_from_text(plan.base)) >= 0)
+    return bool(context_of(repo).catalog.repo_info().snapshots.find_snapshot(id_from_text(plan.base)) >= 0)
 
 
 def session_at_base(repo: Repository, branch: str, plan: Plan) -> Session:
     """A session for the branch that starts with the snapshot of the plan."""
     context = context_of(repo)
-    repo_changes.branch_tip(context.repo_info(), branch)
+    repo_requirements.branch_tip(context.catalog.repo_info(), branch)
     workspace = Workspace(context, id_from_text(plan.base), None, ChangeSet())
     return Session(
-        State(
+        SessionState(
             workspace,
             branch,
             SessionMode.writable,

@@ -20,7 +20,8 @@ from frazil.format.ids import id_matrix
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
 from frazil.maintenance.collapse import Onto, collapse
 from frazil.repository.catalog.collection_guard import newest_update
-from frazil.repository.catalog.repo_changes import MAIN, require_online
+from frazil.repository.catalog.repo_changes import MAIN
+from frazil.repository.catalog.repo_requirements import require_online
 from frazil.repository.catalog.repo_update import Changed
 from frazil.repository.catalog.stream_records import with_expiring
 

@@ -17,13 +17,14 @@ from frazil.format.keys import snapshot_key
 from frazil.format.snapshot import encode_snapshot
 from frazil.maintenance.expire import Expiry
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.repo_changes import MAIN, delete_branch, delete_tag, require_snapshot
+from frazil.repository.catalog.repo_changes import MAIN, delete_branch, delete_tag
+from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.catalog.snapshots_v1 import SnapshotsV1
 
 
 def expire_v1(context: Context, what: Expiry) -> U8:
     """Expire, file by file; the ids of what went."""
-    info = context.repo_info()
+    info = context.catalog.repo_info()
     snapshots = info.snapshots
     assert isinstance(snapshots, SnapshotsV1)
     gone: set[bytes] = set()
@@ -37,7 +38,7 @@ def expire_v1(context: Context, what: Expiry) -> U8:
             old[-1] = False
             if deletes and old[0] and not (refs is info.branches and name == MAIN):
                 gone.update(map(snapshots.id_of, rows[:-1].tolist()))
-                context.update(remove(name))
+                context.catalog.update_repo_info(remove(name))
                 continue
             if old[0]:
                 gone.add(snapshots.id_of(int(rows[0])))  # stays, for this ref; told as if it went

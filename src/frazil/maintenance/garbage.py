@@ -36,10 +36,10 @@ from frazil.maintenance.collapse import Onto, collapse
 from frazil.maintenance.deletion import Patience, Sweeper, Swept
 from frazil.maintenance.listing import Listed, among, distinct, listed
 from frazil.maintenance.walk import Bounds, LocalWalk, Walk
-from frazil.repository.catalog.collection_guard import Record, announce, forget_killed
+from frazil.repository.catalog.collection_records import CollectionRecord, announce, delete_killed_records
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.leases import Spared, delete_ended
-from frazil.repository.catalog.repo_changes import require_online
+from frazil.repository.catalog.leases import LeaseLimit, delete_ended
+from frazil.repository.catalog.repo_requirements import require_online
 from frazil.repository.catalog.repo_update import Changed
 from frazil.repository.catalog.version_info import GCSummary
 from frazil.repository.clock import now_us, to_datetime
@@ -172,14 +172,14 @@ class Collecting:
 def collect(context: Context, what: Collection) -> GCSummary:
     """All steps. How it keeps out of the way of sessions: ``repository.in_use``."""
     storage = context.storage
-    require_online(context.repo_info())
+    require_online(context.catalog.repo_info())
     announcement = announce(storage)
     try:
         limit = what.older_than + announcement.ahead
         delete_ended(storage, announcement.now)
-        forget_killed(storage, announcement.now)
-        spared = Spared(storage, announcement.now, limit)
-        what = replace(what, older_than=spared.look())
+        delete_killed_records(storage, announcement.now)
+        spared = LeaseLimit(storage, announcement.now, limit)
+        what = replace(what, older_than=spared.refresh())
         old = old_files(storage, what, limit)
         record, after, live = _edited(context, what, old, announcement.record)
     except BaseException:
@@ -204,12 +204,12 @@ def collect(context: Context, what: Collection) -> GCSummary:
 def look(context: Context, what: Collection) -> GCSummary:
     """What ``collect`` would delete. Writes nothing, so it takes this host's clock for the storage's."""
     storage = context.storage
-    require_online(context.repo_info())
+    require_online(context.catalog.repo_info())
     limit = what.older_than
-    spared = Spared(storage, now_us(), limit)
-    what = replace(what, older_than=spared.look())
+    spared = LeaseLimit(storage, now_us(), limit)
+    what = replace(what, older_than=spared.refresh())
     old = old_files(storage, what, limit)
-    info = context.whole()
+    info = context.catalog.full_repo_info()
     live = needed(storage, info, old, Live(), what.walker)
     after = _after(info, old)
     phases = garbage(after, old, live)
@@ -220,18 +220,20 @@ def look(context: Context, what: Collection) -> GCSummary:
     return _summary(phases, done | {_BACKUPS: Swept(len(gone), int(gone.sizes.sum()))}, spared)
 
 
-def _edited(context: Context, what: Collection, old: Old, record: Record) -> tuple[Record, RepoInfo, Live]:
+def _edited(
+    context: Context, what: Collection, old: Old, record: CollectionRecord
+) -> tuple[CollectionRecord, RepoInfo, Live]:
     """Steps 2 to 4: the record with its list, the repo info without the dead, and what lives."""
     live = Live()
     while True:
-        live = needed(context.storage, context.whole(), old, live, what.walker)
+        live = needed(context.storage, context.catalog.full_repo_info(), old, live, what.walker)
         dead = [
             files.ids[~among(files.ids, ids)]
             for files, ids in ((old.manifests, live.manifests), (old.chunks, live.chunks))
         ]
         record = record.with_list(context.storage, np.concatenate(dead))
         try:
-            return record, context.update_whole(Collecting(old, live)), live
+            return record, context.catalog.update_full_repo_info(Collecting(old, live)), live
         except _Outdated:
             continue
 
@@ -252,7 +254,11 @@ def garbage(after: RepoInfo, old: Old, live: Live) -> dict[str, Listed]:
 
 
 def _swept(
-    storage: Storage, phases: dict[str, Listed], what: Collection, spared: Spared, record: Record
+    storage: Storage,
+    phases: dict[str, Listed],
+    what: Collection,
+    spared: LeaseLimit,
+    record: CollectionRecord,
 ) -> dict[str, Swept]:
     """Step 5: as far as the first kind of which not all could be deleted. Spares what sessions have written
     that took a lease since. Stops when somebody has deleted the record, without which commits do not know
@@ -263,7 +269,7 @@ def _swept(
     for name, files in phases.items():
         if not record.is_current(storage):
             break
-        done[name] = sweep(files.select_files(files.modified < spared.look()))
+        done[name] = sweep(files.select_files(files.modified < spared.refresh()))
         if done[name].failed:
             break
     return done
@@ -278,7 +284,7 @@ def _swept_backups(storage: Storage, old: Old, after: RepoInfo, what: Collection
     return {_BACKUPS: Sweeper(storage, what.patience).sweep(gone)}
 
 
-def _summary(phases: dict[str, Listed], done: dict[str, Swept], spared: Spared) -> GCSummary:
+def _summary(phases: dict[str, Listed], done: dict[str, Swept], spared: LeaseLimit) -> GCSummary:
     counts = {f"{name}_deleted": swept.objects for name, swept in done.items()}
     return GCSummary(
         bytes_deleted=sum(swept.size for name, swept in done.items() if name != _BACKUPS),

@@ -7,21 +7,21 @@ This touches all.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.prepared_manifests import PreparedManifests
 from frazil.format.snapshot import Snapshot
-from frazil.repository.catalog.collection_guard import Relied, newest_update
+from frazil.repository.catalog.collection_guard import SessionStart, newest_update
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.expired_versions import with_current
-from frazil.repository.catalog.repo_changes import branch_tip, require_online
+from frazil.repository.catalog.repo_requirements import branch_tip, require_online
 from frazil.repository.clock import now_us
-from frazil.repository.session.commit import REWRITE, REWRITE_AMEND, end_session
+from frazil.repository.session.commit import write_commit
+from frazil.repository.session.commit_retries import RESERVED
+from frazil.repository.session.pending_commit import REWRITE, REWRITE_AMEND, PendingCommit
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.config_document import splitting_document
-
-_RESERVED: Final = "__icechunk"
 
 
 def rewrite(
@@ -43,19 +43,20 @@ def rewrite(
         context, lambda info: (info, Workspace(context, branch_tip(info, branch)).snapshot)
     )
     require_online(info)
-    reserved_before = metadata.get(_RESERVED)
+    reserved_before = metadata.get(RESERVED)
     reserved = {
         **(reserved_before if isinstance(reserved_before, dict) else {}),
         "splitting_config": splitting_document(context.settings.splitting),
     }
-    return end_session(
-        context,
-        REWRITE_AMEND if amend else REWRITE,
-        branch,
-        parent,
-        ChangeSet(ready=write(parent)),
-        message,
-        {**metadata, _RESERVED: reserved},
-        lambda: None,
-        Relied(newest_update(info), since),
+    return write_commit(
+        PendingCommit(
+            context,
+            REWRITE_AMEND if amend else REWRITE,
+            branch,
+            parent,
+            ChangeSet(ready=write(parent)),
+            message,
+            {**metadata, RESERVED: reserved},
+            SessionStart(newest_update(info), since),
+        )
     )

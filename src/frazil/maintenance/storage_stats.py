@@ -105,7 +105,7 @@ def _mixed(one: U64, other: U64) -> U64:
 
 def storage_stats(context: Context, bounds: Bounds) -> ChunkStorageStats:
     """All of it: plan, work and finish."""
-    storage, info = context.storage, context.whole()
+    storage, info = context.storage, context.catalog.full_repo_info()
     nothing = info.snapshots.ids()[:0]
     manifests = all_manifests(storage, info.snapshots.ids()[referred(info)], nothing, bounds)
     return summed(over_manifests(manifests, lambda id_: parts_of(storage, id_), bounds))

@@ -90,7 +90,7 @@ def garbage_collect(
 def storage_stats(repo: Repository, *, engine: Engine | EngineName | None = None) -> ChunkStorageStats:
     """``Repository.chunk_storage_stats`` with tasks. The driver holds 16 bytes for each distinct range."""
     engine = engine_of(engine)
-    context, info = context_of(repo), context_of(repo).whole()
+    context, info = context_of(repo), context_of(repo).catalog.full_repo_info()
     walk = _EngineWalk(context, engine)
     no_ids = info.snapshots.ids()[:0]
     manifests = walk.manifests(context.storage, info.snapshots.ids()[referred(info)], no_ids)

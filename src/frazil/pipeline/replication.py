@@ -37,7 +37,7 @@ from frazil.jobs.summary import Summary, with_size
 from frazil.jobs.versions import takes_versions
 from frazil.maintenance.verification import plan
 from frazil.repository.catalog.leases import Lease
-from frazil.repository.catalog.repo_update import read_repo_info
+from frazil.repository.catalog.repo_info_file import read_repo_info
 from frazil.repository.clock import now_us
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository

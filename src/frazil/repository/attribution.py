@@ -70,7 +70,7 @@ class Attribution(Record):
         return ((name, literal(value)) for name, value in self._values())
 
 
-def _invalid(name: str, expected: str, found: str) -> InvalidInputError:
+def _invalid(name: str, expected: str, actual: str) -> InvalidInputError:
     return InvalidInputError(
-        f"attribution `{name}`: expected {expected}, found {found}", ErrorKind.STORAGE_CONFIG
+        f"attribution `{name}`: expected {expected}, found {actual}", ErrorKind.STORAGE_CONFIG
     )

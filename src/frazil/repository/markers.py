@@ -51,9 +51,9 @@ def read_markers(storage: Storage, folder: str, ignored: str = "") -> Iterator[M
     """All in a folder, but for keys that end in ``ignored``. One that is damaged has no fields; one that is
     deleted meanwhile is left out.
     """
-    found = [info for info in storage.list(folder) if not (ignored and info.key.endswith(ignored))]
+    objects = [info for info in storage.list(folder) if not (ignored and info.key.endswith(ignored))]
     with thread_pool(Purpose.MARKER_READS) as pool:
-        yield from filter(None, pool.map(partial(_read, storage), found))
+        yield from filter(None, pool.map(partial(_read, storage), objects))
 
 
 def _read(storage: Storage, info: ObjectInfo) -> Marker | None:

@@ -57,7 +57,7 @@ def outcome_unknown(entry: OpsEntry, why: str) -> OutcomeUnknownError:
     )
 
 
-def not_made(error: StorageError) -> StorageError:
+def not_applied(error: StorageError) -> StorageError:
     """The error for an update that is known to have had no effect."""
     return StorageError(f"{error.message}. The update had no effect: it can be repeated", error.kind)
 
@@ -81,8 +81,8 @@ def write_once(
                 raise  # the first answer, so that no earlier write is on its way
             failure = error
         try:
-            found, version = retried(partial(storage.get_versioned, key), policy)
-            if bytes(found) == data:
+            stored, version = retried(partial(storage.get_versioned, key), policy)
+            if bytes(stored) == data:
                 return True
             if condition != IfVersion(version):
                 return False
@@ -90,7 +90,7 @@ def write_once(
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise _unknown(storage, what, error) from error
     if storage.is_local:  # no request is still on its way
-        raise not_made(failure) from failure
+        raise not_applied(failure) from failure
     raise _unknown(storage, what, failure) from failure
 
 

@@ -38,10 +38,12 @@ from frazil.errors import (
 from frazil.repository.asynchronous import BothWays, awaitable, on_thread
 from frazil.repository.paths import absolute
 from frazil.repository.session.chunk_errors import chunk_error
+from frazil.repository.session.chunk_listing import chunk_batches
+from frazil.repository.session.chunk_view import size_of
 from frazil.repository.session.frames import claimed_bytes, require_plausible
 from frazil.repository.session.session import Session
-from frazil.repository.session.virtual_refs import chunk_batches, set_grid, set_one, set_some
-from frazil.repository.session.workspace import Workspace, size_of
+from frazil.repository.session.virtual_refs import ByteRange, ChunkBox, set_grid, set_one, set_some
+from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.virtual_containers import VirtualChunkSpec
 from frazil.zarr_store.keys import Coords, Document, chunk_keys, document_keys, parse_directory, parse_key
 from frazil.zarr_store.ranges import span
@@ -154,7 +156,7 @@ class IcechunkStore(Store):
         if not isinstance(value, tuple):
             return None if value is None else _buffer(value, prototype)
         try:
-            data = await workspace.read_ref_async(*value)
+            data = await workspace.chunks.read_ref_async(*value)
             _require_plausible(workspace, key, data)
         except IcechunkError as error:
             raise _of_chunk(workspace, key, value[0], error) from error.__cause__
@@ -170,7 +172,7 @@ class IcechunkStore(Store):
         if not isinstance(value, tuple):
             return None if value is None else _buffer(value, prototype)
         try:
-            data = workspace.read_ref(*value)
+            data = workspace.chunks.read_ref(*value)
             _require_plausible(workspace, key, data)
         except IcechunkError as error:
             raise _of_chunk(workspace, key, value[0], error) from error.__cause__
@@ -181,7 +183,7 @@ class IcechunkStore(Store):
         workspace = self._session.workspace
         path, what = _parsed(workspace, key)
         if what is Document.V3:
-            return workspace.node(path) is not None
+            return workspace.nodes.node(path) is not None
         if what is Document.V2:
             raise _no_version_2(key)
         return _ref(workspace, path, what) is not None
@@ -191,7 +193,7 @@ class IcechunkStore(Store):
         workspace = self._session.workspace
         path, what = _parsed(workspace, key)
         if what is Document.V3:
-            node = workspace.node(path)
+            node = workspace.nodes.node(path)
             if node is not None:
                 return len(node.user_data)
         elif what is not Document.V2:
@@ -211,14 +213,14 @@ class IcechunkStore(Store):
         """
         path, coords = self._enter_set(key, value)
         if coords is not None:
-            await self._session.workspace.write_async(path, coords, value.as_numpy_array())
+            await self._session.workspace.chunks.write_async(path, coords, value.as_numpy_array())
 
     @unchecked
     def set_sync(self, key: str, value: Buffer) -> None:
         """``set`` without an event loop."""
         path, coords = self._enter_set(key, value)
         if coords is not None:
-            self._session.workspace.write(path, coords, value.as_numpy_array())
+            self._session.workspace.chunks.write(path, coords, value.as_numpy_array())
 
     def _enter_set(self, key: str, value: Buffer) -> tuple[str, Coords | None]:
         """Set a document, or say which chunk is to be written."""
@@ -227,7 +229,7 @@ class IcechunkStore(Store):
             raise TypeError(f"value: expected a zarr Buffer, found {type(value).__name__}")
         path, what = parse_key(key)
         if what is Document.V3:
-            self._session.workspace.set_node(path, value.to_bytes())
+            self._session.workspace.nodes.set_node(path, value.to_bytes())
             return path, None
         if what is Document.V2:
             raise SessionStateError(
@@ -259,9 +261,9 @@ class IcechunkStore(Store):
         self._check_writable()
         path, what = parse_key(key)
         if what is Document.V3:
-            self._session.workspace.delete_node(path)
+            self._session.workspace.nodes.delete_node(path)
         elif what is not Document.V2:
-            self._session.workspace.delete_ref(path, what)
+            self._session.workspace.chunks.delete_ref(path, what)
 
     def _check_writable(self) -> None:
         if self._read_only:
@@ -404,7 +406,8 @@ class IcechunkStore(Store):
                 f"expected the key of a chunk, found {key!r}: use set for metadata", ErrorKind.NOT_ALLOWED
             )
         workspace = self._session.workspace
-        set_one(workspace, path, coords, location, offset, length, checksum, validate_container)
+        source = ByteRange(location, offset, length, checksum)
+        set_one(workspace, path, coords, source, validate=validate_container)
 
     def set_virtual_refs(
         self, array_path: str, chunks: Sequence[VirtualChunkSpec], *, validate_containers: bool = True
@@ -415,7 +418,7 @@ class IcechunkStore(Store):
         their location. For whole grids of chunks ``set_virtual_refs_arr`` is much faster.
         """
         self._check_writable()
-        return set_some(self._session.workspace, array_path, chunks, validate_containers)
+        return set_some(self._session.workspace, array_path, chunks, validate=validate_containers)
 
     def set_virtual_refs_arr(
         self,
@@ -439,17 +442,8 @@ class IcechunkStore(Store):
         matches their location. A million references take about 0.2 s.
         """
         self._check_writable()
-        return set_grid(
-            self._session.workspace,
-            array_path,
-            chunk_grid_shape,
-            locations,
-            offsets,
-            lengths,
-            validate_containers,
-            arr_offset,
-            checksum,
-        )
+        box = ChunkBox(chunk_grid_shape, locations, offsets, lengths, arr_offset, checksum)
+        return set_grid(self._session.workspace, array_path, box, validate=validate_containers)
 
     set_virtual_ref_async = awaitable(set_virtual_ref)
     set_virtual_refs_async = awaitable(set_virtual_refs)
@@ -469,19 +463,19 @@ class IcechunkStore(Store):
 def _is_at_hand(workspace: Workspace, key: str) -> bool:
     """Whether a key can be found without a request, which would hold up the event loop."""
     path, what = parse_key(key)
-    return workspace.is_at_hand(path, what if isinstance(what, tuple) else ())
+    return workspace.chunks.is_cached(path, what if isinstance(what, tuple) else ())
 
 
 def _find(workspace: Workspace, key: str, request: ByteRequest | None) -> BytesLike | _Wanted | None:
     """The bytes of a document, or where to read those of a chunk; None if it is not there."""
     path, what = _parsed(workspace, key)
     if isinstance(what, tuple):
-        ref = workspace.ref(path, what)
+        ref = workspace.chunks.ref(path, what)
         if ref is not None:
             return ref, *span(request, size_of(ref))
         _require_no_group(workspace, path)
         return None
-    node = workspace.node(path) if what is Document.V3 else None
+    node = workspace.nodes.node(path) if what is Document.V3 else None
     if node is None:
         return None
     start, stop = span(request, len(node.user_data))
@@ -493,9 +487,9 @@ def _parsed(workspace: Workspace, key: str) -> tuple[str, Coords | Document]:
     path, what = parse_key(key)
     if workspace.reads is not None:
         if isinstance(what, tuple):
-            workspace.note_chunk(path, what)
+            workspace.notes.note_chunk(path, what)
         elif what is Document.V3:
-            workspace.note_document(path)
+            workspace.notes.note_document(path)
     return path, what
 
 
@@ -504,7 +498,7 @@ def _require_plausible(workspace: Workspace, key: str, data: BytesLike) -> None:
     claimed = claimed_bytes(data)
     if claimed is None:
         return
-    node = workspace.node(parse_key(key)[0])
+    node = workspace.nodes.node(parse_key(key)[0])
     if node is not None:
         require_plausible(key, node.user_data, data, claimed)
 
@@ -517,7 +511,7 @@ def _of_chunk(workspace: Workspace, key: str, ref: ChunkRef, error: IcechunkErro
 
 
 def _ref(workspace: Workspace, path: str, coords: Coords) -> ChunkRef | None:
-    ref = workspace.ref(path, coords)
+    ref = workspace.chunks.ref(path, coords)
     if ref is None:
         _require_no_group(workspace, path)
     return ref
@@ -525,7 +519,7 @@ def _ref(workspace: Workspace, path: str, coords: Coords) -> ChunkRef | None:
 
 def _require_no_group(workspace: Workspace, path: str) -> None:
     """Chunks that are not there are common, those of a group are a mistake."""
-    if not workspace.is_array(path) and workspace.node(path) is not None:
+    if not workspace.nodes.is_array(path) and workspace.nodes.node(path) is not None:
         raise InvalidInputError(
             f"expected an array at `{path}`, found a group: name an array in it", ErrorKind.NOT_AN_ARRAY
         )
@@ -554,27 +548,27 @@ def _directory(prefix: str) -> str:
 def _read_below(workspace: Workspace, path: str) -> tuple[NodeTable, list[tuple[str, Coords]]]:
     """``_below``, to look at what is there."""
     nodes, chunks = _below(workspace, path)
-    workspace.note_tree(path if len(nodes) or not chunks else chunks[0][0])
+    workspace.notes.note_tree(path if len(nodes) or not chunks else chunks[0][0])
     return nodes, chunks
 
 
 def _below(workspace: Workspace, path: str) -> tuple[NodeTable, list[tuple[str, Coords]]]:
     """Nodes at and below a path; their arrays, each with the coordinates that its chunks there start with."""
-    nodes = workspace.nodes_table()
+    nodes = workspace.nodes.node_table()
     row, inside = nodes.find_node(path), nodes.below(path)
     own_row = [] if row < 0 else [row]
     subtree = nodes.select_nodes(np.r_[own_row, np.arange(len(nodes))[inside]].astype(np.int64))
     arrays = compress(subtree.paths_list(), subtree.is_array.tolist())
     chunks: list[tuple[str, Coords]] = [(array, ()) for array in arrays]
     directory = parse_directory(path) if row < 0 else None
-    if directory is not None and workspace.is_array(directory[0]):
+    if directory is not None and workspace.nodes.is_array(directory[0]):
         chunks.append(directory)
     return subtree, chunks
 
 
 def _chunks(workspace: Workspace, path: str, start: Coords) -> ChunkTable:
     """References of an array whose coordinates start with ``start``."""
-    table = workspace.table(path)
+    table = workspace.chunks.ref_table(path)
     if len(start) > table.ndim:
         return table.select_chunks(slice(0))
     if not start:
@@ -584,16 +578,16 @@ def _chunks(workspace: Workspace, path: str, start: Coords) -> ChunkTable:
 
 def _names(workspace: Workspace, path: str) -> list[str]:
     """Names directly below a path."""
-    node = workspace.node(path)
-    workspace.note_members(path)
+    node = workspace.nodes.node(path)
+    workspace.notes.note_members(path)
     if node is not None:
         own = ["zarr.json"] if node.array is None else ["zarr.json", "c"]
-        return list(dict.fromkeys(own + workspace.children(path)))
-    names = workspace.children(path)
+        return list(dict.fromkeys(own + workspace.nodes.children(path)))
+    names = workspace.nodes.children(path)
     directory = parse_directory(path)
-    if directory is not None and workspace.is_array(directory[0]):
+    if directory is not None and workspace.nodes.is_array(directory[0]):
         array, start = directory
-        workspace.note_tree(array)
+        workspace.notes.note_tree(array)
         index = _chunks(workspace, array, start).index
         if len(start) < index.shape[1]:
             names += map(str, np.unique(index[:, len(start)]).tolist())
@@ -602,12 +596,12 @@ def _names(workspace: Workspace, path: str) -> list[str]:
 
 def _delete(workspace: Workspace, path: str) -> None:
     """Delete nodes at and below a path, or the chunks of a part of an array."""
-    workspace.delete_node(path)
+    workspace.nodes.delete_node(path)
     nodes, chunks = _below(workspace, path)
     # Without a node at the path itself, what is below it has no common ancestor to delete.
     for below in nodes.paths_list():
-        workspace.delete_node(below)
+        workspace.nodes.delete_node(below)
     for array, start in chunks if not len(nodes) else ():
         gone = _chunks(workspace, array, start)
         if len(gone):
-            workspace.delete_refs(array, gone.index)
+            workspace.chunks.delete_refs(array, gone.index)

@@ -99,8 +99,8 @@ def test_a_rectilinear_grid_is_refused_or_taken_as_it_is() -> None:
         "attributes": {},
         "dimension_names": ["x"],
     }
-    session.workspace.set_node("/r", json.dumps(document).encode())
-    session.workspace.write("/r", (1,), bytes([7, 8, 9]))
+    session.workspace.nodes.set_node("/r", json.dumps(document).encode())
+    session.workspace.chunks.write("/r", (1,), bytes([7, 8, 9]))
     session.commit("rectilinear")
     for run in (
         lambda: rechunk(repo, ["r"], (1,), engine=INLINE),
@@ -111,4 +111,4 @@ def test_a_rectilinear_grid_is_refused_or_taken_as_it_is() -> None:
             run()
     for other in (repo, made()):
         session = materialize(repo, ["r"], to=Target(other, group="taken"), engine=INLINE).version.session()
-        assert bytes(session.workspace.read("/taken/r", (1,)) or b"") == bytes([7, 8, 9])
+        assert bytes(session.workspace.chunks.read("/taken/r", (1,)) or b"") == bytes([7, 8, 9])

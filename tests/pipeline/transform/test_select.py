@@ -147,8 +147,10 @@ def test_garbage_collection_is_told_of_chunks_that_are_shared(earth: frazil.Repo
     array = TransferredArray.whole(array_info(source, "/t"), "/p/t")
     create_array(session, source, array.old, array.new)
     assert share_chunks(session, source, array.transfer) == 4 * 3 * 4
-    shared = source.workspace.table("/t")
-    assert {*id_list(session.workspace.own().chunk_files())} == {*id_list(shared.chunk_ids)} - {bytes(12)}
+    shared = source.workspace.chunks.ref_table("/t")
+    assert {*id_list(session.workspace.own_changes().chunk_files())} == {*id_list(shared.chunk_ids)} - {
+        bytes(12)
+    }
 
 
 @pytest.mark.parametrize("west", [-180, 0, 180])

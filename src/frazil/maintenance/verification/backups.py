@@ -15,7 +15,7 @@ from typing import Final
 from frazil.errors import ErrorKind, FormatError, IcechunkError
 from frazil.format.keys import OVERWRITTEN, REPO, backup_key
 from frazil.format.repo_info import RepoInfo, decode_repo_info
-from frazil.repository.catalog.files import before
+from frazil.repository.catalog.files import older_ops_backup
 from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, thread_pool
@@ -52,7 +52,7 @@ def check_chain(storage: Storage, info: RepoInfo) -> tuple[list[Finding], Iterat
             times += part.ops.updated_at.tolist()
             name = part.repo_before_updates or ""
             key = backup_key(name)
-            part = before(storage, part)
+            part = older_ops_backup(storage, part)
         except IcechunkError as error:
             findings.append(Finding("unreadable", key, detail=error.message))
             break

@@ -43,7 +43,7 @@ def state_of(context: Context) -> State:
     if context.spec_version < 2:
         return _version_1(context.storage)
     try:
-        info = context.repo_info()
+        info = context.catalog.repo_info()
         return State(tuple(versions_of(info)), (), info)
     except (FormatError, RepositoryNotFoundError) as error:
         backup = newest_readable(context.storage)

@@ -150,7 +150,7 @@ def _path(group: str) -> str:
 def load_ledger(session: Session, group: str) -> Ledger:
     """The ledger of a group; `EMPTY` if nobody ingested into it."""
     path = _path(group)
-    if session.workspace.node(f"/{path}") is None:
+    if session.workspace.nodes.node(f"/{path}") is None:
         return EMPTY
     columns = {name: np.asarray(array_at(session, f"{path}/{name}")[:]) for name in _COLUMNS}
     attrs: Mapping[str, Any] = dict(zarr.open_group(session.store, path=path, mode="r").attrs)

@@ -169,12 +169,12 @@ def recut_array(session: Session, path: str, chunks: tuple[int, ...], axis: int,
     Raises ``FormatError`` (``invalid-file-format``) if a chunk has more or fewer bytes than its shape.
     """
     workspace = session.workspace
-    document = json.loads(workspace.require_array(path).user_data)
+    document = json.loads(workspace.nodes.require_array(path).user_data)
     grid = document["chunk_grid"]["configuration"]
     large = tuple(grid["chunk_shape"])
-    table = workspace.table(path)
+    table = workspace.chunks.ref_table(path)
     grid["chunk_shape"] = list(chunks)
-    workspace.set_node(path, json.dumps(document).encode())
+    workspace.nodes.set_node(path, json.dumps(document).encode())
     if not len(table):
         return
     _require_full(table.length, large, itemsize, path)
@@ -199,7 +199,7 @@ def recut_array(session: Session, path: str, chunks: tuple[int, ...], axis: int,
     )
     counts = [-(-size // step) for size, step in zip(document["shape"], chunks, strict=True)]
     small = small.select_chunks((small.index < np.array(counts, np.int64)).all(axis=1)).sorted()
-    workspace.set_refs(path, ChunkTable.merge_tables([ChunkTable.from_absent(table.index), small]))
+    workspace.chunks.set_refs(path, ChunkTable.merge_tables([ChunkTable.from_absent(table.index), small]))
 
 
 def _require_full(length: NDArray[Any], chunks: tuple[int, ...], itemsize: int, where: str) -> None:

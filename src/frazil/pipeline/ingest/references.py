@@ -18,7 +18,7 @@ from frazil.pipeline.ingest.plain_chunks import cut_references
 from frazil.pipeline.ingest.task_context import Readers, TaskContext
 from frazil.readers.reader import INLINE, ChunkReferences, NotVirtual
 from frazil.repository.session.session import ForkSession
-from frazil.repository.session.virtual_refs import set_rows
+from frazil.repository.session.virtual_refs import VirtualRows, set_rows
 
 
 def set_references(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
@@ -72,11 +72,11 @@ def _remove_missing(
     fork: ForkSession, path: str, low: list[int], high: list[int], index: NDArray[np.int64]
 ) -> None:
     """Remove old chunks that the file does not have: they have its fill value now."""
-    before = fork.workspace.table(path)
+    before = fork.workspace.chunks.ref_table(path)
     old = before.index[((before.index >= low) & (before.index < high)).all(axis=1)]
     stays = ChunkTable.from_absent(index).find_chunks(old) >= 0
     if not stays.all():
-        fork.workspace.delete_refs(path, old[~stays])
+        fork.workspace.chunks.delete_refs(path, old[~stays])
 
 
 def _set_virtual(
@@ -88,9 +88,7 @@ def _set_virtual(
     checksum: str | datetime | None,
 ) -> None:
     rows = inside & (references.location != INLINE)
-    failed = set_rows(
-        fork.workspace,
-        path,
+    columns = VirtualRows.of(
         index[rows].astype(np.uint32),
         references.locations,
         references.location[rows],
@@ -98,6 +96,7 @@ def _set_virtual(
         references.length[rows],
         checksum,
     )
+    failed = set_rows(fork.workspace, path, columns)
     if failed:
         raise without_container(references.locations[0])
 
@@ -113,7 +112,7 @@ def _set_inline(
     size = 0
     for row, data in references.inline.items():
         if inside[row]:
-            fork.workspace.write(path, tuple(index[row].tolist()), data)
+            fork.workspace.chunks.write(path, tuple(index[row].tolist()), data)
             size += len(data)
     return size
 

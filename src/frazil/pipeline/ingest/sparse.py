@@ -64,7 +64,7 @@ def write_constant(fork: ForkSession, target: TargetArray, region: Region, value
         for at, step, size in zip(low, target.grid, target.shape, strict=True)
     )
     open_target(fork.store, target.path)[corner] = value
-    ref = fork.workspace.ref(target.path, tuple(low))
+    ref = fork.workspace.chunks.ref(target.path, tuple(low))
     index = np.indices(counts, np.uint32).reshape(len(counts), -1).T + np.array(low, np.uint32)
     match ref:
         case NativeRef():
@@ -74,7 +74,7 @@ def write_constant(fork: ForkSession, target: TargetArray, region: Region, value
             table = ChunkTable.from_inline(index, [ref.data] * len(index))
         case _:
             return
-    fork.workspace.set_refs(target.path, table)
+    fork.workspace.chunks.set_refs(target.path, table)
 
 
 def _bytes(value: Any, target: TargetArray) -> bytes:

@@ -19,11 +19,11 @@ from frazil.pipeline.publishing.branches import commits_ahead, is_behind
 from frazil.pipeline.validation.report import Report
 from frazil.pipeline.validation.rules import Rule, as_json
 from frazil.repository.catalog.history import mentioning
-from frazil.repository.catalog.repo_changes import branch_tip
+from frazil.repository.catalog.repo_requirements import branch_tip
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
-from frazil.repository.session.rebase import require_unchanged
+from frazil.repository.session.stale_reads import require_unchanged
 
 #: The key of the report of an audit in the metadata of a commit.
 AUDIT: Final = "frazil_audit"
@@ -50,7 +50,7 @@ def published_snapshot(audit: Audit) -> str | None:
     """The snapshot of the branch whose audit has the job id; None if it was not published."""
     if audit.job_id is None:
         return None
-    info = context_of(audit.repo).repo_info()
+    info = context_of(audit.repo).catalog.repo_info()
     entries = mentioning(info, branch_tip(info, audit.branch), AUDIT, audit.job_id)
     return next((id_to_text(each.id) for each in entries if _audit_of(each).get("id") == audit.job_id), None)
 

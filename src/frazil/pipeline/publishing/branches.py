@@ -17,7 +17,7 @@ from frazil.format.ids import id_from_text
 from frazil.jobs.versions import takes_versions
 from frazil.repository.catalog.history import is_in_history
 from frazil.repository.catalog.presentation import snapshot_infos
-from frazil.repository.catalog.repo_changes import branch_tip
+from frazil.repository.catalog.repo_requirements import branch_tip
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
@@ -85,7 +85,9 @@ def rollback_to(repo: Repository, branch: str, to: str | datetime) -> str:
         snapshot_id = _snapshot_at(repo, branch, to)
     else:
         snapshot_id = repo.lookup_tag(to) if to in repo.list_tags() else repo.lookup_snapshot(to).id
-        if not is_in_history(context_of(repo).repo_info(), id_from_text(snapshot_id), id_from_text(tip)):
+        if not is_in_history(
+            context_of(repo).catalog.repo_info(), id_from_text(snapshot_id), id_from_text(tip)
+        ):
             raise InvalidInputError(
                 f"expected a snapshot in the history of `{branch}`, found {to}, which is not; to let the "
                 "branch point there anyway use repo.reset_branch",
@@ -113,7 +115,7 @@ def _snapshot_at(repo: Repository, branch: str, time: datetime) -> str:
 
 def commits_ahead(repo: Repository, branch: str, base: str) -> list[SnapshotInfo]:
     """The commits of a branch that the branch ``base`` does not have, newest first."""
-    info = context_of(repo).repo_info()
+    info = context_of(repo).catalog.repo_info()
     snapshots = info.snapshots
     base_rows, rows = (
         snapshots.chain(snapshots.find_snapshot(branch_tip(info, name))) for name in (base, branch)
@@ -124,7 +126,7 @@ def commits_ahead(repo: Repository, branch: str, base: str) -> list[SnapshotInfo
 
 def is_behind(repo: Repository, branch: str, other: str) -> bool:
     """Whether the tip of a branch is in the history of another."""
-    info = context_of(repo).repo_info()
+    info = context_of(repo).catalog.repo_info()
     return is_in_history(info, branch_tip(info, branch), branch_tip(info, other))
 
 
@@ -139,7 +141,7 @@ def require_new_tag(repo: Repository, tag: str | None) -> None:
         raise AlreadyExistsError(
             f"tag: expected a new name, found `{tag}` at {repo.lookup_tag(tag)}", ErrorKind.TAG_ALREADY_EXISTS
         )
-    if tag in context_of(repo).repo_info().deleted_tags:
+    if tag in context_of(repo).catalog.repo_info().deleted_tags:
         raise AlreadyExistsError(
             f"tag: expected a new name, found `{tag}`, which was deleted and is never used again",
             ErrorKind.TAG_ALREADY_EXISTS,

@@ -13,7 +13,7 @@ import numpy as np
 
 from frazil.format.ids import id_keys, id_list, id_matrix
 from frazil.format.repo_info import RepoInfo, UpdateKind
-from frazil.repository.catalog.files import before
+from frazil.repository.catalog.files import older_ops_backup
 from frazil.storage.base import Storage
 
 _CREATING: Final = np.array(
@@ -47,7 +47,7 @@ class Operations:
             age |= zip(id_list(ops.new[rows]), (first + rows).tolist(), strict=True)
             missing &= ~np.isin(wanted, id_keys(ops.new[rows]))
             first += len(ops)
-            page = before(storage, page) if missing.any() and storage is not None else None
+            page = older_ops_backup(storage, page) if missing.any() and storage is not None else None
         return Operations(amended, age)
 
     def replacements(self, id_: bytes) -> list[bytes]:

@@ -1,6 +1,6 @@
-"""The files of a repository: fetched, decoded, and kept for the next time.
+"""The assets of a repository: its files, decoded and cached.
 
-All but the repo info are immutable; of that, the last one is kept, for when it is read and has not changed.
+All files but the repo info are immutable. The last repo info is cached for the next read of the same bytes.
 
 The configuration of the format bounds them by counts: nodes of snapshots, references of manifests. Here a
 node stands for ``_NODE_BYTES`` and a reference for ``_REFERENCE_BYTES``, and files weigh the bytes that they
@@ -25,7 +25,7 @@ from frazil.format.snapshot import Snapshot
 from frazil.format.transaction_log import TransactionLog
 from frazil.repository.catalog.cache_weights import held_bytes
 from frazil.repository.catalog.files import MANIFEST, SNAPSHOT, TRANSACTION_LOG
-from frazil.repository.catalog.repo_update import LastSeen
+from frazil.repository.catalog.repo_info_file import RepoInfoCache
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, map_bounded
 
@@ -35,9 +35,9 @@ _REFERENCE_BYTES: Final = 64
 _LEAST_REFERENCES: Final = 2_000
 
 
-class Kept[T]:
-    """The last used values, up to a total weight in bytes; the newest one always stays. What many ask for
-    at once is made once.
+class DecodedCache[T]:
+    """The values that were used last, up to a total weight in bytes; the newest value always stays. A value
+    that many threads ask for at the same time is decoded once.
     """
 
     def __init__(self, limit: int) -> None:
@@ -50,7 +50,7 @@ class Kept[T]:
     def __contains__(self, key: bytes) -> bool:
         return key in self._values
 
-    def get(self, key: bytes, make: Callable[[], tuple[T, int]]) -> T:
+    def get_or_make(self, key: bytes, make: Callable[[], tuple[T, int]]) -> T:
         # A forked child must not wait for threads that only its parent has.
         job = (os.getpid(), key)
         with self._lock:
@@ -63,7 +63,7 @@ class Kept[T]:
             return others.result()
         try:
             value, weight = make()
-            self.keep(key, value, weight)
+            self.store(key, value, weight)
             mine.set_result(value)
         except BaseException as error:
             mine.set_exception(error)
@@ -78,7 +78,7 @@ class Kept[T]:
             _, weight = self._values.pop(key, (None, 0))
             self._total -= weight
 
-    def keep(self, key: bytes, value: T, weight: int) -> None:
+    def store(self, key: bytes, value: T, weight: int) -> None:
         with self._lock:
             if key not in self._values:
                 self._values[key] = (value, weight)
@@ -102,12 +102,12 @@ class Assets:
     def __init__(self, storage: Storage, limits: CacheLimits) -> None:
         self.storage = storage
         self.limits = limits
-        self._snapshots: Kept[Snapshot] = Kept(limits.snapshot_nodes * _NODE_BYTES)
-        self._manifests: Kept[Manifest] = Kept(limits.chunk_refs * _REFERENCE_BYTES)
-        self.last_seen = LastSeen()
-        #: Held by who commits again after another was first: threads of one handle that all come too late
-        #: would otherwise keep one another from it.
-        self.turn = RLock()
+        self._snapshots: DecodedCache[Snapshot] = DecodedCache(limits.snapshot_nodes * _NODE_BYTES)
+        self._manifests: DecodedCache[Manifest] = DecodedCache(limits.chunk_refs * _REFERENCE_BYTES)
+        self.repo_info_cache = RepoInfoCache()
+        #: Held by a commit that is tried again: threads of one handle that all come too late would otherwise
+        #: keep one another from it.
+        self.retry_lock = RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Assets, (self.storage, self.limits))
@@ -121,7 +121,7 @@ class Assets:
             snapshot = SNAPSHOT.read(self.storage, id_)
             return snapshot, _weight_of_snapshot(snapshot)
 
-        return self._snapshots.get(id_, fetch)
+        return self._snapshots.get_or_make(id_, fetch)
 
     def forget_snapshot(self, id_: bytes) -> None:
         """Read it again the next time: expiration in spec version 1 has written to its file."""
@@ -132,19 +132,19 @@ class Assets:
             manifest = MANIFEST.read(self.storage, id_)
             return manifest, _weight_of_manifest(manifest)
 
-        return self._manifests.get(id_, fetch)
+        return self._manifests.get_or_make(id_, fetch)
 
-    def keep_snapshot(self, snapshot: Snapshot) -> None:
-        """One that was just written."""
+    def store_snapshot(self, snapshot: Snapshot) -> None:
+        """Put a snapshot that was just written into the cache."""
         metadata = MetadataColumn.of([snapshot.metadata]).load(0)  # as it is read back
         as_read = replace(snapshot, metadata=metadata)
-        self._snapshots.keep(snapshot.id, as_read, _weight_of_snapshot(as_read))
+        self._snapshots.store(snapshot.id, as_read, _weight_of_snapshot(as_read))
 
-    def keep_manifest(self, manifest: Manifest) -> None:
-        """One that was just written: whoever goes on from there need not read it."""
+    def store_manifest(self, manifest: Manifest) -> None:
+        """Put a manifest that was just written into the cache."""
         arrays = {node_id: table.compact() for node_id, table in manifest.arrays.items()}
         compact = Manifest(manifest.id, arrays)
-        self._manifests.keep(manifest.id, compact, _weight_of_manifest(compact))
+        self._manifests.store(manifest.id, compact, _weight_of_manifest(compact))
 
     def has_manifest(self, id_: bytes) -> bool:
         """Whether the manifest is at hand, without a request."""

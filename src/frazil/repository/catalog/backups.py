@@ -24,7 +24,7 @@ from frazil.storage.base import Storage
 
 _NAME: Final = re.compile(rf"{REPO}\.\d+\.\w+")
 #: Among so many of the newest names the latest state is looked for: clocks of writers differ.
-_LOOKED_AT: Final = 8
+_CANDIDATES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class Backup:
 
 def backups(storage: Storage) -> list[Backup]:
     """All of them, newest first, by name."""
-    found = sorted((info.key.removeprefix(f"{OVERWRITTEN}/"), info) for info in storage.list(OVERWRITTEN))
-    return [Backup(name, info.modified, info.size) for name, info in found if _NAME.fullmatch(name)]
+    objects = sorted((info.key.removeprefix(f"{OVERWRITTEN}/"), info) for info in storage.list(OVERWRITTEN))
+    return [Backup(name, info.modified, info.size) for name, info in objects if _NAME.fullmatch(name)]
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class BackupState:
     """What a backup holds."""
 
     name: str
@@ -58,7 +58,7 @@ class State:
         return to_datetime(newest_update(self.info))
 
 
-def read_backup(storage: Storage, name: str) -> State:
+def read_backup(storage: Storage, name: str) -> BackupState:
     """``StorageError`` or ``FormatError`` if it cannot be read from its beginning to its end."""
     key = backup_key(name)
     info = decode_repo_info(storage.get(key), key)
@@ -68,20 +68,20 @@ def read_backup(storage: Storage, name: str) -> State:
         raise
     except IcechunkError as error:
         raise FormatError(f"{key}: {error.message}") from error
-    return State(name, info)
+    return BackupState(name, info)
 
 
-def latest(storage: Storage) -> State | None:
+def latest_backup(storage: Storage) -> BackupState | None:
     """The backup with the latest state that can be read; None if there is none."""
     names = (info.key.removeprefix(f"{OVERWRITTEN}/") for info in storage.list(OVERWRITTEN))
     ordered = iter(nsmallest(1 << 16, filter(_NAME.fullmatch, names)))
-    while batch := list(islice(ordered, _LOOKED_AT)):
+    while batch := list(islice(ordered, _CANDIDATES)):
         if states := list(_readable(storage, batch)):
             return max(states, key=lambda state: newest_update(state.info))
     return None
 
 
-def _readable(storage: Storage, names: list[str]) -> Iterator[State]:
+def _readable(storage: Storage, names: list[str]) -> Iterator[BackupState]:
     for name in names:
         with suppress(StorageError, FormatError):
             yield read_backup(storage, name)
@@ -92,7 +92,7 @@ def with_hint[E: IcechunkError](storage: Storage, error: E) -> E:
     state = None
     if error.kind != ErrorKind.UNSUPPORTED_SPEC_VERSION:  # then nothing is damaged
         with suppress(StorageError):  # the error itself says more
-            state = latest(storage)
+            state = latest_backup(storage)
     if state is None:
         return error
     return type(error)(

@@ -1,7 +1,8 @@
-"""What a repository knows of its refs, snapshots and configuration, and the way to change it.
+"""The catalog: refs, snapshots, configuration and metadata of a repository, and the way to change them.
 
-There are two: one file ``repo`` in spec version 2, and many small ones in version 1. Everything above sees
-``RepoInfo`` values and hands in pure functions from one to the next.
+There are two implementations: one file ``repo`` in spec version 2 (``CatalogV2``), and many small files in
+version 1 (``CatalogV1``). All other modules read ``RepoInfo`` values, and change them by pure functions from
+one value to the next.
 """
 
 from __future__ import annotations
@@ -9,24 +10,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from frazil.errors import ErrorKind, FormatError
+from frazil.errors import ErrorKind, FormatError, InternalError
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.backups import hinting
-from frazil.repository.catalog.repo_update import Attempt, Change, begin, read_repo_info, update_repo_info
-from frazil.repository.retries import RetryPolicy
-from frazil.repository.settings.engine_settings import Effective
+from frazil.repository.catalog.collection_guard import unless_collected
+from frazil.repository.catalog.repo_info_file import read_repo_info
+from frazil.repository.catalog.repo_update import (
+    Change,
+    ConditionalChange,
+    UpdateSettings,
+    UpdateStart,
+    begin_update,
+    update_repo_info,
+)
 from frazil.storage.base import Storage
 
 
-class Begun(Protocol):
-    """What an attempt to change something starts from."""
+class CommitStart(Protocol):
+    """The state of the repository that a commit starts from."""
 
     @property
     def info(self) -> RepoInfo: ...
 
-    def save(self, storage: Storage) -> None:
-        """Make the backup that the attempt needs."""
+    def save_backup(self, storage: Storage) -> None:
+        """Write the backup that the update of the commit needs."""
 
 
 class Catalog(Protocol):
@@ -36,19 +44,24 @@ class Catalog(Protocol):
     def spec_version(self) -> int: ...
 
     def repo_info(self) -> RepoInfo:
-        """As it is now."""
+        """The current repo info."""
 
-    def whole(self) -> RepoInfo:
-        """As it is now, with a table of all snapshots."""
+    def full_repo_info(self) -> RepoInfo:
+        """The current repo info with a table of all snapshots, for upkeep."""
 
-    def begin(self) -> Begun:
-        """The first attempt of an update."""
+    def update_repo_info(self, change: Change) -> RepoInfo:
+        """Change the repository; the new repo info. See ``repo_update``."""
 
-    def update(self, change: Change, settings: Effective, begun: Begun | None) -> RepoInfo:
-        """Change it; what it is then. See ``repository.update``."""
+    def update_full_repo_info(self, change: Change) -> RepoInfo:
+        """``update_repo_info`` for a change that needs the table of all snapshots."""
 
-    def update_whole(self, change: Change, settings: Effective) -> RepoInfo:
-        """``update`` for a change that needs the table of all snapshots."""
+    def begin_commit(self) -> CommitStart:
+        """Read the state that a commit starts from."""
+
+    def finish_commit(self, change: Change, start: CommitStart) -> RepoInfo | None:
+        """``update_repo_info`` after the files of a commit are stored and the backup of ``start`` is saved.
+        None if garbage was collected since ``start`` was read, or may have been: nothing has changed then.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,41 +70,40 @@ class CatalogV2:
 
     storage: Storage
     assets: Assets
+    settings: UpdateSettings
     spec_version: int = 2
 
     def repo_info(self) -> RepoInfo:
         with hinting(self.storage):
-            return read_repo_info(self.storage, self.assets.last_seen)[0]
+            return read_repo_info(self.storage, self.assets.repo_info_cache)[0]
 
-    def whole(self) -> RepoInfo:
+    def full_repo_info(self) -> RepoInfo:
         return self.repo_info()
 
-    def begin(self) -> Attempt:
+    def update_repo_info(self, change: Change) -> RepoInfo:
+        info = self._update_repo_info(change, None)
+        if info is None:
+            raise InternalError("an update without a condition was given up")
+        return info
+
+    def update_full_repo_info(self, change: Change) -> RepoInfo:
+        return self.update_repo_info(change)
+
+    def begin_commit(self) -> UpdateStart:
         with hinting(self.storage):
-            return begin(self.storage, self.assets.last_seen)
+            return begin_update(self.storage, self.assets.repo_info_cache)
 
-    def update(self, change: Change, settings: Effective, begun: Begun | None) -> RepoInfo:
-        return update_repo_info(
-            self.storage,
-            change,
-            policy=policy_of(settings),
-            keep=settings.num_updates_per_repo_info_file,
-            level=settings.compression_level,
-            last_seen=self.assets.last_seen,
-            begun=begun if isinstance(begun, Attempt) else None,
-        )
+    def finish_commit(self, change: Change, start: CommitStart) -> RepoInfo | None:
+        conditional = unless_collected(change, start.info)
+        return self._update_repo_info(conditional, start if isinstance(start, UpdateStart) else None)
 
-    def update_whole(self, change: Change, settings: Effective) -> RepoInfo:
-        return self.update(change, settings, None)
-
-
-def policy_of(settings: Effective) -> RetryPolicy:
-    retries = settings.repo_update_retries
-    return RetryPolicy(retries.max_tries, retries.initial_backoff_ms, retries.max_backoff_ms)
+    def _update_repo_info(self, change: ConditionalChange, start: UpdateStart | None) -> RepoInfo | None:
+        cache = self.assets.repo_info_cache
+        return update_repo_info(self.storage, change, self.settings, cache=cache, start=start)
 
 
 def needs_version_2() -> FormatError:
-    """For what spec version 1 does not have."""
+    """The error for an operation that spec version 1 does not have."""
     return FormatError(
         "this operation needs a repository of spec version 2, found version 1: "
         "upgrade it with frazil.upgrade_icechunk_repository",

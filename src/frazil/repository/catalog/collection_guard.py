@@ -36,157 +36,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 
 from frazil.errors import ConflictError, ErrorKind, SessionStateError, StorageError
 from frazil.format.columns import U8
-from frazil.format.ids import OBJECT_ID_BYTES, id_keys, ids_to_text
+from frazil.format.ids import id_keys, ids_to_text
 from frazil.format.keys import CHUNKS, MANIFESTS
 from frazil.format.repo_info import RepoInfo, UpdateKind
-from frazil.repository.catalog.files import before
-from frazil.repository.catalog.leases import LONGEST, ROUNDING
-from frazil.repository.catalog.repo_update import Change, Changed
-from frazil.repository.clock import from_datetime, now_us
-from frazil.repository.markers import new_key, put_marker, read_markers
+from frazil.repository.catalog.collection_records import collection_records
+from frazil.repository.catalog.files import older_ops_backup
+from frazil.repository.catalog.repo_update import Change, Changed, ConditionalChange
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, map_bounded
-
-COLLECTIONS: Final = "collections"
-
-#: Ends the key of a record's list: ids, 12 bytes each.
-_LIST: Final = ".garbage"
-_LONGEST_US: Final = LONGEST.days * 24 * 3600 * 1_000_000
-
-
-# Records of collections
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A collection. ``is_listed`` says that its list is complete, ``is_done`` that all in it is deleted."""
-
-    key: str
-    is_listed: bool = False
-    is_done: bool = False
-
-    @property
-    def list_key(self) -> str:
-        return self.key + _LIST
-
-    def put(self, storage: Storage) -> None:
-        put_marker(storage, self.key, {"listed": self.is_listed, "done": self.is_done})
-
-    def with_list(self, storage: Storage, garbage: U8) -> Record:
-        """Announce that the chunk files and manifests with these ids, (k, 12), are going to be deleted."""
-        storage.put(self.list_key, np.ascontiguousarray(garbage).tobytes())
-        record = replace(self, is_listed=True)
-        record.put(storage)
-        return record
-
-    def garbage(self, storage: Storage) -> U8:
-        """The ids, (k, 12). Empty if the collection has ended meanwhile."""
-        try:
-            data = np.frombuffer(storage.get(self.list_key), np.uint8)
-        except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise
-            return np.zeros((0, OBJECT_ID_BYTES), np.uint8)
-        return data[: len(data) // OBJECT_ID_BYTES * OBJECT_ID_BYTES].reshape(-1, OBJECT_ID_BYTES)
-
-    def is_current(self, storage: Storage) -> bool:
-        """Whether it is still there: without it nothing may be deleted."""
-        return storage.head(self.key) is not None
-
-    def end(self, storage: Storage, *, leaves_mark: bool) -> None:
-        """Nothing is deleted any more. ``leaves_mark``: a record stays as a mark.
-
-        It is the one whose key sorts last, so collections that end at the same time do not delete each
-        other's.
-        """
-        if not leaves_mark:
-            storage.delete([self.key, self.list_key])
-            return
-        replace(self, is_done=True).put(storage)
-        marks = sorted(other.key for other in records(storage) if other.is_done)
-        storage.delete([self.list_key, *marks[:-1]])
-
-
-@dataclass(frozen=True, slots=True)
-class Announced:
-    """The record of a collection that begins.
-
-    now    time of the storage's clock
-    ahead  by how much the storage's clock is ahead of this host's
-
-    Microseconds.
-    """
-
-    record: Record
-    now: int
-    ahead: int
-
-
-def announce(storage: Storage) -> Announced:
-    """Say that a collection begins. The record's modification time tells the time of the storage."""
-    record = Record(new_key(COLLECTIONS))
-    before = now_us()
-    record.put(storage)
-    after = now_us()
-    found = storage.head(record.key)
-    stored = from_datetime(found.modified) if found is not None else before
-    return Announced(record, stored, clock_ahead(before, stored, after))
-
-
-def clock_ahead(before: int, stored: int, after: int) -> int:
-    """How far a storage's clock is ahead of a host's: ``stored`` is the storage's time of something that
-    happened between two times of the host. Differences below two seconds count as none.
-
-    >>> clock_ahead(10_000_000, 10_500_000, 11_000_000), clock_ahead(10_000_000, 99_000_000, 11_000_000)
-    (0, 88000000)
-    """
-    if stored < before - ROUNDING:
-        return stored - before
-    return stored - after if stored > after + ROUNDING else 0
-
-
-def records(storage: Storage) -> list[Record]:
-    """All collections that run, have been killed, or have left a mark."""
-    return [
-        Record(marker.key, bool(marker.content.get("listed")), bool(marker.content.get("done")))
-        for marker in read_markers(storage, COLLECTIONS, ignored=_LIST)
-    ]
-
-
-def forget_killed(storage: Storage, now: int) -> None:
-    """Delete what collections have left that were killed long before ``now``, a time of the storage's clock:
-    no session lives so long.
-    """
-    marks = {record.key for record in records(storage) if record.is_done}
-    old = [info.key for info in storage.list(COLLECTIONS) if from_datetime(info.modified) + _LONGEST_US < now]
-    if gone := [key for key in old if key not in marks]:
-        storage.delete(gone)
-
-
-def is_collecting(storage: Storage) -> bool:
-    """Whether a collection has announced itself and not ended: what is in the storage now may be deleted in a
-    moment.
-    """
-    return any(not record.is_done for record in records(storage))
-
-
-def require_none_running(storage: Storage) -> None:
-    """``ConflictError`` (``garbage-collection-running``) while a collection has announced itself and not
-    ended.
-    """
-    if running := [record.key for record in records(storage) if not record.is_done]:
-        raise ConflictError(
-            message="garbage is collected at this moment, and may delete what is to be used again: repeat "
-            f"this when the collection is done. If it was killed, delete `{running[0]}` first",
-            kind=ErrorKind.GARBAGE_COLLECTION_RUNNING,
-        )
-
 
 # The ops log
 
@@ -214,7 +76,7 @@ def _has_collected(storage: Storage, info: RepoInfo, update: int) -> bool:
     """The same, with the older parts of the log. True if nobody can tell."""
     while (collected := has_collected(info, update)) is None:
         try:
-            older = before(storage, info)
+            older = older_ops_backup(storage, info)
         except StorageError as error:
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise
@@ -229,9 +91,9 @@ def _has_collected(storage: Storage, info: RepoInfo, update: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Relied:
-    """What a session relies on: the repository's update at ``update`` was the newest one when it was opened,
-    and no chunk file that it has written is older than ``since``, by this host's clock. Microseconds since
+class SessionStart:
+    """When a session started: ``update`` is the time of the repository's newest update when the session was
+    opened, and no chunk file of the session is older than ``since``, by this host's clock. Microseconds since
     1970.
     """
 
@@ -240,14 +102,14 @@ class Relied:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Files:
-    """What a commit refers to and does not write itself: ids of chunk files and of manifests, (k, 12)."""
+class RequiredFiles:
+    """Files that a commit refers to and does not write itself: ids of chunk files and manifests, (k, 12)."""
 
     chunks: U8
     manifests: U8
 
-    def and_manifests(self, ids: U8) -> Files:
-        """With more manifests."""
+    def with_manifests(self, ids: U8) -> RequiredFiles:
+        """The same files and some more manifests."""
         return replace(self, manifests=np.concatenate([self.manifests, ids]))
 
     def keys(self) -> list[str]:
@@ -257,7 +119,7 @@ class Files:
         ]
 
 
-def is_uncollected(storage: Storage, info: RepoInfo, update: int, files: Callable[[], Files]) -> bool:
+def is_uncollected(storage: Storage, info: RepoInfo, update: int, files: Callable[[], RequiredFiles]) -> bool:
     """Make sure that no collection has taken, or is going to take, what a session is about to commit. False
     if there was one: files that earlier attempts have stored may be gone.
 
@@ -269,15 +131,17 @@ def is_uncollected(storage: Storage, info: RepoInfo, update: int, files: Callabl
     if info.spec_version > 1:
         if not _has_collected(storage, info, update):
             return True
-    elif not records(storage):
+    elif not collection_records(storage):
         return True
     needed = files()
     # The lists come first: a collection that ends in between has deleted its files before they are asked for.
-    running = [each.garbage(storage) for each in records(storage) if each.is_listed and not each.is_done]
+    running = [
+        each.garbage(storage) for each in collection_records(storage) if each.is_listed and not each.is_done
+    ]
     keys = needed.keys()
-    is_there = map_bounded(Purpose.FILE_CHECKS, lambda key: storage.head(key) is not None, keys)
-    if not all(is_there):
-        lost = [key for key, exists in zip(keys, is_there, strict=True) if not exists]
+    exists = map_bounded(Purpose.FILE_CHECKS, lambda key: storage.head(key) is not None, keys)
+    if not all(exists):
+        lost = [key for key, is_stored in zip(keys, exists, strict=True) if not is_stored]
         raise SessionStateError(
             f"{len(lost)} files that this session refers to are gone, such as `{lost[0]}`: garbage "
             "collection deleted them, with a limit younger than the session or after their version was "
@@ -295,19 +159,13 @@ def is_uncollected(storage: Storage, info: RepoInfo, update: int, files: Callabl
     return False
 
 
-class CollectedMeanwhile(Exception):
-    """Garbage was collected since a commit has read the repository: it has to look back again."""
+def unless_collected(change: Change, before: RepoInfo) -> ConditionalChange:
+    """The change; None instead where garbage was collected since ``before`` was read, or may have been."""
+    until = newest_update(before)
 
-
-def before_collections(change: Change, begun: RepoInfo) -> Change:
-    """The change; raises ``CollectedMeanwhile`` where garbage was collected since ``begun`` was read, or may
-    have been.
-    """
-    until = newest_update(begun)
-
-    def guarded(info: RepoInfo, now: int) -> Changed:
+    def conditional(info: RepoInfo, now: int) -> Changed | None:
         if len(info.ops) and has_collected(info, until) is not False:
-            raise CollectedMeanwhile
+            return None
         return change(info, now)
 
-    return guarded
+    return conditional

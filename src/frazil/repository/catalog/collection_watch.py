@@ -1,4 +1,4 @@
-"""What writers have to know of garbage collections: whether one may have met their chunks."""
+"""A watch on garbage collections for writers that use stored chunks again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from frazil.format.repo_info import RepoInfo
-from frazil.repository.catalog.collection_guard import has_collected, is_collecting, newest_update
+from frazil.repository.catalog.collection_guard import has_collected, newest_update
+from frazil.repository.catalog.collection_records import is_collecting
 from frazil.storage.base import Storage
 
 

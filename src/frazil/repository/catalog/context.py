@@ -1,4 +1,4 @@
-"""What a repository's handle and all of its sessions share."""
+"""The context of a repository: all that its handle and its sessions share."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from frazil.chunks.content_addressing import ContentSettings, ContentStore
 from frazil.chunks.reader import MAX_REQUESTS, ChunkReader
 from frazil.chunks.virtual import VirtualSources
 from frazil.chunks.writer import ChunkWriter, PackSettings
-from frazil.format.repo_info import RepoInfo
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.assets import Assets
-from frazil.repository.catalog.catalog import Begun, Catalog, needs_version_2
-from frazil.repository.catalog.collection_guard import is_collecting
+from frazil.repository.catalog.catalog import Catalog, needs_version_2
+from frazil.repository.catalog.collection_records import is_collecting
 from frazil.repository.catalog.collection_watch import CollectionWatch
-from frazil.repository.catalog.repo_update import Change
 from frazil.repository.clock import new_object_id, now_us
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.engine_settings import Effective
@@ -29,7 +27,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Can be pickled; caches then start empty, and writers flush."""
+    """Storage, settings, caches and catalog of a repository. A pickled context starts with empty caches."""
 
     storage: Storage
     config: RepositoryConfig
@@ -42,7 +40,7 @@ class Context:
 
     @property
     def spec_version(self) -> int:
-        """Of the repository, and of the files that are written to it."""
+        """The spec version of the repository, and of the files that are written to it."""
         return self.catalog.spec_version
 
     def require_version_2(self) -> None:
@@ -50,33 +48,13 @@ class Context:
         if self.spec_version < 2:
             raise needs_version_2()
 
-    def update(self, change: Change, begun: Begun | None = None) -> RepoInfo:
-        """Change the repository; see ``repository.update``."""
-        return self.catalog.update(change, self.settings, begun)
-
-    def begin(self) -> Begun:
-        """The first attempt of an update."""
-        return self.catalog.begin()
-
-    def repo_info(self) -> RepoInfo:
-        """The repo info as it is now."""
-        return self.catalog.repo_info()
-
-    def whole(self) -> RepoInfo:
-        """The repo info with a table of all snapshots, for upkeep."""
-        return self.catalog.whole()
-
-    def update_whole(self, change: Change) -> RepoInfo:
-        """``update`` for a change that needs that table."""
-        return self.catalog.update_whole(change, self.settings)
-
     def reader(self, writer: ChunkWriter) -> ChunkReader:
-        """Where a session's chunks come from."""
+        """A reader for the chunks of one session."""
         requests = self.config.max_concurrent_requests or MAX_REQUESTS
         return ChunkReader(self.storage, self.virtual, writer, max_requests=requests, cache=self.chunk_cache)
 
     def writer(self) -> ChunkWriter:
-        """Where a session's new chunks go."""
+        """A writer for the new chunks of one session."""
         settings = self.settings
         packs = PackSettings(settings.packing, settings.pack_threshold_bytes, settings.pack_size_bytes)
         return ChunkWriter(self.storage, packs, new_object_id, content=self._content())

@@ -1,12 +1,12 @@
-"""Versions that are gone: expired, or dropped by a garbage collection, while somebody works with them.
+"""Expired versions: a version may be expired, or dropped by a garbage collection, while a session uses it.
 
-The storage then answers "no such object", which alone does not tell why. What tells is the list of snapshots:
-a snapshot that is not on it was expired or dropped, and nobody gets it back by another try. A file of a
-snapshot that is on the list is lost, and the error of the storage stays as it is.
+The storage then answers "no such object", which does not tell why. The list of snapshots tells: a snapshot
+that is not listed was expired or dropped, and another try does not help. A file of a listed snapshot is lost,
+and the error of the storage stays as it is.
 
-Two errors say so. ``SnapshotNotFoundError`` comes from methods of a repository. It is a ``KeyError``, and to
-zarr a store that raises one has no such node: whatever reads for a store raises
-``SessionSnapshotNotFoundError`` instead.
+Two errors report an expired version. Methods of a repository raise ``SnapshotNotFoundError``. It is a
+``KeyError``, and for zarr a store that raises one has no such node. So all functions that read for a store
+raise ``SessionSnapshotNotFoundError`` instead.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from frazil.format.keys import snapshot_key
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.repo_changes import snapshot_not_found
+from frazil.repository.catalog.repo_requirements import snapshot_not_found
 
-#: What happens where others expire and collect versions; with the repository as it is then it may succeed.
+#: Errors of concurrent expirations and collections; with the current repo info the work may succeed.
 _PASSING: Final = {ErrorKind.SNAPSHOT_NOT_FOUND, ErrorKind.REBASE_TX_LOG_PRUNED}
 
 
 def _is_listed(context: Context, id_: bytes) -> bool:
     if context.spec_version == 1:  # no list: a snapshot is there as long as its file is
         return context.storage.head(snapshot_key(id_)) is not None
-    return context.repo_info().snapshots.find_snapshot(id_) >= 0
+    return context.catalog.repo_info().snapshots.find_snapshot(id_) >= 0
 
 
 def _is_why(context: Context, id_: bytes, error: StorageError) -> bool:
-    """Whether ``error``, of a file that the snapshot needs, came because the snapshot is gone."""
+    """Whether ``error``, of a file that the snapshot needs, was raised because the snapshot is not listed."""
     if error.kind != ErrorKind.OBJECT_NOT_FOUND:
         return False
     try:
@@ -82,14 +82,16 @@ def snapshots_wanted() -> Iterator[None]:
 
 
 def is_outdated(context: Context, info: RepoInfo, error: IcechunkError) -> bool:
-    """Whether ``error`` came of ``info``, which has changed since: the same work may succeed now."""
-    return error.kind in _PASSING and newest_update(context.repo_info()) != newest_update(info)
+    """Whether ``error`` was raised for ``info`` and the repository has changed since: the same work may
+    succeed now.
+    """
+    return error.kind in _PASSING and newest_update(context.catalog.repo_info()) != newest_update(info)
 
 
 def with_current[T](context: Context, work: Callable[[RepoInfo], T]) -> T:
-    """``work`` on the repo info as it is; again as long as others take away what it needs."""
+    """``work`` on the current repo info; again while concurrent expirations remove what it needs."""
     while True:
-        info = context.repo_info()
+        info = context.catalog.repo_info()
         try:
             return work(info)
         except IcechunkError as error:

@@ -83,7 +83,7 @@ TRANSACTION_LOG: Final[FileKind[TransactionLog]] = FileKind(
 )
 
 
-def before(storage: Storage, info: RepoInfo) -> RepoInfo | None:
+def older_ops_backup(storage: Storage, info: RepoInfo) -> RepoInfo | None:
     """The backup with the next older part of the ops log; None if ``info`` has the oldest part.
 
     A backup has no id. But all its updates are older than those of the file that leads to it, so that a walk

@@ -20,10 +20,10 @@ _SHOWN = 20
 
 
 def verify_level(level: object) -> VerifyLevel:
-    """The level; ``InvalidInputError`` (``not-allowed``) if there is none of this name."""
+    """The level; ``InvalidInputError`` (``unknown-choice``) if there is none of this name."""
     if not isinstance(level, str) or level not in get_args(VerifyLevel.__value__):
         raise InvalidInputError(
-            f"level: expected metadata, exists or checksum, found {level!r}", ErrorKind.NOT_ALLOWED
+            f"level: expected metadata, exists or checksum, found {level!r}", ErrorKind.UNKNOWN_CHOICE
         )
     return cast("VerifyLevel", level)
 

@@ -1,7 +1,8 @@
-"""A repository of spec version 1 as a whole, for upkeep: all snapshots in a table, and changes to it.
+"""The full repo info of spec version 1, for upkeep: a table of all snapshots, and the way to change it.
 
-A collection of garbage may leave a snapshot whose parent is gone: it gets another one, in its file. Each file
-is written for itself: killed in between it has changed some, and another collection goes on.
+A garbage collection may delete the parent of a snapshot that stays. The snapshot then gets another parent, in
+its file. Each file is written separately: a collection that is killed has changed some of them, and the next
+collection changes the rest.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from frazil.format.snapshot import encode_snapshot
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.files import SNAPSHOT
 from frazil.repository.catalog.refs_v1 import read_all_refs
-from frazil.repository.catalog.snapshots_v1 import reached, read_all_snapshots
+from frazil.repository.catalog.snapshots_v1 import reached_snapshots, read_all_snapshots
 from frazil.storage.base import Storage
 
 
-def whole_v1(storage: Storage, info: RepoInfo) -> RepoInfo:
-    """``info`` with all refs read, and all snapshots that have a file.
+def full_repo_info_v1(storage: Storage, info: RepoInfo) -> RepoInfo:
+    """``info`` with all refs, and all snapshots that have a file.
 
-    One whose parent is gone is a root: nobody leads to it.
+    A snapshot whose parent has no file becomes a root.
     """
     refs = read_all_refs(storage)
-    found = read_all_snapshots(storage)
-    entries = {id_: entry for id_, entry in found.items() if isinstance(entry, SnapshotEntry)}
-    entries |= reached(storage, found, refs.tips)
+    results = read_all_snapshots(storage)
+    entries = {id_: entry for id_, entry in results.items() if isinstance(entry, SnapshotEntry)}
+    entries |= reached_snapshots(storage, results, refs.tips)
     table = SnapshotTable.of(
         [entry if entry.parent in entries else replace(entry, parent=None) for entry in entries.values()]
     )
@@ -40,8 +41,8 @@ def whole_v1(storage: Storage, info: RepoInfo) -> RepoInfo:
     )
 
 
-def carry_out(assets: Assets, before: RepoInfo, after: RepoInfo, level: int) -> None:
-    """Write what a collection of garbage has changed."""
+def write_new_parents(assets: Assets, before: RepoInfo, after: RepoInfo, level: int) -> None:
+    """Write the snapshot files whose parents a garbage collection has changed."""
     storage = assets.storage
     for id_, parent in _relinked(before.table, after.table):
         snapshot = replace(SNAPSHOT.read(storage, id_), parent_id=parent)
@@ -50,7 +51,7 @@ def carry_out(assets: Assets, before: RepoInfo, after: RepoInfo, level: int) -> 
 
 
 def _relinked(before: SnapshotTable, after: SnapshotTable) -> list[tuple[bytes, bytes]]:
-    """Snapshots that have another parent than before, with that."""
+    """Pairs of a snapshot and its new parent, where that is not the old one."""
     rows = before.find_snapshots(after.ids())
     old, new = before.parents()[rows], after.parents()
     changed = np.flatnonzero((new >= 0) & (before.ids()[old] != after.ids()[new]).any(axis=1))

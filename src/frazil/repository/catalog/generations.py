@@ -23,8 +23,8 @@ def older_layout(storage: Storage) -> Layout | None:
     """
     for layout in LAYOUTS:
         with suppress(StorageError):
-            for found in storage.list(layout.probe):
-                name = found.key.rpartition("/")[2]
+            for info in storage.list(layout.probe):
+                name = info.key.rpartition("/")[2]
                 if name.endswith(".json") and sequence_number(name.removesuffix(".json")) is not None:
                     return layout
     return None
@@ -34,7 +34,7 @@ def generations(storage: Storage, layout: Layout) -> tuple[Generation, ...]:
     """The generations that the repository may be of, by its newest snapshot on ``main``."""
     seen: Evidence | None = None
     with suppress(StorageError, FormatError):
-        refs = ref_files([found.key for found in storage.list(layout.probe)], layout).branches["main"]
+        refs = ref_files([info.key for info in storage.list(layout.probe)], layout).branches["main"]
         newest = refs[max(refs)]
         stem = f"{layout.snapshots}/{id_to_text(decode_ref(storage.get(newest), newest).snapshot)}"
         key = next(key for key in map(stem.__add__, layout.suffixes) if storage.head(key) is not None)

@@ -9,8 +9,8 @@ import numpy as np
 
 from frazil.errors import ErrorKind, SnapshotNotFoundError
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry
-from frazil.repository.catalog.files import before
-from frazil.repository.catalog.repo_changes import require_snapshot
+from frazil.repository.catalog.files import older_ops_backup
+from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.clock import utc_text
 from frazil.storage.base import Storage
 
@@ -65,7 +65,7 @@ def ops_log(storage: Storage, info: RepoInfo) -> Iterator[OpsEntry]:
         entries = map(info.ops.entry, range(len(info.ops)))
         # What does not say where it is, is in this file: its newest, and all that came by an upgrade.
         yield from (replace(entry, backup_path=entry.backup_path or name) for entry in entries)
-        older = before(storage, info)
+        older = older_ops_backup(storage, info)
         if older is None:
             return
         name, info = info.repo_before_updates, older

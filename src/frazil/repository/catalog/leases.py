@@ -8,7 +8,7 @@ commit. A lease that nobody deletes ends with the lifetime of the session.
 A lease contains durations and no times: they start at the modification time of the object, which the
 storage's clock sets, as it sets the modification times of chunk files. A lease saves work, and safety does
 not depend on it. If a clock is changed, or if a lease is broken, chunks may be collected: then the commit
-that refers to them is refused (``in_use``).
+that refers to them is refused (``collection_guard``).
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class Lease:
         return lease
 
     def give_back(self, storage: Storage) -> None:
-        """Delete it: all files of the holder belong to a version now."""
+        """Delete the lease: all files of its holder belong to a version now."""
         with suppress(StorageError):  # it ends by itself
             storage.delete([self.key])
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A lease as others see it: files not older than ``since`` are in use until ``until``. Microseconds since
+class StoredLease:
+    """A lease as it is stored: files not older than ``since`` are in use until ``until``. Microseconds since
     1970, by the storage's clock; ``taken`` is when it was stored.
     """
 
@@ -83,10 +83,10 @@ class Held:
     purpose: str
 
 
-def leases(storage: Storage) -> list[Held]:
+def leases(storage: Storage) -> list[StoredLease]:
     """All leases, the oldest first, those that have ended included."""
     held = [
-        Held(
+        StoredLease(
             marker.key,
             marker.modified,
             marker.modified - max(0, marker.number("age")) - ROUNDING,
@@ -98,7 +98,7 @@ def leases(storage: Storage) -> list[Held]:
     return sorted(held, key=lambda lease: (lease.taken, lease.key))
 
 
-def in_force(storage: Storage, now: int) -> list[Held]:
+def in_force(storage: Storage, now: int) -> list[StoredLease]:
     """The leases that have not ended at ``now``, a time of the storage's clock."""
     return [lease for lease in leases(storage) if lease.until >= now]
 
@@ -109,23 +109,24 @@ def delete_ended(storage: Storage, now: int) -> None:
 
 
 @dataclass(slots=True)
-class Spared:
-    """What leases spare from a collection with a ``limit``, which began at ``now``: times of the storage's
-    clock. ``leases`` are those that are older than the limit.
+class LeaseLimit:
+    """The age limit of a collection, brought forward by leases. The collection began at ``now``, and was
+    asked to delete files older than ``limit``: times of the storage's clock. ``leases`` has the leases that
+    are older than the limit.
     """
 
     storage: Storage
     now: int
     limit: int
-    leases: dict[str, Held] = field(default_factory=dict)
+    leases: dict[str, StoredLease] = field(default_factory=dict)
 
     @property
     def older_than(self) -> int:
         """The limit that the leases leave."""
         return min((self.limit, *(lease.since for lease in self.leases.values())))
 
-    def look(self) -> int:
-        """``older_than`` after another look at the leases: some may be new."""
+    def refresh(self) -> int:
+        """Read the leases again, some may be new; ``older_than`` after that."""
         for lease in in_force(self.storage, self.now):
             if lease.since < self.limit and lease.key not in self.leases:
                 _log.info("%s holds a lease: only files older than it are collected", lease.purpose)

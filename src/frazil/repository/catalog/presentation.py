@@ -55,8 +55,8 @@ def snapshot_infos(entries: Sequence[SnapshotEntry]) -> list[SnapshotInfo]:
     own = list(map(attrgetter("id"), entries))
     parents = list(map(attrgetter("parent"), entries))
     # Most are each other's parents.
-    known = list(dict.fromkeys(chain(own, filter(None, parents))))
-    names: dict[bytes | None, str] = dict(zip(known, ids_to_text(id_matrix(known)), strict=True))
+    ids = list(dict.fromkeys(chain(own, filter(None, parents))))
+    names: dict[bytes | None, str] = dict(zip(ids, ids_to_text(id_matrix(ids)), strict=True))
     return list(
         map(
             SnapshotInfo,

@@ -56,7 +56,7 @@ def ref_folder(storage: Storage, kind: RefKind, name: str) -> str:
             ErrorKind.INVALID_REF_NAME,
         ) from None
     if storage.encodes_names():
-        name = _ENCODED.sub(lambda found: b"%%%02X" % found[0][0], data).decode()
+        name = _ENCODED.sub(lambda match: b"%%%02X" % match[0][0], data).decode()
     return f"{REFS}/{kind.value}.{name}"
 
 
@@ -104,12 +104,12 @@ def read_ref(storage: Storage, kind: RefKind, name: str) -> Ref | None:
     """None if there is none. A deleted tag is still there: its tombstone is not looked at."""
     key = ref_key(storage, kind, name)
     try:
-        found, version = storage.get_versioned(key)
+        raw, version = storage.get_versioned(key)
     except StorageError as error:
         if error.kind == ErrorKind.OBJECT_NOT_FOUND:
             return None
         raise
-    data = bytes(found)
+    data = bytes(raw)
     return Ref(decode_ref(data, key), version, data)
 
 
@@ -117,8 +117,8 @@ def list_refs(storage: Storage) -> tuple[dict[RefKind, set[str]], set[str]]:
     """Names of all refs, deleted tags not among them; and of the deleted tags."""
     names: dict[RefKind, set[str]] = {kind: set() for kind in RefKind}
     deleted: set[str] = set()
-    for found in storage.list(REFS):
-        folder, _, file = found.key.removeprefix(f"{REFS}/").rpartition("/")
+    for info in storage.list(REFS):
+        folder, _, file = info.key.removeprefix(f"{REFS}/").rpartition("/")
         word, dot, name = folder.partition(".")
         if word not in _KINDS or not dot or "/" in folder:
             continue
@@ -143,28 +143,28 @@ class Refs(Mapping[str, bytes]):
     def __init__(self, storage: Storage, kind: RefKind) -> None:
         self._storage = storage
         self._kind = kind
-        self._found: dict[str, Ref | None] = {}
+        self._cached: dict[str, Ref | None] = {}
         self._names: list[str] | None = None
 
     def ref(self, name: str) -> Ref:
         """With the version that was read; ``RefNotFoundError``."""
-        if name not in self._found:
-            others = [other for other in self._names or () if other not in self._found]
+        if name not in self._cached:
+            others = [other for other in self._names or () if other not in self._cached]
             if name in others and len(others) > 1:
                 refs = map_bounded(Purpose.CATALOG_READS, self._read, others)
-                self._found.update(zip(others, refs, strict=True))
+                self._cached.update(zip(others, refs, strict=True))
             else:
-                self._found[name] = self._read(name)
-        found = self._found[name]
-        if found is None:
+                self._cached[name] = self._read(name)
+        ref = self._cached[name]
+        if ref is None:
             raise RefNotFoundError(f"no branch or tag `{name}`", ErrorKind.REF_NOT_FOUND)
-        return found
+        return ref
 
     def _read(self, name: str) -> Ref | None:
-        found = read_ref(self._storage, self._kind, name)
-        if found is not None and self._kind is RefKind.TAG:
-            return None if self._storage.head(tombstone_key(self._storage, name)) else found
-        return found
+        ref = read_ref(self._storage, self._kind, name)
+        if ref is not None and self._kind is RefKind.TAG:
+            return None if self._storage.head(tombstone_key(self._storage, name)) else ref
+        return ref
 
     def __getitem__(self, name: str) -> bytes:
         return self.ref(name).snapshot
@@ -239,5 +239,5 @@ def with_ref(refs: Mapping[str, bytes], name: str, snapshot: bytes | None) -> Ma
     """``refs`` with one that points elsewhere, or with one less."""
     if isinstance(refs, Refs):
         return refs.edited(name, snapshot)
-    others = {known: id_ for known, id_ in refs.items() if known != name}
+    others = {other: id_ for other, id_ in refs.items() if other != name}
     return others if snapshot is None else others | {name: snapshot}

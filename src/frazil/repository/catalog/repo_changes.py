@@ -1,24 +1,16 @@
-"""Every change of a repository, as a pure function for the loop in ``update``.
+"""Changes of a repository, as pure functions for the loop in ``repo_update``.
 
-Each returns a ``Change``: it gets the current repo info and the time, and gives the next one with its ops
-log entry, or raises because the change is not possible any more.
+Each function returns a ``Change``: it gets the current repo info and the time, and returns the next repo info
+with its ops log entry, or raises because the change is not possible any more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
-from frazil.errors import (
-    AlreadyExistsError,
-    ConflictError,
-    ErrorKind,
-    InvalidInputError,
-    ReadOnlyError,
-    SessionStateError,
-    SnapshotNotFoundError,
-)
+from frazil.errors import AlreadyExistsError, ConflictError, ErrorKind, SessionStateError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import (
     Availability,
@@ -28,108 +20,32 @@ from frazil.format.repo_info import (
     Status,
     UpdateKind,
 )
-from frazil.repository.catalog.missing_names import no_branch, no_tag
 from frazil.repository.catalog.refs_v1 import with_ref
+from frazil.repository.catalog.repo_requirements import (
+    branch_tip,
+    existing_tip,
+    require_base,
+    require_flag,
+    require_name,
+    require_online,
+    require_snapshot,
+    require_tip,
+    tag_target,
+)
 from frazil.repository.catalog.repo_update import Change, Changed
-from frazil.repository.settings.feature_flags import CREATE_TAG, DELETE_TAG, Flag, is_enabled
+from frazil.repository.settings.feature_flags import CREATE_TAG, DELETE_TAG, Flag
 
 MAIN = "main"
 
-#: For errors of a commit or a rebase that is refused.
-CHANGES_STAY: Final = (
-    "A session that is refused keeps its changes: `session.rebase(solver)` takes them to the tip of the "
-    "branch, and `session.flush(message)` saves them as a snapshot to read, and returns its id"
-)
 
-
-def _change(kind: UpdateKind, make: Callable[[RepoInfo, int], RepoInfo], **told: Any) -> Change:
-    """A change of an online repository, told in the ops log as ``kind`` with the fields ``told``."""
+def _change(kind: UpdateKind, make: Callable[[RepoInfo, int], RepoInfo], **fields: Any) -> Change:
+    """A change of an online repository. The ops log entry has this ``kind`` and these ``fields``."""
 
     def change(info: RepoInfo, now: int) -> Changed:
         require_online(info)
-        return Changed(make(info, now), OpsEntry(kind, now, **told))
+        return Changed(make(info, now), OpsEntry(kind, now, **fields))
 
     return change
-
-
-def require_online(info: RepoInfo) -> None:
-    """``ReadOnlyError`` (``read-only-repository``) unless the repository takes changes."""
-    status = info.status
-    if status.availability is not Availability.ONLINE:
-        reason = f": {status.reason}" if status.reason else ""
-        raise ReadOnlyError(
-            f"the repository is {status.availability.name.lower().replace('_', '-')}{reason}. "
-            "Repository.set_status makes it writable again",
-            ErrorKind.READ_ONLY_REPOSITORY,
-        )
-
-
-def branch_tip(info: RepoInfo, branch: str) -> bytes:
-    if branch not in info.branches:
-        raise no_branch(info, branch)
-    return info.branches[branch]
-
-
-def tag_target(info: RepoInfo, tag: str) -> bytes:
-    if tag not in info.tags:
-        raise no_tag(info, tag)
-    return info.tags[tag]
-
-
-def require_snapshot(info: RepoInfo, id_: bytes) -> int:
-    """The snapshot's row; ``SnapshotNotFoundError`` if the repository does not have it."""
-    row = info.snapshots.find_snapshot(id_)
-    if row < 0:
-        raise snapshot_not_found(id_to_text(id_))
-    return row
-
-
-def snapshot_not_found(text: str) -> SnapshotNotFoundError:
-    """The error for an id, or the first characters of one, that no snapshot has."""
-    return SnapshotNotFoundError(
-        f"no snapshot `{text}` in this repository: it was expired or dropped, or belongs to another one. "
-        "`Repository.ancestry` lists the snapshots of a branch or tag"
-    )
-
-
-def require_base(info: RepoInfo, id_: bytes) -> int:
-    """The row of the snapshot that a session started from; ``SnapshotNotFoundError`` if it was expired or
-    dropped since.
-    """
-    row = info.snapshots.find_snapshot(id_)
-    if row < 0:
-        raise base_not_found(id_)
-    return row
-
-
-def base_not_found(id_: bytes) -> SnapshotNotFoundError:
-    """The error for a session whose own snapshot is gone."""
-    return SnapshotNotFoundError(
-        f"snapshot `{id_to_text(id_)}`, from which the session started, was expired or dropped since: "
-        "take the changes to the tip of the branch with `session.rebase(solver)`, then commit or flush"
-    )
-
-
-def _require_name(name: str) -> None:
-    if not name:
-        raise InvalidInputError("the name of a branch or tag must not be empty", ErrorKind.INVALID_REF_NAME)
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise InvalidInputError(
-            f"a name of a branch or tag: expected text that UTF-8 can encode, found {name!r:.80}",
-            ErrorKind.INVALID_REF_NAME,
-        ) from None
-
-
-def require_flag(info: RepoInfo, flag: Flag) -> None:
-    """``SessionStateError`` (``feature-flag-disabled``) if the owner has turned the feature off."""
-    if not is_enabled(info, flag):
-        raise SessionStateError(
-            f"the feature `{flag.name}` is disabled in this repository: its owner can enable it with "
-            "set_feature_flag",
-            ErrorKind.FEATURE_FLAG_DISABLED,
-        )
 
 
 # Branches
@@ -137,12 +53,12 @@ def require_flag(info: RepoInfo, flag: Flag) -> None:
 
 def create_branch(name: str, snapshot: bytes) -> Change:
     def make(info: RepoInfo, now: int) -> RepoInfo:
-        _require_name(name)
+        require_name(name)
         require_snapshot(info, snapshot)
         if name in info.branches:
             if info.spec_version == 1:  # where the reference calls it so
-                found = id_to_text(info.branches[name])
-                raise ConflictError(None, found, kind=ErrorKind.BRANCH_UPDATE_CONFLICT)
+                actual = id_to_text(info.branches[name])
+                raise ConflictError(None, actual, kind=ErrorKind.BRANCH_UPDATE_CONFLICT)
             raise AlreadyExistsError(
                 f"branch `{name}` already exists: use another name, or reset_branch to move it",
                 ErrorKind.BRANCH_ALREADY_EXISTS,
@@ -161,7 +77,7 @@ def reset_branch(name: str, snapshot: bytes, expected: bytes | None) -> Change:
             tip = branch_tip(info, name)
             require_snapshot(info, snapshot)
         else:
-            tip = _known_tip(info, name)
+            tip = existing_tip(info, name)
             require_snapshot(info, snapshot)
             if tip != expected:
                 expects, finds = id_to_text(expected), id_to_text(tip)
@@ -192,7 +108,7 @@ def delete_branch(name: str) -> Change:
 
 def create_tag(name: str, snapshot: bytes) -> Change:
     def make(info: RepoInfo, now: int) -> RepoInfo:
-        _require_name(name)
+        require_name(name)
         require_flag(info, CREATE_TAG)
         require_snapshot(info, snapshot)
         if name in info.tags:
@@ -265,11 +181,11 @@ def set_status(availability: Availability, reason: str | None) -> Change:
 
 
 def new_snapshot(entry: SnapshotEntry, branch: str | None, base: bytes, flag: Flag | None = None) -> Change:
-    """``entry`` is listed, and becomes the tip of ``branch`` if ``base`` still is: else ``ConflictError``
-    with both.
+    """List ``entry``, and make it the tip of ``branch`` if ``base`` is the tip. Otherwise ``ConflictError``
+    with both ids.
 
-    A snapshot that does not follow ``base`` takes its place, and follows what ``base`` follows by then.
-    Without branch nothing leads to it. ``flag`` is the feature that it needs.
+    A snapshot that does not follow ``base`` replaces it, and gets the current parent of ``base``. Without
+    ``branch`` no ref leads to the snapshot. ``flag`` is the feature that it needs.
     """
 
     def change(info: RepoInfo, now: int) -> Changed:
@@ -289,20 +205,20 @@ def new_snapshot(entry: SnapshotEntry, branch: str | None, base: bytes, flag: Fl
         if branch is None:
             return Changed(after, OpsEntry(UpdateKind.NEW_DETACHED_SNAPSHOT, now, new_snapshot=entry.id))
         after = replace(after, branches=with_ref(info.branches, branch, entry.id))
-        told = OpsEntry(UpdateKind.NEW_COMMIT, now, name=branch, new_snapshot=entry.id)
+        ops_entry = OpsEntry(UpdateKind.NEW_COMMIT, now, name=branch, new_snapshot=entry.id)
         if entry.parent != base:
-            told = replace(told, kind=UpdateKind.COMMIT_AMENDED, previous_snapshot=base)
-        return Changed(after, told)
+            ops_entry = replace(ops_entry, kind=UpdateKind.COMMIT_AMENDED, previous_snapshot=base)
+        return Changed(after, ops_entry)
 
     return change
 
 
-#: Makes of the repository, and the id of a snapshot that is new in it, the metadata that go with that.
+#: Gets the repository and the id of its new snapshot, and returns the metadata of the repository.
 Note = Callable[[RepoInfo, bytes], dict[str, Any]]
 
 
 def noted(change: Change, note: Note, id_: bytes) -> Change:
-    """``change``, which lists the snapshot ``id_``, and what is noted of it, in one update."""
+    """``change``, which lists the snapshot ``id_``, and the metadata that ``note`` returns, in one update."""
 
     def both(info: RepoInfo, now: int) -> Changed:
         changed = change(info, now)
@@ -310,28 +226,3 @@ def noted(change: Change, note: Note, id_: bytes) -> Change:
         return replace(changed, info=replace(changed.info, metadata=metadata))
 
     return both
-
-
-def require_tip(info: RepoInfo, branch: str, parent: bytes) -> None:
-    """``ConflictError`` unless ``parent`` is the branch's tip."""
-    tip = info.branches.get(branch)
-    if tip is None and info.spec_version == 1:
-        raise ConflictError(id_to_text(parent))
-    if tip is None:
-        raise no_branch(info, branch, ErrorKind.BRANCH_NOT_FOUND)
-    if tip != parent:
-        expects, finds = id_to_text(parent), id_to_text(tip)
-        raise ConflictError(
-            expects,
-            finds,
-            f"the branch `{branch}` was updated by another writer: expected parent {expects}, found {finds}. "
-            f"{CHANGES_STAY}",
-        )
-
-
-def _known_tip(info: RepoInfo, branch: str) -> bytes:
-    """The tip of a branch that somebody knows to be there."""
-    tip = info.branches.get(branch)
-    if tip is None:
-        raise no_branch(info, branch, ErrorKind.BRANCH_NOT_FOUND)
-    return tip

@@ -53,16 +53,16 @@ _AHEAD: Final = 4096
 
 def listed_snapshots(storage: Storage) -> list[bytes]:
     """Ids of all that have a file, oldest first."""
-    listed = sorted(storage.list(SNAPSHOTS), key=lambda found: found.modified)
-    names = (found.key.removeprefix(f"{SNAPSHOTS}/") for found in listed)
+    listed = sorted(storage.list(SNAPSHOTS), key=lambda info: info.modified)
+    names = (info.key.removeprefix(f"{SNAPSHOTS}/") for info in listed)
     return [id_from_text(name) for name in names if is_id_text(name)]
 
 
 #: What was found in each file.
-Found = dict[bytes, SnapshotEntry | IcechunkError]
+SnapshotResults = dict[bytes, SnapshotEntry | IcechunkError]
 
 
-def read_all_snapshots(storage: Storage, readers: int = 32) -> Found:
+def read_all_snapshots(storage: Storage, readers: int = 32) -> SnapshotResults:
     """Every snapshot that has a file, whether a ref leads to it or not, read side by side."""
 
     def read(id_: bytes) -> SnapshotEntry | IcechunkError:
@@ -75,13 +75,15 @@ def read_all_snapshots(storage: Storage, readers: int = 32) -> Found:
     return dict(zip(ids, map_bounded(Purpose.CATALOG_READS, read, ids, readers), strict=True))
 
 
-def reached(storage: Storage, found: Found, tips: Iterable[bytes]) -> dict[bytes, SnapshotEntry]:
+def reached_snapshots(
+    storage: Storage, results: SnapshotResults, tips: Iterable[bytes]
+) -> dict[bytes, SnapshotEntry]:
     """The tips and all before them. What came after the listing is read; what cannot be read is raised."""
     out: dict[bytes, SnapshotEntry] = {}
     for tip in tips:
         id_: bytes | None = tip
         while id_ is not None and id_ not in out:
-            entry = found.get(id_) or SNAPSHOT_ENTRY.read(storage, id_)
+            entry = results.get(id_) or SNAPSHOT_ENTRY.read(storage, id_)
             if isinstance(entry, IcechunkError):
                 raise entry
             out[id_] = entry
@@ -132,12 +134,12 @@ class SnapshotsV1:
 
     def between(self, first: bytes, last: bytes) -> U8:
         """Of all that have a file: one listing."""
-        names = [found.key.removeprefix(f"{SNAPSHOTS}/") for found in self._assets.storage.list(SNAPSHOTS)]
+        names = [info.key.removeprefix(f"{SNAPSHOTS}/") for info in self._assets.storage.list(SNAPSHOTS)]
         ids, _ = ids_from_text(names)
         keys = id_keys(ids)
         low, high = np.frombuffer(first + last, keys.dtype)
-        found: U8 = ids[(keys >= low) & (keys <= high)]
-        return found
+        matches: U8 = ids[(keys >= low) & (keys <= high)]
+        return matches
 
     def _add(self, entry: SnapshotEntry) -> int:
         with self._lock:
@@ -168,12 +170,12 @@ class SnapshotsV1:
 
     def parents(self) -> NDArray[np.int32]:
         """Walks to the roots of all that were found."""
-        found = 0
-        while found < len(self._entries):
-            entry = self._entries[found]
+        row = 0
+        while row < len(self._entries):
+            entry = self._entries[row]
             if entry.parent is not None:
-                self._step_from(found, entry.parent, ahead=True)
-            found += 1
+                self._step_from(row, entry.parent, ahead=True)
+            row += 1
         rows = self._rows
         return np.array(
             [-1 if entry.parent is None else rows[entry.parent] for entry in self._entries], np.int32
@@ -223,7 +225,7 @@ class SnapshotsV1:
 
     def _parent_now(self, row: int) -> bytes | None:
         """The parent that a snapshot's file names now; None if there is no such file any more."""
-        entry = self._read_if_there(self.id_of(row))
+        entry = self._read_if_exists(self.id_of(row))
         return None if entry is None else entry.parent
 
     def _step(self, id_: bytes, *, ahead: bool = True) -> int:
@@ -247,11 +249,11 @@ class SnapshotsV1:
                     wanted.append(id_)
             self._batch = min(2 * self._batch, _AHEAD)
         if wanted:
-            for entry in map_bounded(Purpose.CATALOG_READS, self._read_if_there, wanted, self._readers):
+            for entry in map_bounded(Purpose.CATALOG_READS, self._read_if_exists, wanted, self._readers):
                 if entry is not None:
                     self._add(entry)
 
-    def _read_if_there(self, id_: bytes) -> SnapshotEntry | None:
+    def _read_if_exists(self, id_: bytes) -> SnapshotEntry | None:
         try:
             return SNAPSHOT_ENTRY.read(self._assets.storage, id_)
         except StorageError as error:

@@ -33,8 +33,15 @@ from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_matrix, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.repository.catalog.amendments import Operations
 from frazil.repository.catalog.lineage import FRAZIL, all_ancestors, origin_of, second_parents
-from frazil.repository.catalog.repo_changes import require_snapshot
-from frazil.repository.catalog.stream_records import BATCH, QUERY, STREAMS, Record, read_records, with_records
+from frazil.repository.catalog.repo_requirements import require_snapshot
+from frazil.repository.catalog.stream_records import (
+    BATCH,
+    QUERY,
+    STREAMS,
+    BatchRecord,
+    read_records,
+    with_records,
+)
 from frazil.storage.base import Storage
 
 #: In what Frazil keeps in the metadata of a merge or pick.
@@ -43,20 +50,20 @@ ALONE: Final = "alone"
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class BatchSet:
     """The batches of one query in a version: all up to ``last`` (-1: none), and some ``alone``.
 
     ``amended`` are records of commits that another implementation has amended, with the snapshots that took
     their places: to be kept with the next record.
 
-    >>> done = Done(4, frozenset({7}))
+    >>> done = BatchSet(4, frozenset({7}))
     >>> [batch for batch in range(10) if batch in done]
     [0, 1, 2, 3, 4, 7]
     """
 
     last: int
     alone: frozenset[int] = frozenset()
-    amended: tuple[Record, ...] = ()
+    amended: tuple[BatchRecord, ...] = ()
 
     def __contains__(self, batch: int) -> bool:
         return batch <= self.last or batch in self.alone
@@ -75,7 +82,7 @@ class History:
         self._chain = info.snapshots.chain(require_snapshot(info, tip))
 
     @cached_property
-    def _records(self) -> dict[str, list[Record]]:
+    def _records(self) -> dict[str, list[BatchRecord]]:
         return read_records(self._info.metadata) if self._info.spec_version > 1 else {}
 
     def recorded(self, branch: str) -> dict[str, Any]:
@@ -84,14 +91,14 @@ class History:
         So a branch that begins at this version keeps that knowledge after its commits expire, whoever expires
         them.
         """
-        new: dict[str, list[Record]] = {}
+        new: dict[str, list[BatchRecord]] = {}
         for query, records in self._records.items():
             with suppress(SessionStateError):  # a batch that is tried again will get it
                 last = self.done(query).last
                 if last >= 0 and not any(
                     each.batch == last and each.snapshot == self._tip for each in records
                 ):
-                    new[query] = [Record(last, self._tip, branch)]
+                    new[query] = [BatchRecord(last, self._tip, branch)]
         return with_records(self._info, new) if new else self._info.metadata
 
     @cached_property
@@ -140,14 +147,16 @@ class History:
         declared = (query for each in self._integrated for query, _, _ in _declared(each))
         return {*self._records, *declared, *(str(entry.metadata[QUERY]) for entry in entries)}
 
-    def done(self, query: str) -> Done:
+    def done(self, query: str) -> BatchSet:
         """The batches of a query.
 
         Raises ``SessionStateError`` (``not-allowed``) where it cannot be known whether a batch is here.
         """
         records = self._records.get(query, [])
-        is_here = self.contains([each.snapshot for each in records]) if records else np.zeros(0, np.bool_)
-        contained = [record for record, is_in in zip(records, is_here, strict=True) if is_in]
+        is_contained = (
+            self.contains([each.snapshot for each in records]) if records else np.zeros(0, np.bool_)
+        )
+        contained = [record for record, is_in in zip(records, is_contained, strict=True) if is_in]
         last = max(
             [
                 *self._of_commits(query),
@@ -158,10 +167,10 @@ class History:
         )
         alone = {batch for each in self._integrated for batch in _singles(each, query)}
         alone |= {each.batch for each in contained if each.alone}
-        done = Done(last, frozenset(batch for batch in alone if batch > last))
+        done = BatchSet(last, frozenset(batch for batch in alone if batch > last))
         elsewhere = [
             record
-            for record, is_in in zip(records, is_here, strict=True)
+            for record, is_in in zip(records, is_contained, strict=True)
             if not is_in and record.batch not in done
         ]
         return self._with_amended(done, elsewhere) if elsewhere else done
@@ -177,7 +186,7 @@ class History:
         of_query = [entry for entry in others if entry.metadata.get(QUERY) == query]
         return [int(entry.metadata[BATCH]) for entry in (last, *of_query) if entry is not None]
 
-    def _with_amended(self, done: Done, records: list[Record]) -> Done:
+    def _with_amended(self, done: BatchSet, records: list[BatchRecord]) -> BatchSet:
         """With the batches of records whose commits were amended by another implementation."""
         snapshots = self._info.snapshots
         lost = {
@@ -193,8 +202,8 @@ class History:
         moved = []
         for record in near:
             after = ops.replacements(record.snapshot)
-            is_here = self.contains(after) if after else np.zeros(0, np.bool_)
-            places = [id_ for id_, is_in in zip(after, is_here, strict=True) if is_in]
+            is_contained = self.contains(after) if after else np.zeros(0, np.bool_)
+            places = [id_ for id_, is_in in zip(after, is_contained, strict=True) if is_in]
             moved += [replace(record, snapshot=id_) for id_ in places[:1]]
             for merge in lost if not places and snapshots.find_snapshot(record.snapshot) < 0 else ():
                 if ops.is_later(merge, record.snapshot):
@@ -204,7 +213,7 @@ class History:
                     )
         lines = [each.batch for each in moved if not each.alone]
         singles = {each.batch for each in moved if each.alone}
-        return Done(max([done.last, *lines]), done.alone | singles, tuple(moved))
+        return BatchSet(max([done.last, *lines]), done.alone | singles, tuple(moved))
 
     def _may_be_replaced(self, id_: bytes) -> bool:
         """Whether a commit of the history may be an amendment of a snapshot: both have the same parent."""
@@ -256,7 +265,7 @@ def _singles(entry: SnapshotEntry, query: str) -> Iterator[int]:
 
 def batches_brought(
     info: RepoInfo, source: bytes, into: bytes, storage: Storage
-) -> tuple[dict[str, Done], bool]:
+) -> tuple[dict[str, BatchSet], bool]:
     """The batches that a merge of ``source`` brings to ``into``, by query; whether to write that down."""
     origin, target = History(info, source, storage), History(info, into, storage)
     brought = {}

@@ -46,7 +46,7 @@ _ALONE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class BatchRecord:
     """The snapshot that a batch has made; ``alone``: without the batches before it."""
 
     batch: int
@@ -56,10 +56,10 @@ class Record:
 
 
 #: The records of each query, newest first.
-type Records = Mapping[str, Sequence[Record]]
+type Records = Mapping[str, Sequence[BatchRecord]]
 
 
-def read_records(metadata: Mapping[str, Any]) -> dict[str, list[Record]]:
+def read_records(metadata: Mapping[str, Any]) -> dict[str, list[BatchRecord]]:
     """The records in the metadata of a repository.
 
     Raises ``FormatError`` where something else is under their key: a batch that is taken for new would be
@@ -80,8 +80,8 @@ def read_records(metadata: Mapping[str, Any]) -> dict[str, list[Record]]:
         ) from error
 
 
-def _record(document: Mapping[str, Any]) -> Record:
-    return Record(
+def _record(document: Mapping[str, Any]) -> BatchRecord:
+    return BatchRecord(
         int(document["batch"]),
         id_from_text(document["snapshot"]),
         str(document.get("branch", "")),
@@ -89,7 +89,7 @@ def _record(document: Mapping[str, Any]) -> Record:
     )
 
 
-def _document(record: Record) -> dict[str, Any]:
+def _document(record: BatchRecord) -> dict[str, Any]:
     document = {
         "batch": record.batch,
         "snapshot": id_to_text(record.snapshot),
@@ -130,7 +130,7 @@ def with_amended(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[st
     return with_records(info, records) if any(records.values()) else info.metadata
 
 
-def _useful(info: RepoInfo, records: Iterable[Record]) -> list[Record]:
+def _useful(info: RepoInfo, records: Iterable[BatchRecord]) -> list[BatchRecord]:
     """Those that are kept, of the records of one query: see the module.
 
     Of amended commits the records name the new snapshot too: later nobody may know what it replaced.
@@ -157,10 +157,10 @@ def _useful(info: RepoInfo, records: Iterable[Record]) -> list[Record]:
     if not useful.all():
         lines = [at for at, record in enumerate(once) if not record.alone]
         useful[np.array(lines, np.int64)[_newest_of_refs(info, [once[at] for at in lines])]] = True
-    return [record for record, is_kept in zip(once, useful, strict=True) if is_kept][:_MOST]
+    return [record for record, is_useful in zip(once, useful, strict=True) if is_useful][:_MOST]
 
 
-def _newest_of_refs(info: RepoInfo, records: Sequence[Record]) -> I64:
+def _newest_of_refs(info: RepoInfo, records: Sequence[BatchRecord]) -> I64:
     """Which records are the newest ones in the history of some branch or tag, or of a listed snapshot whose
     commit does not name the query any more.
     """
@@ -199,9 +199,9 @@ def _marks(table: SnapshotTable, ids: U8, nothing: int) -> tuple[I64, I64]:
     order = np.argsort(id_keys(ids), kind="stable")
     keys = id_keys(ids)[order]
     place = np.minimum(np.searchsorted(keys, id_keys(logs)), len(keys) - 1)
-    found = np.flatnonzero(keys[place] == id_keys(logs))
+    matches = np.flatnonzero(keys[place] == id_keys(logs))
     # Oldest first: of several the last one stays.
-    marks[np.repeat(np.arange(len(table)), pruned.lengths)[found]] = order[place[found]]
+    marks[np.repeat(np.arange(len(table)), pruned.lengths)[matches]] = order[place[matches]]
     alone = marks[marks < nothing]
     rows = table.find_snapshots(ids)
     numbers = np.arange(len(ids))[::-1]  # of two records of one snapshot the first one stays
@@ -219,7 +219,7 @@ def with_expiring(info: RepoInfo, keep: NDArray[np.bool_]) -> dict[str, Any]:
     table = info.table
     parents = table.parents()
     rows = np.flatnonzero(keep & (parents >= 0) & ~keep[parents])
-    new: dict[str, list[Record]] = {}
+    new: dict[str, list[BatchRecord]] = {}
     for query, records in read_records(info.metadata).items() if len(rows) else ():
         lines = [each for each in records if not each.alone]
         stamped, batches = _stamped(table, query)
@@ -230,7 +230,7 @@ def with_expiring(info: RepoInfo, keep: NDArray[np.bool_]) -> dict[str, Any]:
         marks[stamped] = batches
         newest = _nearest(table, marks, -1)[rows]
         new[query] = [
-            Record(batch, table.id_of(row))
+            BatchRecord(batch, table.id_of(row))
             for row, batch in zip(rows.tolist(), newest.tolist(), strict=True)
             if batch >= 0 and row not in stamped
         ]

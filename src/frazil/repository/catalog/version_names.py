@@ -24,7 +24,7 @@ from frazil.format.ids import (
     prefix_bounds,
 )
 from frazil.format.repo_info import RepoInfo
-from frazil.repository.catalog.repo_changes import snapshot_not_found
+from frazil.repository.catalog.repo_requirements import snapshot_not_found
 
 #: So many candidates an error names.
 _SHOWN: Final = 5

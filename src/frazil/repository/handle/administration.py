@@ -27,7 +27,7 @@ class Administration(RepositoryBase):
         document = document_to_save(
             self._context.config, store_secrets, partial(saved_config, self._context.storage)
         )
-        self._context.update(repo_changes.save_config(document))
+        self._context.catalog.update_repo_info(repo_changes.save_config(document))
 
     def get_metadata(self) -> dict[str, Any]:
         """Metadata of the repository as a whole."""
@@ -35,11 +35,13 @@ class Administration(RepositoryBase):
 
     def set_metadata(self, metadata: dict[str, Any]) -> None:
         """Replace the repository's metadata."""
-        self._context.update(repo_changes.set_metadata(lambda _: dict(metadata)))
+        self._context.catalog.update_repo_info(repo_changes.set_metadata(lambda _: dict(metadata)))
 
     def update_metadata(self, metadata: dict[str, Any]) -> dict[str, Any]:
         """Add to the repository's metadata; what it is then."""
-        info = self._context.update(repo_changes.set_metadata(lambda current: {**current, **metadata}))
+        info = self._context.catalog.update_repo_info(
+            repo_changes.set_metadata(lambda current: {**current, **metadata})
+        )
         return dict(info.metadata)
 
     @property
@@ -56,7 +58,7 @@ class Administration(RepositoryBase):
 
     def set_status(self, status: RepoStatus) -> None:
         """Open the repository for changes, or close it; a closed one can still be read, and opened again."""
-        self._context.update(
+        self._context.catalog.update_repo_info(
             repo_changes.set_status(
                 presentation.stored_availability(status.availability), status.limited_availability_reason
             )
@@ -80,7 +82,7 @@ class Administration(RepositoryBase):
     def set_feature_flag(self, name: str, setting: bool | None) -> None:
         """Turn a feature on or off; None: as by default."""
         self._context.require_version_2()
-        self._context.update(
+        self._context.catalog.update_repo_info(
             repo_changes.set_flag(flag_named(name), None if setting is None else bool(setting))
         )
 

@@ -27,9 +27,9 @@ class RepositoryBase:
 
     def _info(self) -> RepoInfo:
         """The repo info as it is now."""
-        return self._context.repo_info()
+        return self._context.catalog.repo_info()
 
     def _info_v2(self) -> RepoInfo:
         """The repo info; ``FormatError`` in a repository of spec version 1, which has none of its own."""
         self._context.require_version_2()
-        return self._context.repo_info()
+        return self._context.catalog.repo_info()

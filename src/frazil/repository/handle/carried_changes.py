@@ -18,8 +18,10 @@ from frazil.format.repo_info import RepoInfo
 from frazil.repository.catalog.context import Context
 from frazil.repository.clock import new_node_id
 from frazil.repository.handle.integration_plan import IntegrationPlan
+from frazil.repository.session.commit_range import commits_between, read_logs
+from frazil.repository.session.conflict_answers import solve
 from frazil.repository.session.conflicts import ConflictSolver
-from frazil.repository.session.rebase import carry_over, read_logs, road, solve
+from frazil.repository.session.rebase import carry_over
 from frazil.repository.session.session import reading
 from frazil.repository.session.workspace import Workspace
 
@@ -43,19 +45,19 @@ def carry_changes(
     carried = None if len(decided) < len(conflicts) else carry_over(at, decided, before)
     if carried is None:
         raise RebaseFailedError(id_to_text(plan.end), conflicts)
-    work.continue_on(tip, carried)
+    work.rebase_onto(tip, carried)
     return work
 
 
 def _version(workspace: Workspace) -> VersionContent:
-    return VersionContent(workspace.snapshot.nodes, workspace.table)
+    return VersionContent(workspace.snapshot.nodes, workspace.chunks.ref_table)
 
 
 def _edits(
     context: Context, info: RepoInfo, before: Workspace, after: Workspace
 ) -> tuple[NodeChanges, set[bytes]]:
     """The edits of the transaction logs on the way, and the ids of arrays whose metadata they changed."""
-    logs = read_logs(context.assets, road(info, before.snapshot_id, after.snapshot_id))
+    logs = read_logs(context.assets, commits_between(info, before.snapshot_id, after.snapshot_id))
     edits = node_changes_of_logs(logs, before.snapshot.nodes, after.snapshot.nodes)
     return edits, set(chain.from_iterable(id_list(log.updated_arrays) for log in logs))
 

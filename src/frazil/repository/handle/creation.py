@@ -11,10 +11,10 @@ from frazil.format.keys import REPO, snapshot_key, transaction_key
 from frazil.format.repo_info import encode_repo_info, new_repo_info
 from frazil.format.snapshot import encode_snapshot, initial_snapshot
 from frazil.format.transaction_log import empty_log, encode_transaction_log
-from frazil.repository.catalog.catalog import policy_of
 from frazil.repository.catalog.catalog_v1 import CatalogV1
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.creation import create_first, not_empty
+from frazil.repository.catalog.repo_update import policy_of
 from frazil.repository.catalog.version_info import SpecVersion
 from frazil.repository.clock import now_us
 from frazil.repository.handle.opening import (
@@ -52,7 +52,7 @@ def create_context(
     if not context.storage.is_local:
         probe_conditions(context.storage)
     if isinstance(context.catalog, CatalogV1):
-        context.catalog.create(document, context.settings.compression_level)
+        context.catalog.create(document)
     else:
         _write_first_files(context, document)
     return context

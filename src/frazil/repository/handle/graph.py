@@ -23,7 +23,8 @@ import numpy as np
 
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
-from frazil.repository.catalog.repo_changes import MAIN, require_snapshot
+from frazil.repository.catalog.repo_changes import MAIN
+from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.clock import to_datetime
 
 _ANSI: Final = (34, 32, 35, 33, 36, 31)

@@ -59,7 +59,7 @@ class Inspection(RepositoryBase):
         Keys: ``id``, ``header``, ``flushed_at``, ``commit_message``, ``metadata``, ``manifests``, ``nodes``.
         Raises ``SnapshotNotFoundError`` for a snapshot that the repository does not have.
         """
-        id_ = resolve_id(snapshot_id, self._context.repo_info)
+        id_ = resolve_id(snapshot_id, self._context.catalog.repo_info)
         with files_of(self._context, id_):
             snapshot, data = SNAPSHOT.read_with_bytes(self._context.storage, id_)
         return {"header": header_document(data, FileType.SNAPSHOT), **snapshot_document(snapshot)}
@@ -84,7 +84,7 @@ class Inspection(RepositoryBase):
         collapsed the commits before it, these are all their changes together, and ``synthetic_composite``
         names the logs. Raises ``SnapshotNotFoundError`` for a snapshot that the repository does not have.
         """
-        id_ = resolve_id(snapshot_id, self._context.repo_info)
+        id_ = resolve_id(snapshot_id, self._context.catalog.repo_info)
         with files_of(self._context, id_):
             log, data = TRANSACTION_LOG.read_with_bytes(self._context.storage, id_)
         header = header_document(data, FileType.TRANSACTION_LOG)
@@ -106,7 +106,7 @@ class Inspection(RepositoryBase):
         """The logs of ancestors that were expired, oldest first; None where the file is gone."""
         if self._context.spec_version < 2:
             return {}
-        snapshots = self._context.repo_info().snapshots
+        snapshots = self._context.catalog.repo_info().snapshots
         row = snapshots.find_snapshot(id_)
         ids = snapshots.entry(row).pruned_ancestor_tx_logs if row >= 0 else ()
         return dict(zip(ids, map(self._existing_log, ids), strict=True))

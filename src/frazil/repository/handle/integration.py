@@ -22,7 +22,7 @@ from frazil.errors import (
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.asynchronous import awaitable
-from frazil.repository.catalog import repo_changes
+from frazil.repository.catalog import repo_changes, repo_requirements
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.expired_versions import is_outdated, snapshots_wanted
 from frazil.repository.catalog.lineage import FRAZIL
@@ -36,10 +36,10 @@ from frazil.repository.handle.integration_plan import (
     plan_merge,
     plan_revert,
 )
+from frazil.repository.session.conflict_answers import require_solver
 from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver
-from frazil.repository.session.rebase import require_solver
 from frazil.repository.session.session import Session
-from frazil.repository.session.session_state import State
+from frazil.repository.session.session_state import SessionState
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 _TRIES: Final = 1000
@@ -91,7 +91,7 @@ class Integration(RepositoryBase):
         def plan(info: RepoInfo, tip: bytes) -> IntegrationPlan | bytes:
             merge = plan_merge(self._context, info, source, into, fast_forward=fast_forward)
             if isinstance(merge, bytes) and merge != tip:
-                self._context.update(repo_changes.reset_branch(into, merge, tip))
+                self._context.catalog.update_repo_info(repo_changes.reset_branch(into, merge, tip))
             return merge
 
         return self._integrate(plan, into, solver, message, metadata)
@@ -158,8 +158,8 @@ class Integration(RepositoryBase):
         solver = solver or ConflictDetector()
         require_solver(solver)
         for tries_left in reversed(range(_TRIES)):
-            info = self._context.repo_info()
-            tip = repo_changes.branch_tip(info, branch)
+            info = self._context.catalog.repo_info()
+            tip = repo_requirements.branch_tip(info, branch)
             try:
                 with snapshots_wanted():
                     integration = plan(info, tip)
@@ -185,7 +185,7 @@ class Integration(RepositoryBase):
         expires_at = now_us() + self._context.settings.session_lifetime // _MICROSECOND
         metadata = dict(self._default_metadata)
         seen = newest_update(info)
-        state = State(work, branch, SessionMode.writable, expires_at, metadata, seen=seen)
+        state = SessionState(work, branch, SessionMode.writable, expires_at, metadata, seen=seen)
         if plan.batches:
             state.note = partial(plan.recorded_metadata, branch)
         return Session(state)

@@ -15,14 +15,20 @@ import numpy as np
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
-from frazil.repository.catalog import repo_changes
+from frazil.repository.catalog import repo_requirements
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.lineage import PARENTS, all_ancestors
 from frazil.repository.catalog.missing_names import no_version
-from frazil.repository.catalog.stream_batches import ALONE, BATCHES, Done, batches_between, batches_brought
-from frazil.repository.catalog.stream_records import Record, with_records
+from frazil.repository.catalog.stream_batches import (
+    ALONE,
+    BATCHES,
+    BatchSet,
+    batches_between,
+    batches_brought,
+)
+from frazil.repository.catalog.stream_records import BatchRecord, with_records
 from frazil.repository.catalog.version_names import find_snapshot
-from frazil.repository.session.rebase import Step, read_logs
+from frazil.repository.session.commit_range import CommitLogs, read_logs
 from frazil.repository.session.workspace import Workspace
 
 #: A query, the number of one of its batches, and whether the batch comes without those before it.
@@ -51,9 +57,9 @@ class IntegrationPlan:
 
     def recorded_metadata(self, branch: str, info: RepoInfo, id_: bytes) -> dict[str, Any]:
         """The metadata of the repository, with records of the batches that come with the commit ``id_``."""
-        records: dict[str, list[Record]] = {}
+        records: dict[str, list[BatchRecord]] = {}
         for query, batch, alone in self.batches:
-            records.setdefault(query, []).append(Record(batch, id_, branch, alone))
+            records.setdefault(query, []).append(BatchRecord(batch, id_, branch, alone))
         return with_records(info, records) if records else info.metadata
 
 
@@ -64,7 +70,7 @@ def plan_merge(
 
     With ``fast_forward`` that is the source where it follows the branch; the caller moves the branch.
     """
-    tip = repo_changes.branch_tip(info, into)
+    tip = repo_requirements.branch_tip(info, into)
     start = _snapshot_named(info, source)
     base = _merge_base(info, start, tip)
     if base == start:
@@ -92,7 +98,7 @@ def plan_revert(context: Context, info: RepoInfo, snapshot: str) -> IntegrationP
     return IntegrationPlan(entry.id, parent, f'Revert "{entry.message}"', {"reverted": id_to_text(entry.id)})
 
 
-def _stream_batches(batches: Mapping[str, Done]) -> tuple[StreamBatch, ...]:
+def _stream_batches(batches: Mapping[str, BatchSet]) -> tuple[StreamBatch, ...]:
     latest = ((query, done.last, False) for query, done in batches.items() if done.last >= 0)
     alone = ((query, batch, True) for query, done in batches.items() for batch in sorted(done.alone))
     return (*latest, *alone)
@@ -110,13 +116,13 @@ def _snapshot_named(info: RepoInfo, name: str) -> bytes:
     id_ = find_snapshot(name, lambda: info)
     if id_ is None:
         raise no_version(info, name)
-    repo_changes.require_snapshot(info, id_)
+    repo_requirements.require_snapshot(info, id_)
     return id_
 
 
 def _commit_named(context: Context, info: RepoInfo, name: str) -> tuple[SnapshotEntry, bytes]:
     """A snapshot and its parent. Raises an error if the commit's own changes are not known."""
-    entry = info.snapshots.entry(repo_changes.require_snapshot(info, _snapshot_named(info, name)))
+    entry = info.snapshots.entry(repo_requirements.require_snapshot(info, _snapshot_named(info, name)))
     if entry.parent is None:
         raise InvalidInputError(
             f"{id_to_text(entry.id)} is the first snapshot, which changes nothing: name a commit after it",
@@ -138,7 +144,7 @@ def _follows(context: Context, entry: SnapshotEntry) -> bool:
     trace.
     """
     assert entry.parent is not None
-    (log,) = read_logs(context.assets, [Step(entry.id, (entry.id,))])
+    (log,) = read_logs(context.assets, [CommitLogs(entry.id, (entry.id,))])
     created = np.concatenate([log.new_groups, log.new_arrays])
     chunks = id_matrix(list(log.updated_chunks), NODE_ID_BYTES)
     lists = (log.updated_groups, log.updated_arrays, log.deleted_groups, log.deleted_arrays, chunks)
@@ -151,7 +157,7 @@ def _merge_base(info: RepoInfo, one: bytes, other: bytes) -> bytes:
     """The newest common ancestor of two snapshots, through merges as well."""
     table = info.snapshots
     for id_ in (one, other):
-        repo_changes.require_snapshot(info, id_)
+        repo_requirements.require_snapshot(info, id_)
     common = np.intersect1d(all_ancestors(info, one), all_ancestors(info, other))
     if not len(common):
         raise SessionStateError(

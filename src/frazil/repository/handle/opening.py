@@ -18,7 +18,8 @@ from frazil.repository.catalog.catalog import Catalog, CatalogV2
 from frazil.repository.catalog.catalog_v1 import V1_MAIN, CatalogV1, read_config_v1
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.generations import older_layout, refuse_older
-from frazil.repository.catalog.repo_update import read_repo_info
+from frazil.repository.catalog.repo_info_file import read_repo_info
+from frazil.repository.catalog.repo_update import UpdateSettings
 from frazil.repository.catalog.version_info import SpecVersion
 from frazil.repository.handle.virtual_access import Authorized, container_of, explicit_access
 from frazil.repository.settings.config import RepositoryConfig, opened_with
@@ -67,9 +68,10 @@ def build_context(storage: Storage, options: HandleOptions, stored: StoredSettin
     virtual = VirtualSources(containers, explicit_access(options.authorized), open_foreign=connect)
     limits = CacheLimits(settings.cached_snapshot_nodes, settings.cached_chunk_refs)
     assets = Assets(storage, limits)
-    catalog: Catalog = CatalogV2(storage, assets)
+    update_settings = UpdateSettings.of(settings)
+    catalog: Catalog = CatalogV2(storage, assets, update_settings)
     if stored.spec_version == 1:
-        catalog = CatalogV1(storage, assets, stored.config_version)
+        catalog = CatalogV1(storage, assets, update_settings, stored.config_version)
     cache = ByteCache(settings.cached_chunk_bytes) if settings.cached_chunk_bytes else None
     return Context(storage, config, settings, assets, virtual, catalog, attribution, cache)
 

@@ -8,7 +8,7 @@ from typing import Any
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.asynchronous import awaitable
-from frazil.repository.catalog import repo_changes
+from frazil.repository.catalog import repo_changes, repo_requirements
 from frazil.repository.catalog.repo_update import Change
 from frazil.repository.catalog.stream_batches import History
 from frazil.repository.catalog.stream_records import STREAMS
@@ -22,7 +22,7 @@ class Refs(RepositoryBase):
 
     def list_branches(self) -> set[str]:
         """The names of all branches; ``main`` is always one of them."""
-        return set(self._context.repo_info().branches)
+        return set(self._context.catalog.repo_info().branches)
 
     def create_branch(self, branch: str, snapshot_id: str) -> None:
         """Make a branch. ``snapshot_id`` is a snapshot's id, the first characters of one (4 or more, where
@@ -36,7 +36,7 @@ class Refs(RepositoryBase):
 
     def lookup_branch(self, branch: str) -> str:
         """The snapshot that a branch points to; ``RefNotFoundError``."""
-        return id_to_text(repo_changes.branch_tip(self._context.repo_info(), branch))
+        return id_to_text(repo_requirements.branch_tip(self._context.catalog.repo_info(), branch))
 
     def reset_branch(self, branch: str, snapshot_id: str, *, from_snapshot_id: str | None = None) -> None:
         """Let a branch point to another snapshot: see ``create_branch`` for ``snapshot_id``.
@@ -49,25 +49,25 @@ class Refs(RepositoryBase):
 
     def delete_branch(self, branch: str) -> None:
         """Raises ``RefNotFoundError``; ``SessionStateError`` (``cannot-delete-main``)."""
-        self._context.update(repo_changes.delete_branch(branch))
+        self._context.catalog.update_repo_info(repo_changes.delete_branch(branch))
 
     def list_tags(self) -> set[str]:
         """The names of all tags, without deleted ones."""
-        return set(self._context.repo_info().tags)
+        return set(self._context.catalog.repo_info().tags)
 
     def create_tag(self, tag: str, snapshot_id: str) -> None:
         """A name for a snapshot, for good: see ``create_branch`` for ``snapshot_id``. Raises
         ``AlreadyExistsError``, also for the name of a deleted tag.
         """
-        self._context.update(repo_changes.create_tag(tag, self._resolve(snapshot_id)))
+        self._context.catalog.update_repo_info(repo_changes.create_tag(tag, self._resolve(snapshot_id)))
 
     def lookup_tag(self, tag: str) -> str:
         """The snapshot that a tag names; ``RefNotFoundError``."""
-        return id_to_text(repo_changes.tag_target(self._context.repo_info(), tag))
+        return id_to_text(repo_requirements.tag_target(self._context.catalog.repo_info(), tag))
 
     def delete_tag(self, tag: str) -> None:
         """Delete a tag; its name cannot be used again."""
-        self._context.update(repo_changes.delete_tag(tag))
+        self._context.catalog.update_repo_info(repo_changes.delete_tag(tag))
 
     def _set_branch(self, branch: str, change: Callable[[bytes], Change], snapshot_id: str) -> None:
         """Let a branch point to a snapshot, and record which batches of streaming queries it has."""
@@ -77,17 +77,17 @@ class Refs(RepositoryBase):
             return History(info, id_).recorded(branch) if STREAMS in info.metadata else info.metadata
 
         update = change(id_)
-        self._context.update(
+        self._context.catalog.update_repo_info(
             repo_changes.noted(update, note, id_) if self._context.spec_version > 1 else update
         )
 
     def _resolve(self, text: str) -> bytes:
         """The snapshot that an id, the beginning of one, or the name of a ref means."""
-        snapshot = find_snapshot(text, self._context.repo_info)
+        snapshot = find_snapshot(text, self._context.catalog.repo_info)
         return self._snapshot_id(text) if snapshot is None else snapshot
 
     def _snapshot_id(self, text: str) -> bytes:
-        return resolve_id(text, self._context.repo_info)
+        return resolve_id(text, self._context.catalog.repo_info)
 
     list_branches_async = awaitable(list_branches)
     create_branch_async = awaitable(create_branch)

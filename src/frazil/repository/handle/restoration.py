@@ -27,11 +27,11 @@ from frazil.format.keys import REPO, SNAPSHOTS, backup_key, backup_name, snapsho
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKind, encode_repo_info
 from frazil.format.snapshot import Snapshot, decode_snapshot
 from frazil.repository.catalog import presentation
-from frazil.repository.catalog.backups import State, latest, read_backup
+from frazil.repository.catalog.backups import BackupState, latest_backup, read_backup
 from frazil.repository.catalog.collection_guard import newest_update
-from frazil.repository.catalog.files import before
+from frazil.repository.catalog.files import older_ops_backup
 from frazil.repository.catalog.repo_changes import MAIN
-from frazil.repository.catalog.repo_update import read_repo_info
+from frazil.repository.catalog.repo_info_file import read_repo_info
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.outcome import write_once
@@ -114,24 +114,24 @@ def _current_repo_file(storage: Storage, *, overwrite: bool) -> tuple[Condition,
     return IfVersion(version), bytes(data)
 
 
-def _state_to_restore(storage: Storage, backup: str | None) -> State:
+def _state_to_restore(storage: Storage, backup: str | None) -> BackupState:
     """The backup with this name, or the latest one that can be read."""
     if backup is not None:
         return read_backup(storage, backup.removeprefix(backup_key("")))
-    state = latest(storage)
+    state = latest_backup(storage)
     if state is None:
         raise RepositoryNotFoundError(f"no backup of a repository that can be read in {storage.label()}")
     return state
 
 
-def _with_whole_log(storage: Storage, state: State) -> State:
+def _with_whole_log(storage: Storage, state: BackupState) -> BackupState:
     """The backup, if all older parts of its ops log exist.
 
     Otherwise a new backup of the same state, whose ops log ends with its own entries.
     """
     info = state.info
     try:
-        while (older := before(storage, info)) is not None:
+        while (older := older_ops_backup(storage, info)) is not None:
             info = older
     except StorageError as error:
         if error.kind != ErrorKind.OBJECT_NOT_FOUND:
@@ -140,7 +140,7 @@ def _with_whole_log(storage: Storage, state: State) -> State:
         pass
     else:
         return state
-    shortened = State(
+    shortened = BackupState(
         backup_name(now_us() // 1000, os.urandom(OBJECT_ID_BYTES)),
         replace(state.info, repo_before_updates=None),
     )
@@ -148,7 +148,7 @@ def _with_whole_log(storage: Storage, state: State) -> State:
     return shortened
 
 
-def _restored_file(state: State) -> bytes:
+def _restored_file(state: BackupState) -> bytes:
     """The bytes of the restored file ``repo``, which differ from those of every earlier one.
 
     Its ops log has one entry, for the restoration. The other entries are in the backup; the backups that they
@@ -160,7 +160,7 @@ def _restored_file(state: State) -> bytes:
     return encode_repo_info(info.recorded(entry, backup=state.name, keep=1))
 
 
-def _report(storage: Storage, state: State, *, restored: bool) -> RestoreReport:
+def _report(storage: Storage, state: BackupState, *, restored: bool) -> RestoreReport:
     info = state.info
     files = _list_snapshot_files(storage)
     lost = info.table.ids()[~np.isin(id_keys(info.table.ids()), id_keys(files.ids))]

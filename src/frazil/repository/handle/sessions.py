@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from frazil.changes.change_set import ChangeSet
 from frazil.repository.asynchronous import awaitable
-from frazil.repository.catalog import repo_changes
+from frazil.repository.catalog import repo_requirements
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.history import at_time
 from frazil.repository.catalog.version_info import SessionMode
@@ -21,7 +21,7 @@ from frazil.repository.session.conflicts import ConflictSolver
 from frazil.repository.session.preload import preload
 from frazil.repository.session.read_set import Read, ReadTracker
 from frazil.repository.session.session import Session
-from frazil.repository.session.session_state import State
+from frazil.repository.session.session_state import SessionState
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.config import check_session_lifetime
 from frazil.repository.settings.feature_flags import MOVE_NODE
@@ -54,7 +54,7 @@ class Sessions(RepositoryBase):
             id_ = at_time(info, id_, from_datetime(as_of, "as_of"))
         workspace = Workspace(self._context, id_)
         preload(workspace)
-        return Session(State(workspace, None, SessionMode.readonly, 0))
+        return Session(SessionState(workspace, None, SessionMode.readonly, 0))
 
     def writable_session(
         self, branch: str, *, lifetime: timedelta | None = None, track_reads: bool = False
@@ -112,16 +112,18 @@ class Sessions(RepositoryBase):
     ) -> Session:
         require_writable(self.storage)
         info = self._info()
-        repo_changes.require_online(info)
+        repo_requirements.require_online(info)
         if mode is SessionMode.rearrange:
-            repo_changes.require_flag(info, MOVE_NODE)
-        tip = repo_changes.branch_tip(info, branch)
+            repo_requirements.require_flag(info, MOVE_NODE)
+        tip = repo_requirements.branch_tip(info, branch)
         opened_at = now_us()
         expires_at = opened_at + (lifetime or self._context.settings.session_lifetime) // _MICROSECOND
         reads = ReadTracker() if track_reads else None
         workspace = Workspace(self._context, tip, None, ChangeSet(), reads=reads)
         preload(workspace)
-        state = State(workspace, branch, mode, expires_at, dict(self._default_metadata), since=opened_at)
+        state = SessionState(
+            workspace, branch, mode, expires_at, dict(self._default_metadata), since=opened_at
+        )
         state.seen = newest_update(info)
         return Session(state)
 
@@ -147,7 +149,7 @@ class Sessions(RepositoryBase):
         """
         session = self.writable_session(branch, track_reads=track_reads)
         reads = list(reads)
-        session.require_known(reads)
+        session.check_reads(reads)
         yield session.store
         session.commit(
             message,

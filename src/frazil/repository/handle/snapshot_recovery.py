@@ -5,8 +5,6 @@ Its parent is the version that its transaction log fits.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import numpy as np
 
 from frazil.changes.compare import compare_versions
@@ -18,14 +16,11 @@ from frazil.format.keys import manifest_key, snapshot_key, transaction_key
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.format.snapshot import Snapshot
 from frazil.format.transaction_log import TransactionLog
-from frazil.repository.catalog import repo_changes
-from frazil.repository.catalog.collection_guard import (
-    CollectedMeanwhile,
-    before_collections,
-    require_none_running,
-)
+from frazil.repository.catalog import repo_changes, repo_requirements
+from frazil.repository.catalog.collection_records import require_none_running
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.repo_changes import new_snapshot, require_snapshot
+from frazil.repository.catalog.repo_changes import new_snapshot
+from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.catalog.version_names import snapshot_id as resolve_id
 from frazil.repository.session.workspace import Workspace
 from frazil.threads import Purpose, map_bounded
@@ -33,14 +28,15 @@ from frazil.threads import Purpose, map_bounded
 
 def relist_snapshot(context: Context, snapshot_id: str, branch: str, parent: str | None) -> bytes:
     """See ``Repository.recover_snapshot``; the snapshot's id."""
-    while True:
-        with suppress(CollectedMeanwhile):
-            return _relist(context, snapshot_id, branch, parent)
+    while (id_ := _relist(context, snapshot_id, branch, parent)) is None:
+        pass  # a garbage collection ran at the same time
+    return id_
 
 
-def _relist(context: Context, snapshot_id: str, branch: str, parent: str | None) -> bytes:
-    """One attempt. Raises ``CollectedMeanwhile`` if garbage was collected meanwhile."""
-    info = context.repo_info()
+def _relist(context: Context, snapshot_id: str, branch: str, parent: str | None) -> bytes | None:
+    """One attempt. None if garbage was collected since it began."""
+    start = context.catalog.begin_commit()
+    info = start.info
     id_ = id_from_text(snapshot_id)
     if info.snapshots.find_snapshot(id_) >= 0:
         raise AlreadyExistsError(
@@ -56,9 +52,11 @@ def _relist(context: Context, snapshot_id: str, branch: str, parent: str | None)
     entry = SnapshotEntry(id_, parent_id, snapshot.flushed_at, snapshot.message, snapshot.metadata)
     exists = branch in info.branches
     change = new_snapshot(entry, branch if exists else None, parent_id)
-    context.update(before_collections(change, info))
+    start.save_backup(context.storage)
+    if context.catalog.finish_commit(change, start) is None:
+        return None
     if not exists:
-        context.update(repo_changes.create_branch(branch, id_))
+        context.catalog.update_repo_info(repo_changes.create_branch(branch, id_))
     return id_
 
 
@@ -69,7 +67,7 @@ def _read_files(context: Context, id_: bytes) -> tuple[Snapshot, TransactionLog]
     except StorageError as error:
         if error.kind != ErrorKind.OBJECT_NOT_FOUND:
             raise
-        raise repo_changes.snapshot_not_found(id_to_text(id_)) from error
+        raise repo_requirements.snapshot_not_found(id_to_text(id_)) from error
     log = context.assets.transaction_log(id_)
     # Both may come from a cache.
     own = [snapshot_key(id_), transaction_key(id_)]
@@ -127,9 +125,9 @@ def _fits(before: Snapshot, after: Snapshot, log: TransactionLog) -> bool:
 def _has_its_chunks(context: Context, before: bytes, after: Snapshot, log: TransactionLog) -> bool:
     """Whether the log has all chunks that differ. Reads manifests."""
     old, new = Workspace(context, before), Workspace(context, after.id)
-    changed = compare_versions(old.base, new.base, old.table, new.table).updated_chunks
+    changed = compare_versions(old.base, new.base, old.chunks.ref_table, new.chunks.ref_table).updated_chunks
     for path, chunks in changed.items():
-        logged = log.updated_chunks.get(new.require(path).id)
+        logged = log.updated_chunks.get(new.nodes.require_node(path).id)
         if logged is None or not in_both(chunks, logged).all():
             return False
     return True

@@ -45,7 +45,7 @@ from frazil.format.repo_info import (
 from frazil.repository.catalog.catalog_v1 import V1_MAIN, read_config_v1
 from frazil.repository.catalog.refs_v1 import AllRefs, read_all_refs
 from frazil.repository.catalog.repo_changes import MAIN
-from frazil.repository.catalog.snapshots_v1 import reached, read_all_snapshots
+from frazil.repository.catalog.snapshots_v1 import reached_snapshots, read_all_snapshots
 from frazil.repository.clock import now_us
 from frazil.repository.handle.repository import Repository
 from frazil.repository.handle.upgrade_history import history_of
@@ -137,7 +137,7 @@ def _build_repo_info(storage: Storage, state: _StateV1, readers: int) -> RepoInf
             f"{storage.label()} has no branch `{MAIN}`, which every repository has: make one with a "
             "program for spec version 1, then upgrade"
         )
-    snapshots = reached(storage, read_all_snapshots(storage, readers), refs.tips)
+    snapshots = reached_snapshots(storage, read_all_snapshots(storage, readers), refs.tips)
     root = refs.branches[MAIN]
     while (parent := snapshots[root].parent) is not None:
         root = parent

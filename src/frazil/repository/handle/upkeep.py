@@ -52,7 +52,7 @@ class Upkeep(RepositoryBase):
         if self._context.spec_version < 2:
             return set(ids_to_text(expire_v1(self._context, expiry)))
         change = Expiring(expiry)
-        return set(ids_to_text(change.ids(self._context.update(change))))
+        return set(ids_to_text(change.ids(self._context.catalog.update_repo_info(change))))
 
     def garbage_collect(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from frazil.format.repo_info import RepoInfo
-from frazil.repository.catalog import repo_changes
+from frazil.repository.catalog import repo_requirements
 from frazil.repository.catalog.version_names import snapshot_id as resolve_id
 
 
@@ -21,9 +21,9 @@ def snapshot_of_version(
             f"{', '.join(map(repr, names)) or 'give branch="main"'}"
         )
     if branch is not None:
-        return repo_changes.branch_tip(info, branch)
+        return repo_requirements.branch_tip(info, branch)
     if tag is not None:
-        return repo_changes.tag_target(info, tag)
+        return repo_requirements.tag_target(info, tag)
     id_ = resolve_id(snapshot_id or "", lambda: info)
-    repo_changes.require_snapshot(info, id_)
+    repo_requirements.require_snapshot(info, id_)
     return id_

@@ -7,7 +7,7 @@ from itertools import chain
 
 from frazil.format.ids import id_to_text
 from frazil.repository.asynchronous import BothWays, awaitable
-from frazil.repository.catalog import presentation, repo_changes
+from frazil.repository.catalog import presentation, repo_requirements
 from frazil.repository.catalog.expired_versions import files_of, snapshots_wanted
 from frazil.repository.catalog.history import ancestry, ops_log
 from frazil.repository.catalog.ops_values import Update
@@ -30,7 +30,7 @@ class VersionHistory(RepositoryBase):
         (``invalid-snapshot-id``) for a text that is not an id.
         """
         info = self._info()
-        row = repo_changes.require_snapshot(info, resolve_id(snapshot_id, lambda: info))
+        row = repo_requirements.require_snapshot(info, resolve_id(snapshot_id, lambda: info))
         return presentation.snapshot_info(info.snapshots.entry(row))
 
     def ancestry(
@@ -66,7 +66,7 @@ class VersionHistory(RepositoryBase):
         info = self._info()
         if (branch, tag, snapshot_id) == (None, None, None):
             return ancestry_graph(info, info.branches, plain=plain)
-        branches = {} if branch is None else {branch: repo_changes.branch_tip(info, branch)}
+        branches = {} if branch is None else {branch: repo_requirements.branch_tip(info, branch)}
         return ancestry_graph(
             info, branches, snapshot_of_version(info, branch, tag, snapshot_id), plain=plain
         )

@@ -1,4 +1,4 @@
-"""Conflicts as a user sees them, and who decides them.
+"""Conflicts as users see them, and solvers, which decide them.
 
 A *solver* is any object with a method ``solve`` that gets all conflicts of a rebase at once and answers each,
 in the same order, with one of
@@ -73,7 +73,7 @@ class Side:
     @property
     def metadata(self) -> bytes | None:
         """The node's ``zarr.json``; None if the node is not there."""
-        node = None if self.path is None else self._workspace.node(self.path)
+        node = None if self.path is None else self._workspace.nodes.node(self.path)
         return None if node is None else node.user_data
 
     def read(self, chunks: ArrayLike) -> list[bytes | None]:
@@ -81,8 +81,8 @@ class Side:
         if self.path is None:
             return [None] * len(np.asarray(chunks))
         workspace, path = self._workspace, self.path
-        found = (workspace.read(path, tuple(at)) for at in np.asarray(chunks, np.uint32).tolist())
-        return [None if data is None else bytes(data) for data in found]
+        stored = (workspace.chunks.read(path, tuple(at)) for at in np.asarray(chunks, np.uint32).tolist())
+        return [None if data is None else bytes(data) for data in stored]
 
     @property
     def session(self) -> Session:
@@ -132,11 +132,11 @@ class Conflict(Record):
     @classmethod
     def of(cls, clash: NodeConflict, sides: Callable[[], Sides]) -> Conflict:
         """The conflict behind one that a rebase found."""
-        made = cls(clash.type, clash.path)
-        made._chunks = clash.chunks
-        made._clash = clash
-        made._sides = sides
-        return made
+        conflict = cls(clash.type, clash.path)
+        conflict._chunks = clash.chunks
+        conflict._clash = clash
+        conflict._sides = sides
+        return conflict
 
     @property
     def conflict_type(self) -> ConflictType:

@@ -12,7 +12,7 @@ from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.format.transaction_log import TransactionLog
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.expired_versions import files_of
-from frazil.repository.catalog.repo_changes import require_snapshot
+from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.session.workspace import Workspace
 
 
@@ -26,7 +26,7 @@ def difference(context: Context, info: RepoInfo, before: bytes, after: bytes) ->
     rows = info.snapshots.chain(end).tolist()
     old, new = Workspace(context, before), Workspace(context, after)
     if start == end or start not in rows:
-        return compare_versions(old.base, new.base, old.table, new.table)
+        return compare_versions(old.base, new.base, old.chunks.ref_table, new.chunks.ref_table)
     groups = list(map(partial(_logs, context), map(info.snapshots.entry, rows[: rows.index(start)])))
     oldest_first = list(chain.from_iterable(reversed(groups)))
     return compose_logs(oldest_first, old.base, new.base, list(chain.from_iterable(groups)))

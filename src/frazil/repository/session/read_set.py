@@ -141,14 +141,14 @@ def declared_reads(reads: Sequence[Read | ReadSet], origin: Workspace, current: 
         path = absolute(name)
         row, below = nodes.find_node(path), nodes.below(path)
         if row < 0 and path != "/" and below.start == below.stop:
-            if current.node(path) is None:
+            if current.nodes.node(path) is None:
                 raise NodeNotFoundError(
                     f"reads: expected paths of nodes that the session has, or was opened with, found `{path}`"
                 )
         elif selection is None:
             trees.add(path)
         else:
-            box = chunk_box(origin.require_array(path), selection)
+            box = chunk_box(origin.nodes.require_array(path), selection)
             boxes.setdefault(path, []).append(box)
     columns = {path: np.stack(corners) for path, corners in boxes.items()}
     read_set = ReadSet(trees=frozenset(trees), boxes=columns)
@@ -217,9 +217,10 @@ def _chunks_of(low: int, high: int, edges: int | list[int]) -> tuple[int, int]:
     return first, last + 1
 
 
-def _bad_selection(path: str, ndim: int | None, found: Any) -> InvalidInputError:
+def _bad_selection(path: str, ndim: int | None, selection: Any) -> InvalidInputError:
     dimensions = "" if ndim is None else f" of at most {ndim} dimensions"
     return InvalidInputError(
-        f"reads: expected a selection{dimensions} of `{path}` made of slices and integers, found {found!r}",
+        f"reads: expected a selection{dimensions} of `{path}` made of slices and integers, found "
+        f"{selection!r}",
         ErrorKind.INVALID_CHUNK_INDEX,
     )

@@ -9,12 +9,9 @@ from copy import deepcopy
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from frazil.arguments import checks_arguments
 from frazil.changes.diff import compose_logs
 from frazil.changes.log import transaction_log
-from frazil.changes.merge import check_forks
 from frazil.changes.reads import ReadSet, joined_reads
 from frazil.display import Lines
 from frazil.errors import (
@@ -25,29 +22,35 @@ from frazil.errors import (
     SessionStateError,
 )
 from frazil.format.ids import id_to_text
-from frazil.format.manifest import ChunkKind, ChunkTable
+from frazil.format.manifest import ChunkTable
 from frazil.logs import span, timed
 from frazil.repository.asynchronous import awaitable, on_thread
 from frazil.repository.catalog import presentation
-from frazil.repository.catalog.leases import Lease
 from frazil.repository.catalog.version_info import ChunkType, Diff, SessionMode
 from frazil.repository.paths import absolute
-from frazil.repository.session.commit import AMEND, COMMIT, FLUSH, Ending, end_session
-from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver
-from frazil.repository.session.fast_forward import Patience
+from frazil.repository.session.chunk_listing import virtual_chunk_locations
+from frazil.repository.session.commit import write_commit
+from frazil.repository.session.commit_retries import (
+    NO_RETRIES,
+    CommitRetries,
+    CommitRetryPolicy,
+    fast_forward_policy,
+    rebase_policy,
+)
+from frazil.repository.session.conflict_answers import require_solver
+from frazil.repository.session.conflicts import ConflictSolver
+from frazil.repository.session.fork_merge import fork_state, merge_fork_states
 from frazil.repository.session.node_moves import Rearranging
-from frazil.repository.session.read_set import Read, ReadTracker, declared_reads
-from frazil.repository.session.rebase import rebase, require_solver, require_unchanged
-from frazil.repository.session.session_state import State
+from frazil.repository.session.pending_commit import AMEND, COMMIT, FLUSH, CommitKind, PendingCommit
+from frazil.repository.session.read_set import Read, declared_reads
+from frazil.repository.session.rebase import rebase
+from frazil.repository.session.session_state import SessionState
+from frazil.repository.session.stale_reads import require_unchanged
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.config import RepositoryConfig
 
 if TYPE_CHECKING:
     from frazil.zarr_store import IcechunkStore
-
-#: Of a commit's metadata, what the format keeps for itself.
-_RESERVED = "__icechunk"
-
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +70,7 @@ class Session(Rearranging):
     (False, 'main')
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: SessionState) -> None:
         self._state = state
 
     def __eq__(self, value: object) -> bool:
@@ -143,15 +146,15 @@ class Session(Rearranging):
     def status(self) -> Diff:
         """What changed since the session's snapshot."""
         workspace = self._state.workspace
-        log = transaction_log(workspace.own(), bytes(12))
-        return presentation.diff(compose_logs([log], workspace.start, workspace.nodes_table()))
+        log = transaction_log(workspace.own_changes(), bytes(12))
+        return presentation.diff(compose_logs([log], workspace.start, workspace.nodes.node_table()))
 
     def discard_changes(self) -> None:
         """Forget everything that was not committed."""
         self._require_not_reading()
         state = self._state
-        with state.workspace.committing():
-            state.workspace.discard()
+        with state.workspace.commit_lock:
+            state.workspace.discard_changes()
             state.merged.clear()
             state.generation += 1
             state.discarded_before = state.generation
@@ -189,46 +192,84 @@ class Session(Rearranging):
         After it the session reads the new snapshot.
         """
         read_sets = self._read_sets(reads)
-        if rebase_with is None:
-            return self._fast_forward(message, metadata, allow_empty, read_sets)
-        require_solver(rebase_with)
-        if rebase_tries < 0:
+        policy = self._retry_policy(rebase_with, rebase_tries)
+        return self._write_commit(COMMIT, message, metadata, allow_empty, policy, read_sets)
+
+    def _retry_policy(self, solver: ConflictSolver | None, max_retries: int) -> CommitRetryPolicy:
+        if solver is None:
+            return fast_forward_policy(self._state.workspace.context.settings.fast_forward_timeout)
+        require_solver(solver)
+        if max_retries < 0:
             raise InvalidInputError(
-                f"rebase_tries: expected at least 0, found {rebase_tries}",
+                f"rebase_tries: expected at least 0, found {max_retries}",
                 ErrorKind.INVALID_COMMIT_CONFIGURATION,
             )
-        attempts = 0
-        with ExitStack() as held:
-            held.enter_context(self._state.workspace.committing())
-            while True:
-                told = _with_attempts({**self._state.default_metadata, **(metadata or {})}, attempts)
-                try:
-                    return self._end(COMMIT, message, told, allow_empty)
-                except ConflictError as error:
-                    if attempts >= rebase_tries or error.kind != ErrorKind.COMMIT_CONFLICT:
-                        raise
-                held.enter_context(self._state.workspace.context.assets.turn)
-                self.rebase(rebase_with, reads=read_sets)
-                attempts += 1
+        return rebase_policy(solver, max_retries)
 
-    def _fast_forward(
-        self, message: str, metadata: dict[str, Any] | None, allow_empty: bool, reads: Sequence[ReadSet]
+    def _write_commit(
+        self,
+        kind: CommitKind,
+        message: str,
+        metadata: dict[str, Any] | None,
+        allow_empty: bool = False,
+        policy: CommitRetryPolicy = NO_RETRIES,
+        reads: Sequence[ReadSet] = (),
     ) -> str:
-        """Commit on top of what others have committed, as long as there is no conflict and time."""
-        state = self._state
-        patience = Patience(state.workspace.context.settings.fast_forward_timeout)
-        with ExitStack() as held:
-            held.enter_context(state.workspace.committing())
+        """Commit, and while the policy allows it, rebase and commit again; the id of the new snapshot."""
+        retries = CommitRetries(policy)
+        with ExitStack() as locks:
+            locks.enter_context(self._state.workspace.commit_lock)
             while True:
-                told = {**state.default_metadata, **(metadata or {})}
-                if patience.attempts:
-                    told = _with_attempts(told, patience.attempts)
+                pending = self._pending_commit(kind, message, retries.metadata(metadata or {}), allow_empty)
                 try:
-                    return self._end(COMMIT, message, told, allow_empty)
+                    with span(kind.name), timed(_log, f"{kind.name} on {pending.branch!r}"):
+                        return self._finish_commit(write_commit(pending))
                 except ConflictError as error:
-                    patience.wait(error)
-                held.enter_context(state.workspace.context.assets.turn)
-                self.rebase(ConflictDetector(), reads=reads)
+                    retries.wait(error)
+                locks.enter_context(self._state.workspace.context.assets.retry_lock)
+                self.rebase(policy.solver, reads=reads)
+
+    def _pending_commit(
+        self, kind: CommitKind, message: str, metadata: dict[str, Any], allow_empty: bool
+    ) -> PendingCommit:
+        self._require_commit_allowed(kind, allow_empty)
+        state = self._state
+        workspace = state.workspace
+        return PendingCommit(
+            workspace.context,
+            kind,
+            state.branch,
+            workspace.snapshot,
+            workspace.own_changes(),
+            message,
+            {**state.default_metadata, **metadata},
+            state.session_start(),
+            workspace.writer.flush,
+            workspace.earlier_manifests,
+            state.note,
+        )
+
+    def _require_commit_allowed(self, kind: CommitKind, allow_empty: bool) -> None:
+        state = self._state
+        if kind.moves_branch:
+            self._require_branch()
+        if not self.read_only:
+            self._require_not_ended()
+        if kind.needs_changes and not state.workspace.has_changes and not allow_empty:
+            raise SessionStateError(
+                "no changes to commit: write something first, or give allow_empty=True",
+                ErrorKind.NO_CHANGES_TO_COMMIT,
+            )
+
+    def _finish_commit(self, id_: bytes) -> str:
+        """Make this a session that reads the new snapshot; the id as text."""
+        state = self._state
+        if state.lease is not None:
+            state.lease.give_back(state.workspace.context.storage)
+        state.workspace = state.workspace.end_at(id_)
+        state.mode = SessionMode.readonly
+        state.merged.clear()
+        return id_to_text(id_)
 
     def rebase(self, solver: ConflictSolver, *, reads: Sequence[Read | ReadSet] = ()) -> None:
         """Take the session's changes to the tip of its branch, so that they can be committed there.
@@ -264,7 +305,7 @@ class Session(Rearranging):
         [1, 1, 2, 2]
         """
         state = self._state
-        with state.workspace.committing(), span("rebase"), timed(_log, f"rebase on {state.branch!r}"):
+        with state.workspace.commit_lock, span("rebase"), timed(_log, f"rebase on {state.branch!r}"):
             branch = self._require_branch()
             read_sets = self._read_sets(reads)
             before = state.workspace.snapshot_id
@@ -277,8 +318,8 @@ class Session(Rearranging):
                     # Forks of the old snapshot are refused, whatever they have seen.
                     state.merged.clear()
 
-    def require_known(self, reads: Sequence[Read]) -> None:
-        """That ``reads`` can be declared: ``NodeNotFoundError`` or ``InvalidInputError`` if not."""
+    def check_reads(self, reads: Sequence[Read]) -> None:
+        """Raise ``NodeNotFoundError`` or ``InvalidInputError`` if ``reads`` cannot be declared."""
         if reads := list(reads):
             declared_reads(reads, self._origin(), self._state.workspace)
 
@@ -321,7 +362,7 @@ class Session(Rearranging):
         (``rearrange-session-only``); ``FormatError`` in a repository of spec version 1.
         """
         self._state.workspace.context.require_version_2()
-        return self._end(AMEND, message, metadata, allow_empty)
+        return self._write_commit(AMEND, message, metadata, allow_empty)
 
     def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
         """Save the changes as a snapshot that no branch leads to; its id.
@@ -329,47 +370,7 @@ class Session(Rearranging):
         It follows the snapshot that the session started from, wherever the branch is now; create a branch or
         tag on it, or garbage collection will remove it. After it the session only reads, the new snapshot.
         """
-        return self._end(FLUSH, message, metadata)
-
-    def _end(
-        self, ending: Ending, message: str, metadata: dict[str, Any] | None, allow_empty: bool = False
-    ) -> str:
-        state = self._state
-        told = f"{ending.name} on {state.branch!r}"
-        with state.workspace.committing(), span(ending.name), timed(_log, told):
-            self._require_ending(ending, allow_empty)
-            workspace = state.workspace
-            id_ = end_session(
-                workspace.context,
-                ending,
-                state.branch,
-                workspace.snapshot,
-                workspace.own(),
-                message,
-                {**state.default_metadata, **(metadata or {})},
-                workspace.writer.flush,
-                state.relied(),
-                workspace.attempts,
-                state.note,
-            )
-            if state.lease is not None:
-                state.lease.give_back(workspace.context.storage)
-            state.workspace = workspace.moved_to(id_)
-            state.mode = SessionMode.readonly
-            state.merged.clear()
-            return id_to_text(id_)
-
-    def _require_ending(self, ending: Ending, allow_empty: bool) -> None:
-        state = self._state
-        if ending.moves_branch:
-            self._require_branch()
-        if not self.read_only:
-            self._require_not_ended()
-        if ending.needs_changes and not state.workspace.has_changes and not allow_empty:
-            raise SessionStateError(
-                "no changes to commit: write something first, or give allow_empty=True",
-                ErrorKind.NO_CHANGES_TO_COMMIT,
-            )
+        return self._write_commit(FLUSH, message, metadata)
 
     # Forks
 
@@ -384,33 +385,7 @@ class Session(Rearranging):
                 "a read-only session cannot be forked: pickle it, or fork a writable session",
                 ErrorKind.CANNOT_FORK_READ_ONLY_SESSION,
             )
-        workspace = state.workspace
-        with (
-            workspace.committing()
-        ):  # and other threads wait: what they write is durable before, or comes after
-            workspace.writer.flush()
-            self._seal()
-            if state.lease is None:
-                relied = state.relied()
-                state.lease = Lease.take(workspace.context.storage, relied.since, state.ends())
-            forked = Workspace(
-                workspace.context,
-                workspace.snapshot_id,
-                workspace.everything(),
-                reads=None if workspace.reads is None else ReadTracker(),
-            )
-        return ForkSession(
-            State(
-                forked,
-                None,
-                state.mode,
-                state.ends(),
-                generation=state.generation,
-                session_id=state.session_id,
-                seen=state.seen,
-                lease=state.lease,
-            )
-        )
+        return ForkSession(fork_state(state))
 
     def merge(self, *others: ForkSession) -> None:
         """Take over what forks of this session have changed.
@@ -422,57 +397,11 @@ class Session(Rearranging):
         for other in others:
             if not isinstance(other, Session):
                 raise TypeError(f"expected a ForkSession, found {type(other).__name__}")
-        with self._state.workspace.committing():  # and other threads wait, each with its forks
-            self._merge(others)
-
-    def _merge(self, others: Sequence[ForkSession]) -> None:
-        state = self._state
-        self._require_changeable()
-        self._require_not_ended()
-        for other in others:
-            _require_same_mode(state.mode, other.mode)
-            if other._state.workspace.snapshot_id != state.workspace.snapshot_id:
-                raise SessionStateError(
-                    f"expected a fork of snapshot {self.snapshot_id}, found one of {other.snapshot_id}",
-                    ErrorKind.MERGE_NOT_ALLOWED,
-                )
-            if other._state.generation < state.discarded_before and other._state.workspace.inherited:
-                raise SessionStateError(
-                    "the session discarded the changes that this fork started from: fork again, and write "
-                    "again",
-                    ErrorKind.MERGE_NOT_ALLOWED,
-                )
-        # One that is there twice, or the session itself, brings nothing more.
-        forks = list({id(other._state.workspace): other._state for other in others}.values())
-        forks = [fork for fork in forks if fork is not state]
-        trackers = [fork.workspace.reads for fork in forks]
-        forks = [fork for fork in forks if fork.workspace.has_changes]
-        if forks:
-            self._take(forks)
-        if state.workspace.reads is not None:
-            for tracker in filter(None, trackers):
-                state.workspace.reads.add(tracker.reads())
-
-    def _take(self, forks: Sequence[State]) -> None:
-        """Take over the changes of forks that may be merged."""
-        state = self._state
-        changes = [fork.workspace.taken() for fork in forks]
-        self._seal()
-        twins = check_forks(changes, state.merged, [fork.generation for fork in forks])
-        state.workspace.merge(changes, twins)
-        state.expires_at = min(state.expires_at, *(fork.ends() for fork in forks))
-        state.seen = min(state.seen, *(fork.seen for fork in forks))
-        for each in changes:
-            state.merged.add(state.generation, each)
-        state.generation += 1
-
-    def _seal(self) -> None:
-        """What was changed since the last fork or merge is something that earlier forks have not seen."""
-        state = self._state
-        if state.workspace.changes:
-            state.merged.add(state.generation, state.workspace.changes)
-            state.generation += 1
-            state.workspace.seal()
+        # The lock makes other threads, with forks of their own, wait.
+        with self._state.workspace.commit_lock:
+            self._require_changeable()
+            self._require_not_ended()
+            merge_fork_states(self._state, [other._state for other in others])
 
     # Chunks
 
@@ -482,16 +411,16 @@ class Session(Rearranging):
         Raises ``NodeNotFoundError`` if there is no node at ``path``.
         """
         workspace, path = self._state.workspace, absolute(path)
-        workspace.note_document(path)
-        return id_to_text(workspace.require(path).id)
+        workspace.notes.note_document(path)
+        return id_to_text(workspace.nodes.require_node(path).id)
 
     def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
         """Where a chunk's bytes are: native, virtual, inline, or nowhere (``uninitialized``)."""
         workspace, path = self._state.workspace, absolute(array_path)
         coords = _coordinates(chunk_coordinates)
-        workspace.note_chunk(path, coords)
-        workspace.require_array(path)
-        return presentation.chunk_type(workspace.ref(path, coords))
+        workspace.notes.note_chunk(path, coords)
+        workspace.nodes.require_array(path)
+        return presentation.chunk_type(workspace.chunks.ref(path, coords))
 
     async def chunk_coordinates(
         self, array_path: str, batch_size: int = 1000
@@ -499,7 +428,7 @@ class Session(Rearranging):
         """Coordinates of all chunks of an array that are there."""
         if batch_size < 1:
             raise InvalidInputError(
-                f"batch_size: expected at least 1, found {batch_size}", ErrorKind.NOT_ALLOWED
+                f"batch_size: expected at least 1, found {batch_size}", ErrorKind.INVALID_ARGUMENT
             )
         table = await on_thread(self.chunk_table, array_path)
         for start in range(0, len(table), batch_size):
@@ -509,8 +438,8 @@ class Session(Rearranging):
     def chunk_table(self, array_path: str) -> ChunkTable:
         """All references of an array, as columns."""
         workspace, path = self._state.workspace, absolute(array_path)
-        workspace.note_tree(path)
-        return workspace.table(path)
+        workspace.notes.note_tree(path)
+        return workspace.chunks.ref_table(path)
 
     def all_virtual_chunk_locations(self) -> list[str]:
         """The URL of every virtual chunk of every array; relative locations lead where their container is.
@@ -518,18 +447,7 @@ class Session(Rearranging):
         Raises ``InvalidInputError`` (``no-container-for-virtual-chunk``) for a relative one without
         container.
         """
-        workspace = self._state.workspace
-        workspace.note_tree("/")
-        nodes = workspace.nodes_table()
-        arrays = np.array(nodes.paths_list(), object)[nodes.is_array].tolist()
-        out: list[str] = []
-        for path in arrays:
-            table = workspace.table(path)
-            rows = table.source[table.kind == ChunkKind.VIRTUAL]
-            if len(rows):
-                locations = workspace.context.virtual.urls(table.foreign.locations.texts())
-                out.extend(map(locations.__getitem__, rows.tolist()))
-        return out
+        return virtual_chunk_locations(self._state.workspace)
 
     commit_async = awaitable(commit)
     rebase_async = awaitable(rebase)
@@ -541,30 +459,9 @@ class Session(Rearranging):
     all_virtual_chunk_locations_async = awaitable(all_virtual_chunk_locations)
 
 
-def _with_attempts(metadata: dict[str, Any], attempts: int) -> dict[str, Any]:
-    """A commit's metadata with the number of rebases that it took."""
-    known = metadata.get(_RESERVED)
-    return {
-        **metadata,
-        _RESERVED: {**(known if isinstance(known, dict) else {}), "rebase_attempts": attempts},
-    }
-
-
 def reading(workspace: Workspace) -> Session:
     """A session that reads a workspace."""
-    return Session(State(workspace, None, SessionMode.readonly, 0))
-
-
-def _require_same_mode(mine: SessionMode, other: SessionMode) -> None:
-    if mine is not other:
-        kinds = {
-            SessionMode.rearrange: ErrorKind.REARRANGE_SESSION_ONLY,
-            SessionMode.writable: ErrorKind.NON_REARRANGE_SESSION,
-        }
-        raise SessionStateError(
-            f"expected a fork of a {mine.name} session, found one of a {other.name} session",
-            kinds.get(mine, ErrorKind.MERGE_NOT_ALLOWED),
-        )
+    return Session(SessionState(workspace, None, SessionMode.readonly, 0))
 
 
 @checks_arguments
@@ -576,7 +473,7 @@ class ForkSession(Session):
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        self._state.ends()  # the writer, which knows of chunks that were found, does not travel
+        self._state.ends()  # the writer, which has found chunks again, is not pickled
         return (type(self), (self._state,))
 
     def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:

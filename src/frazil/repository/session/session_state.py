@@ -1,4 +1,4 @@
-"""What a session is at a moment, and may do."""
+"""The state of a session, and what the session may do in it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from frazil.changes.fork_generations import ForkGenerations
 from frazil.changes.reads import ReadSet
 from frazil.errors import ErrorKind, ReadOnlyError, SessionStateError
-from frazil.repository.catalog.collection_guard import Relied
+from frazil.repository.catalog.collection_guard import SessionStart
 from frazil.repository.catalog.leases import Lease
 from frazil.repository.catalog.repo_changes import Note
 from frazil.repository.catalog.version_info import SessionMode
@@ -18,8 +18,8 @@ from frazil.repository.session.workspace import Workspace
 
 
 @dataclass(slots=True)
-class State:
-    """What of a session moves on when it commits."""
+class SessionState:
+    """The mutable state of a session: a commit, a rebase and a merge change it."""
 
     workspace: Workspace
     branch: str | None
@@ -32,40 +32,40 @@ class State:
     session_id: bytes = field(default_factory=new_object_id)
     #: Time of the newest update of the repository when the session was opened.
     seen: int = 0
-    #: What keeps garbage collections away while there are forks.
+    #: Spares the files of the session from garbage collections while there are forks.
     lease: Lease | None = None
-    #: What its commit puts into the metadata of the repository, in the same update.
+    #: Changes the metadata of the repository in the update of the commit.
     note: Note | None = None
-    #: When what it relies on was begun, if that is not its lifetime before its end.
+    #: When the oldest chunk file of the session may have been written, if that is before its lifetime.
     since: int | None = None
-    #: The snapshot that it was opened with, if a rebase has left that.
+    #: The snapshot that the session was opened with, after a rebase to another.
     origin: bytes | None = None
-    #: Declared reads that have been compared with all that was committed up to its snapshot.
+    #: Declared reads that were compared with all commits up to the session's snapshot.
     clean_reads: tuple[ReadSet, ...] = ()
-    #: When it was made, by ``elapsed_us`` of this process.
-    made_at: int = field(default_factory=elapsed_us)
+    #: When the session was created, by ``elapsed_us`` of this process.
+    created_at: int = field(default_factory=elapsed_us)
 
     def ends(self) -> int:
-        """When it can no longer commit. Chunks that were found again may bring that forward."""
-        found = self.workspace.writer.keep_until
-        if found is not None:
-            self.expires_at = min(self.expires_at, found)
+        """When the session can no longer commit. Chunks that were found in storage may bring that forward."""
+        keep_until = self.workspace.writer.keep_until
+        if keep_until is not None:
+            self.expires_at = min(self.expires_at, keep_until)
         return self.expires_at
 
-    def relied(self) -> Relied:
-        """What garbage collections must not have taken."""
+    def session_start(self) -> SessionStart:
+        """When the session started: garbage collections spare files that are not older."""
         lifetime = self.workspace.context.settings.session_lifetime // timedelta(microseconds=1)
-        starts = [self.ends() - lifetime, now_us() - (elapsed_us() - self.made_at)]
+        starts = [self.ends() - lifetime, now_us() - (elapsed_us() - self.created_at)]
         if self.since is not None:
             starts.append(self.since)
         # The earliest: this host's clock may have been set back since.
-        return Relied(self.seen, min(starts))
+        return SessionStart(self.seen, min(starts))
 
 
 class Permissions:
     """What a session may do now. Base of ``Session``."""
 
-    _state: State
+    _state: SessionState
 
     @property
     def read_only(self) -> bool:

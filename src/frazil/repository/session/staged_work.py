@@ -1,18 +1,18 @@
-"""Work of a job that is not committed yet, kept in the repository's storage: what upkeep has to know of it.
+"""Staged work: files of jobs that are not committed yet, and what garbage collections have to know of them.
 
-A job with many tasks keeps what each of them did under ``staging/<place>/``, so that another process can go
-on where the first one died (`frazil.jobs.staging` writes and reads it). Nothing refers to the chunks of
-such a job but these files. Before it writes anything it takes a lease under a name of its own,
+A job with many tasks stores the results of its tasks under ``staging/<place>/``, so that another process can
+continue if the first one dies (`frazil.jobs.staging` writes and reads these files). Only these files refer to
+the chunks of the job. Before the job writes anything it takes a lease with a name of its own,
 ``leases/job.<place>`` (``leases``), so that garbage collections spare all files that are not older than the
-job. So a collection need not read what is staged:
+job. So a collection need not read staged files:
 
-    lease there      the job is under way, or was and can go on: its files and its chunks stay
-    lease gone       it has committed or was given up, or is older than ``KEPT``: what is staged is garbage
-    too
+    with a lease     the job runs, or can be resumed: its files and its chunks stay
+    without a lease  the job has committed or was given up, or is older than ``RETENTION``: its staged files
+                     are garbage
 
-A job can be resumed for ``LIFETIME``; its lease is longer than that, so that none is resumed while it is
-collected. Its session lives as long. A commit looks back on collections as always (``in_use``): also on
-those of other implementations, which know nothing of leases.
+A job can be resumed for ``LIFETIME``, and so long its session lives. Its lease is longer than that, so that
+no job is resumed while its files are collected. A commit looks back on collections as always
+(``collection_guard``), also on those of other implementations, which know nothing of leases.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from frazil.repository.clock import from_datetime, now_us
 from frazil.storage.base import ObjectInfo, Storage
 
 STAGING: Final = "staging"
-#: How long a job can be resumed, from its beginning on.
+#: How long after its start a job can be resumed.
 LIFETIME: Final = timedelta(days=7)
-#: How long what it has staged is kept, and spared by garbage collections.
-KEPT: Final = LONGEST
+#: How long the staged files of a job stay, and garbage collections spare its chunks.
+RETENTION: Final = LONGEST
 
 _JOB: Final = "job."
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -54,13 +54,13 @@ def place_of(branch: str, job: str) -> str:
 def take_lease(
     storage: Storage, place: str, since: int, started: int, purpose: str, *, resumes: bool = False
 ) -> Lease:
-    """Spare files not older than ``since`` until ``KEPT`` after ``started``: microseconds since 1970, by this
-    host's clock. ``purpose`` describes the job to people.
+    """Spare files not older than ``since`` until ``RETENTION`` after ``started``. Both are microseconds since
+    1970, by this host's clock. ``purpose`` describes the job to people.
 
     A job that begins replaces the lease of an earlier one. A job that ``resumes`` takes one only if there is
     none: the host that began it knew its age without comparing two clocks.
     """
-    until = started + KEPT // _MICROSECOND
+    until = started + RETENTION // _MICROSECOND
     return Lease.take(storage, since - _MARGIN_US, until, _lease_key(place), purpose, only_if_absent=resumes)
 
 
@@ -71,40 +71,40 @@ def place_of_lease(key: str) -> str | None:
 
 
 def give_up(storage: Storage, place: str) -> None:
-    """Delete the lease and all that is staged."""
+    """Delete the lease and all staged files of a job."""
     storage.delete([_lease_key(place)])
     storage.delete([info.key for info in storage.list(f"{STAGING}/{place}")])
 
 
 def clean_up(storage: Storage, place: str) -> None:
-    """``give_up``, as far as the storage lets us: the rest is garbage."""
+    """``give_up``; files that the storage does not delete become garbage."""
     with suppress(StorageError):
         give_up(storage, place)
 
 
 def delete_abandoned(storage: Storage, older_than: int) -> int:
-    """Delete what is staged, was modified before ``older_than``, and belongs to no job with a lease; the
+    """Delete staged files that were modified before ``older_than`` and belong to no job with a lease; the
     number of bytes. Microseconds since 1970, by the storage's clock.
     """
-    gone = abandoned(storage, older_than)
-    if gone:
-        _log.info("deleted %d files that jobs have staged and left", len(gone))
+    files = abandoned(storage, older_than)
+    if files:
+        _log.info("deleted %d files that jobs have staged and left", len(files))
         with suppress(StorageError):  # the next collection finds them again
-            storage.delete([info.key for info in gone])
-    return sum(info.size for info in gone)
+            storage.delete([info.key for info in files])
+    return sum(info.size for info in files)
 
 
 def abandoned(storage: Storage, older_than: int) -> Sequence[ObjectInfo]:
-    """What ``delete_abandoned`` would delete. Leases are read last: a job takes its own first."""
-    found = [info for info in storage.list(STAGING) if from_datetime(info.modified) < older_than]
-    if not found:
+    """The files that ``delete_abandoned`` would delete. Leases are read last: a job takes its own first."""
+    old = [info for info in storage.list(STAGING) if from_datetime(info.modified) < older_than]
+    if not old:
         return []
     held = {info.key for info in storage.list(LEASES)}
-    return [info for info in found if _lease_key(info.key.split("/")[1]) not in held]
+    return [info for info in old if _lease_key(info.key.split("/")[1]) not in held]
 
 
 def ends(started: int) -> int:
-    """Until when a job that was started then can be resumed."""
+    """When a job that was started at ``started`` can no longer be resumed."""
     return started + LIFETIME // _MICROSECOND
 
 

@@ -1,28 +1,27 @@
-"""Virtual references of an array: one, some, or a whole grid of them set as columns; all of them listed.
+"""Setting the virtual references of an array: one, some, or a whole grid of them as columns.
 
-A location is kept verbatim, or normalised where it is a ``file:`` URL. With validation a location has to
-have a virtual chunk container; a single reference without one is an error, of many those without one are
-left out and reported.
+A location is stored verbatim, or normalized if it is a ``file:`` URL. With validation a location has to have
+a virtual chunk container: a single reference without one is an error, and of many references those without
+one are left out and reported.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import compress, repeat
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from frazil.chunks.virtual import Container, VirtualSources, normalized
+from frazil.chunks.virtual import normalized
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import Ragged, intern
-from frazil.format.ids import ids_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable, ForeignObjects, VirtualRef
 from frazil.repository.paths import absolute
+from frazil.repository.session.virtual_locations import normalized_locations
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.virtual_containers import VirtualChunkSpec
 
@@ -33,30 +32,91 @@ _MAX_U32: Final = 2**32 - 1
 _MAX_U64: Final = 2**64 - 1
 
 
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """A range of bytes of an object, with the checksum of the object."""
+
+    location: str
+    offset: int
+    length: int
+    checksum: Checksum = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkBox:
+    """A box of chunks as columns in C order; an empty location leaves its chunk as it is. ``first`` is the
+    first chunk of the box, zeros if None. ``checksum`` holds for all locations.
+    """
+
+    shape: Sequence[int]
+    locations: Sequence[str]
+    offsets: ArrayLike
+    lengths: ArrayLike
+    first: Sequence[int] | None = None
+    checksum: Checksum = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VirtualRows:
+    """References as columns: the chunk at ``index[row]``, shape (n, ndim), in any order, is a range of the
+    object ``locations[numbers[row]]``. The columns ``etags`` and ``modified`` have an entry per location.
+    """
+
+    index: NDArray[np.uint32]
+    locations: list[str]
+    numbers: NDArray[np.integer]
+    offsets: NDArray[np.uint64]
+    lengths: NDArray[np.uint64]
+    etags: Ragged
+    modified: NDArray[np.uint32]
+
+    @staticmethod
+    def of(
+        index: NDArray[np.uint32],
+        locations: Sequence[str],
+        numbers: NDArray[np.uint32],
+        offsets: NDArray[np.uint64],
+        lengths: NDArray[np.uint64],
+        checksum: Checksum,
+    ) -> VirtualRows:
+        """Rows whose objects share a checksum. A location that no row uses costs nothing."""
+        used, rows = np.unique(numbers, return_inverse=True)
+        distinct = list(map(locations.__getitem__, used.tolist()))
+        etags, modified = _checksums(checksum, len(distinct))
+        return VirtualRows(index, distinct, rows, offsets, lengths, etags, modified)
+
+    def table(self) -> ChunkTable:
+        """The rows as a sorted table of references."""
+        return ChunkTable(
+            self.index,
+            np.full(len(self.index), ChunkKind.VIRTUAL, np.uint8),
+            self.numbers.astype(np.uint32, copy=False),
+            self.offsets,
+            self.lengths,
+            np.zeros((0, 12), np.uint8),
+            ForeignObjects(Ragged.of_text(self.locations), self.etags, self.modified),
+            Ragged.empty(),
+        ).sorted()
+
+
 def set_one(
-    workspace: Workspace,
-    path: str,
-    coords: tuple[int, ...],
-    location: str,
-    offset: int,
-    length: int,
-    checksum: Checksum,
-    validate: bool,
+    workspace: Workspace, path: str, coords: tuple[int, ...], source: ByteRange, *, validate: bool
 ) -> None:
-    """Set one reference; ``IcechunkStore.set_virtual_ref`` tells the errors."""
-    location = normalized(location)
+    """Set one reference; see ``IcechunkStore.set_virtual_ref`` for the errors."""
+    location, offset, length = normalized(source.location), source.offset, source.length
     if validate:
         workspace.context.virtual.find_container(location)
     if not 0 <= offset <= _MAX_U64 or not 0 <= length <= _MAX_U64:
         raise _invalid(f"an offset and a length of 64 bits, found {offset} and {length}")
-    _require_bytes(length > 0, path)
-    workspace.set_ref(path, coords, VirtualRef(location, offset, length, *_checksum(checksum)))
+    _require_lengths(length > 0, path)
+    ref = VirtualRef(location, offset, length, *_checksum(source.checksum))
+    workspace.chunks.set_ref(path, coords, ref)
 
 
 def set_some(
-    workspace: Workspace, array_path: str, chunks: Sequence[VirtualChunkSpec], validate: bool
+    workspace: Workspace, array_path: str, chunks: Sequence[VirtualChunkSpec], *, validate: bool
 ) -> Failed:
-    """Set references one by one described; the coordinates of those without a container, or None."""
+    """Set references described one by one; the coordinates of those without a container, or None."""
     path = absolute(array_path)
     ndim = _rank(workspace, path)
     for chunk in chunks:
@@ -68,11 +128,10 @@ def set_some(
             f"`{path}` has {ndim} dimensions: expected {ndim} coordinates for each chunk",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
-    told = [_checksum(chunk.etag_checksum or chunk.last_updated_at_checksum) for chunk in chunks]
-    distinct, numbers = intern([(chunk.location, *each) for chunk, each in zip(chunks, told, strict=True)])
-    return _set(
-        workspace,
-        path,
+    checksums = [_checksum(chunk.etag_checksum or chunk.last_updated_at_checksum) for chunk in chunks]
+    objects = [(chunk.location, *each) for chunk, each in zip(chunks, checksums, strict=True)]
+    distinct, numbers = intern(objects)
+    rows = VirtualRows(
         np.array(index, np.uint32).reshape(len(index), ndim),
         [location for location, _, _ in distinct],
         numbers,
@@ -80,29 +139,28 @@ def set_some(
         np.array([chunk.length for chunk in chunks], np.uint64),
         Ragged.of_text([etag or "" for _, etag, _ in distinct]),
         np.array([modified or 0 for _, _, modified in distinct], np.uint32),
-        validate,
     )
+    return set_rows(workspace, path, rows, validate=validate)
 
 
-def set_grid(
-    workspace: Workspace,
-    array_path: str,
-    grid: Sequence[int],
-    locations: Sequence[str],
-    offsets: ArrayLike,
-    lengths: ArrayLike,
-    validate: bool,
-    first: Sequence[int] | None,
-    checksum: Checksum,
-) -> Failed:
-    """Set a box of references given as columns; the coordinates of those without a container, or None."""
+def set_grid(workspace: Workspace, array_path: str, box: ChunkBox, *, validate: bool) -> Failed:
+    """Set a box of references; the coordinates of those without a container, or None."""
     path = absolute(array_path)
-    ndim, count = _rank(workspace, path), len(locations)
-    starts, sizes = _column("offsets", offsets, count), _column("lengths", lengths, count)
-    shape = tuple(map(int, grid))
+    ndim, count = _rank(workspace, path), len(box.locations)
+    offsets, lengths = _column("offsets", box.offsets, count), _column("lengths", box.lengths, count)
+    index = _box_index(box, path, ndim)
+    distinct, numbers = intern(box.locations)
+    etags, modified = _checksums(box.checksum, len(distinct))
+    rows = VirtualRows(index, distinct, numbers, offsets, lengths, etags, modified)
+    return set_rows(workspace, path, _with_locations(rows), validate=validate)
+
+
+def _box_index(box: ChunkBox, path: str, ndim: int) -> NDArray[np.uint32]:
+    """The coordinates of the chunks of a box, (n, ndim)."""
+    count, shape = len(box.locations), tuple(map(int, box.shape))
     if np.prod(shape, dtype=object) != count or min(shape, default=1) < 0:
         raise _invalid(f"{count} locations for a chunk_grid_shape of {shape}: their numbers have to agree")
-    corner = tuple(map(int, first)) if first is not None else (0,) * len(shape)
+    corner = tuple(map(int, box.first)) if box.first is not None else (0,) * len(shape)
     if len(shape) != ndim or len(corner) != ndim:
         raise InvalidInputError(
             f"`{path}` has {ndim} dimensions: expected {ndim} numbers in chunk_grid_shape and in arr_offset, "
@@ -114,40 +172,45 @@ def set_grid(
             f"arr_offset: expected chunk coordinates of 32 bits, found {corner}",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
-    distinct, numbers = intern(locations)
-    index = _grid_index(shape, corner)
-    if "" in distinct:
-        missing = distinct.index("")
-        there = numbers != missing
-        index, numbers, starts, sizes = index[there], numbers[there], starts[there], sizes[there]
-        del distinct[missing]
-        numbers = numbers - (numbers > missing)
-    etags, times = _checksums(checksum, len(distinct))
-    return _set(workspace, path, index, distinct, numbers, starts, sizes, etags, times, validate)
+    count = math.prod(shape)  # not -1: an array without dimensions has one chunk
+    index = np.indices(shape, np.uint32, sparse=False).reshape(len(shape), count).T
+    return np.ascontiguousarray(index + np.array(corner, np.uint32))
 
 
-def set_rows(
-    workspace: Workspace,
-    array_path: str,
-    index: NDArray[np.uint32],
-    locations: Sequence[str],
-    numbers: NDArray[np.uint32],
-    offsets: NDArray[np.uint64],
-    lengths: NDArray[np.uint64],
-    checksum: Checksum,
-) -> Failed:
-    """Set references to ``locations[numbers]`` at the coordinates ``index``, shape (n, ndim), in any order.
-
-    Returns the coordinates of those without a container, which are left out, or None. A location that no row
-    uses costs nothing.
-    """
-    used, rows = np.unique(numbers, return_inverse=True)
-    distinct = list(map(locations.__getitem__, used.tolist()))
-    etags, times = _checksums(checksum, len(distinct))
-    sources = rows.astype(np.uint32)
-    return _set(
-        workspace, absolute(array_path), index, distinct, sources, offsets, lengths, etags, times, True
+def _with_locations(rows: VirtualRows) -> VirtualRows:
+    """The rows whose location is not empty."""
+    if "" not in rows.locations:
+        return rows
+    empty = rows.locations.index("")
+    is_set = rows.numbers != empty
+    numbers, has_name = rows.numbers[is_set], np.arange(len(rows.locations)) != empty
+    return VirtualRows(
+        rows.index[is_set],
+        [location for location in rows.locations if location],
+        numbers - (numbers > empty),
+        rows.offsets[is_set],
+        rows.lengths[is_set],
+        rows.etags.take(np.flatnonzero(has_name)),
+        rows.modified[has_name],
     )
+
+
+def set_rows(workspace: Workspace, array_path: str, rows: VirtualRows, *, validate: bool = True) -> Failed:
+    """Set references given as columns. The coordinates of those without a container, which are left out, or
+    None.
+    """
+    path = absolute(array_path)
+    _require_lengths(bool(rows.lengths.all()), path)
+    if (rows.offsets > np.uint64(_MAX_U64) - rows.lengths).any():
+        raise _invalid("ranges that end below 2**64")
+    locations, has_container = normalized_locations(workspace.context.virtual, rows.locations, validate)
+    table = replace(rows, locations=locations).table()
+    if has_container.all():
+        workspace.chunks.set_refs(path, table)
+        return None
+    is_valid = has_container[table.source]
+    workspace.chunks.set_refs(path, table.select_chunks(is_valid))
+    return list(map(tuple, table.index[~is_valid].tolist())) or None
 
 
 def _checksums(checksum: Checksum, count: int) -> tuple[Ragged, NDArray[np.uint32]]:
@@ -157,117 +220,8 @@ def _checksums(checksum: Checksum, count: int) -> tuple[Ragged, NDArray[np.uint3
     return etags, np.full(count, modified or 0, np.uint32)
 
 
-def _set(
-    workspace: Workspace,
-    path: str,
-    index: NDArray[np.uint32],
-    locations: list[str],
-    numbers: NDArray[np.uint32],
-    offsets: NDArray[np.uint64],
-    lengths: NDArray[np.uint64],
-    etags: Ragged,
-    modified: NDArray[np.uint32],
-    validate: bool,
-) -> Failed:
-    """Set references to ``locations[numbers]``; those without a container are left out and returned."""
-    _require_bytes(bool(lengths.all()), path)
-    if (offsets > np.uint64(_MAX_U64) - lengths).any():
-        raise _invalid("ranges that end below 2**64")
-    locations, known = _normalized(workspace.context.virtual, locations, validate)
-    table = ChunkTable(
-        index,
-        np.full(len(index), ChunkKind.VIRTUAL, np.uint8),
-        numbers.astype(np.uint32, copy=False),
-        offsets,
-        lengths,
-        np.zeros((0, 12), np.uint8),
-        ForeignObjects(Ragged.of_text(locations), etags, modified),
-        Ragged.empty(),
-    ).sorted()
-    if known.all():
-        workspace.set_refs(path, table)
-        return None
-    good = known[table.source]
-    workspace.set_refs(path, table.select_chunks(good))
-    return list(map(tuple, table.index[~good].tolist())) or None
-
-
-def _normalized(
-    sources: VirtualSources, locations: list[str], validate: bool
-) -> tuple[list[str], NDArray[np.bool_]]:
-    """Distinct locations as they are kept, and which of them have a container (all, if none is asked for)."""
-    known = np.zeros(len(locations), np.bool_)
-    for container in sources.containers:
-        known |= _plainly_in(container, locations)
-    rest = np.flatnonzero(~known).tolist()
-    if not rest:
-        return locations, known
-    kept = list(locations)
-    others = list(map(normalized, map(locations.__getitem__, rest)))
-    for row, location in zip(rest, others, strict=True):
-        kept[row] = location
-    known[rest] = sources.matching(others) if validate else True
-    return kept, known
-
-
-def _plainly_in(container: Container, locations: list[str]) -> NDArray[np.bool_]:
-    """Locations that need no closer look: normalized, and starting with the prefix of a container.
-
-    Millions of them are looked at in a few calls. Those of files are normalized for sure if none of them has
-    unusual characters, or a segment that starts with a dot.
-    """
-    prefix = container.url_prefix
-    inside = np.zeros(len(locations), np.bool_)
-    if "://" not in prefix or not prefix.endswith("/") or prefix != normalized(prefix):
-        return inside
-    inside[:] = np.fromiter(map(str.startswith, locations, repeat(prefix)), np.bool_, len(locations))
-    if container.is_local:
-        text = "\n".join(compress(locations, inside.tolist()))
-        if "/." in text or _UNUSUAL.search(text):
-            inside[:] = False
-    return inside
-
-
-_UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_./:=,+@~\n-]")
-
-
-def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Iterator[tuple[Any, ...]]:
-    """All references of an array, native and inline ones as well, in batches of columns.
-
-    Nothing for a group or a missing node; ``IcechunkStore.array_chunk_iterator`` tells what a batch is.
-    """
-    if batch_size < 1:
-        raise InvalidInputError(f"batch_size: expected at least 1, found {batch_size}", ErrorKind.NOT_ALLOWED)
-    path = absolute(array_path)
-    workspace.note_tree(path)
-    node = workspace.node(path)
-    if node is None or node.array is None:
-        return
-    table = workspace.table(node.path)
-    native = ids_to_text(table.chunk_ids)
-    foreign = workspace.context.virtual.urls(table.foreign.locations.texts())
-    names: dict[int, list[str]] = {ChunkKind.NATIVE: native, ChunkKind.VIRTUAL: foreign}
-    for start in range(0, len(table), batch_size):
-        part = table.select_chunks(slice(start, start + batch_size))
-        locations = np.full(len(part), "", object)
-        for kind, texts in names.items():
-            rows = part.kind == kind
-            locations[rows] = list(map(texts.__getitem__, part.source[rows].tolist()))
-        inline = np.flatnonzero(part.kind == ChunkKind.INLINE)
-        blobs = part.inline.take(part.source[inline]).blobs()
-        inlined = dict(zip(inline.tolist(), blobs, strict=True))
-        yield part.index, part.kind, locations.tolist(), part.offset, part.length, inlined
-
-
-def _grid_index(shape: tuple[int, ...], corner: tuple[int, ...]) -> NDArray[np.uint32]:
-    """Coordinates of a box of chunks in C order, (n, ndim)."""
-    count = math.prod(shape)  # not -1: an array without dimensions has one chunk
-    index = np.indices(shape, np.uint32, sparse=False).reshape(len(shape), count).T
-    return np.ascontiguousarray(index + np.array(corner, np.uint32))
-
-
 def _rank(workspace: Workspace, path: str) -> int:
-    array = workspace.require(path).array
+    array = workspace.nodes.require_node(path).array
     if array is None:
         raise InvalidInputError(
             f"expected an array at `{path}`, found a group: name an array in it", ErrorKind.NOT_AN_ARRAY
@@ -287,7 +241,7 @@ def _column(name: str, values: ArrayLike, count: int) -> NDArray[np.uint64]:
 
 
 def _checksum(checksum: Checksum) -> tuple[str | None, int | None]:
-    """An etag, or seconds since 1970; or neither."""
+    """The etag, or the seconds since 1970, of a checksum; both None without a checksum."""
     if checksum is None or isinstance(checksum, str):
         return checksum or None, None
     if not isinstance(checksum, datetime) or checksum.tzinfo is None:
@@ -298,8 +252,8 @@ def _checksum(checksum: Checksum) -> tuple[str | None, int | None]:
     return None, seconds
 
 
-def _require_bytes(there: bool, path: str) -> None:
-    if not there:
+def _require_lengths(are_positive: bool, path: str) -> None:
+    if not are_positive:
         raise InvalidInputError(
             f"`{path}`: expected a length of at least 1 byte for each chunk, found 0",
             ErrorKind.ZERO_LENGTH_CHUNK,

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 
 from frazil.errors import ConflictError, ErrorKind, InvalidInputError, RefNotFoundError
 from frazil.jobs.versions import Target
-from frazil.repository.catalog.stream_batches import Done
+from frazil.repository.catalog.stream_batches import BatchSet
 from frazil.spark.streams.stamps import Stamp, batches_done, pauses, stamped
 
 type Pipeline = Callable[[DataFrame, Target], object]
@@ -58,7 +58,7 @@ def _publish(
     tip: str,
     pipeline: Pipeline,
     stamp: Stamp,
-    done: Done,
+    done: BatchSet,
     message: str | None,
 ) -> None:
     repo = target.repo

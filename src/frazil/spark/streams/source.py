@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from frazil.errors import ErrorKind, InvalidInputError, SnapshotNotFoundError
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.repo_info import RepoInfo
-from frazil.repository.catalog import repo_changes
+from frazil.repository.catalog import repo_requirements
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.history import at_time
 from frazil.repository.clock import from_datetime
@@ -93,13 +93,13 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return context_of(self._repo)
 
     def _tip(self, info: RepoInfo) -> bytes:
-        return self._target or repo_changes.branch_tip(info, self._branch)
+        return self._target or repo_requirements.branch_tip(info, self._branch)
 
     # Offsets, on the driver's machine
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802  # Spark's names
-        info = self._context.repo_info()
-        return _offset(self._begin(info, repo_changes.branch_tip(info, self._branch)))
+        info = self._context.catalog.repo_info()
+        return _offset(self._begin(info, repo_requirements.branch_tip(info, self._branch)))
 
     def _begin(self, info: RepoInfo, tip: bytes) -> bytes:
         first = info.snapshots.id_of(int(info.snapshots.chain(info.snapshots.find_snapshot(tip))[-1]))
@@ -112,7 +112,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._from in ("earliest", "latest"):
             return {"earliest": first, "latest": tip}[self._from]
         start = info.tags.get(self._from) or id_from_text(self._from)
-        repo_changes.require_snapshot(info, start)
+        repo_requirements.require_snapshot(info, start)
         commit_order.commits_after(info, tip, start, fail=self._fail)
         return start
 
@@ -122,12 +122,12 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if self._rows is None else ReadMaxRows(self._rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = repo_changes.branch_tip(self._context.repo_info(), self._branch)
+        self._target = repo_requirements.branch_tip(self._context.catalog.repo_info(), self._branch)
 
     def latestOffset(  # noqa: N802
         self, start: dict[str, str] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, str]:
-        info = self._context.repo_info()
+        info = self._context.catalog.repo_info()
         if start is None:  # Spark 4.1
             return _offset(self._tip(info))
         pending = commit_order.commits_after(info, self._tip(info), _id(start), fail=self._fail)
@@ -146,12 +146,12 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return len(pending)
 
     def reportLatestOffset(self) -> dict[str, str]:  # noqa: N802
-        return _offset(repo_changes.branch_tip(self._context.repo_info(), self._branch))
+        return _offset(repo_requirements.branch_tip(self._context.catalog.repo_info(), self._branch))
 
     # Rows
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
-        info = self._context.repo_info()
+        info = self._context.catalog.repo_info()
         ranges = commit_order.commits_between(info, self._tip(info), _id(start), _id(end), fail=self._fail)
         tasks: list[list[change_feed.CommitSlice]] = []
         size = _ROWS

@@ -28,8 +28,8 @@ from typing import Any, Final
 from frazil.errors import ConflictError, ErrorKind, RebaseFailedError
 from frazil.format.ids import id_from_text
 from frazil.format.repo_info import RepoInfo
-from frazil.repository.catalog.stream_batches import Done, History
-from frazil.repository.catalog.stream_records import BATCH, QUERY, STREAMS, Record, with_records
+from frazil.repository.catalog.stream_batches import BatchSet, History
+from frazil.repository.catalog.stream_records import BATCH, QUERY, STREAMS, BatchRecord, with_records
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.conflicts import ConflictDetector
@@ -64,13 +64,13 @@ class Stamp:
         return {QUERY: self.query, BATCH: self.batch}
 
 
-def batches_done(repo: Repository, snapshot_id: str, query: str) -> Done:
+def batches_done(repo: Repository, snapshot_id: str, query: str) -> BatchSet:
     """The batches of a query that a version has.
 
     Raises ``SessionStateError`` (``not-allowed``) where that cannot be known.
     """
     context = context_of(repo)
-    return History(context.repo_info(), id_from_text(snapshot_id), context.storage).done(query)
+    return History(context.catalog.repo_info(), id_from_text(snapshot_id), context.storage).done(query)
 
 
 def is_done(repo: Repository, snapshot_id: str, stamp: Stamp) -> bool:
@@ -106,7 +106,7 @@ def commit_once(
 
 
 def _committed(
-    repo: Repository, session: Session, branch: str, stamp: Stamp, message: str, done: Done
+    repo: Repository, session: Session, branch: str, stamp: Stamp, message: str, done: BatchSet
 ) -> str | None:
     while stamp.batch not in done:
         try:
@@ -119,14 +119,14 @@ def _committed(
     return None
 
 
-def stamped(session: Session, branch: str, stamp: Stamp, message: str, done: Done) -> str:
+def stamped(session: Session, branch: str, stamp: Stamp, message: str, done: BatchSet) -> str:
     """Commit on the very version that the session has seen: ``ConflictError`` if there is a newer one.
 
     ``branch`` is the branch that the batch is for, ``done`` what that version has of its query.
     """
 
     def note(info: RepoInfo, id_: bytes) -> dict[str, Any]:
-        return with_records(info, {stamp.query: [Record(stamp.batch, id_, branch), *done.amended]})
+        return with_records(info, {stamp.query: [BatchRecord(stamp.batch, id_, branch), *done.amended]})
 
     state_of(session).note = note
     return session.commit(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkTable
 from frazil.repository.catalog.missing_names import no_version
-from frazil.repository.catalog.repo_changes import require_snapshot
+from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.catalog.version_names import find_snapshot
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
@@ -33,7 +33,7 @@ def changes(
     arrays that ``end`` has). A chunk that was added and removed in between has no row.
     """
     context = context_of(repo)
-    info = context.repo_info()
+    info = context.catalog.repo_info()
     after = _snapshot(repo, end or "main")
     row = require_snapshot(info, after)
     before = _snapshot(repo, start) if start is not None else info.snapshots.entry(row).parent or after
@@ -55,7 +55,7 @@ def changes(
     old, new = (repo.readonly_session(snapshot_id=id_to_text(each)) for each in (before, after))
     old_paths = paths_by_id(old.workspace.snapshot.nodes)
     for path, index in sorted(diff.updated_chunks.items()):
-        node = new.workspace.node(path)
+        node = new.workspace.nodes.node(path)
         if node is None or node.array is None or path in diff.deleted_arrays:
             continue
         old_path = old_paths.get(node.id)
@@ -90,7 +90,7 @@ def _chunk_changes(path: str, index: NDArray[np.uint32], old: ChunkTable | None,
 
 def _snapshot(repo: Repository, name: str) -> bytes:
     """The snapshot that a text names: its id or the first characters of that, a branch or a tag."""
-    info = context_of(repo).repo_info()
+    info = context_of(repo).catalog.repo_info()
     id_ = find_snapshot(name, lambda: info)
     if id_ is None:
         raise no_version(info, name)

@@ -27,7 +27,7 @@ def snapshots(repo: Repository) -> pa.Table:
     >>> snapshots(frazil.Repository.create(frazil.in_memory_storage()))["message"].to_pylist()
     ['Repository initialized']
     """
-    rows = context_of(repo).whole().snapshots
+    rows = context_of(repo).catalog.full_repo_info().snapshots
     newest = np.argsort(rows.flushed_at(), kind="stable")[::-1].astype(np.int64)
     return pa.table(_entries(rows.entries(newest)), SCHEMAS["snapshots"])
 
@@ -37,13 +37,13 @@ def history(
 ) -> pa.Table:
     """A snapshot and all before it, newest first."""
     tip = session_of(repo, branch, tag, snapshot_id).workspace.snapshot_id
-    columns = _entries(chain.from_iterable(ancestry(context_of(repo).repo_info(), tip)))
+    columns = _entries(chain.from_iterable(ancestry(context_of(repo).catalog.repo_info(), tip)))
     return pa.table({"position": np.arange(len(columns["snapshot_id"])), **columns}, SCHEMAS["history"])
 
 
 def refs(repo: Repository) -> pa.Table:
     """Branches, tags, and tags that were deleted, whose names are never used again."""
-    info = context_of(repo).repo_info()
+    info = context_of(repo).catalog.repo_info()
     groups = {"branch": info.branches, "tag": info.tags}
     names = [name for each in groups.values() for name in sorted(each)]
     ids = [id_to_text(each[name]) for each in groups.values() for name in sorted(each)]
@@ -62,7 +62,7 @@ def refs(repo: Repository) -> pa.Table:
 def ops(repo: Repository) -> pa.Table:
     """Everything that was ever done to the repository, newest first (spec version 2)."""
     context_of(repo).require_version_2()
-    entries = list(ops_log(repo.storage, context_of(repo).repo_info()))
+    entries = list(ops_log(repo.storage, context_of(repo).catalog.repo_info()))
     return pa.table(
         {
             "position": np.arange(len(entries)),

@@ -126,7 +126,7 @@ def _grow(session: Session, layout: Layout, name: str, fresh: pa.Array) -> None:
     else:
         growth = grow_axis(axis, fresh)
         size = len(growth.values)
-    for each in session.workspace.children(layout.group):
+    for each in session.workspace.nodes.children(layout.group):
         array = open_array(session, layout.group, each)
         if array is None or name not in dims_of(array):
             continue
@@ -156,7 +156,7 @@ def _write_labels(session: Session, array: zarr.Array[Any], growth: Growth) -> N
 def _recut(session: Session, array: zarr.Array[Any]) -> zarr.Array[Any]:
     """The array without its elements, in larger chunks; as it is where its chunks are made of others."""
     path = "/" + array.path.strip("/")
-    node = session.workspace.require_array(path)
+    node = session.workspace.nodes.require_array(path)
     document = json.loads(node.user_data)
     if any(codec.get("name") == "sharding_indexed" for codec in document["codecs"]):
         return array
@@ -164,7 +164,7 @@ def _recut(session: Session, array: zarr.Array[Any]) -> zarr.Array[Any]:
     array.resize((0,))
     document |= {"shape": [length]}
     document["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": [LABELS]}}
-    session.workspace.set_node(path, json.dumps(document).encode())
+    session.workspace.nodes.set_node(path, json.dumps(document).encode())
     return zarr.open_array(session.store, path=path.strip("/"), mode="r+", zarr_format=3)
 
 

@@ -44,7 +44,7 @@ class SharedVersion:
         ``session`` may have changes, if the tables of the tasks have them.
         """
         workspace = session.workspace
-        nodes = tuple(map(_without_manifests, map(workspace.require_array, paths)))
+        nodes = tuple(map(_without_manifests, map(workspace.nodes.require_array, paths)))
         return SharedVersion(pickle.dumps(workspace.context), workspace.snapshot_id, nodes)
 
     def session(self, tables: Tables) -> Session:

@@ -1,0 +1,47 @@
+"""The file ``repo`` as it is now: read, and decoded only if its bytes are new."""
+
+from __future__ import annotations
+
+from frazil.errors import ErrorKind, RepositoryNotFoundError, StorageError
+from frazil.format.keys import REPO
+from frazil.format.repo_info import RepoInfo, decode_repo_info
+from frazil.storage.base import Storage, Version
+
+
+class RepoInfoCache:
+    """The repo info that was decoded last: most reads get the same bytes again."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: tuple[bytes, RepoInfo] | None = None
+
+    def store_repo_info(self, raw: bytes, info: RepoInfo) -> None:
+        """Remember bytes that this process has written: reads return them until another writer writes."""
+        self._last = (raw, info)
+
+    def decoded(self, raw: bytes) -> RepoInfo:
+        """The repo info that ``raw`` encodes."""
+        last = self._last
+        if last is None or last[0] != raw:
+            last = self._last = (raw, decode_repo_info(raw, REPO))
+        return last[1]
+
+
+def read_repo_info(storage: Storage, cache: RepoInfoCache | None = None) -> tuple[RepoInfo, Version, bytes]:
+    """The current repo info, the version of its file, and its bytes.
+
+    Raises ``RepositoryNotFoundError`` if there is no file ``repo``.
+    """
+    try:
+        data, version = storage.get_versioned(REPO)
+    except StorageError as error:
+        if error.kind == ErrorKind.BUCKET_NOT_FOUND:
+            raise RepositoryNotFoundError(error.message, error.kind) from error
+        if error.kind == ErrorKind.OBJECT_NOT_FOUND:
+            raise RepositoryNotFoundError(
+                f"no repository in {storage.label()}: correct the place, or make one with Repository.create"
+            ) from error
+        raise
+    raw = bytes(data)
+    return (cache or RepoInfoCache()).decoded(raw), version, raw

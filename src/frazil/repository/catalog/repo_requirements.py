@@ -1,0 +1,131 @@
+"""Requirements on a repo info: each function returns what a change or a commit needs, or raises the error
+that says why the change is not possible.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from frazil.errors import (
+    ConflictError,
+    ErrorKind,
+    InvalidInputError,
+    ReadOnlyError,
+    SessionStateError,
+    SnapshotNotFoundError,
+)
+from frazil.format.ids import id_to_text
+from frazil.format.repo_info import Availability, RepoInfo
+from frazil.repository.catalog.missing_names import no_branch, no_tag
+from frazil.repository.settings.feature_flags import Flag, is_enabled
+
+#: For errors of a commit or a rebase that is refused.
+CHANGES_STAY: Final = (
+    "A session that is refused keeps its changes: `session.rebase(solver)` takes them to the tip of the "
+    "branch, and `session.flush(message)` saves them as a snapshot to read, and returns its id"
+)
+
+
+def require_online(info: RepoInfo) -> None:
+    """``ReadOnlyError`` (``read-only-repository``) unless the repository takes changes."""
+    status = info.status
+    if status.availability is not Availability.ONLINE:
+        reason = f": {status.reason}" if status.reason else ""
+        raise ReadOnlyError(
+            f"the repository is {status.availability.name.lower().replace('_', '-')}{reason}. "
+            "Repository.set_status makes it writable again",
+            ErrorKind.READ_ONLY_REPOSITORY,
+        )
+
+
+def branch_tip(info: RepoInfo, branch: str) -> bytes:
+    if branch not in info.branches:
+        raise no_branch(info, branch)
+    return info.branches[branch]
+
+
+def tag_target(info: RepoInfo, tag: str) -> bytes:
+    if tag not in info.tags:
+        raise no_tag(info, tag)
+    return info.tags[tag]
+
+
+def require_snapshot(info: RepoInfo, id_: bytes) -> int:
+    """The snapshot's row; ``SnapshotNotFoundError`` if the repository does not have it."""
+    row = info.snapshots.find_snapshot(id_)
+    if row < 0:
+        raise snapshot_not_found(id_to_text(id_))
+    return row
+
+
+def snapshot_not_found(text: str) -> SnapshotNotFoundError:
+    """The error for an id, or the first characters of one, that no snapshot has."""
+    return SnapshotNotFoundError(
+        f"no snapshot `{text}` in this repository: it was expired or dropped, or belongs to another one. "
+        "`Repository.ancestry` lists the snapshots of a branch or tag"
+    )
+
+
+def require_base(info: RepoInfo, id_: bytes) -> int:
+    """The row of the snapshot that a session started from; ``SnapshotNotFoundError`` if it was expired or
+    dropped since.
+    """
+    row = info.snapshots.find_snapshot(id_)
+    if row < 0:
+        raise base_not_found(id_)
+    return row
+
+
+def base_not_found(id_: bytes) -> SnapshotNotFoundError:
+    """The error for a session whose own snapshot is gone."""
+    return SnapshotNotFoundError(
+        f"snapshot `{id_to_text(id_)}`, from which the session started, was expired or dropped since: "
+        "take the changes to the tip of the branch with `session.rebase(solver)`, then commit or flush"
+    )
+
+
+def require_flag(info: RepoInfo, flag: Flag) -> None:
+    """``SessionStateError`` (``feature-flag-disabled``) if the owner has turned the feature off."""
+    if not is_enabled(info, flag):
+        raise SessionStateError(
+            f"the feature `{flag.name}` is disabled in this repository: its owner can enable it with "
+            "set_feature_flag",
+            ErrorKind.FEATURE_FLAG_DISABLED,
+        )
+
+
+def require_tip(info: RepoInfo, branch: str, parent: bytes) -> None:
+    """``ConflictError`` unless ``parent`` is the branch's tip."""
+    tip = info.branches.get(branch)
+    if tip is None and info.spec_version == 1:
+        raise ConflictError(id_to_text(parent))
+    if tip is None:
+        raise no_branch(info, branch, ErrorKind.BRANCH_NOT_FOUND)
+    if tip != parent:
+        expects, finds = id_to_text(parent), id_to_text(tip)
+        raise ConflictError(
+            expects,
+            finds,
+            f"the branch `{branch}` was updated by another writer: expected parent {expects}, found {finds}. "
+            f"{CHANGES_STAY}",
+        )
+
+
+def existing_tip(info: RepoInfo, branch: str) -> bytes:
+    """The tip of a branch whose existence a caller has seen."""
+    tip = info.branches.get(branch)
+    if tip is None:
+        raise no_branch(info, branch, ErrorKind.BRANCH_NOT_FOUND)
+    return tip
+
+
+def require_name(name: str) -> None:
+    if not name:
+        raise InvalidInputError("the name of a branch or tag must not be empty", ErrorKind.INVALID_REF_NAME)
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(
+            f"a name of a branch or tag: expected text that UTF-8 can encode, found {name!r:.80}",
+            ErrorKind.INVALID_REF_NAME,
+        ) from None

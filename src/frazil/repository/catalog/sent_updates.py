@@ -1,0 +1,87 @@
+"""The writes of one update that were sent, and not answered by a success: did one of them take effect?
+
+Each attempt has a backup with a random name, which the new ``repo`` quotes. So ``repo``, or a backup behind
+it, tells whether an attempt took effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from frazil.errors import FormatError, RepositoryNotFoundError, StorageError
+from frazil.format.keys import backup_key
+from frazil.format.repo_info import OpsEntry, RepoInfo, decode_repo_info
+from frazil.repository.catalog.repo_info_file import read_repo_info
+from frazil.repository.outcome import outcome_unknown
+from frazil.repository.retries import RetryPolicy, retried
+from frazil.storage.base import Storage, Version
+
+
+class SentUpdates:
+    """See the module."""
+
+    def __init__(self, storage: Storage, policy: RetryPolicy) -> None:
+        self._storage = storage
+        self._policy = policy
+        self._infos: dict[str, RepoInfo] = {}
+        self._unanswered: list[Version] = []
+        self._since = 0
+        self._entry: OpsEntry | None = None
+
+    def add_attempt(self, backup: str, after: RepoInfo, entry: OpsEntry, since: int) -> None:
+        """Record an attempt before it is sent. The newest update before it was at ``since``."""
+        self._since = self._since or since
+        self._infos[backup] = after
+        self._entry = entry
+
+    def add_unanswered(self, backup: str, version: Version) -> None:
+        """Record that the storage answered an attempt with an error, or not at all. Attempts that failed
+        before they were sent do not count.
+        """
+        if backup in self._infos:
+            self._unanswered.append(version)
+
+    def read[T](self, read: Callable[[], T]) -> T:
+        """Call ``read``, which tells whether an attempt took effect. Raises ``OutcomeUnknownError`` if it
+        keeps failing.
+        """
+        if self._entry is None:
+            return read()
+        try:
+            return retried(read, self._policy)
+        except (StorageError, FormatError, RepositoryNotFoundError) as error:
+            why = f"an answer of the storage was lost, and what would tell cannot be read ({error.message})"
+            raise outcome_unknown(self._entry, why) from error
+
+    def applied(self, info: RepoInfo) -> RepoInfo | None:
+        """The repo info of the attempt that took effect, by the current ``info`` and the backups behind it;
+        None if no attempt did.
+        """
+        while self._infos:
+            for name in (*info.ops.backups.texts(), info.repo_before_updates):
+                if name in self._infos:
+                    return self._infos[name]
+            oldest = int(info.ops.updated_at[-1]) if len(info.ops) else self._since
+            if oldest <= self._since or info.repo_before_updates is None:
+                break
+            info = self.read(partial(_read_backup, self._storage, info.repo_before_updates))
+        return None
+
+    def settled(self) -> RepoInfo | None:
+        """``applied``, after the last attempt. Raises ``OutcomeUnknownError`` while the storage may still
+        carry out a request.
+        """
+        if self._entry is None:
+            return None
+        info, version, _ = self.read(partial(read_repo_info, self._storage))
+        applied = self.applied(info)
+        if applied is None and version in self._unanswered and not self._storage.is_local:
+            why = "the storage did not answer, and may still carry out what it was asked for"
+            raise outcome_unknown(self._entry, why)
+        return applied
+
+
+def _read_backup(storage: Storage, name: str) -> RepoInfo:
+    key = backup_key(name)
+    return decode_repo_info(storage.get(key), key)

@@ -1,0 +1,232 @@
+"""The chunks of a workspace: references and bytes, with the session's changes.
+
+References are looked up in the layers of changes first, newest first, and then in the manifests.
+"""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Buffer
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.changes.change_set import check_coords, manifest_covers
+from frazil.changes.chunk_changes import Coords
+from frazil.errors import StorageError
+from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, Manifest, NativeRef
+from frazil.format.snapshot import Node
+from frazil.repository.catalog.expired_versions import require_listed
+from frazil.repository.session.array_entry import ArrayEntry
+
+if TYPE_CHECKING:
+    from frazil.repository.session.workspace import Workspace
+
+
+class ChunkView:
+    """``workspace.chunks``. Threads may share it."""
+
+    __slots__ = ("_workspace",)
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    # References
+
+    def ref(self, path: str, coords: Coords) -> ChunkRef | None:
+        """The reference of one chunk; None if there is no such array, chunk or reference."""
+        workspace = self._workspace
+        entry = workspace.array_entry(path)
+        if entry is None:
+            return None
+        for edits in entry.edits:
+            with workspace.lock:
+                is_edited, ref = edits.find_change(coords)
+            if is_edited:
+                return ref
+        for number in entry.manifests_at(coords):
+            table = self._manifest_table(entry.node, number)
+            row = table.find_chunk(coords)
+            if row >= 0:
+                return table.ref(row)
+        return None
+
+    def is_cached(self, path: str, coords: Coords) -> bool:
+        """Whether ``ref`` would answer without a request for a manifest or the snapshot."""
+        workspace = self._workspace
+        if "base" not in workspace.__dict__:
+            return False
+        entry = workspace.array_entry(path)
+        if entry is None or entry.node.array is None:
+            return True
+        has = workspace.context.assets.has_manifest
+        return all(has(ref.id) for ref in entry.node.array.manifests if manifest_covers(ref.extents, coords))
+
+    def ref_table(self, path: str) -> ChunkTable:
+        """All references of an array."""
+        workspace = self._workspace
+        with workspace.lock:
+            node = workspace.changes.array(workspace.moved_base, path)
+            entry = workspace.array_entry(path)
+            assert entry is not None
+            assert node.array is not None
+            manifests = self._manifests([ref.id for ref in node.array.manifests])
+            tables = [manifest.arrays[node.id] for manifest in manifests if node.id in manifest.arrays]
+            tables += [edits.table() for edits in reversed(entry.edits)]
+        if not tables:
+            return ChunkTable.empty(len(node.array.shape))
+        table = tables[0] if len(tables) == 1 else ChunkTable.merge_tables(tables)
+        table = table.stored()
+        is_inside = (table.index < np.array(node.array.num_chunks, np.uint64)).all(axis=1)
+        return table if is_inside.all() else table.select_chunks(is_inside)
+
+    def set_ref(self, path: str, coords: Coords, ref: ChunkRef) -> None:
+        """Set one reference; ``InvalidInputError`` (``invalid-chunk-index``) outside of the grid."""
+        workspace = self._workspace
+        with workspace.commit_lock, workspace.lock:
+            workspace.require_uncommitted()
+            self._set_ref(self._entry_with_chunk(path, coords), path, coords, ref)
+
+    def set_refs(self, path: str, table: ChunkTable) -> None:
+        """Set many references of one array."""
+        workspace = self._workspace
+        with workspace.commit_lock, workspace.lock:
+            workspace.require_uncommitted()
+            workspace.changes.set_chunks(workspace.moved_base, path, table)
+            self._drop_outdated_entry(path)
+
+    def delete_ref(self, path: str, coords: Coords) -> None:
+        """Delete one reference."""
+        workspace = self._workspace
+        with workspace.commit_lock, workspace.lock:
+            workspace.require_uncommitted()
+            workspace.changes.delete_chunk(workspace.moved_base, path, coords)
+            self._drop_outdated_entry(path)
+
+    def delete_refs(self, path: str, index: NDArray[np.uint32]) -> None:
+        """Delete the references at coordinates of shape (n, ndim), which have to exist."""
+        self.set_refs(path, ChunkTable.from_absent(index))
+
+    # Bytes
+
+    def read(self, path: str, coords: Coords, start: int = 0, stop: int | None = None) -> Buffer | None:
+        """Bytes of one chunk; None if there is no such chunk."""
+        ref = self.ref(path, coords)
+        return None if ref is None else self.read_ref(ref, start, stop)
+
+    async def read_async(
+        self, path: str, coords: Coords, start: int = 0, stop: int | None = None
+    ) -> Buffer | None:
+        ref = self.ref(path, coords)
+        return None if ref is None else await self.read_ref_async(ref, start, stop)
+
+    def read_ref(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
+        """Bytes of the chunk behind a reference."""
+        try:
+            return self._workspace.reader.read(ref, start, stop)
+        except StorageError as error:
+            self._require_listed(ref, error)
+            raise
+
+    async def read_ref_async(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
+        try:
+            return await self._workspace.reader.read_async(ref, start, stop)
+        except StorageError as error:
+            await to_thread(self._require_listed, ref, error)
+            raise
+
+    def _require_listed(self, ref: ChunkRef, error: StorageError) -> None:
+        """``require_listed`` for native chunks: collections delete no other chunks."""
+        if isinstance(ref, NativeRef):
+            require_listed(self._workspace.context, self._workspace.snapshot_id, error)
+
+    def store_bytes(self, data: Buffer) -> ChunkRef:
+        """Store the bytes of a chunk: inline, packed, or as a file."""
+        return self._inline_ref(data) or self._workspace.writer.write(data)
+
+    def write(self, path: str, coords: Coords, data: Buffer) -> None:
+        """Store one chunk, and set its reference. Stores nothing if the array has no such chunk."""
+        entry = self._entry_with_chunk(path, coords)
+        while True:
+            discards = self._workspace.discards
+            if self._set_stored_ref(entry, path, coords, self.store_bytes(data), discards):
+                return
+
+    async def write_async(self, path: str, coords: Coords, data: Buffer) -> None:
+        entry = self._entry_with_chunk(path, coords)
+        while True:
+            discards = self._workspace.discards
+            ref = self._inline_ref(data) or await self._workspace.writer.write_async(data)
+            if self._set_stored_ref(entry, path, coords, ref, discards):
+                return
+
+    def _set_stored_ref(
+        self, entry: ArrayEntry, path: str, coords: Coords, ref: ChunkRef, discards: int
+    ) -> bool:
+        """Set the reference of bytes that were stored after ``discards`` discards; False if there was another
+        discard, which has dropped the bytes.
+        """
+        workspace = self._workspace
+        with workspace.commit_lock, workspace.lock:
+            if discards != workspace.discards:
+                return False
+            workspace.require_uncommitted()
+            if workspace.array_entries.get(path) is not entry:  # the array may have changed, or be gone
+                entry = self._entry_with_chunk(path, coords)
+            self._set_ref(entry, path, coords, ref)
+            return True
+
+    def _set_ref(self, entry: ArrayEntry, path: str, coords: Coords, ref: ChunkRef) -> None:
+        """Set a reference inside of the grid. The caller holds both locks."""
+        edits = self._workspace.changes.chunk_changes_of(entry.node)
+        edits.set(coords, ref)
+        if not entry.edits or entry.edits[0] is not edits:  # the first edits of this array
+            self._workspace.array_entries.pop(path, None)
+
+    def _drop_outdated_entry(self, path: str) -> None:
+        """Drop the entry of an array whose edits it does not have."""
+        workspace = self._workspace
+        entry = workspace.array_entries.get(path)
+        if entry is not None:
+            edits = workspace.changes.chunks.get(entry.node.id)
+            if not entry.edits or entry.edits[0] is not edits:
+                del workspace.array_entries[path]
+
+    def _entry_with_chunk(self, path: str, coords: Coords) -> ArrayEntry:
+        """The array; an error if it does not exist, or has no such chunk in its grid."""
+        workspace = self._workspace
+        entry = workspace.array_entry(path)
+        while entry is None:
+            with workspace.lock:
+                workspace.changes.array(workspace.moved_base, path)  # raises if there is no array
+                entry = workspace.array_entry(path)
+        check_coords(entry.node, coords)
+        return entry
+
+    def _inline_ref(self, data: Buffer) -> InlineRef | None:
+        size = memoryview(data).nbytes
+        threshold = self._workspace.context.settings.inline_chunk_threshold_bytes
+        return InlineRef(bytes(data)) if 0 < size <= threshold else None
+
+    # Manifests
+
+    def _manifest_table(self, node: Node, number: int) -> ChunkTable:
+        assert node.array is not None
+        (manifest,) = self._manifests([node.array.manifests[number].id])
+        table = manifest.arrays.get(node.id)
+        return ChunkTable.empty(len(node.array.shape)) if table is None else table
+
+    def _manifests(self, ids: list[bytes]) -> list[Manifest]:
+        """Manifests of the snapshot."""
+        context = self._workspace.context
+        try:
+            return context.assets.manifests(ids, context.settings.concurrent_manifest_fetches)
+        except StorageError as error:
+            require_listed(context, self._workspace.snapshot_id, error)
+            raise
+
+
+def size_of(ref: ChunkRef) -> int:
+    """The number of bytes of a chunk."""
+    return len(ref.data) if isinstance(ref, InlineRef) else ref.length

@@ -1,0 +1,77 @@
+"""The commits from one snapshot to another, and their transaction logs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from frazil.errors import ErrorKind, SessionStateError, StorageError
+from frazil.format.ids import id_to_text
+from frazil.format.repo_info import RepoInfo
+from frazil.format.transaction_log import TransactionLog
+from frazil.repository.catalog.assets import Assets
+from frazil.repository.catalog.repo_requirements import require_base, require_snapshot
+from frazil.threads import Purpose, map_bounded
+
+
+@dataclass(frozen=True, slots=True)
+class CommitLogs:
+    """A commit, and the ids of the transaction logs that lead to it from the commit before."""
+
+    snapshot: bytes
+    logs: tuple[bytes, ...]
+
+
+def commits_between(info: RepoInfo, start: bytes, end: bytes) -> list[CommitLogs]:
+    """The commits after ``start`` up to ``end``, oldest first.
+
+    Where ``start`` is no ancestor of ``end`` (the branch was reset, or its tip amended) the result is one
+    item, with the logs back to the common ancestor and forth. Raises ``SnapshotNotFoundError`` if ``start``
+    is not listed and no listed snapshot names it.
+    """
+    table = info.snapshots
+    first = table.find_snapshot(start)
+    commits: list[CommitLogs] = []
+    rows: list[int] = []
+    # Part by part: in a repository of version 1 every ancestor is a file to read.
+    for part in table.parts(require_snapshot(info, end)):
+        for row, entry in zip(part.tolist(), table.entries(part), strict=True):
+            if row == first:
+                return commits[::-1]
+            pruned = entry.pruned_ancestor_tx_logs
+            if start in pruned:  # the start was expired, or only other refs lead to it
+                commits.append(CommitLogs(entry.id, (*pruned[pruned.index(start) + 1 :], entry.id)))
+                return commits[::-1]
+            commits.append(CommitLogs(entry.id, (*pruned, entry.id)))
+            rows.append(row)
+    require_base(info, start)
+    back = table.chain(first)
+    left = back[: int(np.argmax(np.isin(back, rows)))]
+    ancestor = rows.index(int(back[len(left)]))
+    logs = [id_ for entry in table.entries(left) for id_ in (*entry.pruned_ancestor_tx_logs, entry.id)]
+    return [CommitLogs(end, (*logs, *(id_ for commit in commits[:ancestor][::-1] for id_ in commit.logs)))]
+
+
+def read_logs(assets: Assets, commits: Sequence[CommitLogs]) -> list[TransactionLog]:
+    """The logs of some commits, fetched in parallel.
+
+    Raises ``SessionStateError`` (``rebase-tx-log-pruned``) if a log was deleted: its changes cannot be
+    compared.
+    """
+    ids = [id_ for commit in commits for id_ in commit.logs]
+
+    def fetch(id_: bytes) -> TransactionLog:
+        try:
+            return assets.transaction_log(id_)
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            raise SessionStateError(
+                f"the transaction log of snapshot {id_to_text(id_)} is gone, so its changes are not known: "
+                "make your changes again in a new session",
+                ErrorKind.REBASE_TX_LOG_PRUNED,
+            ) from error
+
+    return map_bounded(Purpose.CATALOG_READS, fetch, ids)

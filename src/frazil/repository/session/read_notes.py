@@ -1,0 +1,76 @@
+"""Notes of what a session reads, for sessions that track their reads.
+
+Reads of what the session itself has changed are not noted: no other session can change that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from frazil.changes.chunk_changes import Coords
+
+if TYPE_CHECKING:
+    from frazil.changes.change_set import ChangeSet
+    from frazil.repository.session.workspace import Workspace
+
+#: Chunk coordinates are less.
+_END: Final = 1 << 32
+
+
+class ReadNotes:
+    """``workspace.notes``: notes reads before they happen, if the session tracks its reads."""
+
+    __slots__ = ("_workspace",)
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def note_document(self, path: str) -> None:
+        """Note a read of the metadata of the node at ``path``, or a question whether there is a node."""
+        reads = self._workspace.reads
+        if reads is not None and not self._is_changed(path):
+            reads.document(path)
+
+    def note_members(self, path: str) -> None:
+        """Note a listing of the members of a group."""
+        reads = self._workspace.reads
+        if reads is not None and not self._is_own_tree(path):
+            reads.members(path)
+
+    def note_tree(self, path: str) -> None:
+        """Note a read of all nodes and chunks at and below ``path``."""
+        reads = self._workspace.reads
+        if reads is not None and not self._is_own_tree(path):
+            reads.tree(path)
+
+    def note_chunk(self, path: str, coords: Coords) -> None:
+        """Note a read of a chunk, or a question whether there is a chunk."""
+        workspace = self._workspace
+        if workspace.reads is None:
+            return
+        entry = workspace.array_entry(path)
+        if entry is None or not all(0 <= each < _END for each in coords):
+            self.note_document(path)  # no session can write such a chunk
+            return
+        with workspace.lock:
+            is_own = any(edits.find_change(coords)[0] for edits in entry.edits)
+        if not is_own and not self._is_own_tree(path):
+            workspace.reads.chunk(path, coords)
+
+    def _layers(self) -> tuple[ChangeSet, ...]:
+        return self._workspace.layers()
+
+    def _is_changed(self, path: str) -> bool:
+        """Whether this session has created, changed or deleted the node at ``path``."""
+        return any(path in layer.nodes for layer in self._layers())
+
+    def _is_own_tree(self, path: str) -> bool:
+        """Whether this session has created or deleted the node at ``path``, and so all nodes below it."""
+        layer = next((layer for layer in self._layers() if path in layer.nodes), None)
+        if layer is None:
+            return False
+        node, nodes = layer.nodes[path], self._workspace.snapshot.nodes
+        below = nodes.below(path)
+        # The snapshot may have nodes without a group above them. A deletion takes all nodes below a path.
+        is_free = nodes.find_node(path) >= 0 or below.start == below.stop
+        return node is None or (is_free and any(node.id in each.created for each in self._layers()))
