@@ -122,7 +122,7 @@ def public() -> dict[str, Any]:
 
 
 def test_every_public_class_is_in_one_of_the_tables() -> None:
-    classes = {name for name, each in public().items() if inspect.isclass(each)}
+    classes = {each.__name__ for each in public().values() if inspect.isclass(each)}  # an alias counts once
     assert classes == ARGUMENTS | {kind.__name__ for kind in RESULTS if kind is not InspectReport}
 
 
