@@ -46,9 +46,9 @@ def repo(tmp_path: Path) -> frazil.Repository:
 
 def observe(repo: frazil.Repository, value: float, name: str = "t", branch: str = "main") -> str:
     session = repo.writable_session(branch)
-    made = xr.DataArray(np.full((6, 3), float(value)), dims=("time", "x"), name=name)
-    made.encoding["chunks"] = (2, 3)
-    made.to_dataset().to_zarr(session.store, mode="a", consolidated=False, zarr_format=3)
+    array = xr.DataArray(np.full((6, 3), float(value)), dims=("time", "x"), name=name)
+    array.encoding["chunks"] = (2, 3)
+    array.to_dataset().to_zarr(session.store, mode="a", consolidated=False, zarr_format=3)
     return session.commit(f"{name} = {value}")
 
 
@@ -180,8 +180,8 @@ def test_work_without_jobs_is_begun_anew_or_done_once(
         with pytest.raises(ZeroDivisionError):
             write_audit_publish(repo, work, [], engine=Inline(), job_id="monday")
     for done_before in (False, True):
-        found = write_audit_publish(repo, work, [], engine=Inline(), job_id="monday")
-        assert found.done_before == done_before
+        outcome = write_audit_publish(repo, work, [], engine=Inline(), job_id="monday")
+        assert outcome.done_before == done_before
     assert len(runs) == 2
     messages = [info.message for info in repo.ancestry(branch="main")]
     assert messages == ["Audit: all rules hold", "new = 20", "t = 20", "Repository initialized"]
