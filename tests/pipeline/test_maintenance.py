@@ -166,7 +166,7 @@ def test_spec_version_1_is_whole(upgraded: bool) -> None:
     assert (row["problem"], row["key"]) == ("unreadable", log)
 
 
-def test_all_that_is_damaged_is_found(root: Path, repo: frazil.Repository) -> None:
+def test_all_damage_is_detected(root: Path, repo: frazil.Repository) -> None:
     session = repo.readonly_session("main")
     packs = {ref.tobytes() for ref in session.chunk_table("/packed").chunk_ids}
     lost, short = [root / "repo" / "chunks" / id_to_text(each) for each in sorted(packs)[:2]]
@@ -202,7 +202,7 @@ def test_all_that_is_damaged_is_found(root: Path, repo: frazil.Repository) -> No
         assert then == {("virtual-chunk-modified", (2,)), ("virtual-chunk-modified", (3,))}
 
 
-def test_damaged_manifests_are_found(root: Path, repo: frazil.Repository) -> None:
+def test_damaged_manifests_are_detected(root: Path, repo: frazil.Repository) -> None:
     one, other, *_ = sorted((root / "repo" / "manifests").iterdir())
     one.unlink()
     other.write_bytes(other.read_bytes()[:-1])

@@ -94,7 +94,7 @@ def test_what_is_checked_is_published_once(repo: frazil.Repository) -> None:
         pipeline.run(tag="v1")
 
 
-def test_what_fails_stays_on_its_branch_and_is_begun_anew(repo: frazil.Repository) -> None:
+def test_failed_work_stays_on_its_branch_and_starts_again(repo: frazil.Repository) -> None:
     pipeline = Pipeline(repo)
     tip = observe(repo, 200)
     with pytest.raises(
@@ -167,7 +167,7 @@ def test_what_others_committed_meanwhile_is_checked_too(repo: frazil.Repository)
     assert lineage(repo, repo.lookup_branch("audit/main")).message == "other = 3"
 
 
-def test_work_without_jobs_is_begun_anew_or_done_once(
+def test_work_without_jobs_starts_again_or_is_done_once(
     repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs: list[str] = []

@@ -236,7 +236,7 @@ def test_a_job_of_two_stages_goes_on_where_it_was(
     same_by_reference(tmp_path / "repo", slices)
 
 
-def test_what_is_written_meanwhile_is_not_lost(slices: frazil.Repository) -> None:
+def test_concurrent_commits_are_not_lost(slices: frazil.Repository) -> None:
     class Slow(Inline):
         def run(self, *given: Any) -> Any:
             with slices.transaction("main", message="meanwhile") as store:

@@ -68,7 +68,7 @@ def test_equal_to_xarray_regrid(earth: frazil.Repository, method: Any, region: d
     ).done_before
 
 
-def test_missing_values_are_left_out_if_told(earth: frazil.Repository) -> None:
+def test_missing_values_are_left_out_on_request(earth: frazil.Repository) -> None:
     grid = xr.Dataset(coords={"lat": np.arange(-80.0, 81, 5), "lon": np.arange(5.0, 300, 5)})
     plain, skipped = (
         regrid(earth, ["t"], grid, to=Target(earth, group=f"g{skip}"), skipna=skip, engine=INLINE)

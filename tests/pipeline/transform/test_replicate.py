@@ -33,7 +33,7 @@ def repo(tmp_path: Path) -> frazil.Repository:
     return repo
 
 
-def test_everything_is_there_and_more_comes_later(repo: frazil.Repository, tmp_path: Path) -> None:
+def test_a_copy_is_complete_and_later_copies_add_more(repo: frazil.Repository, tmp_path: Path) -> None:
     place = frazil.local_filesystem_storage(str(tmp_path / "copy"))
     first = copy_repository(repo, place, engine=INLINE)
     copy = frazil.Repository.open(place)

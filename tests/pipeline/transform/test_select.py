@@ -145,7 +145,7 @@ def test_what_is_cut_off_does_not_come_back(earth: frazil.Repository) -> None:
     assert read(part, "p/t").shape[0] == 3
 
 
-def test_garbage_collection_is_told_of_chunks_that_are_shared(earth: frazil.Repository) -> None:
+def test_shared_chunks_are_chunk_files_of_the_session(earth: frazil.Repository) -> None:
     source, session = Version.of(earth).session(), earth.writable_session("main")
     array = TransferredArray.whole(array_info(source, "/t"), "/p/t")
     create_array(session, source, array.old, array.new)
@@ -191,7 +191,7 @@ def test_a_box_of_the_globe(west: int, eastward: bool) -> None:
         ({"sel": {"time": "yesterday"}}, "label of 'time'"),
     ],
 )
-def test_what_is_not_there(earth: frazil.Repository, options: Any, match: str) -> None:
+def test_missing_labels_and_dimensions(earth: frazil.Repository, options: Any, match: str) -> None:
     with pytest.raises(InvalidInputError, match=match):
         select(earth, ["t"], **options, to=Target(earth, group="o"), engine=INLINE)
 

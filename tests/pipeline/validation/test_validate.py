@@ -122,7 +122,7 @@ def test_what_is_right_passes(repo: frazil.Repository) -> None:
     report.raise_if_failed()
 
 
-def test_what_is_wrong_is_found_with_its_place(repo: frazil.Repository) -> None:
+def test_a_broken_rule_is_reported_with_its_place(repo: frazil.Repository) -> None:
     rules = [rule for rule, _, _ in BAD]
     report = validate(repo, rules, engine=Inline(), limits=SMALL)
     for row, (rule, actual, where) in zip(report.rows, BAD, strict=True):
@@ -158,7 +158,7 @@ def test_statistics_are_compared_with_a_version(repo: frazil.Repository) -> None
     assert same.ok
 
 
-def test_rules_can_be_written_down(tmp_path: Path) -> None:
+def test_rules_can_be_stored_as_json(tmp_path: Path) -> None:
     listed = [as_json(rule) for rule in GOOD]
     assert rules_from(listed) == GOOD
     (tmp_path / "rules.json").write_text(json.dumps(listed))
@@ -244,7 +244,7 @@ def test_rules_that_make_no_sense_are_refused(rule: Any) -> None:
         rules_from("- {rule: Range, path: /t, min: '180'}")
 
 
-def test_an_array_that_cannot_be_looked_at_does_not_hide_the_others() -> None:
+def test_an_unreadable_array_does_not_hide_the_others() -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage())
     chunks: Any = [[1, 2]]
     with zarr.config.set({"array.rectilinear_chunks": True}):
