@@ -279,7 +279,7 @@ def test_no_imports_inside_functions() -> None:
     assert not offences, f"inside a function:\n{listed(offences)}"
 
 
-def test_deliberate_imports_are_still_there() -> None:
+def test_deliberate_imports_still_exist() -> None:
     existing = {(edge.module, edge.target) for edge in EVERY_IMPORT if edge.in_function}
     assert existing >= {edge for edge in DELIBERATE if edge[0] in PATHS}
 
@@ -313,7 +313,7 @@ def test_no_import_cycles() -> None:
         ("try:\n import a\nexcept ImportError:\n import b", {("a", False), ("b", False)}),
     ],
 )
-def test_imports_are_found(source: str, expected: set, tmp_path: Path, monkeypatch) -> None:
+def test_imports_are_detected(source: str, expected: set, tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "probe.py"
     path.write_text(source)
     monkeypatch.setitem(PATHS, "frazil.storage.probe", path)
@@ -323,7 +323,7 @@ def test_imports_are_found(source: str, expected: set, tmp_path: Path, monkeypat
 # ---- the public list --------------------------------------------------------------------------------
 
 
-def test_the_public_list_is_what_is_there() -> None:
+def test_the_public_list_is_complete() -> None:
     public = {
         name
         for name, value in vars(frazil).items()

@@ -201,7 +201,7 @@ def test_supported_versions_are_those_of_the_reference() -> None:
     assert theirs == ours
 
 
-def test_splitting_is_made_of_a_dictionary_by_functions_too() -> None:
+def test_functions_build_splitting_from_a_dictionary_too() -> None:
     for module in MODULES:
         rules = {module.ManifestSplitCondition.AnyArray(): {module.ManifestSplitDimCondition.Any(): 3}}
         config = module.config.from_dict(rules)

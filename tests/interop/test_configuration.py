@@ -287,7 +287,7 @@ def test_the_reference_reads_what_we_persist(tmp_path: Path) -> None:
     assert theirs.virtual_chunk_containers == wanted.virtual_chunk_containers
 
 
-def test_our_own_settings_are_ignored_and_kept_by_the_reference(tmp_path: Path) -> None:
+def test_the_reference_ignores_and_preserves_our_own_settings(tmp_path: Path) -> None:
     file = created(tmp_path, icechunk.RepositoryConfig(inline_chunk_threshold_bytes=33))
     config = decode_config(file.config)
     config.packing = PackingConfig(True, 7)

@@ -125,7 +125,7 @@ PLAIN = [
 
 @pytest.mark.parametrize("chunks", [None, {"time": 4, "lat": 3}], ids=["memory", "dask"])
 @pytest.mark.parametrize("options", PLAIN, ids=str)
-def test_written_anew(options: dict[str, Any], chunks: dict[str, int] | None) -> None:
+def test_first_write(options: dict[str, Any], chunks: dict[str, int] | None) -> None:
     dataset = weather() if chunks is None else weather().chunk(chunks)
 
     def do(kit: Kit) -> Any:

@@ -769,7 +769,7 @@ def test_a_reset_names_where_the_branch_is(scenes: dict[str, Scene]) -> None:
         assert scene.repo.lookup_branch("dev") == scene.tip
 
 
-def test_a_virtual_chunk_that_is_not_there(scenes: dict[str, Scene]) -> None:
+def test_a_missing_virtual_chunk(scenes: dict[str, Scene]) -> None:
     """The class is the same; which kind depends on the store."""
     for scene in scenes.values():
         with pytest.raises(scene.package.StorageError):

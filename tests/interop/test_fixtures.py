@@ -79,7 +79,7 @@ def unread(path: str, node: dict[str, Any]) -> Any:
     return VIRT if path == "/virt" else None
 
 
-def test_there_are_fixtures() -> None:
+def test_fixtures_exist() -> None:
     fixture_path("v2-2.3.0", "basic", "repo")
     assert len(REPOSITORIES) == 19
     assert len(OTHER_STATES) == 6
@@ -144,7 +144,7 @@ def test_directories_without_files_do_not_matter(parts: tuple[str, str], tmp_pat
 
 
 @pytest.mark.parametrize("parts", [("v2-2.3.0", "component-order-handpatched"), ("v1-1.0.0", "order")])
-def test_every_node_is_found_in_another_order(parts: tuple[str, str]) -> None:
+def test_lookup_of_every_node_in_another_order(parts: tuple[str, str]) -> None:
     """The reference does not find some of them."""
     folder = fixture_path(*parts)
     expected = expected_of(folder)

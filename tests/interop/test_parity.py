@@ -360,7 +360,7 @@ class Ours:
     def method(self, x: int, *, y: int = 1) -> None: ...
 
 
-def test_each_kind_of_difference_is_found() -> None:
+def test_each_kind_of_difference_is_detected() -> None:
     theirs = Thing(
         callable=True,
         parameters=[Parameter("b", 0, 3), Parameter("a", 1, NO_DEFAULT), Parameter("c", None, None)],

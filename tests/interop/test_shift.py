@@ -241,7 +241,7 @@ def test_coordinates_that_are_none(given: Any) -> None:
     assert session.status() == status
 
 
-def test_only_what_is_there_is_moved() -> None:
+def test_only_existing_chunks_are_moved() -> None:
     """A deleted chunk is nothing, whether the deletion has been committed or not."""
     repo = frazil.Repository.create(frazil.in_memory_storage())
     results = []

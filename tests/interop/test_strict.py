@@ -73,7 +73,7 @@ CLASSES = {
 }
 
 
-def test_every_module_is_there() -> None:
+def test_every_module_exists() -> None:
     assert [name for name in _modules() if not _importable(name)] == []
 
 
@@ -255,7 +255,7 @@ def test_exceptions_have_the_same_bases(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_exceptions_are_made_printed_and_pickled_alike(name: str) -> None:
+def test_exceptions_are_constructed_printed_and_pickled_alike(name: str) -> None:
     for arguments in ARGUMENTS.get(name, [("text",), ("text", "io"), ("text", None)]):
         theirs, ours = getattr(ic, name)(*arguments), getattr(frazil, name)(*arguments)
         names = [key for key in vars(type(theirs)) if not key.startswith("_")]

@@ -65,7 +65,7 @@ def test_fixtures(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_made_up_histories(seed: int, tmp_path: Path) -> None:
+def test_random_histories(seed: int, tmp_path: Path) -> None:
     """Snapshots that only a tag leads to, refs on the first one, deleted tags, detached snapshots."""
     chance = random.Random(seed)
     ours, theirs = sides(tmp_path / "r", spec=1)

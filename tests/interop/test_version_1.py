@@ -209,7 +209,7 @@ def test_configurations_are_read_by_both(writer: Any, how: str, tmp_path: Path) 
         assert saved.manifest.splitting == wanted.manifest.splitting
 
 
-def test_a_configuration_that_was_replaced_is_kept(tmp_path: Path) -> None:
+def test_a_replaced_configuration_has_a_backup(tmp_path: Path) -> None:
     storage = frazil.local_filesystem_storage(str(tmp_path))
     repo = frazil.Repository.create(
         storage, frazil.RepositoryConfig(inline_chunk_threshold_bytes=1), spec_version=1

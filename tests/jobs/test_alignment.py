@@ -113,7 +113,7 @@ def test_a_warning_means_that_the_tree_does_not_open(name: str, group: str) -> N
         assert caught[-1].filename == __file__
 
 
-def test_a_group_above_is_written_last() -> None:
+def test_a_parent_group_is_stored_last() -> None:
     repo = repository_with("/data/deep")
     with repo.transaction("main", message="another length") as store:
         small = xr.Dataset({"u": (("lat",), np.zeros(3))})
@@ -124,7 +124,7 @@ def test_a_group_above_is_written_last() -> None:
     assert not opens(repo)
 
 
-def test_what_was_so_before_is_not_said_again() -> None:
+def test_no_warning_about_an_earlier_misalignment() -> None:
     repo = repository_with("/")
     with pytest.warns(MisalignedGroupWarning):
         resample(repo, "t", "2D", engine=INLINE)

@@ -173,7 +173,7 @@ def test_what_is_no_input_does_not_count(
     assert values(repo, "other").max() == 5
 
 
-def test_manifests_that_were_written_anew_are_no_change() -> None:
+def test_rewritten_manifests_are_no_change() -> None:
     repo = filled(frazil.Repository.create(frazil.in_memory_storage()))
     source = foo_of(repo)
     repo.rewrite_manifests("no data are changed", branch="main")
@@ -262,7 +262,7 @@ def test_an_output_in_the_group_that_is_read_refuses_nothing(
     assert values(repo, "foo").max() == 1
 
 
-def test_the_same_job_of_another_driver_is_found_and_not_stale(
+def test_the_same_job_of_another_driver_is_done_and_not_stale(
     repo: frazil.Repository, before_commit: Callable[[Any], None]
 ) -> None:
     source = foo_of(repo, "/")
@@ -305,7 +305,7 @@ def die_before_commit(job: Job, engine: Engine, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("id_", [None, "given"])
-def test_nothing_stays_staged_that_was_made_from_old_inputs(
+def test_results_of_old_inputs_do_not_stay_staged(
     repo: frazil.Repository, id_: str | None, before_commit: Callable[[Any], None]
 ) -> None:
     before_commit(partial(put, repo))
@@ -392,9 +392,7 @@ def test_what_phases_read_of_rounds_before_is_their_own(
     assert values(repo, "bar").min() == 100
 
 
-def test_a_plan_may_name_what_it_was_made_from(
-    repo: frazil.Repository, before_commit: Callable[[Any], None]
-) -> None:
+def test_a_plan_may_name_its_inputs(repo: frazil.Repository, before_commit: Callable[[Any], None]) -> None:
     job = tenfold(repo)
     before_commit(partial(put, repo))
 
@@ -548,7 +546,7 @@ def test_an_ingest_whose_labels_were_corrected_is_planned_anew(
 
 
 @pytest.mark.parametrize("source", ["main", "audit"])
-def test_nothing_is_published_that_was_made_from_old_inputs(repo: frazil.Repository, source: str) -> None:
+def test_results_of_old_inputs_are_not_published(repo: frazil.Repository, source: str) -> None:
     runs: list[str] = []
 
     def work(target: Target) -> None:
@@ -572,9 +570,7 @@ def test_nothing_is_published_that_was_made_from_old_inputs(repo: frazil.Reposit
 
 
 @pytest.mark.parametrize("source", ["main", "audit"])
-def test_work_that_an_earlier_run_left_is_begun_anew_if_it_is_old(
-    repo: frazil.Repository, source: str
-) -> None:
+def test_old_work_of_an_earlier_run_starts_again(repo: frazil.Repository, source: str) -> None:
     def work(target: Target) -> None:
         to = Target(repo, target.branch, "mean")
         mean(Version.of(repo, branch=source), "foo", "t", to=to, engine=ENGINE)

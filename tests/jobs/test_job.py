@@ -70,7 +70,7 @@ def left(repo: frazil.Repository) -> list[str]:
     return [info.key for folder in ("staging", "leases") for info in repo.storage.list(folder)]
 
 
-def test_what_is_done_is_found_and_not_done_again(repo: frazil.Repository) -> None:
+def test_a_finished_job_is_not_run_again(repo: frazil.Repository) -> None:
     engine = Inline()
     first = run_job(counting(repo), engine)
     again = run_job(counting(repo), engine)
@@ -130,7 +130,7 @@ def test_a_second_phase_sees_what_the_first_has_merged(repo: frazil.Repository) 
     assert (difference.new_arrays, difference.deleted_arrays) == ({"/x"}, set())
 
 
-def test_metrics_are_told_and_kept(tmp_path: Any, every_engine: Engine) -> None:
+def test_metrics_are_reported_and_stored(tmp_path: Any, every_engine: Engine) -> None:
     config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
     repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")), config)
     source = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "source")), config)
@@ -196,7 +196,7 @@ def test_storages_count_their_requests(tmp_path: Any) -> None:
         ),
     ],
 )
-def test_what_cannot_be_told_or_sent_is_known_before_the_work(
+def test_an_invalid_job_does_no_work(
     repo: frazil.Repository, more: dict[str, Any], kind: str, message: str
 ) -> None:
     done: list[Any] = []

@@ -69,7 +69,7 @@ def test_many_tasks_write_what_one_would(repo: frazil.Repository, engine: Engine
     assert [session.chunk_type("/new", at) for at in np.ndindex(6, 2)] == list(stored)
 
 
-def test_shards_are_written_as_one(repo: frazil.Repository) -> None:
+def test_a_shard_is_stored_as_one_object(repo: frazil.Repository) -> None:
     session = repo.writable_session("main")
     root = zarr.open_group(session.store, mode="r+")
     root.create_array("sharded", shape=SHAPE, chunks=(2, 5), shards=(4, 10), dtype="float32")
@@ -113,7 +113,7 @@ def test_blocks_that_only_touch_are_a_plan(repo: frazil.Repository) -> None:
     assert plan(repo.writable_session("main"), work).chunks == (2, 1, 5, 4)
 
 
-def test_overlap_is_found_in_any_position(repo: frazil.Repository) -> None:
+def test_overlap_is_detected_in_any_position(repo: frazil.Repository) -> None:
     """Against pairs compared one by one."""
     session = repo.writable_session("main")
     random = np.random.default_rng(1)
@@ -191,7 +191,7 @@ def test_a_second_attempt_leaves_only_garbage(
     assert len(list(repo.ancestry(branch="main"))) == 3
 
 
-def test_an_array_is_one_however_its_path_is_written(repo: frazil.Repository) -> None:
+def test_an_array_is_one_in_every_spelling_of_its_path(repo: frazil.Repository) -> None:
     session = repo.writable_session("main")
     blocks = [Block("committed", (0, 0), (8, 5)), Block("/committed/", (4, 0), (8, 5))]
     with pytest.raises(InvalidInputError, match="without a chunk in common"):

@@ -155,7 +155,7 @@ def test_a_conflict_begins_anew(repo: frazil.Repository, caplog: pytest.LogCaptu
     is_right(repo, TASKS + 1 + 1)  # theirs is in the history
 
 
-def test_a_conflict_at_the_end_is_told_and_the_plan_given_up(repo: frazil.Repository) -> None:
+def test_a_conflict_at_the_end_is_raised_and_the_plan_given_up(repo: frazil.Repository) -> None:
     def others(session: frazil.Session, values: list[Any]) -> None:
         with repo.transaction("main", message="the same array") as store:
             zarr.create_array(store, name="x", data=np.arange(3))
@@ -169,7 +169,7 @@ def test_a_conflict_at_the_end_is_told_and_the_plan_given_up(repo: frazil.Reposi
 @pytest.mark.parametrize(
     "gone", ["expired", "too old", "other software", "other items", "damaged", "hostile"]
 )
-def test_what_cannot_be_used_is_begun_anew(repo: frazil.Repository, gone: str, tmp_path: Path) -> None:
+def test_a_job_with_an_unusable_plan_starts_again(repo: frazil.Repository, gone: str, tmp_path: Path) -> None:
     stopped(repo, 4)
     plan = next((tmp_path / "repo" / STAGING).glob("*/plan"))
     fields = json.loads(plan.read_text())

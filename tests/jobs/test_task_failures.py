@@ -67,7 +67,7 @@ def test_the_cause_and_the_line_of_the_user(
     assert vars(again) == vars(error)
 
 
-def test_causes_in_the_task_are_kept(every_engine: Engine) -> None:
+def test_causes_in_the_task_are_preserved(every_engine: Engine) -> None:
     error = failed(every_engine, "chain")
     assert error.traceback.index("KeyError: 'y'") < error.traceback.index("ValueError: no value")
     assert "in deep" in error.traceback
@@ -135,13 +135,13 @@ def test_errors_of_frazil_arrive_whole(engine: Engine, of: type[IcechunkError]) 
         ("crashes", "its process ended with signal SIGSEGV. Probably a native library crashed"),
     ],
 )
-def test_a_process_that_dies_is_told(how: str, message: str) -> None:
+def test_a_process_that_dies_is_reported(how: str, message: str) -> None:
     error = failed(Local(1, processes=True, attempts=2), how)
     assert error.message.startswith(f"task 3 of 4 failed with ChildProcessError: {message}")
     assert (error.kind, error.attempts) == ("worker-lost", 2)
 
 
-def test_a_process_that_does_not_start_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_does_not_start_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sitecustomize.py").write_text("import os; os._exit(9)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     error = failed(Local(1, processes=True, attempts=1), "deep")
@@ -241,7 +241,7 @@ def test_a_mark_counts_with_its_token_only() -> None:
     assert not isinstance(forged, TaskFailedError)
 
 
-def test_a_failure_without_frames_is_told() -> None:
+def test_a_failure_without_frames_is_reported() -> None:
     error = task_error(failure_of(KeyError("x")), None, 3)
     assert error.message == "a task of 3 failed with KeyError: 'x'"
     assert error.task is None
@@ -268,7 +268,7 @@ def test_whose_a_line_is(file: str, is_of_others: bool) -> None:
 
 
 @pytest.mark.spark
-def test_a_worker_of_spark_that_dies_is_told(spark: SparkSession) -> None:
+def test_a_worker_of_spark_that_dies_is_reported(spark: SparkSession) -> None:
     engine = OnSpark(spark, jobs=3)
     error = failed(engine, "crashes")
     assert "its process ended with signal SIGSEGV" in error.message

@@ -35,14 +35,14 @@ EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text
 
 def packages_of(extra: str) -> set[str]:
     """What an extra installs, the extras that it is made of included."""
-    found: set[str] = set()
+    packages: set[str] = set()
     for requirement in EXTRAS[extra]:
         own = re.fullmatch(r"frazil\[(.*)\]", requirement)
         if own is None:
-            found.add(re.split(r"[\[<>=!~]", requirement)[0].lower())
+            packages.add(re.split(r"[\[<>=!~]", requirement)[0].lower())
         else:
-            found = found.union(*map(packages_of, own[1].split(",")))
-    return found
+            packages = packages.union(*map(packages_of, own[1].split(",")))
+    return packages
 
 
 @pytest.mark.parametrize("package", sorted(EXTRA_OF))
@@ -161,8 +161,8 @@ IMPORTS = [
 
 
 def test_an_import_ends_with_one_line(tmp_path: Path) -> None:
-    found = errors([([package], program) for package, program, _, _ in IMPORTS], tmp_path)
-    assert found == [
+    messages = errors([([package], program) for package, program, _, _ in IMPORTS], tmp_path)
+    assert messages == [
         f'MissingExtraError: {feature} needs {package}: pip install "frazil[{extra}]"'
         for package, _, feature, extra in IMPORTS
     ]

@@ -24,7 +24,7 @@ LATER = datetime.now(UTC) + timedelta(days=1)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with packed, single, inline and virtual chunks, several versions, and garbage."""
     place = tmp_path_factory.mktemp("upkeep")
     (place / "foreign").mkdir()
@@ -68,15 +68,15 @@ def open_(place: Path, *, create: bool = False) -> frazil.Repository:
 
 
 @pytest.fixture
-def repo(made: Path) -> Any:
+def repo(root: Path) -> Any:
     """A copy to damage. Virtual references name where the foreign objects were made: these are put back."""
-    foreign, kept = made / "foreign", made / "kept"
-    if not kept.exists():
-        shutil.copytree(made / "repo", kept)
-    shutil.rmtree(made / "repo")
-    shutil.copytree(kept, made / "repo")
+    foreign, backup = root / "foreign", root / "backup"
+    if not backup.exists():
+        shutil.copytree(root / "repo", backup)
+    shutil.rmtree(root / "repo")
+    shutil.copytree(backup, root / "repo")
     times = {path: (path.read_bytes(), os.stat(path).st_mtime_ns) for path in foreign.iterdir()}
-    yield open_(made)
+    yield open_(root)
     for path, (data, modified) in times.items():
         path.write_bytes(data)
         os.utime(path, ns=(modified, modified))
@@ -88,24 +88,24 @@ def files(place: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_the_same_garbage_goes(made: Path, repo: frazil.Repository, dry_run: bool) -> None:
-    before = files(made)
-    told = maintenance.garbage_collect(repo, LATER, engine=Inline(), dry_run=dry_run)
-    after = files(made)
-    shutil.rmtree(made / "repo")
-    shutil.copytree(made / "kept", made / "repo")
-    expected = open_(made).garbage_collect(LATER, dry_run=dry_run)
-    assert str(told) == str(expected)
-    assert told.snapshots_deleted == 1
-    assert after == files(made)
+def test_the_same_garbage_goes(root: Path, repo: frazil.Repository, dry_run: bool) -> None:
+    before = files(root)
+    summary = maintenance.garbage_collect(repo, LATER, engine=Inline(), dry_run=dry_run)
+    after = files(root)
+    shutil.rmtree(root / "repo")
+    shutil.copytree(root / "backup", root / "repo")
+    expected = open_(root).garbage_collect(LATER, dry_run=dry_run)
+    assert str(summary) == str(expected)
+    assert summary.snapshots_deleted == 1
+    assert after == files(root)
     assert (after == before) == dry_run
 
 
 def test_the_same_statistics(repo: frazil.Repository) -> None:
-    told = maintenance.storage_stats(repo, engine=Inline())
+    stats = maintenance.storage_stats(repo, engine=Inline())
     expected = repo.chunk_storage_stats()
-    assert str(told) == str(expected)
-    assert min(told.native_bytes, told.virtual_bytes, told.inlined_bytes) > 0
+    assert str(stats) == str(expected)
+    assert min(stats.native_bytes, stats.virtual_bytes, stats.inlined_bytes) > 0
 
 
 @pytest.mark.parametrize("method", ["new_commit", "amend"])
@@ -127,15 +127,15 @@ def test_the_same_manifests(repo: frazil.Repository, method: Any) -> None:
     assert repo.lookup_branch("main") == id_
     after = repo.readonly_session("main")
     for path, table in tables.items():
-        found = after.chunk_table(path)
+        new_table = after.chunk_table(path)
         rows = np.arange(len(table))
-        assert np.array_equal(found.index, table.index)
-        assert table.same(rows, found, rows).all()
+        assert np.array_equal(new_table.index, table.index)
+        assert table.same(rows, new_table, rows).all()
     node = after.workspace.nodes.require_array("/packed")
     assert node.array is not None
     assert len(node.array.manifests) == 4
-    found = maintenance.verify(repo, "checksum", engine=Inline())
-    assert found.rows() == []
+    verification = maintenance.verify(repo, "checksum", engine=Inline())
+    assert verification.rows() == []
     if method == "new_commit":
         newest, parent, *_ = repo.ancestry(branch="main")
         assert repo.diff(from_snapshot_id=parent.id, to_snapshot_id=newest.id).is_empty()
@@ -162,36 +162,36 @@ def test_spec_version_1_is_whole(upgraded: bool) -> None:
     assert maintenance.verify(repo, "checksum", engine=Inline()).rows() == []
     log = next(info.key for info in repo.storage.list("transactions") if "1CECHNKREP" not in info.key)
     repo.storage.delete([log])
-    (found,) = maintenance.verify(repo, "metadata", engine=Inline()).rows()
-    assert (found["problem"], found["key"]) == ("unreadable", log)
+    (row,) = maintenance.verify(repo, "metadata", engine=Inline()).rows()
+    assert (row["problem"], row["key"]) == ("unreadable", log)
 
 
-def test_all_that_is_damaged_is_found(made: Path, repo: frazil.Repository) -> None:
+def test_all_damage_is_detected(root: Path, repo: frazil.Repository) -> None:
     session = repo.readonly_session("main")
     packs = {ref.tobytes() for ref in session.chunk_table("/packed").chunk_ids}
-    lost, short = [made / "repo" / "chunks" / id_to_text(each) for each in sorted(packs)[:2]]
+    lost, short = [root / "repo" / "chunks" / id_to_text(each) for each in sorted(packs)[:2]]
     lost.unlink()
     short.write_bytes(short.read_bytes()[:-1])
-    (made / "foreign" / "a").unlink()
-    changed = made / "foreign" / "b"
+    (root / "foreign" / "a").unlink()
+    changed = root / "foreign" / "b"
     os.utime(changed, (2**31, 2**31))
-    damaged = min((made / "repo" / "transactions").iterdir())
+    damaged = min((root / "repo" / "transactions").iterdir())
     damaged.write_bytes(damaged.read_bytes()[:-1])
 
-    def found(level: Any) -> set[tuple[str, str, str | None, Any]]:
-        rows = maintenance.verify(open_(made), level, engine=Inline()).rows()
+    def problems(level: Any) -> set[tuple[str, str, str | None, Any]]:
+        rows = maintenance.verify(open_(root), level, engine=Inline()).rows()
         return {
             (row["problem"], Path(row["key"]).name, row["path"], tuple(row["coordinates"] or ()))
             for row in rows
         }
 
     log = ("unreadable", damaged.name, None, ())
-    assert found("metadata") == {log}
+    assert problems("metadata") == {log}
     table = session.chunk_table("/packed")
     names = [id_to_text(table.chunk_ids[source].tobytes()) for source in table.source.tolist()]
     holders = list(zip(map(tuple, table.index.tolist()), names, strict=True))
     for level in ("exists", "checksum"):
-        rows = found(level)
+        rows = problems(level)
         assert log in rows
         missing = {at for *what, at in rows if what == ["missing", lost.name, "/packed"]}
         assert missing >= {at for at, name in holders if name == lost.name}
@@ -202,12 +202,12 @@ def test_all_that_is_damaged_is_found(made: Path, repo: frazil.Repository) -> No
         assert then == {("virtual-chunk-modified", (2,)), ("virtual-chunk-modified", (3,))}
 
 
-def test_damaged_manifests_are_found(made: Path, repo: frazil.Repository) -> None:
-    one, other, *_ = sorted((made / "repo" / "manifests").iterdir())
+def test_damaged_manifests_are_detected(root: Path, repo: frazil.Repository) -> None:
+    one, other, *_ = sorted((root / "repo" / "manifests").iterdir())
     one.unlink()
     other.write_bytes(other.read_bytes()[:-1])
-    rows = maintenance.verify(open_(made), engine=Inline()).rows()
-    gone = maintenance.garbage_collect(open_(made), LATER - timedelta(days=30), engine=Inline())
+    rows = maintenance.verify(open_(root), engine=Inline()).rows()
+    gone = maintenance.garbage_collect(open_(root), LATER - timedelta(days=30), engine=Inline())
     assert gone.manifests_deleted == 0
     assert {Path(row["key"]).name for row in rows} <= {one.name, other.name}
     assert rows
@@ -220,9 +220,9 @@ def test_other_levels_are_refused(repo: frazil.Repository) -> None:
 
 
 @pytest.mark.spark
-def test_on_spark(made: Path, repo: frazil.Repository, spark: SparkSession) -> None:
+def test_on_spark(root: Path, repo: frazil.Repository, spark: SparkSession) -> None:
     engine = OnSpark(spark)
-    (made / "foreign" / "a").unlink()
+    (root / "foreign" / "a").unlink()
     rows = maintenance.verify(repo, "exists", engine=engine).rows()
     assert {(row["path"], *row["coordinates"]) for row in rows} == {("/virtual", 0), ("/virtual", 1)}
     assert str(maintenance.storage_stats(repo, engine=engine)) == str(repo.chunk_storage_stats())

@@ -46,9 +46,9 @@ def repo(tmp_path: Path) -> frazil.Repository:
 
 def observe(repo: frazil.Repository, value: float, name: str = "t", branch: str = "main") -> str:
     session = repo.writable_session(branch)
-    made = xr.DataArray(np.full((6, 3), float(value)), dims=("time", "x"), name=name)
-    made.encoding["chunks"] = (2, 3)
-    made.to_dataset().to_zarr(session.store, mode="a", consolidated=False, zarr_format=3)
+    array = xr.DataArray(np.full((6, 3), float(value)), dims=("time", "x"), name=name)
+    array.encoding["chunks"] = (2, 3)
+    array.to_dataset().to_zarr(session.store, mode="a", consolidated=False, zarr_format=3)
     return session.commit(f"{name} = {value}")
 
 
@@ -94,7 +94,7 @@ def test_what_is_checked_is_published_once(repo: frazil.Repository) -> None:
         pipeline.run(tag="v1")
 
 
-def test_what_fails_stays_on_its_branch_and_is_begun_anew(repo: frazil.Repository) -> None:
+def test_failed_work_stays_on_its_branch_and_starts_again(repo: frazil.Repository) -> None:
     pipeline = Pipeline(repo)
     tip = observe(repo, 200)
     with pytest.raises(
@@ -167,7 +167,7 @@ def test_what_others_committed_meanwhile_is_checked_too(repo: frazil.Repository)
     assert lineage(repo, repo.lookup_branch("audit/main")).message == "other = 3"
 
 
-def test_work_without_jobs_is_begun_anew_or_done_once(
+def test_work_without_jobs_starts_again_or_is_done_once(
     repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs: list[str] = []
@@ -180,8 +180,8 @@ def test_work_without_jobs_is_begun_anew_or_done_once(
         with pytest.raises(ZeroDivisionError):
             write_audit_publish(repo, work, [], engine=Inline(), job_id="monday")
     for done_before in (False, True):
-        found = write_audit_publish(repo, work, [], engine=Inline(), job_id="monday")
-        assert found.done_before == done_before
+        outcome = write_audit_publish(repo, work, [], engine=Inline(), job_id="monday")
+        assert outcome.done_before == done_before
     assert len(runs) == 2
     messages = [info.message for info in repo.ancestry(branch="main")]
     assert messages == ["Audit: all rules hold", "new = 20", "t = 20", "Repository initialized"]

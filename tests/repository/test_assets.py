@@ -12,7 +12,7 @@ from frazil.repository.catalog.assets import DecodedCache
 from frazil.repository.catalog.cache_weights import held_bytes
 
 
-def test_what_many_ask_for_at_once_is_made_once():
+def test_concurrent_requests_for_one_asset_load_it_once():
     cache, results, started, go = DecodedCache(10), [], threading.Event(), threading.Event()
 
     def make():
@@ -35,7 +35,7 @@ def test_what_many_ask_for_at_once_is_made_once():
     assert b"k" in cache
 
 
-def test_an_error_reaches_all_who_wait_and_is_not_kept():
+def test_an_error_reaches_all_who_wait_and_is_not_cached():
     cache, started, go = DecodedCache(10), threading.Event(), threading.Event()
 
     def fail():

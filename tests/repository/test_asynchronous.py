@@ -90,7 +90,7 @@ async def test_the_loops_own_threads_are_left_alone() -> None:
         await asyncio.gather(*stuck)
 
 
-async def test_calls_see_the_context_they_were_made_in() -> None:
+async def test_calls_see_the_context_of_their_caller() -> None:
     variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=0)
 
     class Reads:
@@ -142,7 +142,7 @@ async def test_a_commit_whose_await_is_cancelled_happens_or_does_not() -> None:
         await session.commit_async("again")
 
 
-async def test_what_has_not_begun_never_begins() -> None:
+async def test_a_cancelled_call_in_the_queue_never_starts() -> None:
     calls: list[int] = []
     release = threading.Event()
 

@@ -45,7 +45,7 @@ def test_nothing_is_committed_while_a_file_is_missing(folder):
     assert fresh[1000] == 2
 
 
-def test_the_repository_changes_after_all_files_are_there():
+def test_the_repository_changes_after_all_files_exist():
     repo, storage = repository()
     session = repo.writable_session("main")
     write(session, 1000, 2)
@@ -56,7 +56,7 @@ def test_the_repository_changes_after_all_files_are_there():
     assert set(folders[:-1]) >= {"chunks", "manifests", "snapshots", "transactions"}
 
 
-def test_a_manifest_that_was_just_written_is_not_read():
+def test_a_new_manifest_is_not_read():
     repo, storage = repository()
     for number in range(1, 8):
         session = repo.writable_session("main")

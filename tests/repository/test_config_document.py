@@ -135,7 +135,7 @@ FULL: dict[str, Any] = {
 }
 
 
-def test_all_keys_are_there_and_null() -> None:
+def test_all_keys_exist_and_are_null() -> None:
     assert list(NULL.values()) == [None] * 12
     assert sorted(NULL) == sorted(FULL)
 

@@ -160,7 +160,7 @@ def test_the_reference_reads_shared_files_and_collects_them_when_the_last_refere
 
 @pytest.mark.interop
 @pytest.mark.parametrize("hours", [1, 11, 13, 23, 25, 1000])
-def test_a_chunk_that_was_found_is_not_collected_from_under_the_commit(repo, tmp_path, hours):
+def test_a_deduplicated_chunk_is_not_collected_before_the_commit(repo, tmp_path, hours):
     file = garbage(repo, tmp_path, hours)
     session = repo.writable_session("main")
     fill(session, "found", [7])

@@ -12,7 +12,7 @@ from frazil.format.repo_info import decode_repo_info, encode_repo_info
 
 
 @pytest.mark.parametrize("extra", [b"", b"\0\x01later", bytes(1000)])
-def test_extra_bytes_are_kept(extra: bytes, tmp_path: Path) -> None:
+def test_extra_bytes_are_preserved(extra: bytes, tmp_path: Path) -> None:
     storage = frazil.local_filesystem_storage(str(tmp_path))
     repo = frazil.Repository.create(storage)
     info = decode_repo_info(storage.get("repo"), "repo")

@@ -132,7 +132,7 @@ def test_the_session_goes_on_while_its_forks_work(repo):
     assert read(repo)[:, 0].tolist() == [5, 3, 2, 2, -1, -1, 4, 4]
 
 
-def test_what_the_session_deleted_since_cannot_come_back_written(repo):
+def test_chunks_that_the_session_deleted_since_do_not_return(repo):
     session = with_array(repo).writable_session("main")
     fork = session.fork()
     write(fork, slice(0, 2), 1)

@@ -75,7 +75,7 @@ async def _all(values: Any) -> list[str]:
 
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("warm", [False, True])
-def test_a_reader_is_told_that_the_version_is_gone(storage: MemoryStorage, read: str, warm: bool) -> None:
+def test_a_reader_learns_that_the_version_is_gone(storage: MemoryStorage, read: str, warm: bool) -> None:
     """Not that the storage failed; and zarr does not take the array for missing or empty."""
     repo = frazil.Repository.open(storage, CONFIG)
     session = repo.readonly_session(snapshot_id=ids(repo)[1])

@@ -108,7 +108,7 @@ def test_a_merge_brings_chunks_nodes_and_metadata(repo):
     assert (diff.new_arrays, diff.deleted_arrays, diff.updated_groups) == ({"/g/d"}, {"/g/c"}, {"/g"})
 
 
-def test_a_merge_of_what_is_there(repo):
+def test_a_merge_of_an_ancestor(repo):
     tip = edit(repo, "main", put("a", 0, 1))
     assert repo.merge("dev") == tip == repo.lookup_branch("main")
     assert repo.merge("main", into="main") == tip
@@ -179,7 +179,7 @@ class Always:
 
 
 @pytest.mark.parametrize("answer", [OURS, THEIRS])
-def test_deleted_here_changed_there(repo, answer):
+def test_deleted_in_one_branch_and_changed_in_the_other(repo, answer):
     edit(repo, "main", put("a", 0, 1), new("g/new", 1))
     edit(repo, "dev", drop("a"), drop("g"))
     repo.merge("dev", solver=Always(answer))

@@ -48,7 +48,7 @@ def check(root, count, spec_version=2):
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("spec_version", [1, 2])
-def test_no_commit_is_lost_and_none_is_there_twice(spec_version, tmp_path):
+def test_no_commit_is_lost_or_duplicated(spec_version, tmp_path):
     Repository.create(local_filesystem_storage(str(tmp_path)), spec_version=spec_version)
     count = 10 * spec_version
     for process in [start(tmp_path, worker, count) for worker in range(PROCESSES)]:

@@ -112,7 +112,7 @@ def test_discarded_moves_are_forgotten(repo: frazil.Repository) -> None:
     assert session.status().moved_nodes[0] == ("/a", "/q")
 
 
-def test_what_went_back_is_told_nowhere(repo: frazil.Repository) -> None:
+def test_a_node_that_moved_back_is_no_change(repo: frazil.Repository) -> None:
     session = repo.rearrange_session("main")
     session.move("/a", "/q")
     session.fork()
@@ -123,7 +123,7 @@ def test_what_went_back_is_told_nowhere(repo: frazil.Repository) -> None:
     assert repo.diff(from_snapshot_id=before, to_snapshot_id=session.commit("nothing")).is_empty()
 
 
-def test_no_chunk_and_no_manifest_is_written() -> None:
+def test_a_move_stores_no_chunk_and_no_manifest() -> None:
     storage = frazil.in_memory_storage()
     repo = frazil.Repository.create(storage)
     with repo.transaction("main", message="planted") as store:

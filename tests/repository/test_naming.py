@@ -84,7 +84,7 @@ def test_what_can_mean_several(repo: frazil.Repository, use: str) -> None:
 
 
 @pytest.mark.parametrize("use", [*BY_ID, *BY_NAME])
-def test_what_is_not_there(repo: frazil.Repository, use: str) -> None:
+def test_names_of_no_snapshot(repo: frazil.Repository, use: str) -> None:
     act = {**BY_ID, **BY_NAME}[use]
     for text in ("4444", "4" * 19, "4" * 19 + "0"):
         with pytest.raises(SnapshotNotFoundError):

@@ -203,7 +203,7 @@ def test_the_answer_is_lost_and_backups_cannot_be_read(keep: int, unreadable: in
 
 @pytest.mark.parametrize("fault", ["lost", "met itself"])
 @pytest.mark.parametrize("version", [2, 1])
-def test_the_only_attempt_is_looked_for(fault: str, version: int) -> None:
+def test_the_outcome_of_the_only_attempt_is_checked(fault: str, version: int) -> None:
     """With one try there is no second round in which it would be found."""
     retries = frazil.config.RepoUpdateRetryConfig(default=frazil.StorageRetriesSettings(max_tries=1))
     storage = copy_of(_template(version))

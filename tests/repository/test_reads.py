@@ -252,7 +252,7 @@ def test_what_cannot_be_declared_is_an_error_at_once(
     assert repo.lookup_branch("main") == tip
 
 
-def test_what_the_session_has_made_itself_may_be_named(repo: frazil.Repository) -> None:
+def test_own_changes_of_the_session_may_be_named(repo: frazil.Repository) -> None:
     session = repo.writable_session("main")
     create("mine")(session)
     others(repo, put("foo"))
@@ -626,7 +626,7 @@ def test_a_tip_that_was_amended_is_compared(path: str) -> None:
         session.commit("result", rebase_with=ConflictDetector())
 
 
-def test_a_chunk_that_is_written_in_part_was_read(repo: frazil.Repository) -> None:
+def test_a_write_of_part_of_a_chunk_is_a_read(repo: frazil.Repository) -> None:
     session = tracking(repo)
     put("foo", 0)(session)
     others(repo, put("foo", 1))
@@ -894,7 +894,7 @@ SKEWS: list[list[list[Step]]] = [
 
 
 @pytest.mark.parametrize("skew", SKEWS)
-def test_without_tracking_there_is_write_skew(skew: list[list[Step]]) -> None:
+def test_write_skew_without_tracking(skew: list[list[Step]]) -> None:
     for track_reads in (False, True):
         final, serial = run_together(skew, [0, 1, 1, 0], ConflictDetector(), track_reads=track_reads)
         same = (final.cells, final.names) == (serial.cells, serial.names)

@@ -105,7 +105,7 @@ def test_what_was_passed_before_it_failed_stays_passed(repo):
 
 
 @pytest.mark.parametrize("fork", [False, True])
-def test_the_fill_value_where_no_chunk_was_meets_what_others_wrote_there(repo, fork):
+def test_the_fill_value_in_place_of_no_chunk_meets_a_chunk_of_others(repo, fork):
     """zarr writes no chunk for it, it deletes what is not there."""
     with repo.transaction("main", message="empty") as store:
         zarr.create_array(store, name="e", shape=(4,), chunks=(2,), dtype="i4", fill_value=0)
@@ -602,7 +602,7 @@ def test_answers_that_are_none(repo, answer):
     assert values(session) == expected(c0=1, c1=1)
 
 
-def test_other_metadata_over_manifests_that_were_written_anew(repo):
+def test_other_metadata_over_rewritten_manifests(repo):
     """Nobody's log tells of it, and yet the session's node has to have the new ones."""
     session = repo.writable_session("main")
     zarr.open_array(session.store, path="t").attrs["who"] = "ours"

@@ -63,7 +63,7 @@ def damage(storage: MemoryStorage, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["lost", "cut", "empty", "flipped"])
-def test_there_and_back(how: str) -> None:
+def test_restore_and_undo(how: str) -> None:
     storage = MemoryStorage()
     handle = repository(storage)
     tip = handle.lookup_branch("main")

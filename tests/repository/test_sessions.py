@@ -246,7 +246,7 @@ def test_a_fault_at_the_last_write_of_a_commit(fault):
 
 
 @pytest.mark.parametrize("part", ["chunks/", "manifests/", "snapshots/", "transactions/"])
-def test_a_file_that_cannot_be_written_fails_the_commit_and_can_be_tried_again(part):
+def test_a_failed_upload_fails_the_commit_and_a_retry_succeeds(part):
     broken = False
     storage = FaultyStorage(
         frazil.in_memory_storage(),
@@ -368,7 +368,7 @@ def test_a_session_that_has_committed_is_on_no_branch(repo):
     assert session.branch is None
 
 
-def test_what_is_written_while_a_commit_runs_is_in_it_or_refused(repo):
+def test_writes_during_a_commit_are_in_it_or_refused(repo):
     session = repo.writable_session("main")
     array = zarr.create_array(session.store, shape=(2000,), chunks=(1,), dtype="i4")
     stored_rows, started = [], threading.Event()

@@ -70,8 +70,8 @@ def _read(repo: frazil.Repository, name: str) -> None:
     assert (zarr.open_group(repo.readonly_session("main").store, mode="r")[name][:] == 8).all()  # type: ignore[index]
 
 
-@pytest.mark.parametrize(("kept", "again"), [(None, 20), (1 << 20, 0), (10, 20)])
-def test_chunks_are_kept_up_to_a_number_of_bytes(storage: Remote, num_bytes: int | None, again: int) -> None:
+@pytest.mark.parametrize(("num_bytes", "again"), [(None, 20), (1 << 20, 0), (10, 20)])
+def test_chunks_are_cached_up_to_a_limit(storage: Remote, num_bytes: int | None, again: int) -> None:
     repo = _open(storage, caching=frazil.CachingConfig(num_bytes_chunks=num_bytes))
     _read(repo, "data")
     assert storage.reads["chunks"] == 20
@@ -124,7 +124,7 @@ def test_manifests_are_preloaded(storage: Remote, preload: Any, expected: int) -
         assert storage.reads["manifests"] == expected  # the second session finds them
 
 
-def test_what_cannot_be_preloaded_is_told_by_who_needs_it(storage: Remote, monkeypatch) -> None:
+def test_a_failed_preload_is_an_error_of_the_read_that_needs_it(storage: Remote, monkeypatch) -> None:
     preload = frazil.ManifestPreloadConfig(preload_if=CONDITION.true())
     repo = _open(storage, manifest=frazil.ManifestConfig(preload=preload))
 

@@ -57,7 +57,7 @@ def test_discarded_between_a_chunk_and_its_reference(repo, monkeypatch):
     assert committed(repo, session) == [0, VALUE, 0, 0]
 
 
-def test_written_while_it_is_forked(repo, monkeypatch):
+def test_writes_during_a_fork(repo, monkeypatch):
     session = repo.writable_session("main")
     write(session, 0)
     between = Between(monkeypatch, session.workspace.writer, "flush", lambda: write(session, 1))
@@ -68,7 +68,7 @@ def test_written_while_it_is_forked(repo, monkeypatch):
     assert committed(repo, session) == [VALUE, VALUE, 0, 0]
 
 
-def test_a_fork_written_while_it_is_merged(repo, monkeypatch):
+def test_writes_to_a_fork_during_its_merge(repo, monkeypatch):
     session = repo.writable_session("main")
     fork = session.fork()
     write(fork, 0)
@@ -78,7 +78,7 @@ def test_a_fork_written_while_it_is_merged(repo, monkeypatch):
     assert committed(repo, session) == [VALUE, 0, 0, 0]
 
 
-def test_a_fork_written_after_it_was_merged_keeps_that_for_itself(repo):
+def test_writes_to_a_fork_after_its_merge_stay_in_the_fork(repo):
     session = repo.writable_session("main")
     fork = session.fork()
     write(fork, 0)
@@ -87,7 +87,7 @@ def test_a_fork_written_after_it_was_merged_keeps_that_for_itself(repo):
     assert committed(repo, session) == [VALUE, 0, 0, 0]
 
 
-def test_a_fork_written_while_it_is_pickled(repo):
+def test_writes_to_a_fork_during_pickling(repo):
     fork = repo.writable_session("main").fork()
     write(fork, 0)
     make, arguments = fork.workspace.__reduce__()
@@ -96,7 +96,7 @@ def test_a_fork_written_while_it_is_pickled(repo):
     assert [workspace.chunks.read("/t", (at,)) is not None for at in range(2)] == [True, False]
 
 
-def test_written_while_it_is_reindexed(repo):
+def test_writes_during_a_reindexing(repo):
     session = repo.writable_session("main")
     write(session, 0)
     thread = threading.Thread(target=write, args=(session, 1, 9))

@@ -84,7 +84,7 @@ def test_overlapping_writes_conflict_and_the_user_tries_again(storage):
     assert history(repo) == ["one", "two"]
 
 
-def test_nobody_waits_unless_told_to(storage):
+def test_nobody_waits_without_a_timeout(storage):
     repo = with_array(storage, None)
     one, two = repo.writable_session("main"), repo.writable_session("main")
     write(one, 0, 20, 1)
@@ -131,7 +131,7 @@ def test_it_goes_on_until_it_succeeds(storage):
     assert read(race.repo) == [7, 7, 2, 2, 2, 2]
 
 
-def test_it_goes_on_until_there_is_a_conflict(storage):
+def test_changes_continue_until_a_conflict(storage):
     race = Race(storage)
     session = race.repo.writable_session("main")
     write(session, 10, 30, 2)
@@ -257,7 +257,7 @@ def test_dask_workers_share_a_session(tmp_path):
     assert read(repo) == [1, 1, 2, 2, 3, 3]
 
 
-def test_workers_that_get_in_each_other_s_way_are_told(storage):
+def test_workers_that_get_in_each_other_s_way_are_refused(storage):
     session = with_array(storage).writable_session("main")
     forks = [session.fork(), session.fork()]
     write(forks[0], 0, 20, 1)

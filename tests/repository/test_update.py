@@ -52,7 +52,7 @@ def test_every_fault_counts_once(fault, times, keep):
 
 
 @pytest.mark.parametrize("keep", [1, 3, 1000])
-def test_found_in_history_when_others_wrote_since(keep):
+def test_the_update_is_in_the_history_after_updates_of_others(keep):
     """The answer is lost, and before the loop looks, five others have changed the repository."""
     busy = threading.local()
     faults = iter([Fault.ANSWER_LOST])
@@ -78,7 +78,7 @@ def test_found_in_history_when_others_wrote_since(keep):
     assert len(log(storage)) == 7
 
 
-def test_a_storage_that_never_answers_is_an_error_and_nothing_is_written():
+def test_a_storage_that_never_answers_is_an_error_and_stores_nothing():
     storage = repository(lambda key, condition: Fault.LOST if key == REPO else None)
     with pytest.raises(StorageError):
         update(storage, counting())

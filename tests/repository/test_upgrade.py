@@ -159,7 +159,7 @@ def test_what_comes_meanwhile_is_not_lost(after: bool, template: MemoryStorage) 
     assert frazil.Repository.open(storage).list_branches() == {"main"}
 
 
-def test_a_writer_of_ours_is_told(template: MemoryStorage) -> None:
+def test_a_writer_of_ours_learns_of_the_upgrade(template: MemoryStorage) -> None:
     """The upgrade is done while a commit is on its way: between its look for ``repo`` and its last write."""
     storage = copy_of(template)
     done: list[frazil.Repository] = []

@@ -89,7 +89,7 @@ def test_results_are_frozen_and_print_themselves(value: Any) -> None:
         value < value  # noqa: B015
 
 
-def test_every_kind_of_update_is_there() -> None:
+def test_every_kind_of_update_is_tested() -> None:
     assert set(UpdateType.variants()) == {type(kind) for kind in KINDS}
     assert all(isinstance(kind, UpdateType) for kind in KINDS)
 
@@ -125,7 +125,7 @@ def test_html_is_escaped() -> None:
     assert "&lt;script&gt;" in html
 
 
-def test_status_is_set_now_unless_told() -> None:
+def test_status_is_set_now_by_default() -> None:
     before = datetime.now(UTC)
     assert before <= RepoStatus(RepoAvailability.online).set_at <= datetime.now(UTC)
     with pytest.raises(TypeError, match="time zone"):

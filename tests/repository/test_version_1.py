@@ -87,7 +87,7 @@ def test_every_fault_counts_once(act: str, fault: Fault, times: int, template: M
     assert len(list(again.ancestry(branch="main"))) == 4 + (act == "commit")
 
 
-def test_found_where_others_have_built_on_it(template: MemoryStorage) -> None:
+def test_the_commit_is_in_the_history_after_commits_of_others(template: MemoryStorage) -> None:
     """The answer to a commit is lost, and before we look another one follows it."""
     inner = copy_of(template)
     busy = threading.local()
@@ -397,7 +397,7 @@ def test_names_are_encoded_where_the_reference_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("act", ["revert", "cherry_pick"])
-def test_what_a_commit_did_is_not_known_after_an_expiration(act: str) -> None:
+def test_the_changes_of_a_commit_are_unavailable_after_an_expiration(act: str) -> None:
     """Its parent is then the first version, and a revert would delete everything."""
     repo = with_history(MemoryStorage())
     repo.create_branch("other", repo.lookup_branch("main"))

@@ -70,15 +70,15 @@ def arrays(draw: Any) -> xr.DataArray:
     step = draw(st.sampled_from([1, 9, 40]))
     calendar = draw(st.sampled_from(["standard", "noleap", "360_day"]))
     time = xr.date_range("2001-01-28", periods=shape[0], freq=f"{step}D", calendar=calendar, use_cftime=None)
-    made = xr.DataArray(
+    array = xr.DataArray(
         values,
         dims=("time", "lat", "lon"),
         coords={"time": time, "lat": np.linspace(-80, 80, shape[1]), "lon": np.arange(shape[2]) * 1.5},
         attrs={"units": "K"},
     )
-    made.encoding["chunks"] = chunks
-    made["time"].encoding["units"] = "days since 2000-01-01"
-    return made
+    array.encoding["chunks"] = chunks
+    array["time"].encoding["units"] = "days since 2000-01-01"
+    return array
 
 
 def quietly(call: Any) -> xr.DataArray:
@@ -94,8 +94,8 @@ def test_reduce(way: str, data: xr.DataArray, dims: tuple[str, ...]) -> None:
     repo = repository(x=data)
     how = (*NAN_AWARE, "any", "all", "median")
     reduce(repo, "data/x", dims, how, engine=Inline(), limits=WAYS[way], to=Target(repo, group="out"))
-    found = read(repo, "out/data")
-    assert not [name for name in found if "partials" in str(name)]
+    output = read(repo, "out/data")
+    assert not [name for name in output if "partials" in str(name)]
     wide = data.astype("f8") if data.dtype.kind == "f" else data
     for name in how:
         if name == "any" or name == "all":
@@ -105,7 +105,7 @@ def test_reduce(way: str, data: xr.DataArray, dims: tuple[str, ...]) -> None:
         else:
             expected = quietly(lambda name=name: getattr(wide, name)(dims))
             expected = expected.astype(data.dtype) if data.dtype.kind == "f" and name != "count" else expected
-        equal(found[f"x_{name}"], expected, exact=name in ("min", "max", "count", "any", "all"))
+        equal(output[f"x_{name}"], expected, exact=name in ("min", "max", "count", "any", "all"))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -118,7 +118,7 @@ def test_groupby(way: str, data: xr.DataArray, by: str) -> None:
     labels = data["region"] if by == "region" else by
     how = ("mean", "sum", "min", "std", "count", "median")
     groupby(repo, "data/x", labels, how, engine=Inline(), limits=WAYS[way], to=Target(repo, group="out"))
-    found = read(repo, "out/data")
+    output = read(repo, "out/data")
     source = data.astype({"b": "i8", "f": "f8"}.get(data.dtype.kind, data.dtype))
     groups = source.groupby("region" if by == "region" else by)
     for name in how:
@@ -129,7 +129,7 @@ def test_groupby(way: str, data: xr.DataArray, by: str) -> None:
             expected = expected.astype(bool)
         if name == "sum" and data.dtype.kind == "u":
             expected = expected.astype("u8")
-        equal(found[f"x_{name}"], expected)
+        equal(output[f"x_{name}"], expected)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -140,13 +140,13 @@ def test_resample(way: str, data: xr.DataArray, freq: str) -> None:
     repo = repository(x=data)
     how = ("mean", "max", "count", "first", "last")
     resample(repo, "data/x", freq, how, engine=Inline(), limits=WAYS[way], to=Target(repo, group="out"))
-    found = read(repo, "out/data")
+    output = read(repo, "out/data")
     groups = data.resample(time=freq)
     for name in how:
         expected = quietly(lambda name=name: getattr(groups, name)())
         if name == "count":
             expected = data.notnull().resample(time=freq).sum()  # 0 where all values of a period are NaN
-        equal(found[f"x_{name}"], expected)
+        equal(output[f"x_{name}"], expected)
 
 
 #: xarray casts the NaN of an empty period to integers and bools here, or counts nothing of NaN as NaN.
@@ -172,10 +172,10 @@ def test_periods_without_a_time(way: str, dtype: str, last: str) -> None:
     repo = repository(v=data)
     how = ("sum", "mean", "min", "max", "std", "var", "count", "any", "all", "first", "median")
     resample(repo, "data/v", "MS", how, engine=Inline(), limits=WAYS[way], to=Target(repo, group="out"))
-    found = read(repo, "out/data")
+    output = read(repo, "out/data")
     cells = data.isel(time=slice(0, 2)), data.isel(time=slice(2, 3))
     for name in how:
-        ours = found[f"v_{name}"]
+        ours = output[f"v_{name}"]
         if (data.dtype.kind, name) not in OWN and data.dtype.kind != "u":
             with xr.set_options(use_flox=False):  # flox has integers of its own where there is nothing
                 equal(ours, quietly(lambda name=name: getattr(data.resample(time="MS"), name)()))

@@ -20,19 +20,19 @@ from frazil.pipeline.reductions.plan import plan_reduction
 from frazil.pipeline.reductions.reduction import Measure, Reduction
 from frazil.spark import Inline, Limits, Target, climatology, groupby, quantile, reduce, resample, zonal_stats
 
-HERE = Inline()
+INLINE = Inline()
 
 
 @pytest.fixture(scope="module")
 def repo() -> frazil.Repository:
     time = xr.date_range("2000-01-01", periods=200)[np.r_[1, 0, 2:200]]  # not in order
-    made = xr.DataArray(
+    field = xr.DataArray(
         np.arange(800.0).reshape(200, 4),
         dims=("time", "lat"),
         coords={"time": time, "lat": [60.0, 20, -20, -60], "none": ("lat", [np.nan] * 4)},
     )
-    later = made.sortby("time").rename("later")
-    return repository(x=made, y=later.drop_vars("time").rename(time="t").assign_coords(t=later.time.values))
+    later = field.sortby("time").rename("later")
+    return repository(x=field, y=later.drop_vars("time").rename(time="t").assign_coords(t=later.time.values))
 
 
 def labels(name: str | None, order: Any = slice(None)) -> xr.DataArray:
@@ -67,34 +67,34 @@ def test_what_cannot_be_is_refused(
 ) -> None:
     tip = repo.lookup_branch("main")
     with pytest.raises(InvalidInputError, match=message):
-        call(repo, "data/x", *given, engine=HERE, **more)
+        call(repo, "data/x", *given, engine=INLINE, **more)
     assert repo.lookup_branch("main") == tip
 
 
 def test_a_group_and_no_path_are_no_arrays_and_foo_no_frequency(repo: frazil.Repository) -> None:
     with pytest.raises(InvalidInputError, match="found a group"):
-        reduce(repo, "data", engine=HERE)
+        reduce(repo, "data", engine=INLINE)
     with pytest.raises(InvalidInputError, match="Invalid frequency"):
-        resample(repo, "data/y", "foo", time="t", engine=HERE)
+        resample(repo, "data/y", "foo", time="t", engine=INLINE)
     with pytest.raises(InvalidInputError, match="paths: expected at least one"):
-        reduce(repo, [], engine=HERE)
+        reduce(repo, [], engine=INLINE)
 
 
 def test_another_repository_in_memory_is_another_place(repo: frazil.Repository) -> None:
     other = frazil.Repository.create(frazil.in_memory_storage())
-    reduce(repo, "data/x", "time", to=Target(other), engine=HERE)
+    reduce(repo, "data/x", "time", to=Target(other), engine=INLINE)
     assert read(other, "data")["x"].shape == (4,)
     with pytest.raises(InvalidInputError, match="not an input"):
-        reduce(repo, "data/x", "time", to=Target(repo), engine=HERE)
+        reduce(repo, "data/x", "time", to=Target(repo), engine=INLINE)
 
 
 @pytest.mark.parametrize("freq", ["QE-DEC", "W-MON", "YE-JUN", "BME", "QS-FEB", "12h"])
 def test_bounds_are_those_of_the_bins_or_none(repo: frazil.Repository, freq: str) -> None:
-    resample(repo, "data/y", freq, time="t", engine=HERE, to=Target(repo, group=freq))
-    found, source = read(repo, freq + "/data"), read(repo, "data")["y"]
+    resample(repo, "data/y", freq, time="t", engine=INLINE, to=Target(repo, group=freq))
+    output, source = read(repo, freq + "/data"), read(repo, "data")["y"]
     expected = quietly(lambda: source.resample(t=freq).mean())
-    np.testing.assert_allclose(found["y"].values, expected.values)
-    assert ("t_bnds" in found) == (freq in ("QS-FEB", "12h"))
+    np.testing.assert_allclose(output["y"].values, expected.values)
+    assert ("t_bnds" in output) == (freq in ("QS-FEB", "12h"))
 
 
 def test_integers_of_nothing_are_missing() -> None:
@@ -103,10 +103,10 @@ def test_integers_of_nothing_are_missing() -> None:
         shape = {"shape": (0, 3), "chunks": (1, 3)}
         zarr.create_array(store, name="g/x", **shape, dtype="i4", dimension_names=("a", "b"))  # type: ignore[arg-type]
         zarr.create_array(store, name="g/b", data=np.array([1, 1, 2]), chunks=(3,), dimension_names=("b",))
-    groupby(repo, "g/x", "b", ["max", "sum"], dims="a", engine=HERE)
-    found = read(repo, "groupby/g")
-    assert np.isnan(found["x_max"]).all()
-    assert found["x_sum"].values.tolist() == [0, 0]
+    groupby(repo, "g/x", "b", ["max", "sum"], dims="a", engine=INLINE)
+    output = read(repo, "groupby/g")
+    assert np.isnan(output["x_max"]).all()
+    assert output["x_sum"].values.tolist() == [0, 0]
 
 
 def test_the_state_of_a_large_chunk_is_cut(repo: frazil.Repository) -> None:
@@ -121,12 +121,12 @@ def test_the_state_of_a_large_chunk_is_cut(repo: frazil.Repository) -> None:
     assert sum(int(np.prod(np.subtract(high, low))) for low, high in corners) == 8000 * 8000
     small = Limits(task=2000, block=500, state=60, small=0, chunk=100)
     how = ["mean", "std", "first"]
-    reduce(repo, "data/x", "time", how, limits=small, to=Target(repo, group="cut"), engine=HERE)
+    reduce(repo, "data/x", "time", how, limits=small, to=Target(repo, group="cut"), engine=INLINE)
     source = read(repo, "data")["x"]
     for name in ("mean", "std"):
         np.testing.assert_allclose(read(repo, "cut/data")[f"x_{name}"], getattr(source, name)("time"))
     sketch = Limits(state=12_000, small=0)
-    result = quantile(repo, "data/x", 0.5, "time", exact_below=8, limits=sketch, engine=HERE)
+    result = quantile(repo, "data/x", 0.5, "time", exact_below=8, limits=sketch, engine=INLINE)
     assert result.metrics.tasks == 2
 
 
@@ -135,10 +135,10 @@ def test_infinite_neighbours_leave_quantiles_that_have_no_part_of_them() -> None
     values = np.array([[20.0, -np.inf, 1.0], [np.inf, 5.0, -np.inf], [np.inf, 8.0, 2.0]])
     with repo.transaction("main", message="infinite") as store:
         zarr.create_array(store, name="g/x", data=values, chunks=(2, 3), dimension_names=("a", "b"))
-    quantile(repo, "g/x", [0.0, 0.25, 0.5], "a", engine=HERE)
-    found = read(repo, "quantile/g")["x"].values
+    quantile(repo, "g/x", [0.0, 0.25, 0.5], "a", engine=INLINE)
+    output = read(repo, "quantile/g")["x"].values
     inf = np.inf
-    np.testing.assert_array_equal(found, [[20.0, -inf, -inf], [inf, -inf, -inf], [inf, 5.0, 1.0]])
+    np.testing.assert_array_equal(output, [[20.0, -inf, -inf], [inf, -inf, -inf], [inf, 5.0, 1.0]])
 
 
 @pytest.mark.parametrize("weights", [None, {"b": [1.0, 2.0, 1.0]}])
@@ -147,23 +147,23 @@ def test_a_count_has_no_nan_where_others_do_not_skip_it(weights: Any) -> None:
     values = np.array([[1.0, np.nan, 3.0], [np.nan, np.nan, np.nan]])
     with repo.transaction("main", message="gaps") as store:
         zarr.create_array(store, name="g/x", data=values, chunks=(1, 2), dimension_names=("a", "b"))
-    reduce(repo, "g/x", "b", ["count", "sum"], skipna=False, weights=weights, engine=HERE)
-    found = read(repo, "reduce/g")
-    assert found["x_count"].values.tolist() == [2, 0]
-    assert np.isnan(found["x_sum"].values).all()
+    reduce(repo, "g/x", "b", ["count", "sum"], skipna=False, weights=weights, engine=INLINE)
+    output = read(repo, "reduce/g")
+    assert output["x_count"].values.tolist() == [2, 0]
+    assert np.isnan(output["x_sum"].values).all()
 
 
 @pytest.mark.parametrize("dtype", ["i1", "u1", ">i2", "u2", "i4", "u8", "f4"])
 def test_an_empty_period_makes_the_floats_of_xarray(dtype: str) -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage())
     time = np.array(["2000-01-01", "2000-01-02", "2000-03-01"], "M8[ns]")
-    made = xr.Dataset({"x": ("time", np.array([1, 2, 3], dtype))}, {"time": time})
+    dataset = xr.Dataset({"x": ("time", np.array([1, 2, 3], dtype))}, {"time": time})
     with repo.transaction("main", message="a gap") as store:
-        made.to_zarr(store, group="g", consolidated=False, zarr_format=3)
-    resample(repo, "g/x", "MS", ["min", "last", "sum"], engine=HERE)
-    found = read(repo, "resample/g")
+        dataset.to_zarr(store, group="g", consolidated=False, zarr_format=3)
+    resample(repo, "g/x", "MS", ["min", "last", "sum"], engine=INLINE)
+    output = read(repo, "resample/g")
     for how in ("min", "last", "sum"):
         with xr.set_options(use_flox=False):  # flox has integers of its own where there is nothing
-            expected = quietly(lambda how=how: getattr(made["x"].resample(time="MS"), how)())
-        np.testing.assert_array_equal(found[f"x_{how}"], expected)
-        assert found[f"x_{how}"].dtype == expected.dtype
+            expected = quietly(lambda how=how: getattr(dataset["x"].resample(time="MS"), how)())
+        np.testing.assert_array_equal(output[f"x_{how}"], expected)
+        assert output[f"x_{how}"].dtype == expected.dtype

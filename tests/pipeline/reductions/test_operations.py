@@ -41,7 +41,7 @@ def temperatures(calendar: str = "standard", days: int = 800) -> xr.DataArray:
     time = xr.date_range(
         "2000-01-01", periods=days, freq="D", calendar=calendar, use_cftime=calendar != "standard"
     )
-    made = xr.DataArray(
+    field = xr.DataArray(
         rng.normal(280, 9, (days, 6, 4)),
         dims=("time", "lat", "lon"),
         coords={
@@ -53,10 +53,10 @@ def temperatures(calendar: str = "standard", days: int = 800) -> xr.DataArray:
         attrs={"units": "K", "cell_methods": "area: point"},
         name="t",
     )
-    made.values[rng.random(made.shape) < 0.1] = np.nan
-    made.encoding["chunks"] = (90, 4, 3)
-    made["time"].encoding["units"] = "days since 1999-12-30"
-    return made
+    field.values[rng.random(field.shape) < 0.1] = np.nan
+    field.encoding["chunks"] = (90, 4, 3)
+    field["time"].encoding["units"] = "days since 1999-12-30"
+    return field
 
 
 @pytest.fixture(scope="module")
@@ -71,14 +71,20 @@ def repo(t: xr.DataArray) -> frazil.Repository:
 
 def test_coordinates_and_attributes_go_with_the_result(repo: frazil.Repository, t: xr.DataArray) -> None:
     result = mean(repo, "data/t", "time", engine=Inline())
-    found = read(repo, "mean/data")
-    assert found["t"].attrs == {"units": "K", "cell_methods": "area: point time: mean"}
-    assert set(found.coords) == {"lat", "lon", "area"}
-    assert found["lat"].attrs == t["lat"].attrs
-    np.testing.assert_array_equal(found["area"], t["area"])
-    said = next(iter(repo.ancestry(branch="main"))).metadata[JOB]
-    assert said["parameters"] == {"paths": ["data/t"], "dims": ["time"], "how": ["mean"]}
-    assert said["inputs"][0]["paths"] == ["/data/t", "/data/area", "/data/lat", "/data/lon", "/data/time"]
+    output = read(repo, "mean/data")
+    assert output["t"].attrs == {"units": "K", "cell_methods": "area: point time: mean"}
+    assert set(output.coords) == {"lat", "lon", "area"}
+    assert output["lat"].attrs == t["lat"].attrs
+    np.testing.assert_array_equal(output["area"], t["area"])
+    job_metadata = next(iter(repo.ancestry(branch="main"))).metadata[JOB]
+    assert job_metadata["parameters"] == {"paths": ["data/t"], "dims": ["time"], "how": ["mean"]}
+    assert job_metadata["inputs"][0]["paths"] == [
+        "/data/t",
+        "/data/area",
+        "/data/lat",
+        "/data/lon",
+        "/data/time",
+    ]
     assert mean(repo, "data/t", "time", engine=Inline()).done_before
     assert not mean(repo, "data/t", "time", min_count=3, engine=Inline()).done_before
     assert result.metrics.bytes_read == t.nbytes
@@ -86,34 +92,34 @@ def test_coordinates_and_attributes_go_with_the_result(repo: frazil.Repository, 
 
 def test_packed_data_are_decoded_as_xarray_does() -> None:
     rng = np.random.default_rng(5)
-    made = xr.DataArray(rng.random((30, 8)) * 50, dims=("a", "b"))
-    made.values[rng.random(made.shape) < 0.2] = np.nan
-    made.encoding = {
+    integers = xr.DataArray(rng.random((30, 8)) * 50, dims=("a", "b"))
+    integers.values[rng.random(integers.shape) < 0.2] = np.nan
+    integers.encoding = {
         "dtype": "i2",
         "scale_factor": 0.01,
         "add_offset": 20.0,
         "_FillValue": -32768,
         "chunks": (7, 3),
     }
-    floats = made.astype("f4").rename("y")
+    floats = integers.astype("f4").rename("y")
     floats.encoding = {"_FillValue": np.float32(-999)}
-    repo = repository(x=made, y=floats)
+    repo = repository(x=integers, y=floats)
     reduce(
         repo, ["data/x", "data/y"], "a", ("mean", "max", "count"), engine=Inline(), to=Target(repo, group="o")
     )
-    there, found = read(repo, "data"), read(repo, "o/data")
+    source, output = read(repo, "data"), read(repo, "o/data")
     for name in "xy":
         for how in ("mean", "max", "count"):
-            expected = getattr(there[name].astype("f8"), how)("a")
-            equal(found[f"{name}_{how}"], expected.astype(there[name].dtype if how != "count" else "i8"))
-        assert not {"scale_factor", "_FillValue"} & found[f"{name}_mean"].attrs.keys()
+            expected = getattr(source[name].astype("f8"), how)("a")
+            equal(output[f"{name}_{how}"], expected.astype(source[name].dtype if how != "count" else "i8"))
+        assert not {"scale_factor", "_FillValue"} & output[f"{name}_mean"].attrs.keys()
     reduce(repo, "data/x", "a", "max", decode=False, engine=Inline(), to=Target(repo, group="raw"))
     assert zarr.open_array(repo.readonly_session("main").store, path="raw/data/x", mode="r").dtype == "i2"
 
 
 def test_valid_range_on_request() -> None:
-    made = xr.DataArray([1.0, 5.0, 99.0, np.nan], dims=("a",), attrs={"valid_range": [0, 10]})
-    repo = repository(x=made)
+    array = xr.DataArray([1.0, 5.0, 99.0, np.nan], dims=("a",), attrs={"valid_range": [0, 10]})
+    repo = repository(x=array)
     for asked, expected in [(False, 35.0), (True, 3.0)]:
         to = Target(repo, group=f"v{asked}")
         mean(repo, "data/x", valid_range=asked, engine=Inline(), to=to)
@@ -140,10 +146,10 @@ def test_weights(repo: frazil.Repository, t: xr.DataArray, way: str, weights: st
         engine=Inline(),
         to=Target(repo, group="o"),
     )
-    found = read(repo, "o/data")
+    output = read(repo, "o/data")
     weighted = t.weighted(t["area"] if weights == "array" else cosine)
     for name in how:
-        equal(found[f"t_{name}"], getattr(weighted, name)(["lat", "lon"]))
+        equal(output[f"t_{name}"], getattr(weighted, name)(["lat", "lon"]))
 
 
 def test_min_count_and_skipna(repo: frazil.Repository, t: xr.DataArray) -> None:
@@ -196,10 +202,10 @@ def test_sketches_of_groups_combine(repo: frazil.Repository, t: xr.DataArray) ->
         engine=Inline(),
         to=to,
     )
-    found, expected = read(repo, "k/data")["t"], quietly(lambda: t.groupby("time.season").median())
-    assert found.shape == (4, 6, 4)
+    output, expected = read(repo, "k/data")["t"], quietly(lambda: t.groupby("time.season").median())
+    assert output.shape == (4, 6, 4)
     # Fewer than k values are kept as they are: the median is one of the two in the middle.
-    assert (abs(found - expected.transpose(*found.dims)) < 1).all()
+    assert (abs(output - expected.transpose(*output.dims)) < 1).all()
 
 
 @pytest.mark.parametrize(
@@ -213,12 +219,15 @@ def test_climatology_and_anomaly(calendar: str, period: str) -> None:
     expected = quietly(lambda: some.groupby(f"time.{period}").mean())
     equal(read(repo, "climatology/data")["t"], expected)
     result = anomaly(repo, "data/t", usual, engine=Inline(), limits=Limits(task=40_000, block=9_000))
-    assert [each["paths"][0] for each in _said(repo)["inputs"]] == ["/data/area", "/climatology/data/t"]
-    found = read(repo, "anomaly/data")["t"]
-    equal(found, quietly(lambda: t.groupby(f"time.{period}") - expected))
+    assert [each["paths"][0] for each in job_metadata_of(repo)["inputs"]] == [
+        "/data/area",
+        "/climatology/data/t",
+    ]
+    output = read(repo, "anomaly/data")["t"]
+    equal(output, quietly(lambda: t.groupby(f"time.{period}") - expected))
     assert result.metrics.tasks > 1
-    assert found.attrs["units"] == "K"
-    assert found.encoding["chunks"] == (90, 4, 3)
+    assert output.attrs["units"] == "K"
+    assert output.encoding["chunks"] == (90, 4, 3)
     climatology(
         repo, "data/t", period, "std", years=(2001, 2001), engine=Inline(), to=Target(repo, group="spread")
     )
@@ -238,7 +247,7 @@ def test_climatology_and_anomaly(calendar: str, period: str) -> None:
     equal(read(repo, "standard/data")["t"], standard)
 
 
-def _said(repo: frazil.Repository) -> Any:
+def job_metadata_of(repo: frazil.Repository) -> Any:
     return next(iter(repo.ancestry(branch="main"))).metadata[JOB]
 
 
@@ -256,26 +265,26 @@ def test_zones(repo: frazil.Repository, t: xr.DataArray) -> None:
     zonal_stats(
         repo, "data/t", [-90, -30, 30, 90], "mean", engine=Inline(), to=Target(repo, group="b"), dims="lon"
     )
-    found = read(repo, "b/data")["t"]
-    assert found.dims == ("time", "zone")
-    assert found["zone"].values.tolist() == [-60, 0, 60]
-    np.testing.assert_allclose(found.values[:, 1], t.sel(lat=[-15, 15]).mean(["lat", "lon"]).values)
+    output = read(repo, "b/data")["t"]
+    assert output.dims == ("time", "zone")
+    assert output["zone"].values.tolist() == [-60, 0, 60]
+    np.testing.assert_allclose(output.values[:, 1], t.sel(lat=[-15, 15]).mean(["lat", "lon"]).values)
 
 
 def test_labels_in_another_order_of_dimensions(repo: frazil.Repository, t: xr.DataArray) -> None:
     labels = xr.DataArray(np.arange(24).reshape(4, 6) % 5, dims=("lon", "lat"), name="basin")
     groupby(repo, "data/t", labels, engine=Inline())
-    found = read(repo, "groupby/data")["t"]
+    output = read(repo, "groupby/data")["t"]
     for zone in range(5):
         inside = t.where(labels.transpose("lat", "lon").values == zone).mean(["lat", "lon"])
-        np.testing.assert_allclose(found.sel(basin=zone), inside)
+        np.testing.assert_allclose(output.sel(basin=zone), inside)
 
 
 def test_a_climatology_in_any_order(repo: frazil.Repository, t: xr.DataArray) -> None:
     usual = quietly(lambda: t.groupby("time.month").mean()).isel(month=slice(None, None, -1))
     with repo.transaction("main", message="by somebody else") as store:
-        made = usual.transpose("lat", "month", "lon").to_dataset()
-        made.to_zarr(store, group="theirs/data", consolidated=False, zarr_format=3)
+        dataset = usual.transpose("lat", "month", "lon").to_dataset()
+        dataset.to_zarr(store, group="theirs/data", consolidated=False, zarr_format=3)
     anomaly(repo, "data/t", repo, group="theirs", engine=Inline())
     equal(read(repo, "anomaly/data")["t"], quietly(lambda: t.groupby("time.month") - usual))
 
@@ -294,13 +303,13 @@ def test_partial_results_that_are_stored(repo: frazil.Repository, t: xr.DataArra
         result = groupby(repo, "data/t", by, how, limits=STORED, engine=Inline())
         group, source = "groupby", t.groupby(by)
     assert result.metrics.tasks > 2 * 4  # more than one for each chunk of the result, then one
-    found = read(repo, f"{group}/data")
+    output = read(repo, f"{group}/data")
     going = ["time"] * (by is None)
     for name in ("mean", "std", "min", "first", "count"):
         if name == "first" and not by:  # arrays have none
             continue
-        equal(found[f"t_{name}"], quietly(lambda name=name: getattr(source, name)(*going)))
-    assert found["t_any"].all()
+        equal(output[f"t_{name}"], quietly(lambda name=name: getattr(source, name)(*going)))
+    assert output["t_any"].all()
     groups = zarr.open_group(repo.readonly_session("main").store, path=group, mode="r")
     assert list(groups.group_keys()) == ["data"]
 
@@ -309,9 +318,9 @@ def test_zones_of_polygons(repo: frazil.Repository, t: xr.DataArray) -> None:
     north = {"type": "Polygon", "coordinates": [[(-45, 0), (315, 0), (315, 90), (-45, 90), (-45, 0)]]}
     zones = rasterized([north], t["lat"], t["lon"], labels=[7])
     zonal_stats(repo, "data/t", zones, "mean", engine=Inline())
-    found = read(repo, "zonal_stats/data")["t"]
-    assert found["zone"].values.tolist() == [7]
-    np.testing.assert_allclose(found.values.ravel(), t.sel(lat=slice(0, 90)).mean(["lat", "lon"]).values)
+    output = read(repo, "zonal_stats/data")["t"]
+    assert output["zone"].values.tolist() == [7]
+    np.testing.assert_allclose(output.values.ravel(), t.sel(lat=slice(0, 90)).mean(["lat", "lon"]).values)
     with pytest.raises(InvalidInputError, match="equal steps"):
         rasterized([north], t["lat"] ** 2, t["lon"])
 
@@ -320,9 +329,9 @@ def test_a_long_series_has_whole_chunks_of_groups(repo: frazil.Repository, t: xr
     """A resampled time is cut, and each task reads only what its days need."""
     limits = Limits(task=60_000, block=20_000, small=0, chunk=3_000)
     result = resample(repo, "data/t", "7D", "mean", limits=limits, engine=Inline())
-    found = read(repo, "resample/data")["t"]
-    equal(found, t.resample(time="7D").mean())
-    assert found.encoding["chunks"][0] < found.shape[0]
+    output = read(repo, "resample/data")["t"]
+    equal(output, t.resample(time="7D").mean())
+    assert output.encoding["chunks"][0] < output.shape[0]
     assert result.metrics.tasks >= 4
     assert result.metrics.bytes_read < 2 * t.nbytes
 
@@ -333,13 +342,13 @@ def test_bounds_of_a_resampling(freq: str, side: str | None, calendar: str) -> N
     t = temperatures(calendar, 100)
     repo = repository(t=t)
     resample(repo, "data/t", freq, closed=side, label=side, engine=Inline())
-    found = read(repo, "resample/data")
-    low, high = found["time_bnds"].transpose("bnds", "time")
+    output = read(repo, "resample/data")
+    low, high = output["time_bnds"].transpose("bnds", "time")
     assert (low[1:].values == high[:-1].values).all()
-    assert ((high if side else low).values == found["time"].values).all()
+    assert ((high if side else low).values == output["time"].values).all()
     days, first, last = t["time"].values, low.values[1], high.values[1]
     some = (days > first) & (days <= last) if side else (days >= first) & (days < last)
-    np.testing.assert_allclose(found["t"].values[1], t[some].mean("time").values)
+    np.testing.assert_allclose(output["t"].values[1], t[some].mean("time").values)
 
 
 def test_results_of_several_jobs_in_one_group(repo: frazil.Repository, t: xr.DataArray) -> None:
@@ -373,9 +382,9 @@ def test_what_is_empty(repo: frazil.Repository) -> None:
         to=Target(repo, group="o"),
         engine=Inline(),
     )
-    found = read(repo, "o/s")
-    assert found["none_sum"].values.tolist() == found["none_count"].values.tolist() == [0, 0, 0]
-    assert np.isnan([found[f"none_{how}"] for how in ("mean", "max", "median")]).all()
+    output = read(repo, "o/s")
+    assert output["none_sum"].values.tolist() == output["none_count"].values.tolist() == [0, 0, 0]
+    assert np.isnan([output[f"none_{how}"] for how in ("mean", "max", "median")]).all()
     reduce(repo, "s/one", None, ["mean", "count"], to=Target(repo, group="p"), engine=Inline())
     assert float(read(repo, "p/s")["one_mean"]) == 7
     reduce(repo, "s/i", "a", ["max"], to=Target(repo, group="q"), engine=Inline())

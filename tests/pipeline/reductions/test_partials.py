@@ -60,10 +60,10 @@ def test_any_order_any_tree(how: str, dtype: str, seed: int, cuts: list[int], ra
     row = empty_partial(one, np.arange(5), (3,))
     for each in parts:
         absorb_partial(one, row, each)
-    there = np.isin(row.groups, whole.groups)
-    for found in (tree.fields, tuple(each[there] for each in row.fields)):
+    group_mask = np.isin(row.groups, whole.groups)
+    for fields in (tree.fields, tuple(each[group_mask] for each in row.fields)):
         np.testing.assert_allclose(
-            one.finish_fields(found), one.finish_fields(whole.fields), rtol=1e-12, atol=1e-12
+            one.finish_fields(fields), one.finish_fields(whole.fields), rtol=1e-12, atol=1e-12
         )
     assert tree.groups.tolist() == whole.groups.tolist()
 
@@ -72,8 +72,8 @@ def test_variances_far_from_zero_lose_nothing() -> None:
     values = 1e8 + np.random.default_rng(0).normal(size=(10_000, 1))
     one = kernel("var", np.dtype("f8"), options=KernelOptions(ddof=1))
     parts = [one.partial_of(cells(values[at : at + 100])) for at in range(0, 10_000, 100)]
-    found = one.finish_fields(combine_tree(one, parts).fields)[0, 0]
-    assert found == pytest.approx(values.var(ddof=1), rel=1e-8)  # as far as the values themselves go
+    variance = one.finish_fields(combine_tree(one, parts).fields)[0, 0]
+    assert variance == pytest.approx(values.var(ddof=1), rel=1e-8)  # as far as the values themselves go
 
 
 def test_sums_of_integers_are_exact() -> None:
@@ -98,11 +98,11 @@ def test_an_infinity_is_no_number() -> None:
 def test_exact_quantiles_are_those_of_numpy(seed: int, size: int, q: list[float]) -> None:
     values, _ = some(seed, size, "f8")
     values[:, 0] = 1.0  # never all NaN
-    found = exact_quantiles(values, tuple(q))
+    quantiles = exact_quantiles(values, tuple(q))
     for column in range(3):
-        there = values[~np.isnan(values[:, column]), column]
-        expected = np.quantile(there, q) if len(there) else np.full(len(q), np.nan)
-        np.testing.assert_allclose(found[:, column], expected, rtol=1e-12)
+        valid_values = values[~np.isnan(values[:, column]), column]
+        expected = np.quantile(valid_values, q) if len(valid_values) else np.full(len(q), np.nan)
+        np.testing.assert_allclose(quantiles[:, column], expected, rtol=1e-12)
 
 
 def test_sketches_that_were_pickled_and_combined() -> None:
@@ -114,9 +114,9 @@ def test_sketches_that_were_pickled_and_combined() -> None:
         for at in range(0, 20_000, 1000)
     ]
     least, middle, most = one.finish_fields(combine_tree(one, parts).fields).ravel()
-    there = np.sort(values[~np.isnan(values)])
-    assert (least, most) == (there[0], there[-1])
-    assert abs(np.searchsorted(there, middle) / len(there) - 0.5) < 0.03
+    ordered = np.sort(values[~np.isnan(values)])
+    assert (least, most) == (ordered[0], ordered[-1])
+    assert abs(np.searchsorted(ordered, middle) / len(ordered) - 0.5) < 0.03
     assert len(pickle.dumps(parts)) < 20 * 28 * 200
     strict = Sketch((0.5,), k=200, skipna=False)
     assert np.isnan(strict.finish_fields(combine_tree(strict, parts).fields)).all()

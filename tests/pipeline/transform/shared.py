@@ -15,7 +15,7 @@ from frazil.spark import Inline, JobResult, Version
 INLINE = Inline()
 
 
-def made(storage: frazil.Storage | None = None) -> frazil.Repository:
+def new_repository(storage: frazil.Storage | None = None) -> frazil.Repository:
     return frazil.Repository.create(storage or frazil.in_memory_storage())
 
 

@@ -11,7 +11,7 @@ import xarray as xr
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.pipeline.transform.shared import INLINE, made, opened, read
+from tests.pipeline.transform.shared import INLINE, new_repository, opened, read
 
 import frazil
 from frazil.errors import InvalidInputError
@@ -32,19 +32,19 @@ def test_equal_to_xarray(axes: list, dtype: str, how: Any, boundary: Any, most: 
     values = np.random.default_rng(len(axes)).integers(0, 50, shape)
     data = np.where(values > 45, np.nan, values).astype(dtype) if dtype[0] == "f" else values.astype(dtype)
     names = [f"d{n}" for n in range(len(shape))]
-    repo = made()
+    repo = new_repository()
     with repo.transaction("main", message="made") as store:
         zarr.create_array(store, name="x", data=data, chunks=chunks, dimension_names=names)
     factors = dict(zip(names, windows, strict=True))
     to = Target(repo, group="out")
     least = 8 * int(np.prod(chunks)) * (2 + int(np.prod(windows)))
     result = coarsen(repo, ["x"], factors, how, to=to, boundary=boundary, max_mem=most * least, engine=INLINE)
-    found = read(result, "out/x")
+    output = read(result, "out/x")
     padded = dtype == "bool" and boundary == "pad" and any(n % w for n, w in zip(shape, windows, strict=True))
     array = xr.DataArray(data.astype("f8") if padded else data, dims=names)
     expected = getattr(array.coarsen(factors, boundary=boundary), how)()
-    np.testing.assert_allclose(found[...], expected.values, rtol=1e-6, atol=1e-6)
-    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(output[...], expected.values, rtol=1e-6, atol=1e-6)
+    assert output.dtype == expected.dtype
 
 
 @pytest.mark.parametrize("how", [how for how in CELL_METHODS if how != "first"])
@@ -59,7 +59,7 @@ def test_windows_of_one_element(kind: str, windows: dict[str, int], how: Any) ->
         "packed": {"dtype": "i2", "scale_factor": 0.5, "add_offset": 3.0, "_FillValue": -99},
     }.get(kind, {})
     data = values if encoding else np.nan_to_num(values).astype("i4" if kind == "i4" else "bool")
-    repo = made()
+    repo = new_repository()
     with repo.transaction("main", message="made") as store:
         xr.Dataset({"v": (("y", "x"), data, {}, encoding)}).to_zarr(store, consolidated=False, zarr_format=3)
     before = opened(frazil.spark.Version.of(repo), "/")["v"]
@@ -80,22 +80,22 @@ def test_windows_of_one_element(kind: str, windows: dict[str, int], how: Any) ->
 def test_statistics_of_dates_and_durations(window: int, dtype: str, how: Any, boundary: Any) -> None:
     values = np.array([10, 20, -1, 40, 50]).astype(dtype)
     values[2] = np.array("NaT", dtype)
-    repo = made()
+    repo = new_repository()
     with repo.transaction("main", message="made") as store:
         zarr.create_array(store, name="x", data=values, chunks=(2,), dimension_names=["d"])
     to = Target(repo, group="out")
     result = coarsen(repo, ["x"], {"d": window}, how, to=to, boundary=boundary, engine=INLINE)
-    found = read(result, "out/x")[...]
+    output = read(result, "out/x")[...]
     try:
         expected = getattr(xr.DataArray(values, dims="d").coarsen(d=window, boundary=boundary), how)().values
     except TypeError:  # there is no such statistic: the first of each window
-        expected = values[::window][: len(found)]
-    np.testing.assert_array_equal(found, expected)
-    assert found.dtype == expected.dtype
+        expected = values[::window][: len(output)]
+    np.testing.assert_array_equal(output, expected)
+    assert output.dtype == expected.dtype
 
 
 def test_a_rest_is_refused_unless_the_caller_says_what_becomes_of_it() -> None:
-    repo = made()
+    repo = new_repository()
     with repo.transaction("main", message="made") as store:
         zarr.create_array(store, name="x", data=np.arange(5.0), chunks=(2,), dimension_names=["x"])
     with pytest.raises(InvalidInputError, match=r"boundary='trim'.*boundary='pad'"):
@@ -111,7 +111,7 @@ def test_a_rest_is_refused_unless_the_caller_says_what_becomes_of_it() -> None:
 @pytest.fixture
 def climate() -> frazil.Repository:
     """Packed values with gaps, all kinds of coordinates."""
-    repo = made()
+    repo = new_repository()
     lat = np.arange(8.0) * 10 - 35
     packed = np.arange(3 * 8 * 6).reshape(3, 8, 6) % 100
     data = xr.Dataset(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from tests.pipeline.transform.shared import INLINE, TYPES, made, read, values
+from tests.pipeline.transform.shared import INLINE, TYPES, new_repository, read, values
 
 import frazil
 from frazil.errors import InvalidInputError
@@ -20,7 +20,7 @@ SHAPES = {"scalar": (), "empty": (0, 4), "row": (7,), "shards": (9, 8)}
 
 @pytest.fixture(scope="module")
 def repo() -> frazil.Repository:
-    repo = made()
+    repo = new_repository()
     with repo.transaction("main", message="made") as store:
         for name, shape in SHAPES.items():
             for dtype in TYPES:
@@ -84,7 +84,7 @@ def test_blocks_of_anything(repo: frazil.Repository, name: str, dtype: str) -> N
 
 
 def test_a_rectilinear_grid_is_refused_or_taken_as_it_is() -> None:
-    repo = made()
+    repo = new_repository()
     session = repo.writable_session("main")
     grid = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [[2, 3]]}}
     document: dict[str, Any] = {
@@ -109,6 +109,6 @@ def test_a_rectilinear_grid_is_refused_or_taken_as_it_is() -> None:
     ):
         with pytest.raises(InvalidInputError, match="chunks of one shape"):
             run()
-    for other in (repo, made()):
+    for other in (repo, new_repository()):
         session = materialize(repo, ["r"], to=Target(other, group="taken"), engine=INLINE).version.session()
         assert bytes(session.workspace.chunks.read("/taken/r", (1,)) or b"") == bytes([7, 8, 9])

@@ -34,16 +34,16 @@ VALUES = np.arange(35.0).reshape(5, 7)
 
 @pytest.fixture
 def repo() -> frazil.Repository:
-    made = frazil.Repository.create(frazil.in_memory_storage())
+    repo = frazil.Repository.create(frazil.in_memory_storage())
     data = {"t": (("lat", "lon"), VALUES), "u": (("lat", "lon"), VALUES * 2)}
     coords = {
         "lat": ("lat", np.arange(5.0), {"units": "degrees_north"}),
         "lon": ("lon", np.arange(7.0), {"units": "degrees_east"}),
     }
-    with made.transaction("main", message="fields") as store:
+    with repo.transaction("main", message="fields") as store:
         encoding = {name: {"chunks": (2, 3)} for name in data}
         xr.Dataset(data, coords).to_zarr(store, consolidated=False, zarr_format=3, encoding=encoding)
-    return made
+    return repo
 
 
 def read(repo: frazil.Repository, group: str) -> xr.Dataset:
@@ -52,35 +52,35 @@ def read(repo: frazil.Repository, group: str) -> xr.Dataset:
 
 
 def test_labels_of_others_are_not_replaced(repo: frazil.Repository) -> None:
-    out, here = Target(repo, group="out"), Inline()
-    coarsen(repo, ["t"], {"lat": 2}, boundary="trim", to=out, engine=here)
-    coarsen(repo, ["u"], {"lat": 2}, boundary="trim", to=out, engine=here)  # the same labels
+    out, engine = Target(repo, group="out"), Inline()
+    coarsen(repo, ["t"], {"lat": 2}, boundary="trim", to=out, engine=engine)
+    coarsen(repo, ["u"], {"lat": 2}, boundary="trim", to=out, engine=engine)  # the same labels
     assert set(read(repo, "out")) == {"t", "u"}
     refused: list[Callable[[], Any]] = [
-        lambda: coarsen(repo, ["t"], {"lat": 4}, boundary="trim", to=out, engine=here),
-        lambda: select(repo, ["t"], isel={"lat": slice(1, 3)}, to=out, engine=here),
-        lambda: select(repo, ["t"], isel={"lat": slice(2, 4)}, to=out, engine=here),  # whole chunks
-        lambda: rechunk(repo, ["t"], (5, 7), to=out, engine=here),
-        lambda: materialize(repo, ["t"], to=out, engine=here),
-        lambda: regrid(repo, ["t"], {"lat": [1, 2], "lon": [1, 2]}, to=out, engine=here),
+        lambda: coarsen(repo, ["t"], {"lat": 4}, boundary="trim", to=out, engine=engine),
+        lambda: select(repo, ["t"], isel={"lat": slice(1, 3)}, to=out, engine=engine),
+        lambda: select(repo, ["t"], isel={"lat": slice(2, 4)}, to=out, engine=engine),  # whole chunks
+        lambda: rechunk(repo, ["t"], (5, 7), to=out, engine=engine),
+        lambda: materialize(repo, ["t"], to=out, engine=engine),
+        lambda: regrid(repo, ["t"], {"lat": [1, 2], "lon": [1, 2]}, to=out, engine=engine),
     ]
     for call in refused:
         with pytest.raises(InvalidInputError, match="`/out/u` is labelled with"):
             call()
-    coarsen(repo, ["t", "u"], {"lat": 4}, boundary="trim", to=out, engine=here)  # all that have them
+    coarsen(repo, ["t", "u"], {"lat": 4}, boundary="trim", to=out, engine=engine)  # all that have them
     assert read(repo, "out").sizes["lat"] == 1
 
 
 def test_a_second_auxiliary_coordinate_of_two_columns_is_no_bounds() -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage())
-    made = xr.Dataset(
+    dataset = xr.Dataset(
         {"t": (("y", "x"), np.zeros((6, 2)))}, {"lat2": (("y", "x"), np.arange(12.0).reshape(6, 2))}
     )
     with repo.transaction("main", message="curvilinear") as store:
-        made.to_zarr(store, consolidated=False, zarr_format=3)
+        dataset.to_zarr(store, consolidated=False, zarr_format=3)
     coarsen(repo, ["t"], {"y": 2}, to=Target(repo, group="c"), engine=Inline())
     pyramid(repo, ["t"], factors={"y": 2}, levels=2, to=Target(repo, group="p"), engine=Inline())
-    expected = made["lat2"].coarsen(y=2).mean().values
+    expected = dataset["lat2"].coarsen(y=2).mean().values
     assert (read(repo, "c")["lat2"].values == expected).all()
     assert (read(repo, "p/1")["lat2"].values == expected).all()
 
@@ -165,10 +165,10 @@ def test_a_halo_wider_than_block_and_array(repo: frazil.Repository, boundary: An
 
 def test_shards_go_with_the_new_chunks(repo: frazil.Repository) -> None:
     to = Target(repo, group="out")
-    made = rechunk(repo, ["t"], (2, 2), shards={"lat": -1}, to=to, engine=Inline())
-    found = zarr.open_array(made.version.session().store, path="out/t", mode="r")
-    assert (found.chunks, found.shards) == ((2, 2), (6, 2))
-    assert (found[...] == VALUES).all()
+    result = rechunk(repo, ["t"], (2, 2), shards={"lat": -1}, to=to, engine=Inline())
+    output = zarr.open_array(result.version.session().store, path="out/t", mode="r")
+    assert (output.chunks, output.shards) == ((2, 2), (6, 2))
+    assert (output[...] == VALUES).all()
 
 
 def test_codecs_of_arrays_come_before_those_of_bytes(repo: frazil.Repository) -> None:
@@ -205,13 +205,13 @@ def test_what_cannot_be_is_refused(
 
 
 def test_functions_that_cannot_be_are_refused(repo: frazil.Repository) -> None:
-    to, here = Target(repo, group="out"), Inline()
+    to, engine = Target(repo, group="out"), Inline()
     with pytest.raises(InvalidInputError, match="a boundary of"):
-        map_blocks(np.copy, repo, ["t"], halo=1, boundary="wrap", to=to, engine=here)  # type: ignore[arg-type]
+        map_blocks(np.copy, repo, ["t"], halo=1, boundary="wrap", to=to, engine=engine)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="found none"):
-        map_blocks(np.copy, repo, [], to=to, engine=here)
+        map_blocks(np.copy, repo, [], to=to, engine=engine)
     with pytest.raises(InvalidInputError, match="`/out/p` twice"):
-        map_blocks(lambda b: (b, b), repo, ["t"], names=["p", "p"], to=to, engine=here)
+        map_blocks(lambda b: (b, b), repo, ["t"], names=["p", "p"], to=to, engine=engine)
 
 
 def test_a_source_is_not_replaced_by_way_of_a_second_opening(tmp_path: Path, repo: frazil.Repository) -> None:

@@ -12,7 +12,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage  # a requirement of xarray-regrid
-from tests.pipeline.transform.shared import INLINE, made, read
+from tests.pipeline.transform.shared import INLINE, new_repository, read
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
@@ -30,7 +30,7 @@ MODES = {"reflect": "reflect", "nearest": "nearest", "periodic": "wrap", 2.5: "c
 def test_a_halo_hides_the_borders_of_blocks(axes: list, boundary: Any, most: int) -> None:
     shape, chunks, depth = (tuple(each[n] for each in axes) for n in range(3))
     data = np.random.default_rng(len(axes)).integers(0, 1000, shape).astype("f8")
-    repo = made()
+    repo = new_repository()
     with repo.transaction("main", message="made") as store:
         names = [f"d{n}" for n in range(len(shape))]
         zarr.create_array(store, name="x", data=data, chunks=chunks, dimension_names=names)
@@ -51,7 +51,7 @@ def test_a_halo_hides_the_borders_of_blocks(axes: list, boundary: Any, most: int
 
 @pytest.fixture
 def wind(tmp_path: Path) -> frazil.Repository:
-    repo = made(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+    repo = new_repository(frazil.local_filesystem_storage(str(tmp_path / "repo")))
     with repo.transaction("main", message="wind") as store:
         dims = ("time", "lat", "lon")
         for number, name in enumerate(("u", "v")):
@@ -116,9 +116,9 @@ def test_axes_come_and_go(wind: frazil.Repository) -> None:
         max_mem=800,
         engine=INLINE,
     )
-    found, u = read(result, "range"), read(result, "u")[:]
-    assert found.metadata.dimension_names == ("bounds", "lat", "lon")
-    np.testing.assert_array_equal(found[:], np.stack([u.min(axis=0), u.max(axis=0)]))
+    output, u = read(result, "range"), read(result, "u")[:]
+    assert output.metadata.dimension_names == ("bounds", "lat", "lon")
+    np.testing.assert_array_equal(output[:], np.stack([u.min(axis=0), u.max(axis=0)]))
 
 
 def test_smaller_arrays_and_the_place_of_a_block(wind: frazil.Repository) -> None:
@@ -158,7 +158,7 @@ def test_nothing_is_committed(wind: frazil.Repository, function: Any, options: A
 @pytest.fixture
 def small() -> frazil.Repository:
     """32 chunks of 800 bytes."""
-    repo = made()
+    repo = new_repository()
     with repo.transaction("main", message="made") as store:
         data = np.arange(64 * 50.0).reshape(64, 50)
         zarr.create_array(store, name="x", data=data, chunks=(2, 50), dimension_names=["y", "x"])
@@ -169,11 +169,11 @@ def small() -> frazil.Repository:
 class Engines(Inline):
     """An engine that says how many tasks it runs at the same time."""
 
-    said: int = 1
+    slot_count: int = 1
 
     @property
     def slots(self) -> int:
-        return self.said
+        return self.slot_count
 
 
 @pytest.mark.parametrize(
@@ -184,17 +184,17 @@ def test_tasks_of_a_function_on_small_arrays(
     small: frazil.Repository, tasks: int | None, slots: int, expected: int
 ) -> None:
     to = Target(small, group="o")
-    result = map_blocks(np.negative, small, ["x"], to=to, tasks=tasks, engine=Engines(said=slots))
+    result = map_blocks(np.negative, small, ["x"], to=to, tasks=tasks, engine=Engines(slot_count=slots))
     assert result.metrics.tasks == expected
     np.testing.assert_array_equal(read(result, "o/x")[:], -read(result, "x")[:])
 
 
 def test_as_many_tasks_as_an_engine_has_slots() -> None:
-    repo = made()
+    repo = new_repository()
     with repo.transaction("main", message="made") as store:
         zarr.create_array(store, name="x", data=np.arange(100.0), chunks=(1,), dimension_names=["x"])
-    few = map_blocks(np.negative, repo, ["x"], to=Target(repo, group="a"), engine=Engines(said=2))
-    many = map_blocks(np.negative, repo, ["x"], to=Target(repo, group="b"), engine=Engines(said=64))
+    few = map_blocks(np.negative, repo, ["x"], to=Target(repo, group="a"), engine=Engines(slot_count=2))
+    many = map_blocks(np.negative, repo, ["x"], to=Target(repo, group="b"), engine=Engines(slot_count=64))
     assert 32 <= few.metrics.tasks < 64 <= many.metrics.tasks
 
 
@@ -238,7 +238,7 @@ def test_no_tasks_are_refused(small: frazil.Repository) -> None:
     ],
 )
 def test_values_that_the_data_type_does_not_hold(stored: str, values: Any, fits: bool) -> None:
-    repo = made()
+    repo = new_repository()
     with repo.transaction("main", message="made") as store:
         zarr.create_array(store, name="x", data=np.zeros(2, stored), chunks=(2,), dimension_names=["x"])
     to = Target(repo, group="out")

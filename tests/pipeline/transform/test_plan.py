@@ -36,7 +36,7 @@ def test_plans_keep_their_promises(axes: list, times: int, itemsize: int) -> Non
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5), st.integers(1, 5)), min_size=1, max_size=3))
-def test_elements_are_written_once_and_reads_are_counted(axes: list) -> None:
+def test_elements_are_stored_once_and_reads_are_counted(axes: list) -> None:
     shape, read, block = (tuple(each[n] for each in axes) for n in range(3))
     stage = Stage(shape, 1, read, block, block)
     seen: Counter[tuple[int, ...]] = Counter()
@@ -61,7 +61,7 @@ def test_two_stages_where_a_block_does_not_fit() -> None:
     assert naive.amplification == 10_000
 
 
-def test_as_many_lengths_as_there_are_numbers() -> None:
+def test_a_long_axis_is_sampled() -> None:
     """An axis of many cells is looked at in samples."""
     plan = rechunk_plan((10**9,), (999,), (1000,), 4, 64_000_000)
     assert plan.bytes_read <= 4.01e9

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from tests.pipeline.transform.shared import INLINE, made, opened, read
+from tests.pipeline.transform.shared import INLINE, new_repository, opened, read
 from tests.support.judge import same_by_reference
 
 import frazil
@@ -21,7 +21,7 @@ HALF = {"y": 2, "x": 2}
 
 @pytest.fixture
 def picture(tmp_path: Path) -> frazil.Repository:
-    repo = made(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+    repo = new_repository(frazil.local_filesystem_storage(str(tmp_path / "repo")))
     data = np.random.default_rng(5).random((3, 37, 64))
     data[:, 3:9, 5:20] = np.nan
     dataset = xr.Dataset(
@@ -43,12 +43,12 @@ def test_each_level_is_coarser(picture: frazil.Repository, tmp_path: Path) -> No
     layout = root.attrs["multiscales"]["layout"]
     assert [level["asset"] for level in layout] == ["0", "1", "2", "3"]
     for level in layout:
-        found = opened(result.version, f"levels/{level['asset']}")
-        np.testing.assert_allclose(found["p"].values, expected["p"].values, rtol=1e-12)
+        output = opened(result.version, f"levels/{level['asset']}")
+        np.testing.assert_allclose(output["p"].values, expected["p"].values, rtol=1e-12)
         for name in ("y", "x", "t"):
-            np.testing.assert_array_equal(found[name].values, expected[name].values)
+            np.testing.assert_array_equal(output[name].values, expected[name].values)
         scale, translation = level["transform"]["scale"], level["transform"]["translation"]
-        assert found["x"].values[:2].tolist() == [translation[2], translation[2] + scale[2]]
+        assert output["x"].values[:2].tolist() == [translation[2], translation[2] + scale[2]]
         expected = expected.coarsen(HALF, boundary="trim").mean()
     assert layout[3]["derived_from"] == "2"
     assert root["3/p"].chunks == (1, 8, 16)

@@ -11,7 +11,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.pipeline.transform.shared import INLINE, TYPES, made, read, values
+from tests.pipeline.transform.shared import INLINE, TYPES, new_repository, read, values
 from tests.support.judge import same_by_reference
 from zarr.codecs import BytesCodec, ZstdCodec
 
@@ -33,7 +33,7 @@ from frazil.spark import Engine, Inline, JobResult, Target, Version, rechunk, re
 def test_values_are_the_same(axes: list, dtype: str, sharded: tuple[bool, bool], times: int) -> None:
     shape, old, new, per_shard = (tuple(each[n] for each in axes) for n in range(4))
     shards = [tuple(a * b for a, b in zip(c, per_shard, strict=True)) for c in (old, new)]
-    repo, data = made(), values(shape, dtype)
+    repo, data = new_repository(), values(shape, dtype)
     with repo.transaction("main", message="made") as store:
         options: dict[str, Any] = {"shards": shards[0]} if sharded[0] else {}
         array = zarr.create_array(
@@ -46,10 +46,10 @@ def test_values_are_the_same(axes: list, dtype: str, sharded: tuple[bool, bool],
     result = rechunk(
         repo, ["a"], new, shards=shards[1] if sharded[1] else None, max_mem=least * times, engine=INLINE
     )
-    found = read(result, "a/x")
-    np.testing.assert_array_equal(found[...], data)
-    assert (found.chunks, found.dtype, dict(found.attrs)) == (new, array.dtype, {"units": "K"})
-    assert found.shards == (shards[1] if sharded[1] else None)
+    output = read(result, "a/x")
+    np.testing.assert_array_equal(output[...], data)
+    assert (output.chunks, output.dtype, dict(output.attrs)) == (new, array.dtype, {"units": "K"})
+    assert output.shards == (shards[1] if sharded[1] else None)
     members = zarr.open_group(result.version.session().store, mode="r").members(max_depth=None)
     assert [path for path, _ in members] == ["a", "a/x"]
 
@@ -69,7 +69,7 @@ REWRITES: dict[str, Callable[[frazil.Repository], JobResult]] = {
 @pytest.mark.parametrize("name", REWRITES)
 @pytest.mark.parametrize("endian", ["big", "little"])
 def test_the_byte_order_stays(name: str, endian: Any) -> None:
-    repo, data = made(), values((8, 8), "i4")
+    repo, data = new_repository(), values((8, 8), "i4")
     with repo.transaction("main", message="made") as store:
         array = zarr.create_array(
             store, name="x", shape=(8, 8), chunks=(1, 8), dtype="i4", serializer=BytesCodec(endian=endian)
@@ -84,7 +84,7 @@ def test_the_byte_order_stays(name: str, endian: Any) -> None:
 @pytest.fixture
 def slices(tmp_path: Path) -> frazil.Repository:
     """Two days in slices, with coordinates and a hole."""
-    repo = made(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+    repo = new_repository(frazil.local_filesystem_storage(str(tmp_path / "repo")))
     with repo.transaction("main", message="slices") as store:
         group = zarr.create_group(store, attributes={"title": "two days"})
         for name, length in (("time", 48), ("lat", 20)):
@@ -102,9 +102,9 @@ def test_two_stages_leave_nothing_between(slices: frazil.Repository, tmp_path: P
     target = Target(slices, group="series")
     chunks = {"time": -1, "lat": 2, 2: 3}
     result = rechunk(slices, ["t"], chunks, max_mem=30_000, to=target, engine=INLINE)
-    found = read(result, "series/t")
-    assert found.chunks == (48, 2, 3)
-    np.testing.assert_array_equal(found[:], before)
+    output = read(result, "series/t")
+    assert output.chunks == (48, 2, 3)
+    np.testing.assert_array_equal(output[:], before)
     root = zarr.open_group(result.version.session().store, mode="r")
     names = [name for name, _ in root.members(max_depth=None)]
     assert sorted(names) == sorted(["lat", "series", "series/lat", "series/t", "series/time", "t", "time"])
@@ -135,7 +135,7 @@ def test_in_place_what_is_right_already_is_left_alone(slices: frazil.Repository,
 
 
 def test_to_another_repository(slices: frazil.Repository) -> None:
-    other = made()
+    other = new_repository()
     result = rechunk(Version.of(slices), ["t"], (48, 5, 5), to=Target(other, group="g/h"), engine=INLINE)
     session = result.version.session()
     np.testing.assert_array_equal(read(result, "g/h/t")[:], read(Version.of(slices), "t")[:])
@@ -148,10 +148,10 @@ def test_recompress_keeps_all_but_the_codecs(slices: frazil.Repository) -> None:
     before = read(Version.of(slices), "t")
     codecs = [zarr.codecs.GzipCodec(level=1)]
     result = recompress(slices, ["t"], codecs, shards={"time": 4}, engine=INLINE)
-    found = read(result, "t")
-    assert (found.chunks, found.shards) == ((1, 20, 30), (4, 20, 30))
-    assert [type(codec).__name__ for codec in found.compressors] == ["GzipCodec"]
-    np.testing.assert_array_equal(found[:], before[:])
+    output = read(result, "t")
+    assert (output.chunks, output.shards) == ((1, 20, 30), (4, 20, 30))
+    assert [type(codec).__name__ for codec in output.compressors] == ["GzipCodec"]
+    np.testing.assert_array_equal(output[:], before[:])
     out = recompress(
         result.version, ["t"], [{"name": "bytes", "configuration": {"endian": "big"}}], engine=INLINE
     )
@@ -236,7 +236,7 @@ def test_a_job_of_two_stages_goes_on_where_it_was(
     same_by_reference(tmp_path / "repo", slices)
 
 
-def test_what_is_written_meanwhile_is_not_lost(slices: frazil.Repository) -> None:
+def test_concurrent_commits_are_not_lost(slices: frazil.Repository) -> None:
     class Slow(Inline):
         def run(self, *given: Any) -> Any:
             with slices.transaction("main", message="meanwhile") as store:

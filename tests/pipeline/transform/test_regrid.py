@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import xarray_regrid  # noqa: F401  # the accessor `regrid`
-from tests.pipeline.transform.shared import INLINE, made, opened, read
+from tests.pipeline.transform.shared import INLINE, new_repository, opened, read
 
 import frazil
 from frazil.errors import InvalidInputError
@@ -21,7 +21,7 @@ GLOBE = {"lat": np.arange(-80.0, 81, 20), "lon": np.arange(-175.0, 180, 30)}
 @pytest.fixture
 def earth() -> frazil.Repository:
     """A globe of packed values with gaps, from north to south and from Greenwich to the east."""
-    repo = made()
+    repo = new_repository()
     values = np.random.default_rng(9).integers(0, 400, (6, 18, 36)) * 0.5
     values[2, 4:9, 3:20] = np.nan
     dataset = xr.Dataset(
@@ -68,7 +68,7 @@ def test_equal_to_xarray_regrid(earth: frazil.Repository, method: Any, region: d
     ).done_before
 
 
-def test_missing_values_are_left_out_if_told(earth: frazil.Repository) -> None:
+def test_missing_values_are_left_out_on_request(earth: frazil.Repository) -> None:
     grid = xr.Dataset(coords={"lat": np.arange(-80.0, 81, 5), "lon": np.arange(5.0, 300, 5)})
     plain, skipped = (
         regrid(earth, ["t"], grid, to=Target(earth, group=f"g{skip}"), skipna=skip, engine=INLINE)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from tests.pipeline.transform.shared import INLINE, made, read
+from tests.pipeline.transform.shared import INLINE, new_repository, read
 from tests.support.judge import same_by_reference
 
 import frazil
@@ -23,7 +23,7 @@ LATER = datetime.now(UTC) + timedelta(days=1)
 
 @pytest.fixture
 def repo(tmp_path: Path) -> frazil.Repository:
-    repo = made(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+    repo = new_repository(frazil.local_filesystem_storage(str(tmp_path / "repo")))
     for number in range(3):
         with repo.transaction("main", message=f"number {number}") as store:
             data = np.full((40, 40), number + 0.5)
@@ -33,7 +33,7 @@ def repo(tmp_path: Path) -> frazil.Repository:
     return repo
 
 
-def test_everything_is_there_and_more_comes_later(repo: frazil.Repository, tmp_path: Path) -> None:
+def test_a_copy_is_complete_and_later_copies_add_more(repo: frazil.Repository, tmp_path: Path) -> None:
     place = frazil.local_filesystem_storage(str(tmp_path / "copy"))
     first = copy_repository(repo, place, engine=INLINE)
     copy = frazil.Repository.open(place)

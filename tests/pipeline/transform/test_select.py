@@ -12,7 +12,7 @@ import xarray as xr
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.pipeline.transform.shared import INLINE, TYPES, made, opened, read, values
+from tests.pipeline.transform.shared import INLINE, TYPES, new_repository, opened, read, values
 from tests.support.judge import same_by_reference
 
 import frazil
@@ -33,7 +33,7 @@ def test_equal_to_numpy(data: Any, axes: list, dtype: str, sharded: bool) -> Non
     shape, chunks, times = (tuple(each[n] for each in axes) for n in range(3))
     names = [f"d{n}" for n in range(len(shape))]
     content = values(shape, dtype)
-    repo = made()
+    repo = new_repository()
     with repo.transaction("main", message="made") as store:
         options: dict[str, Any] = {"dimension_names": names, "chunks": chunks}
         if sharded:
@@ -46,8 +46,8 @@ def test_equal_to_numpy(data: Any, axes: list, dtype: str, sharded: bool) -> Non
         isel[name] = data.draw(st.one_of(number, st.slices(length), st.lists(number, max_size=4)))
     expected = expected.isel(isel)
     cell = 64 if content.dtype.kind in "TO" else content.dtype.itemsize
-    written = np.multiply(chunks, times) if sharded else chunks
-    least = cell * int(np.prod(chunks) + 3 * np.prod(written))
+    stored_chunks = np.multiply(chunks, times) if sharded else chunks
+    least = cell * int(np.prod(chunks) + 3 * np.prod(stored_chunks))
     result = select(
         repo,
         ["x"],
@@ -56,15 +56,15 @@ def test_equal_to_numpy(data: Any, axes: list, dtype: str, sharded: bool) -> Non
         max_mem=least * data.draw(st.integers(1, 3)),
         engine=INLINE,
     )
-    found = read(result, "o/x")
-    np.testing.assert_array_equal(found[...], expected.values)
-    assert found.metadata.dimension_names == (expected.dims or None)
-    assert (found.shards is None) == (not sharded)
+    output = read(result, "o/x")
+    np.testing.assert_array_equal(output[...], expected.values)
+    assert output.metadata.dimension_names == (expected.dims or None)
+    assert (output.shards is None) == (not sharded)
 
 
 @pytest.fixture
 def earth(tmp_path: Path) -> frazil.Repository:
-    repo = made(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+    repo = new_repository(frazil.local_filesystem_storage(str(tmp_path / "repo")))
     days = np.arange("2001-01-01", "2001-01-09", dtype="M8[D]").astype("M8[ns]")
     data = xr.Dataset(
         {"t": (("time", "lat", "lon"), np.random.default_rng(3).random((8, 18, 36), "f4"), {"units": "K"})},
@@ -109,7 +109,7 @@ def test_whole_chunks_are_not_decoded(
 ) -> None:
     wanted = {"time": slice(2, 6), "lat": slice(6, None), "lon": slice(9, 27)}
     before = opened(Version.of(earth), "/").isel(wanted)
-    other = made(frazil.local_filesystem_storage(str(tmp_path / "other")))
+    other = new_repository(frazil.local_filesystem_storage(str(tmp_path / "other")))
     real = zarr.codecs.ZstdCodec._decode_sync
 
     def only_coordinates(self: Any, data: Any, spec: Any) -> Any:
@@ -119,17 +119,20 @@ def test_whole_chunks_are_not_decoded(
 
     with monkeypatch.context() as patched:
         patched.setattr(zarr.codecs.ZstdCodec, "_decode_sync", only_coordinates)
-        here = select(earth, ["/t"], isel=wanted, to=Target(earth, group="p"), engine=INLINE)
-        there = select(earth, ["/t"], isel=wanted, to=Target(other), engine=INLINE)
+        same_repo_result = select(earth, ["/t"], isel=wanted, to=Target(earth, group="p"), engine=INLINE)
+        other_repo_result = select(earth, ["/t"], isel=wanted, to=Target(other), engine=INLINE)
         with pytest.raises(TypeError, match="decoded"):
             read(Version.of(earth), "t")[:]
-    np.testing.assert_array_equal(read(here, "p/t")[:], before["t"].values)
-    np.testing.assert_array_equal(read(there, "t")[:], before["t"].values)
-    tables = [result.version.session().chunk_table(path) for result, path in ((here, "/p/t"), (there, "/t"))]
-    known = {row.tobytes() for row in Version.of(earth).session().chunk_table("/t").prune().chunk_ids}
+    np.testing.assert_array_equal(read(same_repo_result, "p/t")[:], before["t"].values)
+    np.testing.assert_array_equal(read(other_repo_result, "t")[:], before["t"].values)
+    tables = [
+        result.version.session().chunk_table(path)
+        for result, path in ((same_repo_result, "/p/t"), (other_repo_result, "/t"))
+    ]
+    source_ids = {row.tobytes() for row in Version.of(earth).session().chunk_table("/t").prune().chunk_ids}
     ids = [{row.tobytes() for row in table.prune().chunk_ids} for table in tables]
-    assert ids[0] <= known  # the same chunks, at another place
-    assert not ids[1] & known
+    assert ids[0] <= source_ids  # the same chunks, at another place
+    assert not ids[1] & source_ids
     same_by_reference(tmp_path / "other", other)
 
 
@@ -142,7 +145,7 @@ def test_what_is_cut_off_does_not_come_back(earth: frazil.Repository) -> None:
     assert read(part, "p/t").shape[0] == 3
 
 
-def test_garbage_collection_is_told_of_chunks_that_are_shared(earth: frazil.Repository) -> None:
+def test_shared_chunks_are_chunk_files_of_the_session(earth: frazil.Repository) -> None:
     source, session = Version.of(earth).session(), earth.writable_session("main")
     array = TransferredArray.whole(array_info(source, "/t"), "/p/t")
     create_array(session, source, array.old, array.new)
@@ -159,7 +162,7 @@ def test_a_box_of_the_globe(west: int, eastward: bool) -> None:
     lon = np.arange(36) * 10.0 + west
     lat = np.arange(-85.0, 90, 10)
     lon, lat = (lon, lat) if eastward else (lon[::-1], lat[::-1])
-    repo = made()
+    repo = new_repository()
     data = (lat[:, None] * 1000 + lon % 360).astype("f4")
     array = xr.Dataset(
         {"t": (("y", "x"), data)},
@@ -188,7 +191,7 @@ def test_a_box_of_the_globe(west: int, eastward: bool) -> None:
         ({"sel": {"time": "yesterday"}}, "label of 'time'"),
     ],
 )
-def test_what_is_not_there(earth: frazil.Repository, options: Any, match: str) -> None:
+def test_missing_labels_and_dimensions(earth: frazil.Repository, options: Any, match: str) -> None:
     with pytest.raises(InvalidInputError, match=match):
         select(earth, ["t"], **options, to=Target(earth, group="o"), engine=INLINE)
 
@@ -222,7 +225,7 @@ def test_virtual_chunks_become_native(foreign: tuple[frazil.Repository, Path], t
     repo, file = foreign
     expected = read(Version.of(repo), "v")[:]
     node = Version.of(repo).session().get_node_id("/v")
-    other = made(frazil.local_filesystem_storage(str(tmp_path / "other")))
+    other = new_repository(frazil.local_filesystem_storage(str(tmp_path / "other")))
     results = [
         materialize(repo, ["v"], to=Target(other), engine=INLINE),
         materialize(repo, ["v"], to=Target(repo, group="g"), engine=INLINE),

@@ -50,7 +50,7 @@ def dataset() -> xr.Dataset:
     values[5, 1, 4] = 900
     packed = xr.DataArray(rng.random((12, 4)) * 100, dims=("time", "lat"))
     packed.encoding = {"dtype": "i2", "scale_factor": 0.01, "_FillValue": -1}
-    made = xr.Dataset(
+    fields = xr.Dataset(
         {"t": (("time", "lat", "lon"), values, {"units": "K"}), "p": packed},
         coords={
             "time": xr.date_range("2001-01-01", periods=12),
@@ -58,8 +58,8 @@ def dataset() -> xr.Dataset:
             "lon": np.arange(5.0),
         },
     )
-    made["t"].encoding["chunks"] = (2, 4, 3)
-    return made
+    fields["t"].encoding["chunks"] = (2, 4, 3)
+    return fields
 
 
 @pytest.fixture
@@ -122,12 +122,12 @@ def test_what_is_right_passes(repo: frazil.Repository) -> None:
     report.raise_if_failed()
 
 
-def test_what_is_wrong_is_found_with_its_place(repo: frazil.Repository) -> None:
+def test_a_broken_rule_is_reported_with_its_place(repo: frazil.Repository) -> None:
     rules = [rule for rule, _, _ in BAD]
     report = validate(repo, rules, engine=Inline(), limits=SMALL)
-    for row, (rule, found, where) in zip(report.rows, BAD, strict=True):
+    for row, (rule, actual, where) in zip(report.rows, BAD, strict=True):
         assert not row.ok, rule
-        assert row.found.startswith(found), rule
+        assert row.found.startswith(actual), rule
         assert row.where.startswith(where), rule
     assert report.rows[-1].found == "none"  # and not once more which array was expected
     with pytest.raises(ValidationFailedError, match=r"17 of 17 rules failed") as raised:
@@ -158,7 +158,7 @@ def test_statistics_are_compared_with_a_version(repo: frazil.Repository) -> None
     assert same.ok
 
 
-def test_rules_can_be_written_down(tmp_path: Path) -> None:
+def test_rules_can_be_stored_as_json(tmp_path: Path) -> None:
     listed = [as_json(rule) for rule in GOOD]
     assert rules_from(listed) == GOOD
     (tmp_path / "rules.json").write_text(json.dumps(listed))
@@ -177,8 +177,8 @@ def test_a_pass_in_pieces_is_a_pass(data: Any) -> None:
     values[values > 1.2] = np.nan
     repo = frazil.Repository.create(frazil.in_memory_storage())
     with repo.transaction("main", message="x") as store:
-        made = xr.DataArray(values, dims=("a", "b"), name="x")
-        made.to_dataset().to_zarr(
+        array = xr.DataArray(values, dims=("a", "b"), name="x")
+        array.to_dataset().to_zarr(
             store, encoding={"x": {"chunks": chunks}}, consolidated=False, zarr_format=3
         )
     rules = [Range("x", -0.5, None), NanShare("x", 0.1), StatisticsAgainst("x", "main", sigma=0)]
@@ -213,8 +213,8 @@ HARD: list[tuple[Any, bool, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "ok", "found"), HARD)
-def test_hard_cases(rule: Any, ok: bool, found: str) -> None:
+@pytest.mark.parametrize(("rule", "ok", "actual"), HARD)
+def test_hard_cases(rule: Any, ok: bool, actual: str) -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage())
     arrays = {
         "ns": np.array([0, 1, 2]) + 1_700_000_000_000_000_000,
@@ -228,7 +228,7 @@ def test_hard_cases(rule: Any, ok: bool, found: str) -> None:
         for name, data in arrays.items():
             zarr.create_array(store, name=name, data=data, chunks=(2,))
     row = validate(repo, [rule], engine=Inline()).rows[0]
-    assert (row.ok, found in row.found) == (ok, True), row
+    assert (row.ok, actual in row.found) == (ok, True), row
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_rules_that_make_no_sense_are_refused(rule: Any) -> None:
         rules_from("- {rule: Range, path: /t, min: '180'}")
 
 
-def test_an_array_that_cannot_be_looked_at_does_not_hide_the_others() -> None:
+def test_an_unreadable_array_does_not_hide_the_others() -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage())
     chunks: Any = [[1, 2]]
     with zarr.config.set({"array.rectilinear_chunks": True}):

@@ -229,7 +229,7 @@ def test_the_writer_finds_rows_of_one_cell_in_two_tasks(repo: frazil.Repository)
     assert cells(repo)[(3, 10.0)][0] == 7
 
 
-def test_only_branches_can_be_written_to(repo: frazil.Repository) -> None:
+def test_only_branches_accept_writes(repo: frazil.Repository) -> None:
     grid(repo)
     with pytest.raises(InvalidInputError, match="found the option tag"):
         TableWriter(repo, {"tag": "v1"}, as_rows({}).schema, overwrite=False)

@@ -521,7 +521,7 @@ def test_garbage_collection_by_the_reference_keeps_live_packs(with_packs: tuple[
     agree(ours, theirs)
 
 
-def test_garbage_of_ours_is_found_by_the_reference(both: tuple[Side, Side]) -> None:
+def test_the_reference_collects_our_garbage(both: tuple[Side, Side]) -> None:
     """Chunks that were made durable for forks and never committed: its collector deletes them."""
     ours, theirs = both
     ours.create(ours.config(inline_chunk_threshold_bytes=0))
@@ -592,7 +592,7 @@ def test_rectilinear_grids(turns: tuple[Side, Side]) -> None:
     assert stored_values.sum() == 4 * 54 + 9 * 6
 
 
-def test_documents_are_kept_letter_by_letter(turns: tuple[Side, Side]) -> None:
+def test_documents_are_stored_letter_by_letter(turns: tuple[Side, Side]) -> None:
     writer, reader = turns
     text = json.dumps(
         {"zarr_format": 3, "node_type": "group", "attributes": {"b": 1, "a": "é"}, "unknown": [1]}, indent=5
