@@ -381,7 +381,7 @@ def test_another_driver_is_done_in_between(
 
     owner, name = {
         "before it opens its session": (job_run.Staging, "open"),
-        "before it commits": (jobs, "commit_job"),
+        "before it commits": (job_run, "commit_job"),
     }[when]
     monkeypatch.setattr(owner, name, partial(first, call=getattr(owner, name)))
     result = run_job(mine, ENGINE)

@@ -42,7 +42,7 @@ from frazil.jobs.task_rounds import Rounds
 from frazil.jobs.task_tally import Tally
 from frazil.jobs.versions import Input, Target, Version
 from frazil.repository.session.interior import state_of
-from frazil.repository.session.read_set import ReadTracker
+from frazil.repository.session.read_tracker import ReadTracker
 from frazil.repository.session.session import Session
 from frazil.repository.session.staged_work import clean_up, place_of
 from frazil.storage.traffic import TRAFFIC
