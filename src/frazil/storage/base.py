@@ -42,15 +42,11 @@ from typing import TYPE_CHECKING, Final
 
 from frazil.arguments import checked
 from frazil.display import PACKAGE, Lines
+from frazil.storage.class_methods import StorageClassMethods
 from frazil.storage.listing import StorageObjectInfo
 
 if TYPE_CHECKING:
-    from frazil.storage.class_methods import StorageClassMethods
     from frazil.storage.settings import StorageSettings
-else:
-    # `class_methods`, a module above, attaches them: they construct subclasses of `Storage`.
-    class StorageClassMethods:
-        __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +108,7 @@ def storage_label(storage: Storage) -> str:
     return ", ".join(value if name == "type" else f"{name} {value}" for name, _, value in lines)
 
 
-class Storage(StorageClassMethods, ABC):
+class Storage(StorageClassMethods["Storage"], ABC):
     """See the module's docstring: the contract."""
 
     #: Reads and writes cost microseconds and never wait for a network.

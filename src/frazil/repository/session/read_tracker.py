@@ -1,8 +1,8 @@
 """What a session has read, as its store tracks it.
 
 A ``ReadTracker`` notes reads while they happen. The result is a ``ReadSet``, which a rebase compares with
-what others have committed. Chunks are the unit: where elements 0 to 9 of an array were read, the chunks that hold
-them are compared. `frazil.repository.session.declared_reads` makes the same of what a user declares.
+what others have committed. Chunks are the unit: where elements 0 to 9 of an array were read, the chunks that
+hold them are compared. `frazil.repository.session.declared_reads` makes the same of what a user declares.
 
 Reads of what the session itself has written do not count: nobody else can change that.
 """

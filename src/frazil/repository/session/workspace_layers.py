@@ -27,7 +27,7 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.expired_versions import require_listed
 from frazil.repository.session.array_entry import ArrayEntry
 from frazil.repository.session.earlier_manifests import EarlierManifests
-from frazil.repository.session.read_set import ReadTracker
+from frazil.repository.session.read_tracker import ReadTracker
 
 
 class WorkspaceLayers:
