@@ -185,9 +185,7 @@ def imports_of(module: str, for_types: bool = False) -> Iterator[Import]:
 
     def visit(node: ast.AST, in_function: bool) -> Iterator[Import]:
         match node:
-            case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")) if (
-                not for_types
-            ):
+            case ast.If(test=test) if not for_types and ast.unparse(test).endswith("TYPE_CHECKING"):
                 for child in node.orelse:
                     yield from visit(child, in_function)
                 return
