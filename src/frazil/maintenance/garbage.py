@@ -168,7 +168,7 @@ class Collecting:
 
 
 def collect(context: Context, what: Collection) -> GCSummary:
-    """All steps. How it keeps out of the way of sessions: ``repository.in_use``."""
+    """All steps. How it spares the files of sessions: ``repository.catalog.leases``."""
     storage = context.storage
     require_online(context.catalog.repo_info())
     announcement = announce(storage)

@@ -14,7 +14,7 @@ without a condition (``Always``) is only for keys that nobody else writes (they 
 When ``put`` returns ``Stored``, the object is durable. ``Refused`` says that the server answered "the
 condition does not hold", which is *no proof that this call wrote nothing*: the client may have retried
 after a lost answer and met its own write. An exception proves even less. Whoever writes with a condition
-must be able to recognise his own bytes and look for them (``repository.update`` does).
+must be able to recognise his own bytes and look for them (``repository.catalog.repo_update`` does).
 
 *Versions* are opaque. Two writes of different bytes never have the same version; two of the same
 bytes may. The version of an unconditional write may be empty (no etag, no generation): read the object
