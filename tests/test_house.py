@@ -330,6 +330,14 @@ def test_imports_are_found(source: str, expected: set, tmp_path: Path, monkeypat
     assert {(edge.target, edge.in_function) for edge in imports_of("frazil.storage.probe")} == expected
 
 
+def test_imports_for_types_are_found(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "probe.py"
+    path.write_text("if TYPE_CHECKING:\n import zarr\nelse:\n import obstore")
+    monkeypatch.setitem(PATHS, "frazil.storage.probe", path)
+    targets = {edge.target for edge in imports_of("frazil.storage.probe", for_types=True)}
+    assert targets == {"zarr", "obstore"}
+
+
 # ---- the public list --------------------------------------------------------------------------------
 
 

@@ -47,9 +47,7 @@ class _Coordinates:
 
 
 class ReadTracker:
-    """Notes what is read: see the ``note_`` methods of ``Workspace``. Threads may share it, and it can be
-    pickled.
-    """
+    """Notes what a session reads; ``ReadNotes`` calls it. Threads may share it, and it can be pickled."""
 
     def __init__(self, reads: ReadSet | None = None) -> None:
         #: Held while a rebase goes on: what is read meanwhile is noted, and read, when it has gone.
