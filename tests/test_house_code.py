@@ -134,8 +134,7 @@ NO_NOUNS = {
 PUBLIC_NAMES = {
     "stored_bytes_written": "of the results of jobs",
     "frazil.pipeline.Written": "of frazil.pipeline",
-    "frazil.importing.report.was_there": "of the report of an import",
-    "frazil.importing.import_job.was_there": "of the report of an import",
+    "was_there": "of the report of an import",
     "frazil.pipeline.validation.report.found": "of the findings of a validation",
     "written_at": "of SnapshotInfo, as the reference names it",
     "bytes_written": "of frazil.pipeline.Outcome, in pickles and in the metadata of commits",

@@ -485,6 +485,14 @@ class TaskFailedError(IcechunkError):
         return (type(self), (self.message, self.kind), vars(self))
 
 
+class RemoteError(Exception):
+    """The text of an error that cannot be sent from its process to the driver.
+
+    It is the ``__cause__`` of a ``TaskFailedError``, where the error of the task cannot be pickled. It is no
+    ``IcechunkError``: the task may have raised any error.
+    """
+
+
 class FormatError(IcechunkError):
     """Bytes are not what the specification says. The message names the file."""
 

@@ -34,7 +34,7 @@ from frazil.errors import (
     StorageError,
     TaskFailedError,
 )
-from frazil.jobs import job as jobs
+from frazil.jobs import job_run
 from frazil.jobs.engine import Task
 from frazil.jobs.job_identity import JOB
 from frazil.jobs.staging_folder import Folder
@@ -380,8 +380,8 @@ def test_another_driver_is_done_in_between(
         return call(*args)
 
     owner, name = {
-        "before it opens its session": (jobs.Staging, "open"),
-        "before it commits": (jobs, "commit_job"),
+        "before it opens its session": (job_run.Staging, "open"),
+        "before it commits": (job_run, "commit_job"),
     }[when]
     monkeypatch.setattr(owner, name, partial(first, call=getattr(owner, name)))
     result = run_job(mine, ENGINE)

@@ -26,7 +26,6 @@ Moves = dict[bytes, Move]
 
 _source: Callable[[Move], str] = attrgetter("source")
 _target: Callable[[Move], str] = attrgetter("target")
-_node_id: Callable[[Move], bytes] = attrgetter("node_id")
 _is_array: Callable[[Move], bool] = attrgetter("is_array")
 
 

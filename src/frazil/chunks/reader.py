@@ -4,7 +4,7 @@
                          range of an object ──plan──> few requests ──> slices
 
 Ranges of the same object that lie near each other become one request (``coalesce``), whether they come in
-one call (``read_many``) or in one turn of an event loop (``batching``).
+one call (``read_many``) or in one turn of an event loop (``read_batches``).
 """
 
 from __future__ import annotations

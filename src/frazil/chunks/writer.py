@@ -20,8 +20,8 @@ pack.
 Memory: at most ``max_in_flight`` sealed packs and the open one. A writer that would exceed it waits for
 the oldest.
 
-With deduplication (``content``), files are named by what they hold, and a chunk that the session has packed
-before is a second reference to the same range.
+With deduplication (``content_addressing``), files are named by what they hold, and a chunk that the session
+has packed before is a second reference to the same range.
 """
 
 from __future__ import annotations

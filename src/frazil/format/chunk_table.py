@@ -17,7 +17,7 @@ largest coordinates, or where that number has no room in 63 bits the row's bytes
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 from operator import eq
@@ -103,9 +103,21 @@ class ForeignObjects:
 #: So much longer is a table in which a look-up for each row of another is cheaper than sorting both.
 _MANY_TIMES = 16
 
-_NO_IDS = np.zeros((0, 12), np.uint8)
-_NO_FOREIGN = ForeignObjects(Ragged.empty(), Ragged.empty(), np.zeros(0, np.uint32))
-_NO_INLINE = Ragged.empty()
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sources:
+    """What the references of a new table refer to: the column ``source`` numbers the rows of one of these."""
+
+    chunk_ids: U8
+    foreign: ForeignObjects
+    inline: Ragged
+
+
+_NO_SOURCES = _Sources(
+    np.zeros((0, 12), np.uint8),
+    ForeignObjects(Ragged.empty(), Ragged.empty(), np.zeros(0, np.uint32)),
+    Ragged.empty(),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +172,9 @@ class ChunkTable:
         Here as in the constructors below, ``index`` has shape (n, ndim) in any order, the last of equal
         coordinates counts, and one number stands for n equal ones.
         """
-        return cls._of(ChunkKind.NATIVE, index, source, offset, length, chunk_ids=chunk_ids)
+        return cls._of(
+            ChunkKind.NATIVE, index, source, offset, length, replace(_NO_SOURCES, chunk_ids=chunk_ids)
+        )
 
     @classmethod
     def from_virtual(
@@ -185,13 +199,16 @@ class ChunkTable:
             Ragged.of_bytes([(etag or "").encode()]).take(np.zeros(count, np.int64)),
             np.full(count, modified or 0, np.uint32),
         )
-        return cls._of(ChunkKind.VIRTUAL, index, source, offset, length, foreign=foreign)
+        return cls._of(
+            ChunkKind.VIRTUAL, index, source, offset, length, replace(_NO_SOURCES, foreign=foreign)
+        )
 
     @classmethod
     def from_inline(cls, index: ArrayLike, blobs: Sequence[bytes]) -> ChunkTable:
         """References that are the chunks themselves."""
         inline = Ragged.of_bytes(blobs)
-        return cls._of(ChunkKind.INLINE, index, np.arange(len(inline)), 0, inline.lengths, inline=inline)
+        sources = replace(_NO_SOURCES, inline=inline)
+        return cls._of(ChunkKind.INLINE, index, np.arange(len(inline)), 0, inline.lengths, sources)
 
     @classmethod
     def from_absent(cls, index: ArrayLike) -> ChunkTable:
@@ -206,10 +223,7 @@ class ChunkTable:
         source: ArrayLike,
         offset: ArrayLike,
         length: ArrayLike,
-        *,
-        chunk_ids: U8 = _NO_IDS,
-        foreign: ForeignObjects = _NO_FOREIGN,
-        inline: Ragged = _NO_INLINE,
+        sources: _Sources = _NO_SOURCES,
     ) -> ChunkTable:
         coords = np.asarray(index)
         whole = not coords.size or coords.dtype.kind in "iu"
@@ -225,9 +239,9 @@ class ChunkTable:
             _column("source", source, np.uint32, n),
             _column("offset", offset, np.uint64, n),
             _column("length", length, np.uint64, n),
-            chunk_ids,
-            foreign,
-            inline,
+            sources.chunk_ids,
+            sources.foreign,
+            sources.inline,
         )
         return table.sorted()
 

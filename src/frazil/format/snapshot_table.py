@@ -47,7 +47,7 @@ class Snapshots(Protocol):
     """The snapshots of a repository, by row. A row number means something only to the object that gave it.
 
     ``SnapshotTable`` has all of them. In a repository of spec version 1 nobody has: there the rows are those
-    that were looked for until now (``repository.snapshots_v1``).
+    that were looked for until now (``repository.catalog.snapshots_v1``).
     """
 
     def find_snapshot(self, id_: bytes) -> int:

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_from_text, id_to_text
+from frazil.jobs.job import Job
 from frazil.jobs.job_identity import JOB, derived_id, work_digest
 from frazil.jobs.versions import Target, digest
 from frazil.repository.catalog.history import mentioning
 from frazil.repository.handle.interior import context_of
-
-if TYPE_CHECKING:
-    from frazil.jobs.job import Job
 
 
 @dataclass(frozen=True, slots=True)

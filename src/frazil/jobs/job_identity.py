@@ -10,15 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.metadata_items import MetadataColumn
+from frazil.jobs.job import Job
+from frazil.jobs.job_result import Metrics
 from frazil.jobs.versions import address
-
-if TYPE_CHECKING:
-    from frazil.jobs.job import Job
-    from frazil.jobs.job_result import Metrics
 
 #: The key of a job's record in the metadata of its commit.
 JOB: Final = "frazil_job"

@@ -15,7 +15,7 @@ import traceback
 from dataclasses import dataclass, replace
 from typing import Final
 
-from frazil.errors import ErrorKind, IcechunkError, StorageError, TaskFailedError
+from frazil.errors import ErrorKind, IcechunkError, RemoteError, StorageError, TaskFailedError
 from frazil.jobs.traceback_frames import (
     causes_of,
     clip_line,
@@ -154,10 +154,6 @@ def task_error(
 
 #: Lines of a traceback with one frame: the error has that in its text.
 _ONE_FRAME: Final = 4
-
-
-class RemoteError(Exception):
-    """The text of an error that cannot be sent from its process to the driver."""
 
 
 def _text(error: BaseException) -> str:

@@ -13,13 +13,14 @@ import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from frazil.changes.reads import NOTHING_READ, ReadSet, joined_reads
 from frazil.errors import ErrorKind, IcechunkError, SessionStateError
 from frazil.format.ids import id_to_text
 from frazil.jobs.bulk_commit import TaskChanges
 from frazil.jobs.engine import Engine, attempt
+from frazil.jobs.job import Tasks, Work
 from frazil.jobs.pickles import dumps
 from frazil.jobs.progress import Progress
 from frazil.jobs.segments import stage_references
@@ -34,9 +35,6 @@ from frazil.repository.session.interior import state_of
 from frazil.repository.session.session import ForkSession, Session
 from frazil.repository.session.staged_work import STAGING
 from frazil.storage.traffic import TRAFFIC
-
-if TYPE_CHECKING:
-    from frazil.jobs.job import Tasks, Work
 
 _NUMBER: Final = struct.Struct("<Q")
 

@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import FormatError, IcechunkError
+from frazil.errors import FormatError
 from frazil.format.columns import U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_matrix
 from frazil.format.keys import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
@@ -150,27 +150,25 @@ def needed(storage: Storage, info: RepoInfo, old: Old, earlier: Live, walk: Walk
     )
 
 
-class _Outdated(IcechunkError):
-    """A version lives that the plan has not seen."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Collecting:
-    """Step 4, the change for the retry loop."""
+    """Step 4, the change for the retry loop. None, the end of the loop, if a version lives that the plan has
+    not seen.
+    """
 
     old: Old
     live: Live
 
-    def __call__(self, info: RepoInfo, now: int) -> Changed:
+    def __call__(self, info: RepoInfo, now: int) -> Changed | None:
         require_online(info)
         after = _after(info, self.old)
         if not among(after.table.ids(), self.live.snapshots).all():
-            raise _Outdated("commits came while garbage was looked for")
+            return None
         return Changed(after, OpsEntry(UpdateKind.GC_RAN, now))
 
 
 def collect(context: Context, what: Collection) -> GCSummary:
-    """All steps. How it keeps out of the way of sessions: ``repository.in_use``."""
+    """All steps. How it spares the files of sessions: ``repository.catalog.leases``."""
     storage = context.storage
     require_online(context.catalog.repo_info())
     announcement = announce(storage)
@@ -232,10 +230,9 @@ def _edited(
             for files, ids in ((old.manifests, live.manifests), (old.chunks, live.chunks))
         ]
         record = record.with_list(context.storage, np.concatenate(dead))
-        try:
-            return record, context.catalog.update_full_repo_info(Collecting(old, live)), live
-        except _Outdated:
-            continue
+        after = context.catalog.update_full_repo_info(Collecting(old, live))
+        if after is not None:
+            return record, after, live
 
 
 def garbage(after: RepoInfo, old: Old, live: Live) -> dict[str, Listed]:

@@ -33,9 +33,10 @@ with needs("frazil.pipeline", extra="pipeline"):
     from frazil.jobs.engine import Engine, Inline
     from frazil.jobs.engines import default_engine
     from frazil.jobs.inputs import run_again_if_stale
-    from frazil.jobs.job import Job, Phase, Tasks, run_job
+    from frazil.jobs.job import Job, Phase, Tasks
     from frazil.jobs.job_metrics import job_metrics
     from frazil.jobs.job_result import JobResult, Metrics
+    from frazil.jobs.job_run import run_job
     from frazil.jobs.local_engine import Local
     from frazil.jobs.parallel_write import Block, Plan, WriteResult, plan, write_blocks
     from frazil.jobs.progress import Progress

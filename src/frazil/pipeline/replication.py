@@ -57,17 +57,17 @@ _RENEWED: Final = 3600 * 1_000_000
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Copied(Summary):
-    """The objects and bytes that were copied. ``there`` counts objects that did not have to be copied."""
+    """The objects and bytes that were copied. ``existing`` counts objects that did not have to be copied."""
 
     objects: int
     bytes: int
-    there: int
+    existing: int
 
     shown_as: ClassVar[str] = "pipeline.Copied"
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         yield "copied", with_size(self.objects, "object", self.bytes)
-        yield "there before", counted(self.there, "object")
+        yield "existing", counted(self.existing, "object")
 
 
 @takes_versions

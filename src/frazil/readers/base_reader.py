@@ -40,12 +40,14 @@ class BaseReader:
                            file and the group
     ``library_errors``     what the library of the format raises for a damaged file
     ``names_error_type``   whether the type of such an error is part of the message
+    ``option_names``       the names of the options of the constructor
     """
 
     format: ClassVar[str] = ""
     caches_schema: ClassVar[bool] = False
     library_errors: ClassVar[tuple[type[Exception], ...]] = (Exception,)
     names_error_type: ClassVar[bool] = True
+    option_names: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, file: File, group: str = "/") -> None:
         self.file = file

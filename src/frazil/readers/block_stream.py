@@ -7,10 +7,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from frazil.readers.files import File
+from typing import Any, Final, Protocol
 
 #: Bytes of one block: the smallest request.
 BLOCK: Final = 512 << 10
@@ -20,6 +17,17 @@ CACHED_BLOCKS: Final = 64
 LARGEST_GAP: Final = 64 << 10
 
 
+class RangeSource(Protocol):
+    """Bytes that are read in ranges: a `frazil.readers.files.File`."""
+
+    @property
+    def size(self) -> int: ...
+
+    def read(self, start: int, stop: int) -> bytes: ...
+
+    def read_many(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]: ...
+
+
 class BlockStream(io.RawIOBase):
     """An object as a file object. It reads blocks of `BLOCK` bytes, and caches those that were used last.
 
@@ -27,7 +35,7 @@ class BlockStream(io.RawIOBase):
     one request of its own. ``prefetch`` reads many ranges at once.
     """
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: RangeSource) -> None:
         super().__init__()
         self._file = file
         self._position = 0

@@ -46,6 +46,8 @@ class GeoTiffReader(BaseReader):
     library_errors = (RasterioError, OSError, ValueError, TypeError)
     names_error_type = False
 
+    option_names = ("page",)
+
     def __init__(self, file: File, group: str = "/", *, page: int | None = None) -> None:
         super().__init__(file, group)
         if self.group != "/":

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import fields
 from typing import Any, Final
 
 import numpy as np
@@ -33,40 +34,24 @@ _HIDDEN: Final = frozenset({"history"})
 
 
 class GribReader(BaseReader):
-    """The fields of one GRIB file as one dataset. Options are those of ``cfgrib.open_file``:
-    ``filter_by_keys``, ``squeeze``, ``time_dims``, ``read_keys``, ..."""
+    """The fields of one GRIB file as one dataset. Options are those of `GribOptions`, which
+    ``cfgrib.open_file`` has: ``filter_by_keys``, ``squeeze``, ``time_dims``, ``read_keys``, ...
+    """
 
     format = "grib"
+    option_names = tuple(each.name for each in fields(GribOptions))
 
-    def __init__(
-        self,
-        file: File,
-        group: str = "/",
-        *,
-        filter_by_keys: Mapping[str, Any] | None = None,
-        squeeze: bool = True,
-        time_dims: Sequence[str] = ("time", "step"),
-        read_keys: Sequence[str] = (),
-        extra_coords: Mapping[str, str] | None = None,
-        ignore_keys: Sequence[str] = (),
-        encode_cf: Sequence[str] = ("parameter", "time", "geography", "vertical"),
-        coords_as_attributes: Mapping[str, str] | None = None,
-        values_dtype: str = "float32",
-        errors: str = "raise",
-    ) -> None:
+    def __init__(self, file: File, group: str = "/", **options: Any) -> None:
         super().__init__(file, group)
         if self.group != "/":
             raise damaged(file.url, f"a group {self.group}", "a GRIB file: use filter_by_keys")
         check_messages(file)
-        options = GribOptions(
-            dict(filter_by_keys or {}), squeeze, time_dims, read_keys, dict(extra_coords or {}), ignore_keys,
-            encode_cf, dict(coords_as_attributes or {}), values_dtype, errors,
-        )  # fmt: skip
+        values = GribOptions(**options)
         self._stack = ExitStack()
         self._path = self._stack.enter_context(file.local())
         try:
             with self.library_call("fields of GRIB"):
-                self._cubes = open_cubes(self._path, file.url, options)
+                self._cubes = open_cubes(self._path, file.url, values)
             self._names = names_of(self._cubes.cubes)
         except BaseException:
             self._stack.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import cfgrib  # type: ignore[import-untyped]  # it ships no types
@@ -29,16 +29,16 @@ _LISTED: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class GribOptions:
-    """The options of the reader, those of ``cfgrib.open_file``."""
+    """The options of the reader, those of ``cfgrib.open_file``. None stands for no keys or coordinates."""
 
-    filter_by_keys: Mapping[str, Any] = field(default_factory=dict)
+    filter_by_keys: Mapping[str, Any] | None = None
     squeeze: bool = True
     time_dims: Sequence[str] = ("time", "step")
     read_keys: Sequence[str] = ()
-    extra_coords: Mapping[str, str] = field(default_factory=dict)
+    extra_coords: Mapping[str, str] | None = None
     ignore_keys: Sequence[str] = ()
     encode_cf: Sequence[str] = ("parameter", "time", "geography", "vertical")
-    coords_as_attributes: Mapping[str, str] = field(default_factory=dict)
+    coords_as_attributes: Mapping[str, str] | None = None
     values_dtype: Any = "float32"
     errors: str = "raise"
 
@@ -48,11 +48,11 @@ class GribOptions:
             index,
             read_keys=tuple(self.read_keys),
             time_dims=tuple(self.time_dims),
-            extra_coords=dict(self.extra_coords),
+            extra_coords=dict(self.extra_coords or {}),
             errors=self.errors,
             squeeze=self.squeeze,
             encode_cf=tuple(self.encode_cf),
-            coords_as_attributes=dict(self.coords_as_attributes),
+            coords_as_attributes=dict(self.coords_as_attributes or {}),
             values_dtype=np.dtype(self.values_dtype),
         )
 
@@ -99,8 +99,8 @@ def open_cubes(path: str, url: str, options: GribOptions) -> Cubes:
     Raises ``InvalidInputError`` (``key-not-found`` if ``filter_by_keys`` leaves nothing, ``unimplemented`` if
     cfgrib can arrange none), and what cfgrib and eccodes raise for a file that is damaged.
     """
-    keys = cfgrib.compute_index_keys(tuple(options.time_dims), dict(options.extra_coords))
-    chosen = dict(options.filter_by_keys)
+    keys = cfgrib.compute_index_keys(tuple(options.time_dims), dict(options.extra_coords or {}))
+    chosen = dict(options.filter_by_keys or {})
     stream = FileStream(path, errors=options.errors)
     # an index file would be a new file beside the original
     index = open_fileindex(

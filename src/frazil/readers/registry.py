@@ -6,12 +6,10 @@ The module of a reader is imported when its format is used, so that nobody needs
 from __future__ import annotations
 
 import importlib
-import inspect
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, MissingExtraError
 from frazil.extras import needs
@@ -20,6 +18,15 @@ from frazil.readers.files import File, find_file, local_path, object_storage
 from frazil.readers.reader import Reader
 
 HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
+
+
+class ReaderClass(Protocol):
+    """The class of a reader; ``option_names`` are the names of the options that it takes."""
+
+    @property
+    def option_names(self) -> tuple[str, ...]: ...
+
+    def __call__(self, source: Any, /, group: str, **options: Any) -> Reader: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,7 @@ class Format:
     libraries: tuple[str, ...]
     extra: str | None
 
-    def load(self) -> Callable[..., Reader]:
+    def load(self) -> ReaderClass:
         """Import the module, and return the class of its reader.
 
         Raises ``MissingExtraError`` if a library is not installed, and ``InvalidInputError``
@@ -56,7 +63,7 @@ class Format:
                 f"{type(error).__name__}: {error}",
                 ErrorKind.UNIMPLEMENTED,
             ) from error
-        reader: Callable[..., Reader] = getattr(module, self.reader)
+        reader: ReaderClass = getattr(module, self.reader)
         return reader
 
 
@@ -104,22 +111,18 @@ def open_source(
     name = require_format(format)
     file = None if name == "zarr" else _file(url, name, storage_options)
     if file is None:
-        make = partial(FORMATS["zarr"].load(), url, group=group, storage_options=storage_options)
+        reader = FORMATS["zarr"].load()
+        make = partial(reader, url, group=group, storage_options=storage_options)
     else:
-        make = partial(FORMATS[name or sniff(file)].load(), file, group=group)
-    if options:
-        parameters = inspect.signature(make).parameters.values()
-        names = [
-            each.name
-            for each in parameters
-            if each.kind is each.KEYWORD_ONLY and each.name not in make.keywords
-        ]
-        if unknown := sorted(options.keys() - set(names)):
-            raise InvalidInputError(
-                f"{url}: expected options of the reader of its format ({', '.join(names) or 'it has none'}), "
-                f"found {unknown[0]!r}",
-                ErrorKind.INVALID_KEY,
-            )
+        reader = FORMATS[name or sniff(file)].load()
+        make = partial(reader, file, group=group)
+    names = reader.option_names
+    if unknown := sorted(options.keys() - set(names)):
+        raise InvalidInputError(
+            f"{url}: expected options of the reader of its format ({', '.join(names) or 'it has none'}), "
+            f"found {unknown[0]!r}",
+            ErrorKind.INVALID_KEY,
+        )
     return make(**options)
 
 

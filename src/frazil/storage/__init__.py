@@ -13,8 +13,9 @@ from frazil.storage.base import (
     Version,
 )
 from frazil.storage.chunk_type import ChunkType
-from frazil.storage.class_methods import attach_class_methods
+from frazil.storage.class_methods import register_constructors
 from frazil.storage.constructors import (
+    CONSTRUCTORS,
     azure_storage,
     gcs_storage,
     hf_storage,
@@ -114,4 +115,4 @@ __all__ = [
     "tigris_storage",
 ]
 
-attach_class_methods()
+register_constructors(CONSTRUCTORS)

@@ -14,7 +14,7 @@ without a condition (``Always``) is only for keys that nobody else writes (they 
 When ``put`` returns ``Stored``, the object is durable. ``Refused`` says that the server answered "the
 condition does not hold", which is *no proof that this call wrote nothing*: the client may have retried
 after a lost answer and met its own write. An exception proves even less. Whoever writes with a condition
-must be able to recognise his own bytes and look for them (``repository.update`` does).
+must be able to recognise his own bytes and look for them (``repository.catalog.repo_update`` does).
 
 *Versions* are opaque. Two writes of different bytes never have the same version; two of the same
 bytes may. The version of an unconditional write may be empty (no etag, no generation): read the object
@@ -42,15 +42,11 @@ from typing import TYPE_CHECKING, Final
 
 from frazil.arguments import checked
 from frazil.display import PACKAGE, Lines
+from frazil.storage.class_methods import StorageClassMethods
 from frazil.storage.listing import StorageObjectInfo
 
 if TYPE_CHECKING:
-    from frazil.storage.class_methods import StorageClassMethods
     from frazil.storage.settings import StorageSettings
-else:
-    # `class_methods`, a module above, attaches them: they construct subclasses of `Storage`.
-    class StorageClassMethods:
-        __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +108,7 @@ def storage_label(storage: Storage) -> str:
     return ", ".join(value if name == "type" else f"{name} {value}" for name, _, value in lines)
 
 
-class Storage(StorageClassMethods, ABC):
+class Storage(StorageClassMethods["Storage"], ABC):
     """See the module's docstring: the contract."""
 
     #: Reads and writes cost microseconds and never wait for a network.

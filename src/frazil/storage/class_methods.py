@@ -1,52 +1,54 @@
 """The class methods of ``Storage`` that construct a storage: ``Storage.new_s3`` and its siblings.
 
 They have the names and arguments of the reference. They take options and credentials as values, where the
-functions of ``constructors`` take single arguments. The methods construct subclasses of ``Storage``, so this
-module stands above them, and gives the methods to ``Storage``: `attach_class_methods`. To a type checker
-``StorageClassMethods`` is a base of ``Storage``.
+functions of ``constructors`` take single arguments.
+
+``Storage`` inherits these methods, and the methods construct subclasses of ``Storage``. So this module is
+below ``base``, and does not import the functions that construct storages: `register_constructors` gets them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from frazil.arguments import checked
-from frazil.storage.base import Storage
-from frazil.storage.constructors import (
-    http_storage,
-    in_memory_storage,
-    local_filesystem_storage,
-    redirect_storage,
-)
 from frazil.storage.object_store_config import S3Options
-from frazil.storage.services import (
-    S3Arguments,
-    build_azure,
-    build_gcs,
-    build_hf,
-    build_r2,
-    build_s3,
-    build_tigris,
-)
+from frazil.storage.s3_arguments import S3Arguments
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from frazil.storage.credentials import AnyAzureCredential, AnyGcsCredential, AnyS3Credential
 
+#: Constructors by the name of the class method: see `register_constructors`.
+_constructors: Final[dict[str, Callable[..., Any]]] = {}
 
-class StorageClassMethods:
-    """The class methods of ``Storage``."""
+
+def register_constructors(constructors: Mapping[str, Callable[..., Any]]) -> None:
+    """Set the functions that construct storages, by the name of the class method that calls them."""
+    _constructors.update(constructors)
+
+
+class StorageClassMethods[Storage]:
+    """The class methods of ``Storage``, which is the type parameter of this class."""
+
+    @classmethod
+    def _construct(cls, method: str, *arguments: Any, **options: Any) -> Storage:
+        """The storage that the constructor of a class method returns."""
+        storage: Storage = _constructors[method](*arguments, **options)
+        return storage
 
     @classmethod
     @checked
     def new_in_memory(cls) -> Storage:
         """See ``in_memory_storage``."""
-        return in_memory_storage()
+        return cls._construct("new_in_memory")
 
     @classmethod
     @checked
     def new_local_filesystem(cls, path: str) -> Storage:
         """See ``local_filesystem_storage``."""
-        return local_filesystem_storage(path)
+        return cls._construct("new_local_filesystem", path)
 
     @classmethod
     @checked
@@ -63,7 +65,7 @@ class StorageClassMethods:
         headers: dict[str, str] | None = None,
     ) -> Storage:
         """Objects in S3, or in a server that speaks its protocol. See ``s3_storage``."""
-        return build_s3(S3Arguments.from_values(locals()))
+        return cls._construct("new_s3", S3Arguments.from_values(locals()))
 
     @classmethod
     @checked
@@ -79,7 +81,7 @@ class StorageClassMethods:
         headers: dict[str, str] | None = None,
     ) -> Storage:
         """``new_s3``: to Frazil there is one client for S3."""
-        return build_s3(S3Arguments.from_values(locals()), shown_as="S3")
+        return cls._construct("new_s3", S3Arguments.from_values(locals()), shown_as="S3")
 
     @classmethod
     @checked
@@ -97,7 +99,7 @@ class StorageClassMethods:
         headers: dict[str, str] | None = None,
     ) -> Storage:
         """Objects in Tigris. See ``tigris_storage``."""
-        return build_tigris(S3Arguments.from_values(locals()), use_weak_consistency)
+        return cls._construct("new_tigris", S3Arguments.from_values(locals()), use_weak_consistency)
 
     @classmethod
     @checked
@@ -115,7 +117,7 @@ class StorageClassMethods:
         headers: dict[str, str] | None = None,
     ) -> Storage:
         """Objects in Cloudflare R2. See ``r2_storage``."""
-        return build_r2(S3Arguments.from_values(locals()), account_id)
+        return cls._construct("new_r2", S3Arguments.from_values(locals()), account_id)
 
     @classmethod
     @checked
@@ -133,7 +135,7 @@ class StorageClassMethods:
         headers: dict[str, str] | None = None,
     ) -> Storage:
         """Objects in a storage bucket of Hugging Face. See ``hf_storage``."""
-        return build_hf(S3Arguments.from_values(locals()), namespace)
+        return cls._construct("new_hf", S3Arguments.from_values(locals()), namespace)
 
     @classmethod
     @checked
@@ -149,7 +151,9 @@ class StorageClassMethods:
         headers: dict[str, str] | None = None,
     ) -> Storage:
         """Objects in Google Cloud Storage. See ``gcs_storage``."""
-        return build_gcs(bucket, prefix, credentials, config, headers, read_headers, write_headers)
+        return cls._construct(
+            "new_gcs", bucket, prefix, credentials, config, headers, read_headers, write_headers
+        )
 
     @classmethod
     @checked
@@ -163,7 +167,7 @@ class StorageClassMethods:
         config: dict[str, str] | None = None,
     ) -> Storage:
         """Objects in Azure. See ``azure_storage``."""
-        return build_azure(account, container, prefix, credentials, config)
+        return cls._construct("new_azure_blob", account, container, prefix, credentials, config)
 
     @classmethod
     @checked
@@ -171,17 +175,10 @@ class StorageClassMethods:
         cls, base_url: str, config: dict[str, str] | None = None, headers: dict[str, str] | None = None
     ) -> Storage:
         """Objects on a web server, read only. See ``http_storage``."""
-        return http_storage(base_url, config, headers)
+        return cls._construct("new_http", base_url, config, headers)
 
     @classmethod
     @checked
     def new_redirect(cls, base_url: str) -> Storage:
         """The storage that an address redirects to. See ``redirect_storage``."""
-        return redirect_storage(base_url)
-
-
-def attach_class_methods() -> None:
-    """Give ``Storage`` the class methods of ``StorageClassMethods``."""
-    for name, method in vars(StorageClassMethods).items():
-        if isinstance(method, classmethod):
-            setattr(Storage, name, method)
+        return cls._construct("new_redirect", base_url)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from frazil.arguments import checked
 from frazil.storage.base import Storage
@@ -18,8 +18,8 @@ from frazil.storage.local import LocalStorage
 from frazil.storage.memory import MemoryStorage
 from frazil.storage.object_store_config import ChecksumAlgorithm
 from frazil.storage.redirect import RedirectStorage
+from frazil.storage.s3_arguments import S3Arguments
 from frazil.storage.services import (
-    S3Arguments,
     build_azure,
     build_gcs,
     build_hf,
@@ -29,7 +29,7 @@ from frazil.storage.services import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from frazil.storage.credentials import GcsBearerCredential, S3StaticCredentials
@@ -289,3 +289,18 @@ def http_storage(
 def redirect_storage(base_url: str) -> Storage:
     """The storage that ``base_url`` redirects to, read only. See ``frazil.storage.redirect``."""
     return RedirectStorage(base_url)
+
+
+#: The functions that the class methods of ``Storage`` call, by the name of the method.
+CONSTRUCTORS: Final[Mapping[str, Callable[..., Storage]]] = {
+    "new_in_memory": in_memory_storage,
+    "new_local_filesystem": local_filesystem_storage,
+    "new_s3": build_s3,
+    "new_tigris": build_tigris,
+    "new_r2": build_r2,
+    "new_hf": build_hf,
+    "new_gcs": build_gcs,
+    "new_azure_blob": build_azure,
+    "new_http": http_storage,
+    "new_redirect": redirect_storage,
+}

@@ -6,81 +6,24 @@ of ``Storage`` collect their arguments into these values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Final, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.storage.buckets import NATIVE, AzureContainer, GcsBucket, S3Bucket
-from frazil.storage.credentials import AzureCredentials, GcsCredentials, S3Credentials, s3_credentials
+from frazil.storage.credentials import AzureCredentials, GcsCredentials, S3Credentials
 from frazil.storage.object_store import ObjectStorage
-from frazil.storage.object_store_config import S3Options
+from frazil.storage.s3_arguments import Headers, S3Arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from frazil.storage.base import Storage
-    from frazil.storage.credentials import AnyAzureCredential, AnyGcsCredential, AnyS3Credential
-
-type Headers = Mapping[str, str] | None
+    from frazil.storage.credentials import AnyAzureCredential, AnyGcsCredential
 
 #: The endpoints of R2 and Tigris.
 R2_ENDPOINT: Final = "https://{account_id}.r2.cloudflarestorage.com"
 TIGRIS_ENDPOINT: Final = "https://t3.storage.dev"
-
-_CREDENTIAL_ARGUMENTS: Final = (
-    "access_key_id",
-    "secret_access_key",
-    "session_token",
-    "expires_after",
-    "anonymous",
-    "from_env",
-    "get_credentials",
-    "scatter_initial_credentials",
-)
-_OPTION_ARGUMENTS: Final = tuple(field.name for field in fields(S3Options))
-_STORAGE_ARGUMENTS: Final = (
-    "bucket",
-    "prefix",
-    "legacy_rooted_keys",
-    "headers",
-    "read_headers",
-    "write_headers",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class S3Arguments:
-    """The arguments that all constructors for S3 and services with its protocol share.
-
-    Without ``credentials`` the storage takes those of the environment, or none if the options are anonymous.
-    """
-
-    options: S3Options
-    bucket: str | None
-    prefix: str | None
-    credentials: AnyS3Credential | None = None
-    legacy_rooted_keys: bool | None = None
-    headers: Headers = None
-    read_headers: Headers = None
-    write_headers: Headers = None
-
-    @classmethod
-    def from_single(cls, arguments: Mapping[str, Any]) -> Self:
-        """From the arguments of ``s3_storage`` and its siblings, by their names. Other names do not count."""
-        options = _select(arguments, _OPTION_ARGUMENTS)
-        options["anonymous"] = bool(options.get("anonymous"))
-        credentials = s3_credentials(**_select(arguments, _CREDENTIAL_ARGUMENTS))
-        return cls(S3Options(**options), credentials=credentials, **_select(arguments, _STORAGE_ARGUMENTS))
-
-    @classmethod
-    def from_values(cls, arguments: Mapping[str, Any]) -> Self:
-        """From the arguments of ``Storage.new_s3`` and its siblings, by their names."""
-        selected = _select(arguments, ("credentials", *_STORAGE_ARGUMENTS))
-        return cls(arguments["config"], **selected)
-
-
-def _select(arguments: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: arguments[name] for name in names if name in arguments}
 
 
 def build_s3(arguments: S3Arguments, *, read_only: bool = False, shown_as: str = NATIVE) -> Storage:

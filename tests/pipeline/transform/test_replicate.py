@@ -43,14 +43,14 @@ def test_a_copy_is_complete_and_later_copies_add_more(repo: frazil.Repository, t
         each.id for each in repo.ancestry(branch="main")
     ]
     assert len(list(copy.ops_log())) == len(list(repo.ops_log()))
-    assert (first.objects > 8, first.there) == (True, 0)
+    assert (first.objects > 8, first.existing) == (True, 0)
     same_by_reference(tmp_path / "copy", copy)
 
     assert copy_repository(repo, place, engine=INLINE).objects == 0
     with repo.transaction("main", message="more") as store:
         zarr.open_array(store, path="a0", mode="r+")[0] = 9
     again = copy_repository(repo, place, engine=INLINE)
-    assert (again.there, again.objects < 8) == (first.objects, True)
+    assert (again.existing, again.objects < 8) == (first.objects, True)
     copy = frazil.Repository.open(place)
     assert read(Version.of(copy), "a0")[0, 0] == 9
     same_by_reference(tmp_path / "copy", copy)

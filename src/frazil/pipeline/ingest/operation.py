@@ -10,8 +10,9 @@ from frazil.display import Shown
 from frazil.errors import RebaseFailedError
 from frazil.jobs.engine import Engine
 from frazil.jobs.engines import engine_of
-from frazil.jobs.job import Job, Tasks, run_job
+from frazil.jobs.job import Job, Tasks
 from frazil.jobs.job_result import JobResult
+from frazil.jobs.job_run import run_job
 from frazil.jobs.progress import Progress
 from frazil.jobs.run_options import Run, with_options
 from frazil.jobs.versions import Target, takes_versions

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs import cf
 from frazil.jobs.blocks import blocks, split
-from frazil.jobs.job import Job, Tasks, run_job
+from frazil.jobs.job import Job, Tasks
 from frazil.jobs.job_result import JobResult
+from frazil.jobs.job_run import run_job
 from frazil.jobs.memory import Limits
 from frazil.jobs.run_options import Run, RunOptions, with_options
 from frazil.jobs.task_results import Outcome

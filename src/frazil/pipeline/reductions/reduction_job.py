@@ -11,8 +11,9 @@ import zarr
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import split
-from frazil.jobs.job import Job, Phase, Tasks, run_job
+from frazil.jobs.job import Job, Phase, Tasks
 from frazil.jobs.job_result import JobResult
+from frazil.jobs.job_run import run_job
 from frazil.jobs.versions import Source, Version
 from frazil.pipeline.reductions.coordinates import CoordinateWriter
 from frazil.pipeline.reductions.fields import ArrayLookup, Field, coordinates_of

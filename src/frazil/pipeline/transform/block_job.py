@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import I64, block_shape, groups, sizes, split
-from frazil.jobs.job import Job, Phase, Tasks, run_job
+from frazil.jobs.job import Job, Phase, Tasks
 from frazil.jobs.job_result import JobResult
+from frazil.jobs.job_run import run_job
 from frazil.jobs.memory import Budget
 from frazil.jobs.run_options import Run
 from frazil.jobs.task_results import Outcome

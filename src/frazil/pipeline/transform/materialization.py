@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Unpack
 
-from frazil.jobs.job import Job, Tasks, run_job
+from frazil.jobs.job import Job, Tasks
 from frazil.jobs.job_result import JobResult
+from frazil.jobs.job_run import run_job
 from frazil.jobs.run_options import Run, RunOptions, with_options
 from frazil.jobs.versions import Source, Target, Version, takes_versions
 from frazil.pipeline.transform.array_info import ArrayInfo, arrays_below, with_companions

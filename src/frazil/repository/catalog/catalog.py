@@ -52,8 +52,10 @@ class Catalog(Protocol):
     def update_repo_info(self, change: Change) -> RepoInfo:
         """Change the repository; the new repo info. See ``repo_update``."""
 
-    def update_full_repo_info(self, change: Change) -> RepoInfo:
-        """``update_repo_info`` for a change that needs the table of all snapshots."""
+    def update_full_repo_info(self, change: ConditionalChange) -> RepoInfo | None:
+        """``update_repo_info`` for a change that needs the table of all snapshots. None if ``change``
+        returned None: nothing has changed then.
+        """
 
     def begin_commit(self) -> CommitStart:
         """Read the state that a commit starts from."""
@@ -86,8 +88,8 @@ class CatalogV2:
             raise InternalError("an update without a condition was given up")
         return info
 
-    def update_full_repo_info(self, change: Change) -> RepoInfo:
-        return self.update_repo_info(change)
+    def update_full_repo_info(self, change: ConditionalChange) -> RepoInfo | None:
+        return self._update_repo_info(change, None)
 
     def begin_commit(self) -> UpdateStart:
         with hinting(self.storage):

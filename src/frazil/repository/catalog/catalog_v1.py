@@ -44,7 +44,13 @@ from frazil.repository.catalog.file_writes_v1 import (
 )
 from frazil.repository.catalog.full_catalog_v1 import full_repo_info_v1, write_new_parents
 from frazil.repository.catalog.refs_v1 import DeletedTags, RefKind, Refs, encode_ref, read_ref, ref_key
-from frazil.repository.catalog.repo_update import Change, Changed, UpdateSettings, attempts_exhausted
+from frazil.repository.catalog.repo_update import (
+    Change,
+    Changed,
+    ConditionalChange,
+    UpdateSettings,
+    attempts_exhausted,
+)
 from frazil.repository.catalog.sent_writes_v1 import AppliedWrite, SentWrites
 from frazil.repository.catalog.snapshots_v1 import SnapshotsV1
 from frazil.repository.clock import now_us
@@ -133,10 +139,12 @@ class CatalogV1:
     def full_repo_info(self) -> RepoInfo:
         return full_repo_info_v1(self.storage, self.repo_info())
 
-    def update_full_repo_info(self, change: Change) -> RepoInfo:
+    def update_full_repo_info(self, change: ConditionalChange) -> RepoInfo | None:
         while True:
             before = self.full_repo_info()
             changed = change(before, now_us())
+            if changed is None:
+                return None
             if self._renew_branches(before.branches):
                 break
         write_new_parents(self.assets, before, changed.info, self.settings.compression_level)

@@ -18,8 +18,9 @@ from frazil.repository.handle.base import RepositoryBase
 from frazil.repository.handle.opening import require_writable
 from frazil.repository.handle.version_argument import snapshot_of_version
 from frazil.repository.session.conflicts import ConflictSolver
+from frazil.repository.session.declared_reads import Read
 from frazil.repository.session.preload import preload
-from frazil.repository.session.read_set import Read, ReadTracker
+from frazil.repository.session.read_tracker import ReadTracker
 from frazil.repository.session.session import Session
 from frazil.repository.session.session_state import SessionState
 from frazil.repository.session.workspace import Workspace

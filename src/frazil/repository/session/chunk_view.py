@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import Buffer
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +18,7 @@ from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, Manifest, Na
 from frazil.format.snapshot import Node
 from frazil.repository.catalog.expired_versions import require_listed
 from frazil.repository.session.array_entry import ArrayEntry
-
-if TYPE_CHECKING:
-    from frazil.repository.session.workspace import Workspace
+from frazil.repository.session.workspace_layers import WorkspaceLayers
 
 
 class ChunkView:
@@ -29,7 +26,7 @@ class ChunkView:
 
     __slots__ = ("_workspace",)
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: WorkspaceLayers) -> None:
         self._workspace = workspace
 
     # References

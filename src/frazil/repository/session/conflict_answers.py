@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +16,8 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import NODE_ID_BYTES, id_matrix
 from frazil.format.manifest import ChunkRef
 from frazil.format.snapshot import NodeTable
-from frazil.repository.session.conflicts import Conflict, Side, Sides, VersionSelection
+from frazil.repository.session.conflicts import Conflict, OpenSession, Side, Sides, VersionSelection
 from frazil.repository.session.workspace import Workspace
-
-if TYPE_CHECKING:
-    from frazil.repository.session.session import Session
-
-OpenSession = Callable[[Workspace], "Session"]
 
 
 def require_solver(solver: Any) -> None:

@@ -18,11 +18,11 @@ and ``conflict.base``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -33,10 +33,8 @@ from frazil.changes.node_alignment import Did
 from frazil.display import Record, Shown
 from frazil.format.columns import U32
 from frazil.format.ids import id_to_text
-
-if TYPE_CHECKING:
-    from frazil.repository.session.session import Session
-    from frazil.repository.session.workspace import Workspace
+from frazil.repository.catalog.version_info import ChunkType
+from frazil.repository.session.workspace import Workspace
 
 
 class VersionSelection(Enum):
@@ -55,14 +53,39 @@ class VersionSelection(Enum):
     __str__ = __repr__
 
 
+class SideSession(Protocol):
+    """The methods of a ``Session`` that read, for solvers."""
+
+    @property
+    def snapshot_id(self) -> str: ...
+
+    @property
+    def store(self) -> Any:
+        """The ``IcechunkStore`` of the session."""
+
+    def get_node_id(self, path: str) -> str: ...
+
+    def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType: ...
+
+    def chunk_coordinates(
+        self, array_path: str, batch_size: int = 1000
+    ) -> AsyncIterator[tuple[int, ...]]: ...
+
+    def all_virtual_chunk_locations(self) -> list[str]: ...
+
+
+#: Opens a session that reads a workspace.
+type OpenSession = Callable[[Workspace], SideSession]
+
+
 class Side:
     """A node as one side of a conflict has it; read when asked for."""
 
     def __init__(
-        self, workspace: Workspace, node_id: bytes, path: str | None, session: Callable[[Workspace], Session]
+        self, workspace: Workspace, node_id: bytes, path: str | None, open_session: OpenSession
     ) -> None:
         self._workspace = workspace
-        self._session = session
+        self._open_session = open_session
         self.node_id = id_to_text(node_id)
         #: Where the node is on this side; None if it is not there.
         self.path = path
@@ -85,9 +108,9 @@ class Side:
         return [None if data is None else bytes(data) for data in stored]
 
     @property
-    def session(self) -> Session:
-        """All of this side, to be read: ``zarr.open_array(side.session.store, path=side.path)``."""
-        return self._session(self._workspace)
+    def session(self) -> SideSession:
+        """A ``Session`` that reads this side: ``zarr.open_array(side.session.store, path=side.path)``."""
+        return self._open_session(self._workspace)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from frazil.errors import ErrorKind, SessionStateError
 from frazil.format.ids import id_to_text
 from frazil.repository.catalog.leases import Lease
 from frazil.repository.catalog.version_info import SessionMode
-from frazil.repository.session.read_set import ReadTracker
+from frazil.repository.session.read_tracker import ReadTracker
 from frazil.repository.session.session_state import SessionState
 from frazil.repository.session.workspace import Workspace
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.snapshot import Node, NodeTable
 from frazil.repository.catalog.missing_names import no_node
 from frazil.repository.clock import new_node_id
-
-if TYPE_CHECKING:
-    from frazil.repository.session.workspace import Workspace
+from frazil.repository.session.workspace_layers import WorkspaceLayers
 
 
 class NodeView:
@@ -18,7 +14,7 @@ class NodeView:
 
     __slots__ = ("_workspace",)
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: WorkspaceLayers) -> None:
         self._workspace = workspace
 
     def node(self, path: str) -> Node | None:

@@ -5,13 +5,11 @@ Reads of what the session itself has changed are not noted: no other session can
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_changes import Coords
-
-if TYPE_CHECKING:
-    from frazil.changes.change_set import ChangeSet
-    from frazil.repository.session.workspace import Workspace
+from frazil.repository.session.workspace_layers import WorkspaceLayers
 
 #: Chunk coordinates are less.
 _END: Final = 1 << 32
@@ -22,7 +20,7 @@ class ReadNotes:
 
     __slots__ = ("_workspace",)
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: WorkspaceLayers) -> None:
         self._workspace = workspace
 
     def note_document(self, path: str) -> None:

@@ -28,8 +28,8 @@ from frazil.format.snapshot import NodeTable
 from frazil.repository.catalog.expired_versions import with_current
 from frazil.repository.catalog.repo_requirements import CHANGES_STAY, branch_tip
 from frazil.repository.session.commit_range import CommitLogs, commits_between, read_logs
-from frazil.repository.session.conflict_answers import OpenSession, require_solver, solve
-from frazil.repository.session.conflicts import Conflict
+from frazil.repository.session.conflict_answers import require_solver, solve
+from frazil.repository.session.conflicts import Conflict, OpenSession
 from frazil.repository.session.stale_reads import stale_error
 from frazil.repository.session.workspace import Workspace
 

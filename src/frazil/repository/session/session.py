@@ -39,10 +39,10 @@ from frazil.repository.session.commit_retries import (
 )
 from frazil.repository.session.conflict_answers import require_solver
 from frazil.repository.session.conflicts import ConflictSolver
+from frazil.repository.session.declared_reads import Read, declared_reads
 from frazil.repository.session.fork_merge import fork_state, merge_fork_states
 from frazil.repository.session.node_moves import Rearranging
 from frazil.repository.session.pending_commit import AMEND, COMMIT, FLUSH, CommitKind, PendingCommit
-from frazil.repository.session.read_set import Read, declared_reads
 from frazil.repository.session.rebase import rebase
 from frazil.repository.session.session_state import SessionState
 from frazil.repository.session.stale_reads import require_unchanged

@@ -2,7 +2,7 @@
 
 Three layers are merged when a repository opens: what the caller says, over what is persisted in the
 repository, over what its kind of storage does by default (``opened_with``). Persisting is in
-``config_document``; what finally holds, with no None left, is in ``effective``.
+``config_document``; what finally holds, with no None left, is in ``engine_settings``.
 
 Frazil adds settings of its own: ``packing``, ``chunks``, ``session_lifetime`` and ``fast_forward_timeout``.
 They are persisted beside the others, where the reference neither reads nor disturbs them (but its

@@ -87,8 +87,6 @@ MANIFEST: Final = plain_struct(
     ),
 )
 
-COMPRESSION_ALGORITHM: Final = enumeration({CompressionAlgorithm.Zstd: "zstd"})
-
 CONFIG: Final = plain_struct(
     RepositoryConfig,
     "get_partial_values_concurrency",

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from frazil.errors import ConflictError, ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.jobs import wire
-from frazil.jobs.job import run_job
+from frazil.jobs.job_run import run_job
 from frazil.jobs.versions import Target
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import ForkSession, Session

@@ -1,8 +1,8 @@
 """Rows become chunks.
 
 ``write_rows`` is what every writer of rows ends in: helpers, the data source, streams. It has to get all
-rows of each unit that it writes (see ``layout``): a chunk that these do not fill is read first, and written
-with what is new.
+rows of each unit that it writes (see ``write_layout``): a chunk that these do not fill is read first, and
+written with what is new.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     executors   rows -> chunks
     driver      merge, one commit
 
-It is a job like any other (``frazil.jobs.job``), on an engine that brings each task its rows.
+It is a job like any other (`frazil.jobs.job`), on an engine that brings each task its rows.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, TypedDict, Unpack
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import DataFrame
 
-from frazil.jobs.job import run_job
 from frazil.jobs.job_result import JobResult
+from frazil.jobs.job_run import run_job
 from frazil.jobs.progress import Progress
 from frazil.jobs.run_options import with_options
 from frazil.jobs.versions import Target

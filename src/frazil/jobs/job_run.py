@@ -1,0 +1,233 @@
+"""The run of a job: rounds of tasks, and one commit.
+
+    rounds     prepare on the driver, work on the executors (`frazil.jobs.task_rounds`)
+    finish     driver: what needs the values of all items
+    commit     driver: one version, with its inputs and metrics in the metadata (lineage)
+
+The commit carries the id of the job (`frazil.jobs.job_identity`). A job whose commit exists does not run
+again (`frazil.jobs.job_history`).
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Final
+
+from frazil.changes.reads import joined_reads
+from frazil.errors import (
+    ConflictError,
+    ErrorKind,
+    InvalidInputError,
+    RebaseFailedError,
+    SessionStateError,
+    TaskFailedError,
+)
+from frazil.jobs.alignment import warn_of_misalignment
+from frazil.jobs.engine import Engine, EngineName, described, is_resumable
+from frazil.jobs.engines import engine_of
+from frazil.jobs.inputs import live_inputs, reads_of, require_current
+from frazil.jobs.job import Job, Phase, Tasks
+from frazil.jobs.job_commit import JobCommit, commit_job
+from frazil.jobs.job_history import find_job, job_state
+from frazil.jobs.job_identity import commit_metadata, label, require_recordable, work_digest
+from frazil.jobs.job_result import JobResult, Metrics
+from frazil.jobs.progress import Progress
+from frazil.jobs.staging import Restart, Staging
+from frazil.jobs.task_rounds import Rounds
+from frazil.jobs.task_tally import Tally
+from frazil.jobs.versions import Input, Target, Version
+from frazil.repository.session.interior import state_of
+from frazil.repository.session.read_tracker import ReadTracker
+from frazil.repository.session.session import Session
+from frazil.repository.session.staged_work import clean_up, place_of
+from frazil.storage.traffic import TRAFFIC
+
+_log = logging.getLogger(__name__)
+
+#: A job starts at most so many times, if its staged results are unusable.
+_STARTS: Final = 3
+#: Staged results that are lost to a garbage collection, or to time: the job starts again.
+_LOST: Final = {ErrorKind.GARBAGE_COLLECTED, ErrorKind.SESSION_EXPIRED}
+
+
+def run_job(
+    job: Job, engine: Engine | EngineName | None = None, *, progress: Progress | None = None
+) -> JobResult:
+    """Run the job, unless its commit exists, and commit it to the target's branch.
+
+    With an engine that is ``resumable`` (all but ``Inline()``), results of tasks are staged in the target's
+    storage until the commit: a second run of the same job runs the missing tasks. See `frazil.jobs.staging`.
+
+    Raises what ``prepare`` and ``finish`` raise, ``TaskFailedError`` if a task fails for good (its kind is
+    that of the task's error, else ``task-failed`` or ``worker-lost``), ``RebaseFailedError`` if somebody else
+    changed the same arrays meanwhile, ``StaleReadError`` if somebody changed its inputs on the branch that it
+    writes to (see ``run_again_if_stale``), and ``InvalidInputError`` if the job's id belongs to a job with
+    other parameters, or the metadata of a commit cannot hold the job's record. Nothing is committed then.
+    """
+    started = time.monotonic()
+    require_recordable(job)
+    TRAFFIC.take_counts()
+    reason = ""
+    for _ in range(_STARTS):
+        outcome = _start(job, engine, progress, started)
+        if isinstance(outcome, JobResult):
+            return outcome
+        reason = outcome.reason
+    raise ConflictError(
+        message=f"the job `{job.id or job.name}` started {_STARTS} times, and its staged results were not "
+        f"usable, at last because {reason}. Is another driver running the same job?"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """One start of a job. ``tip`` is the tip of the branch at that moment."""
+
+    job: Job
+    id: str
+    tip: str
+    engine: Engine
+    progress: Progress | None
+    started: float
+
+    def done(self, snapshot_id: str) -> JobResult:
+        """The result of a job that another run has committed. That run may have died before it cleaned up."""
+        return _earlier_result(self.job.target, self.id, snapshot_id)
+
+
+def _start(
+    job: Job, engine: Engine | EngineName | None, progress: Progress | None, started: float
+) -> JobResult | Restart:
+    target = job.target
+    tip = target.repo.lookup_branch(target.branch)
+    state = job_state(job, tip)
+    if state.snapshot_id is not None:
+        return _earlier_result(target, state.id, state.snapshot_id)
+    attempt = _Attempt(job, state.id, tip, engine_of(engine), progress, started)
+    staging: Staging | Restart | None = None
+    if is_resumable(attempt.engine):
+        digest = work_digest(job, inputs=True)
+        staging = Staging.open(target.repo, target.branch, attempt.id, job.name, digest)
+    if isinstance(staging, Restart):
+        return staging
+    try:
+        return _run(attempt, staging)
+    except Exception as error:
+        outcome = None if staging is None else _after_failure(attempt, staging, error)
+        if outcome is not None:
+            return outcome
+        if isinstance(error, TaskFailedError):
+            raise error.with_traceback(None) from error.__cause__  # frames of jobs explain nothing
+        raise
+
+
+def _earlier_result(target: Target, id_: str, snapshot_id: str) -> JobResult:
+    clean_up(target.repo.storage, place_of(target.branch, id_))
+    return JobResult(id_, Version(target.repo, snapshot_id, target.branch), Metrics(), done_before=True)
+
+
+def _after_failure(attempt: _Attempt, staging: Staging, error: Exception) -> JobResult | Restart | None:
+    """What to do after a failure: return another driver's result, start again, or None to raise the error.
+
+    Staged results stay, unless another run would fail in the same way. Without any, their lease goes: it
+    holds back garbage collections.
+    """
+    state_kind = error.kind if isinstance(error, SessionStateError) else None
+    if isinstance(error, RebaseFailedError) or state_kind == ErrorKind.MERGE_FAILED:
+        staging.discard()
+        return None
+    if staging.resumed and state_kind in _LOST:
+        _log.warning("job %s: its staged results are lost, its tasks run again: %s", attempt.id, error)
+        staging.discard()
+        return Restart(str(error))
+    if state_kind is None:
+        # The driver that commits first deletes the staged results of all.
+        snapshot_id = find_job(attempt.job.target, attempt.id, until=attempt.tip)
+        if snapshot_id is not None:
+            _log.info("job %s: another driver has committed it; the error here: %s", attempt.id, error)
+            return attempt.done(snapshot_id)
+    if not staging.has_results():
+        staging.clean_up()
+    return None
+
+
+def _run(attempt: _Attempt, staging: Staging | None) -> JobResult | Restart:
+    job, target = attempt.job, attempt.job.target
+    session = target.repo.writable_session(target.branch) if staging is None else staging.session
+    if job.track_reads:
+        session.workspace.reads = ReadTracker()
+    other = find_job(target, attempt.id, session.snapshot_id, until=attempt.tip)
+    if other is not None:
+        return attempt.done(other)
+    lease = _lease_until_failure(session) if staging is None else nullcontext()
+    with lease, described(label(job, attempt.id)):
+        inputs = live_inputs(job.inputs, target)
+        tally = Tally()
+        rounds = Rounds(
+            session, staging, attempt.engine, attempt.progress, tally, job.manifests_on_executors_above
+        )
+        values = _run_rounds(job, inputs, rounds)
+        if isinstance(values, Restart):
+            return values
+        if job.finish is not None:
+            job.finish(session, values)
+        metrics = tally.metrics(time.monotonic() - attempt.started)
+        if not session.has_uncommitted_changes:
+            if staging is not None:
+                staging.discard()
+            version = Version(target.repo, session.snapshot_id, target.branch)
+            return JobResult(attempt.id, version, metrics, done_before=True, values=tuple(values))
+        reads = joined_reads([reads_of(inputs), rounds.reads])
+        metadata = commit_metadata(job, attempt.id, metrics)
+        commit = JobCommit(attempt.id, job.name, target, job.message or job.name, metadata, reads)
+        committed = commit_job(commit, session)
+        if staging is not None:
+            staging.clean_up()
+        version = Version(target.repo, committed.snapshot_id, target.branch)
+        return JobResult(attempt.id, version, metrics, done_before=not committed.is_own, values=tuple(values))
+
+
+@contextmanager
+def _lease_until_failure(session: Session) -> Iterator[None]:
+    """A session ends with a failure: its lease must not hold back garbage collections."""
+    try:
+        yield
+    except Exception:
+        if (lease := state_of(session).lease) is not None:
+            lease.give_back(session.workspace.context.storage)
+        raise
+
+
+def _run_rounds(job: Job, inputs: Sequence[Input], rounds: Rounds) -> list[Any] | Restart:
+    """The values of the last round."""
+    values = rounds.run(functools.partial(_prepare_job, job, inputs), job.work)
+    for phase in job.phases:
+        if isinstance(values, Restart):
+            break
+        values = rounds.run(functools.partial(_prepare_phase, phase, values), phase.work)
+    return values
+
+
+def _prepare_job(job: Job, inputs: Sequence[Input], session: Session) -> Tasks:
+    """The tasks, if the inputs are those of the session: others may have committed before it was opened."""
+    tasks = job.prepare(session)
+    require_current(job.name, inputs, session)
+    warn_of_misalignment(session, job.writes)
+    return _require_tasks(tasks)
+
+
+def _prepare_phase(phase: Phase, values: list[Any], session: Session) -> Tasks:
+    return _require_tasks(phase.prepare(session, values))
+
+
+def _require_tasks(tasks: Any) -> Tasks:
+    if not isinstance(tasks, Tasks):
+        raise InvalidInputError(
+            f"`prepare` has to return Tasks, found {type(tasks).__name__}", ErrorKind.INVALID_ARGUMENT
+        )
+    return tasks
