@@ -214,7 +214,7 @@ ROWS: Final = {
     "session as target of dask": Row(
         lambda repo: frazil.dask.store_dask(sources=[], targets=[repo.writable_session("main")]),  # type: ignore[list-item]
         frazil.InvalidInputError,
-        ErrorKind.NOT_ALLOWED,
+        ErrorKind.INVALID_ARGUMENT,
         ("sources",),
     ),
     # Sessions
@@ -410,7 +410,7 @@ def test_an_unknown_option_of_the_data_source(option: str, advice: str) -> None:
     error = check(
         data_source.schema,
         frazil.InvalidInputError,
-        ErrorKind.NOT_ALLOWED,
+        ErrorKind.INVALID_ARGUMENT,
         f"unknown option `{option.lower()}`",
         advice,
     )

@@ -112,7 +112,7 @@ def mixed(count: int) -> ChunkTable:
     """Every kind, in turns, with every kind of checksum."""
     makers = (virtual, distinct, native, inline, partial(virtual, etag="e"), partial(virtual, modified=5))
     rows = np.arange(count)
-    parts = [make(count).take(rows % len(makers) == number) for number, make in enumerate(makers)]
+    parts = [make(count).select_chunks(rows % len(makers) == number) for number, make in enumerate(makers)]
     return ChunkTable.merge_tables(parts)
 
 

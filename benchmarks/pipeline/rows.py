@@ -20,9 +20,8 @@ from pyspark.sql import DataFrame
 
 import frazil
 from frazil.spark import Split, mean, read, scan
-from frazil.spark.dataframes import planned
+from frazil.spark.dataframes import ScanValues, plan_rows
 from frazil.spark.tables.batches import batches
-from frazil.spark.tables.grid import Selection
 from pipeline.engines import WORKERS, engine_of, spark_with
 from pipeline.inputs import grid
 from pipeline.names import ONE, REFERENCE, REFERENCE_ON_SPARK, SERIAL
@@ -39,8 +38,8 @@ def scanned(implementation: str, shape: list[int], chunks: list[int], tasks: int
     if implementation == ONE:
         session = frazil.Repository.open(frazil.local_filesystem_storage(path)).readonly_session("main")
         with _per_row(out, "rows", rows):
-            found, parts = planned(session, Selection(), split=Split(tasks))
-            count = sum(batch.num_rows for part in parts for batch in batches(found, part))
+            plan, scan_tasks = plan_rows(session, None, (), ScanValues(split=Split(tasks)))
+            count = sum(batch.num_rows for task in scan_tasks for batch in batches(plan, task))
         assert count == rows
         return out
     spark = spark_with(WORKERS)

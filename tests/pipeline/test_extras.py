@@ -170,14 +170,14 @@ def test_an_import_ends_with_one_line(tmp_path: Path) -> None:
 
 READERS = [
     ("h5py", b"\x89HDF\r\n\x1a\n", "hdf5", "pipeline"),
-    ("cfgrib", b"GRIB", "grib2", "grib"),
+    ("cfgrib", b"GRIB", "grib", "grib"),
     ("rasterio", b"II*\0", "geotiff", "geotiff"),
 ]
 INSPECT = """
 import frazil, sys
 from frazil.pipeline import Target, ingest, inspect_files
 repo = frazil.Repository.create(frazil.local_filesystem_storage("ice"))
-for name in sys.argv[1:] or ["hdf5", "grib2", "geotiff"]:
+for name in sys.argv[1:] or ["hdf5", "grib", "geotiff"]:
     for engine in ("inline", "local"):
         try:
             inspect_files([name], concat_dim="time", engine=engine)
@@ -203,7 +203,7 @@ def test_a_reader_without_its_library_is_no_problem_of_the_file(tmp_path: Path) 
 
 
 def command(engine: str) -> str:
-    request = ["ingest", "grib2", "ice", "--inspect", "--concat-dim", "time", "--engine", engine]
+    request = ["ingest", "grib", "ice", "--inspect", "--concat-dim", "time", "--engine", engine]
     return f"""
 import contextlib, io
 from frazil.cli import main
@@ -217,14 +217,14 @@ raise Exception(status, said.getvalue())
 COMMANDS = {
     "xarray": ("inline", "ingest needs xarray", "pipeline"),
     "pyspark": ("spark", "the engine 'spark' needs pyspark", "spark"),
-    "cfgrib": ("inline", "the reader of grib2 files needs cfgrib", "grib"),
+    "cfgrib": ("inline", "the reader of grib files needs cfgrib", "grib"),
 }
 if find_spec("cfgrib") is not None:  # which imports it
-    COMMANDS["eccodes"] = ("inline", "the reader of grib2 files needs eccodes", "grib")
+    COMMANDS["eccodes"] = ("inline", "the reader of grib files needs eccodes", "grib")
 
 
 def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "grib2").write_bytes(b"GRIB")
+    (tmp_path / "grib").write_bytes(b"GRIB")
     programs = [((package,), command(engine)) for package, (engine, _, _) in COMMANDS.items()]
     assert errors(programs, tmp_path) == [
         f"Exception: {(1, f'frazil: {text}: pip install "frazil[{extra}]" [missing-extra]\n')}"

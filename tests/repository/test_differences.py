@@ -61,7 +61,7 @@ def edit(repo: frazil.Repository, branch: str, what: str, pick: int, n: int) -> 
         case "write" if array is not None:
             root[array][...] = n
         case "virtual" if array is not None:
-            at = (n % 2, 0)[: len(root[array].shape)]
+            at = (n % min(2, root[array].cdata_shape[0]), 0)[: len(root[array].shape)]
             session.workspace.chunks.set_ref(array, at, VirtualRef(f"{CONTAINER}{pick}", n, 4))
         case "chunk" if array is not None:
             sync(session.store.delete(f"{array[1:]}/c/{n % 2}"))

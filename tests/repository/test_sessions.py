@@ -410,4 +410,4 @@ def test_a_merge_after_the_commit_is_refused(repo):
     session.commit("first")
     for place in (workspace, session.workspace):
         with pytest.raises(ReadOnlyError):
-            place.seal(fork.workspace.own_changes())
+            place.seal_changes(fork.workspace.own_changes())

@@ -186,7 +186,7 @@ def _with_locations(rows: VirtualRows) -> VirtualRows:
     numbers, has_name = rows.numbers[is_set], np.arange(len(rows.locations)) != empty
     return VirtualRows(
         rows.index[is_set],
-        [location for location in rows.locations if location],
+        [*rows.locations[:empty], *rows.locations[empty + 1 :]],
         numbers - (numbers > empty),
         rows.offsets[is_set],
         rows.lengths[is_set],
