@@ -1,0 +1,160 @@
+"""Which public names there are, and what their docstrings lack.
+
+python -m tests.support.docstrings [prefix of a module]
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+
+#: The modules that docs/api.md lists. Their `__all__` is the public interface.
+PUBLIC_MODULES = (
+    "frazil",
+    "frazil.compat",
+    "frazil.config",
+    "frazil.conflicts",
+    "frazil.credentials",
+    "frazil.dask",
+    "frazil.distributed",
+    "frazil.errors",
+    "frazil.ops",
+    "frazil.pipeline",
+    "frazil.pipeline.maintenance",
+    "frazil.session",
+    "frazil.snapshots",
+    "frazil.spark",
+    "frazil.storage",
+    "frazil.store",
+    "frazil.testing",
+    "frazil.types",
+    "frazil.virtual",
+    "frazil.xarray",
+)
+LONGEST_SUMMARY = 110
+
+
+@dataclass(frozen=True, slots=True)
+class PublicName:
+    """A function, or a method of a class, that users call."""
+
+    name: str
+    function: Callable[..., object]
+    owner: type | None = None
+    is_property: bool = False
+
+    @property
+    def module(self) -> str:
+        return self.function.__module__
+
+    @property
+    def doc(self) -> str:
+        return inspect.cleandoc(self.function.__doc__ or "")
+
+
+def public_names() -> list[PublicName]:
+    """Each public function and method once, under its first public name."""
+    names: dict[int, PublicName] = {}
+    for module_name in PUBLIC_MODULES:
+        for name in _names_of(importlib.import_module(module_name)):
+            names.setdefault(id(name.function), name)
+    return sorted(names.values(), key=lambda name: (name.module, name.name))
+
+
+def _names_of(module: ModuleType) -> Iterator[PublicName]:
+    listed = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
+    for name in listed:
+        value = getattr(module, name)
+        if inspect.isfunction(value) and _is_ours(value):
+            yield PublicName(f"{module.__name__}.{name}", value)
+        elif inspect.isclass(value) and _is_ours(value):
+            yield from _methods_of(value, f"{module.__name__}.{name}")
+
+
+def _methods_of(owner: type, name: str) -> Iterator[PublicName]:
+    if issubclass(owner, (BaseException, enum.Enum)):
+        return
+    for base in reversed([base for base in owner.__mro__ if _is_ours(base)]):
+        for attribute, value in vars(base).items():
+            function = _function_of(value)
+            if attribute.startswith("_") or function is None or not _is_ours(function):
+                continue
+            if getattr(function, "__override__", False) or getattr(value, "__override__", False):
+                continue  # the method that it overrides has the docstring
+            yield PublicName(f"{name}.{attribute}", function, owner, isinstance(value, property))
+
+
+def _function_of(value: object) -> Callable[..., object] | None:
+    if isinstance(value, (classmethod, staticmethod)):
+        value = value.__func__
+    if isinstance(value, property):
+        value = value.fget
+    return value if inspect.isfunction(value) else None
+
+
+def _is_ours(value: object) -> bool:
+    return str(getattr(value, "__module__", "")).split(".")[0] == "frazil"
+
+
+def gaps_of(public: PublicName) -> list[str]:
+    """What the docstring of one public name lacks."""
+    doc = public.doc
+    if not doc:
+        return ["no docstring"]
+    gaps = []
+    summary = doc.split("\n\n")[0]
+    if "\n" in summary or len(summary) > LONGEST_SUMMARY or not summary.endswith("."):
+        gaps.append("the first line is not one sentence on one line")
+    if _is_twin(public) or public.is_property:
+        return gaps
+    signature = inspect.signature(public.function)
+    arguments = [
+        name for name in signature.parameters if name not in ("self", "cls") and not name.startswith("_")
+    ]
+    section = _section(doc, "Args")
+    gaps += [
+        f"no argument {name}" for name in arguments if not re.search(rf"^\s+\**{name}\b.*:", section, re.M)
+    ]
+    if signature.return_annotation not in (None, "None", "NoReturn", inspect.Signature.empty):
+        if not re.search(r"^(Returns|Yields):$", doc, re.M):
+            gaps.append("no Returns:")
+    if ">>>" not in doc and not _example_in_class(public):
+        gaps.append("no example")
+    return gaps
+
+
+def _is_twin(public: PublicName) -> bool:
+    return public.name.endswith("_async") or ".async_" in public.name
+
+
+def _example_in_class(public: PublicName) -> bool:
+    """Whether the example of the class calls the method."""
+    if public.owner is None:
+        return False
+    method = public.name.rsplit(".", 1)[1]
+    return any(">>>" in line and f".{method}(" in line for line in (public.owner.__doc__ or "").splitlines())
+
+
+def _section(doc: str, title: str) -> str:
+    match = re.search(rf"^{title}:\n((?:[ \t]+.*\n?|\n)*)", doc, re.M)
+    return match[1] if match else ""
+
+
+def main(prefix: str = "frazil") -> None:
+    """Print the gaps of the modules below a prefix."""
+    rows = [
+        (name, gaps) for name in public_names() if name.module.startswith(prefix) and (gaps := gaps_of(name))
+    ]
+    for name, gaps in rows:
+        print(f"{name.module}: {name.name}: {'; '.join(gaps)}")
+    print(f"{len(rows)} of {sum(name.module.startswith(prefix) for name in public_names())} names")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
