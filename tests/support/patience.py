@@ -29,8 +29,8 @@ def patience(seconds: float) -> float:
 @cache
 def slowness() -> float:
     """Return how many times slower than the reference this machine is under its present load; at least 1."""
-    if (known := os.environ.get(VARIABLE)) is not None:
-        return max(1.0, float(known))
+    if (given := os.environ.get(VARIABLE)) is not None:
+        return max(1.0, float(given))
     measured = max(1.0, _seconds_of_work() / _REFERENCE) * max(1.0, _load())
     os.environ[VARIABLE] = f"{measured:.2f}"
     return measured
