@@ -1,6 +1,6 @@
 # The verbs of the house. Each makes itself ready first (scripts/setup); a second run is quick.
 
-.PHONY: demo pipeline test test-lowest test-pipeline lint types check bench fuzz golden clean
+.PHONY: demo pipeline test test-all test-lowest test-pipeline lint types check bench fuzz golden clean
 .NOTPARALLEL:
 
 demo:    ## real data through Spark into one repository, and what came out
@@ -14,9 +14,13 @@ pipeline: ## a daily pipeline: on this machine, and on a cluster that loses a wo
 	@scripts/run python examples/daily_pipeline.py pipeline-output/cluster --cluster --kill-worker $(ARGS)
 	@scripts/run python examples/daily_pipeline.py pipeline-output/cluster --cluster --kill-worker $(ARGS)
 
-test:    ## all tests, with nothing but loopback for a network; ARGS="-k name" for pytest
+test:    ## the tests for every change: a few minutes. ARGS="-k name" for pytest
 	@scripts/setup test
 	@scripts/test $(ARGS)
+
+test-all: ## also clusters, servers, Connect, deep properties, every fixture
+	@scripts/setup test
+	@scripts/test --all $(ARGS)
 
 test-lowest: ## the lowest supported Python, with the pinned and with the lowest versions of packages
 	@scripts/test-python 3.12 $(ARGS)
@@ -35,11 +39,11 @@ types:   ## strict type check
 	@scripts/setup test lint
 	@scripts/run mypy
 
-check: lint types test-pipeline test-lowest test   ## what CI runs
+check: lint types test-pipeline test-lowest test-all   ## what CI runs
 
 fuzz:    ## the property tests, deep and at random
 	@scripts/setup test
-	@HYPOTHESIS_PROFILE=fuzz FRAZIL_TEST_MINUTES=120 scripts/test -m hypothesis --timeout 3600 $(ARGS)
+	@HYPOTHESIS_PROFILE=fuzz scripts/test -m hypothesis --timeout 7200 $(ARGS)
 
 bench:   ## Frazil beside the reference; writes benchmarks/RESULTS.md
 	@scripts/setup bench
