@@ -101,7 +101,7 @@ class Inspection(RepositoryBase):
 
         Raises:
             StorageError: ``object-not-found`` if there is no such file.
-            InvalidInputError: If ``manifest_id`` is not an id.
+            InvalidInputError: ``invalid-snapshot-id`` if ``manifest_id`` is not an id.
 
         Specification: *Chunk Manifest Files*.
 

@@ -241,7 +241,9 @@ class Integration(RepositoryBase):
             except (SnapshotNotFoundError, SessionStateError) as error:
                 if not tries_left or not is_outdated(self._context, info, error):
                     raise
-        raise InternalError("the merge ended without an attempt. This is a defect in Frazil, please report it")
+        raise InternalError(
+            "the merge ended without an attempt. This is a defect in Frazil, please report it"
+        )
 
     def _session_with_changes(
         self, info: RepoInfo, plan: IntegrationPlan, branch: str, tip: bytes, solver: ConflictSolver

@@ -70,8 +70,8 @@ class Leases(RepositoryBase):
         key = f"{LEASES}/{lease_id}"
         if key not in {lease.key for lease in leases(storage)}:
             raise InvalidInputError(
-                f"lease_id must be the id of a lease of this repository, got {lease_id!r}. Its holder may have "
-                "given it back meanwhile. Repository.list_leases lists the leases",
+                f"lease_id must be the id of a lease of this repository, got {lease_id!r}. The holder may "
+                "have returned the lease. Repository.list_leases lists the leases",
                 ErrorKind.NOT_ALLOWED,
             )
         place = place_of_lease(key)

@@ -58,8 +58,8 @@ class Repository(
     Use ``create``, ``open`` or ``open_or_create`` to get a handle. A handle holds caches, but no lock and no
     other state. Many handles, in many processes, can work on the same repository at the same time.
 
-    A method with an argument of a wrong type raises ``TypeError`` before it makes any request. Each method
-    that makes requests has an asynchronous twin with the suffix ``_async``.
+    A method with an argument of a wrong type raises ``TypeError`` before it makes any request. Most methods
+    have an asynchronous twin with the suffix ``_async``.
 
     Examples:
         >>> import frazil, zarr

@@ -114,7 +114,8 @@ class Sessions(RepositoryBase):
             RefNotFoundError: ``ref-not-found`` if there is no such branch.
             ReadOnlyError: ``read-only-storage`` or ``read-only-repository`` if the storage or the status of
                 the repository is read-only.
-            InvalidInputError: ``invalid-commit-configuration`` if ``lifetime`` is not between 0 and 7 days.
+            InvalidInputError: ``invalid-commit-configuration`` if ``lifetime`` is not more than 0 and at most
+                7 days.
 
         Examples:
             >>> import frazil, zarr

@@ -177,9 +177,7 @@ class Upkeep(RepositoryBase):
         if not isinstance(commit_method, str):
             raise TypeError(f"commit_method must be text, got {type(commit_method).__name__}")
         if commit_method not in get_args(CommitMethod):
-            raise ValueError(
-                f"commit_method must be one of {get_args(CommitMethod)}, got {commit_method!r}"
-            )
+            raise ValueError(f"commit_method must be one of {get_args(CommitMethod)}, got {commit_method!r}")
         commit_metadata = {**self._default_metadata, **(metadata or {})}
         is_amended = commit_method == "amend"
         return id_to_text(rewrite(self._context, branch, message, commit_metadata, amend=is_amended))
@@ -203,7 +201,7 @@ class Upkeep(RepositoryBase):
             The report with its findings.
 
         Raises:
-            InvalidInputError: ``not-allowed`` if ``level`` is another text.
+            InvalidInputError: ``unknown-choice`` if ``level`` is another text.
             StorageError: If the storage fails.
 
         Examples:

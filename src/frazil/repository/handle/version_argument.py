@@ -20,7 +20,7 @@ def snapshot_of_version(
     names = [name for name in (branch, tag, snapshot_id) if name is not None]
     if len(names) != 1:
         raise ValueError(
-            f"expected exactly one of branch, tag and snapshot_id, found {len(names)}: "
+            f"expected exactly one of branch, tag and snapshot_id, got {len(names)}: "
             f"{', '.join(map(repr, names)) or 'give branch="main"'}"
         )
     if branch is not None:
