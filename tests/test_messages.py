@@ -107,13 +107,13 @@ ROWS: Final = {
         lambda repo: repo.readonly_session("main", as_of=datetime(2020, 1, 1)),
         TypeError,
         None,
-        ("as_of: expected a datetime with a time zone", "2020-01-01T00:00:00", "tzinfo=datetime.UTC"),
+        ("as_of must be a datetime with a time zone", "2020-01-01T00:00:00", "tzinfo=datetime.UTC"),
     ),
     "two versions": Row(
         lambda repo: repo.readonly_session("main", tag="v1"),
         ValueError,
         None,
-        ("expected exactly one of branch, tag and snapshot_id, found 2: 'main', 'v1'",),
+        ("expected exactly one of branch, tag and snapshot_id, got 2: 'main', 'v1'",),
     ),
     "diff": Row(lambda repo: repo.diff(from_branch="mian", to_tag="v1"), *_REF, ("Did you mean `main`?",)),
     "branch exists": Row(

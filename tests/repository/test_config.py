@@ -308,7 +308,7 @@ def test_split_sizes_without_rules_and_without_dimensions() -> None:
 
 
 def test_split_sizes_are_checked() -> None:
-    with pytest.raises(InvalidInputError, match="found 0"):
+    with pytest.raises(InvalidInputError, match="got 0"):
         ManifestSplittingConfig.from_dict({Split.AnyArray(): {Dim.Any(): 0}})
     with pytest.raises(TypeError, match="ManifestSplitCondition"):
         ManifestSplittingConfig([("any", [(Dim.Any(), 1)])])  # type: ignore[list-item]  # what is tested
