@@ -276,10 +276,10 @@ def unsigned(bits: int, *, zero: bool = True) -> Check:
         if value is None:
             return
         if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-            raise TypeError(f"{name}: expected an integer or None, found {type(value).__name__}")
+            raise TypeError(f"{name} must be an integer or None, got {type(value).__name__}")
         if not low <= int(value) < 1 << bits:
             raise InvalidInputError(
-                f"{name}: expected {low} to {(1 << bits) - 1}, found {value}",
+                f"{name} must be between {low} and {(1 << bits) - 1}, got {value}",
                 ErrorKind.STORAGE_CONFIG,
             )
 
@@ -292,7 +292,7 @@ def instance(*types: type) -> Check:
     def check(name: str, value: Any) -> None:
         if value is not None and not isinstance(value, types):
             expected = " or ".join(t.__name__ for t in types)
-            raise TypeError(f"{name}: expected {expected} or None, found {type(value).__name__}")
+            raise TypeError(f"{name} must be {expected} or None, got {type(value).__name__}")
 
     return check
 
@@ -303,7 +303,7 @@ def required(*types: type) -> Check:
     def check(name: str, value: Any) -> None:
         if not isinstance(value, types):
             expected = " or ".join(t.__name__ for t in types)
-            raise TypeError(f"{name}: expected {expected}, found {type(value).__name__}")
+            raise TypeError(f"{name} must be {expected}, got {type(value).__name__}")
 
     return check
 
