@@ -3,8 +3,8 @@
 *Ours* is the session that is rebased. *Theirs* is what other writers have committed since. *Base* is the
 version that both sides started from.
 
-A *solver* is any object with a method ``solve(conflicts)``. The method gets all conflicts of a rebase at once,
-and returns an answer for each conflict, in the same order:
+A *solver* is any object with a method ``solve(conflicts)``. The method gets all conflicts of a rebase at
+once, and returns an answer for each conflict, in the same order:
 
     VersionSelection.UseOurs     keep the change of the session
     VersionSelection.UseTheirs   keep the change of the other commits
@@ -159,8 +159,8 @@ class Sides:
 class Conflict(Record):
     """Two changes of one node or of the same chunks that cannot be combined.
 
-    A rebase creates conflicts and passes them to the solver. ``ours``, ``theirs`` and ``base`` read the sides.
-    A conflict that was unpickled, or created with the constructor, has only the type, the path and the
+    A rebase creates conflicts and passes them to the solver. ``ours``, ``theirs`` and ``base`` read the
+    sides. A conflict that was unpickled, or created with the constructor, has only the type, the path and the
     chunks.
 
     Args:
@@ -206,7 +206,8 @@ class Conflict(Record):
             >>> import frazil
             >>> from frazil.changes.conflicts import NodeConflict
             >>> from frazil.conflicts import Did
-            >>> clash = NodeConflict(ConflictType.DeleteOfUpdatedArray, "/t", bytes(8), Did.DELETED, Did.WROTE)
+            >>> type_, sides = ConflictType.DeleteOfUpdatedArray, (Did.DELETED, Did.WROTE)
+            >>> clash = NodeConflict(type_, "/t", bytes(8), *sides)
             >>> [did.name for did in Conflict.of(clash, lambda: None).did]
             ['DELETED', 'WROTE']
         """

@@ -112,8 +112,8 @@ class Session(Rearranging):
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.read_only:
             raise ValueError(
-                "a writable session cannot be pickled. Pickle a fork, session.fork(), to send work to another "
-                "process, and call session.merge(fork) when the work is done"
+                "a writable session cannot be pickled. Pickle a fork, session.fork(), to send work to "
+                "another process, and call session.merge(fork) when the work is done"
             )
         return (type(self), (self._state,))
 
