@@ -57,7 +57,7 @@ class StorageUrl(UrlParts):
         if self.scheme == "az" and options.account not in (None, self.account):
             raise InvalidInputError(
                 f"the option `account` must be the account of the URL, {self.account!r} in {self.url!r}, "
-                f"got {options.account!r}",
+                f"got {options.account!r}. URLs of Azure are az://account/container/prefix",
                 ErrorKind.NOT_ALLOWED,
             )
         return options.arguments(self.family)
