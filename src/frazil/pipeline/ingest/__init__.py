@@ -23,7 +23,7 @@ The steps of one ingest. Each step returns one frozen value, which the next step
 The steps use these modules:
 
     file_access         opens files with the options of the caller
-    file_layout         the layout that many files share; `layout_differences` describes the differences of two
+    file_layout         the layout that many files share; `layout_differences` compares two layouts in words
     families            files with the same data variables
     dimension           finds the dimension in which files follow each other, if the caller does not name it
     time_units          one unit for the times of all files; `time_conversion` computes with units
@@ -33,7 +33,7 @@ The steps use these modules:
     axis                the positions of labels, by mode
     arrays              chunks, codecs and attributes of one array
     array_match         compares a variable with the existing array
-    existing_checks     checks dimensions, lengths and values of the group; `scalar_checks`: levels, members, ...
+    existing_checks     checks dimensions, lengths and values of the group; `scalar_checks`: levels, members
     plain_chunks        cuts chunks of plain bytes into smaller chunks
     chunk_alignment     checks that files and moved steps are on the borders of chunks
     task_context        the value that all tasks share, and the open files of one task

@@ -121,8 +121,8 @@ def place_labels(
     _require_backfill(mode, old, fresh, down, show)
     if not (in_order and _is_monotonic(old)):
         raise InvalidInputError(
-            "mode 'backfill' needs sorted labels in the repository and in the files, but they are not sorted. "
-            "Use mode 'create' (--mode create) in another group (--group)",
+            "mode 'backfill' needs sorted labels in the repository and in the files, but they are not "
+            "sorted. Use mode 'create' (--mode create) in another group (--group)",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
     labels = np.sort(labels)[:: -1 if down else 1]
@@ -139,9 +139,7 @@ def _require_mode(mode: Mode, stored: NDArray[Any], fresh: NDArray[Any], show: C
             ErrorKind.INVALID_CHUNK_INDEX,
         )
     if mode == "insert" and len(fresh):
-        raise _mode_refusal(
-            f"mode 'insert' needs labels that the group has, got {show(fresh[0])}", "upsert"
-        )
+        raise _mode_refusal(f"mode 'insert' needs labels that the group has, got {show(fresh[0])}", "upsert")
 
 
 def _require_backfill(
@@ -182,17 +180,15 @@ def _is_monotonic(labels: NDArray[Any]) -> bool:
 
 
 def _mode_refusal(text: str, other: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"{text}. Use mode {other!r} (--mode {other})", ErrorKind.INVALID_CHUNK_INDEX
-    )
+    return InvalidInputError(f"{text}. Use mode {other!r} (--mode {other})", ErrorKind.INVALID_CHUNK_INDEX)
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
     """Runs of steps, as columns in the order of ``at``.
 
-    ``source`` is the number of a file (-1: steps of the group), ``start`` the first step in the source, ``at``
-    the first step on the axis, and ``count`` the number of steps.
+    ``source`` is the number of a file (-1: steps of the group), ``start`` the first step in the source,
+    ``at`` the first step on the axis, and ``count`` the number of steps.
     """
 
     source: NDArray[np.int64]

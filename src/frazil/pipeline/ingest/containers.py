@@ -12,8 +12,8 @@ from frazil.storage.access import environment_access
 def with_containers(repo: Repository, containers: Sequence[VirtualChunkContainer]) -> Repository:
     """Return the repository with these containers in its saved configuration, authorized for this process.
 
-    The caller names the server of each container, so Frazil may send the credentials of the environment to it,
-    unless the repository was opened with other credentials for this prefix.
+    The caller names the server of each container, so Frazil may send the credentials of the environment to
+    it, unless the repository was opened with other credentials for this prefix.
     """
     config = repo.config
     saved = config.virtual_chunk_containers or {}

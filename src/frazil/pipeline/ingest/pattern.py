@@ -1,6 +1,6 @@
 """The files of an ingest, and how they are combined.
 
-    a glob, or a list    ``"data/*.nc"``: coordinates decide the order, variables decide which files are merged
+    a glob, or a list    ``"data/*.nc"``: coordinates decide the order, variables decide what is merged
     FilePattern          a function makes the name of each file from keys, as in pangeo-forge-recipes:
 
 >>> def name(time, variable):
@@ -97,7 +97,7 @@ type Files = FilePattern | str | os.PathLike[str] | Iterable[str | os.PathLike[s
 
 @dataclass(frozen=True, slots=True)
 class SourceFiles:
-    """The files in order. ``position`` is the index of each file along ``concat_dim``, if a pattern gives it."""
+    """The files in order. A pattern gives ``position``, the index of each file along ``concat_dim``."""
 
     urls: tuple[str, ...]
     concat_dim: str | None = None
@@ -153,7 +153,7 @@ def _globbed(text: str, storage_options: Mapping[str, Any] | None) -> Iterable[s
 
 
 def _listed(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
-    """List the objects that a glob matches. ``*`` and ``?`` match within one segment of the key, ``**`` across."""
+    """List the objects that a glob matches. ``*`` and ``?`` do not match a slash, ``**`` does."""
     storage, key = object_storage(url, storage_options)
     place = url[: len(url) - len(key)]
     fixed = list(itertools.takewhile(lambda each: not glob.has_magic(each), key.split("/")[:-1]))

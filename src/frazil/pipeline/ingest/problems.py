@@ -54,7 +54,7 @@ TABLE: Final[dict[str, Kind]] = {
     "damaged": Kind("not a file of a known format, truncated, or cannot be decoded"),
     "unreadable": Kind("the storage has no file with this name"),
     "options": Kind(
-        "this call cannot open the file: other group, other reader options, or a library that fails to import",
+        "this call cannot open the file: wrong group or reader options, or a library that fails to import",
         remedy="source_group= (--source-group) chooses a group, reader_options= one of several datasets",
     ),
     "variables": Kind(
@@ -135,7 +135,7 @@ def refusal(problems: Sequence[Problem], files: int) -> InvalidInputError:
     named = len({each.url for each in problems if each.url is not None})
     some = f"{named:,} of " if named else ""
     summary = f"{counted(len(problems), 'problem')} in {some}{counted(files, 'file')}"
-    lines = [f"The files are not one dataset: {summary}. Nothing was written"]
+    lines = [f"the files are not one dataset: {summary}. Nothing was written"]
     lines += [f"  {each}" for each in problems[:_LISTED]]
     if len(problems) > _LISTED:
         lines.append(f"  and {len(problems) - _LISTED:,} more: inspect_files(...) (--inspect) lists them")

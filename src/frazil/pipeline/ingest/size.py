@@ -1,4 +1,4 @@
-"""Estimates the work of an ingest before any file is opened, to decide whether processes are worth starting."""
+"""Estimates the size of an ingest before any file is opened, to decide whether to start processes."""
 
 from __future__ import annotations
 
