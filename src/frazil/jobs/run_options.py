@@ -1,8 +1,8 @@
-"""How an operation runs: the options that all operations have in common, and how they are passed.
+"""The run options, which all operations have in common, and how operations accept them.
 
-A caller gives them by name. An operation declares them as ``**options: Unpack[RunOptions]``
-(`BoundedRunOptions` with ``max_mem``), and passes them on as one value, `Run`. `with_options` shows them in
-the signature, so that ``help()`` lists them, and refuses others.
+The caller passes run options by name. An operation declares them as ``**options: Unpack[RunOptions]``
+(`BoundedRunOptions` adds ``max_mem``), and passes them on as one value, `Run`. The decorator `with_options`
+adds them to the signature, so that ``help()`` lists them, and refuses unknown options.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from frazil.jobs.progress import Progress
 
 
 class RunOptions(TypedDict, total=False):
-    """The options of every operation.
+    """The options of every operation. All of them are optional.
 
-    engine      where tasks run: an `Engine`, or "inline", "local", "spark"; None is `default_engine()`
-    job_id      the name of the job: a run with the name of an earlier one continues it, or returns its result
-    message     the message of the commit; None is a message that names the operation
-    progress    a `Progress` that shows the tasks
+    Attributes:
+        engine: The engine that runs the tasks: an `Engine`, or "inline", "local", "spark". None:
+            `default_engine()`.
+        job_id: The id of the job. A second call with the same id continues an interrupted run, or returns
+            the result of a committed run. None: derived from the operation, its inputs and its target.
+        message: The message of the commit. None: a message that names the operation.
+        progress: A `Progress` that shows the tasks.
     """
 
     engine: Engine | EngineName | None
@@ -35,9 +38,11 @@ class RunOptions(TypedDict, total=False):
 
 
 class BoundedRunOptions(RunOptions, total=False):
-    """`RunOptions` of operations whose tasks hold blocks of arrays.
+    """The run options of operations whose tasks hold blocks of arrays in memory.
 
-    max_mem     bytes for the values of one task: a number, or a text such as "1GB"; None is 256 MB
+    Attributes:
+        max_mem: The limit for the values of one task, in bytes: a number, or a text such as "1GB". None:
+            256 MB.
     """
 
     max_mem: MaxMem
@@ -45,7 +50,7 @@ class BoundedRunOptions(RunOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The options of one run, with their defaults: see `RunOptions` and `BoundedRunOptions`."""
+    """The options of one run with their defaults; see `RunOptions` and `BoundedRunOptions`."""
 
     engine: Engine | EngineName | None = None
     job_id: str | None = None
@@ -55,16 +60,22 @@ class Run:
 
 
 class _Decorator(Protocol):
-    """A decorator that keeps the type of its function."""
+    """The type of a decorator that preserves the type of its function."""
 
     def __call__[**P, R](self, function: Callable[P, R], /) -> Callable[P, R]: ...
 
 
 def with_options(options: type, values: type = Run) -> _Decorator:
-    """A decorator for functions with ``**options: Unpack[options]``: the signature lists each option.
+    """Return a decorator that lists the options of ``**options: Unpack[options]`` in the signature.
 
-    ``options``: the ``TypedDict``. ``values``: a dataclass with the defaults of these options.
     The decorated function raises ``TypeError`` for an option that ``options`` does not have.
+
+    Args:
+        options: The ``TypedDict`` of the options.
+        values: A dataclass with the defaults of these options.
+
+    Returns:
+        The decorator.
 
     >>> @with_options(RunOptions)
     ... def copy(source, **options): ...
@@ -107,7 +118,7 @@ def with_options(options: type, values: type = Run) -> _Decorator:
 
 
 def _annotations(options: type) -> dict[str, Any]:
-    """Name -> annotation, as text where the module defers annotations."""
+    """Return the annotations by name, as text if the module defers annotations."""
     return {
         name: getattr(annotation, "__forward_arg__", annotation)
         for name, annotation in options.__annotations__.items()
