@@ -16,16 +16,21 @@ from typing import Any, Protocol, TypedDict
 from frazil.display import suggest
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.memory import MaxMem
+from frazil.jobs.option_docs import with_option_docs
 from frazil.jobs.progress import Progress
 
 
 class RunOptions(TypedDict, total=False):
     """The options of every operation.
 
-    engine      where tasks run: an `Engine`, or "inline", "local", "spark"; None is `default_engine()`
-    job_id      the name of the job: a run with the name of an earlier one continues it, or returns its result
-    message     the message of the commit; None is a message that names the operation
-    progress    a `Progress` that shows the tasks
+    Attributes:
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
+            is Spark where pyspark is installed, else processes of this machine (`default_engine`).
+        job_id: The id of the job. A call with the id of an earlier job continues that job if it was
+            interrupted, and returns its result if it was committed. The default, None, is a hash of the
+            operation, its arguments, its inputs and its target.
+        message: The message of the commit. The default, None, is a message that names the operation.
+        progress: A `Progress`, which shows how many tasks are done. The default, None, shows nothing.
     """
 
     engine: Engine | EngineName | None
@@ -37,7 +42,9 @@ class RunOptions(TypedDict, total=False):
 class BoundedRunOptions(RunOptions, total=False):
     """`RunOptions` of operations whose tasks hold blocks of arrays.
 
-    max_mem     bytes for the values of one task: a number, or a text such as "1GB"; None is 256 MB
+    Attributes:
+        max_mem: The most memory for the values that one task holds, in bytes: a number, or a text such as
+            ``"1GB"``. The default, None, is 256 MB.
     """
 
     max_mem: MaxMem
@@ -101,6 +108,7 @@ def with_options(options: type, values: type = Run) -> _Decorator:
             return function(*args, **given)
 
         call.__signature__ = signature.replace(parameters=[*own, *shown])  # type: ignore[attr-defined]
+        call.__doc__ = with_option_docs(function.__doc__, options)
         return call
 
     return decorate
