@@ -1,9 +1,8 @@
 """Descriptions of options, which `with_options` adds to the docstrings of operations.
 
-An operation has one entry ``**options:`` at the end of its ``Args:`` section. `with_option_docs` replaces this entry
-by the entries of the options, which the docstring of the ``TypedDict`` and of its bases describe. So ``help()``
-shows each option, and each option is described once.
-"""
+An operation has one entry ``**options:`` at the end of its ``Args:`` section. `with_option_docs` replaces
+this entry by the entries of the options, which the docstring of the ``TypedDict`` and of its bases describe.
+So ``help()`` shows each option, and each option is described once."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ def with_option_docs(doc: str | None, options: type) -> str | None:
     """Return a docstring whose entry ``**options:`` is replaced by one entry for each option.
 
     Args:
-        doc: The docstring of a function. Without an entry ``**options:`` it is returned as it is.
-        options: The ``TypedDict`` of the options.
+        doc: The docstring of a function. Without an entry ``**options:`` it is returned unchanged.
+        options: The ``TypedDict`` of the options. Options that the docstring itself describes are not added.
 
     Returns:
         The new docstring, without the indentation of the source code.
@@ -30,12 +29,14 @@ def with_option_docs(doc: str | None, options: type) -> str | None:
     if doc is None or "**options:" not in doc:
         return doc
 
-    def entries(match: re.Match[str]) -> str:
-        return "".join(
-            textwrap.indent(text, match[1]) for name in options.__annotations__ if (text := _entry(name, options))
-        )
+    clean = inspect.cleandoc(doc) + "\n"
 
-    return _ENTRY.sub(entries, inspect.cleandoc(doc) + "\n")
+    def entries(match: re.Match[str]) -> str:
+        described = set(re.findall(rf"^{match[1]}(\w+):", clean, re.MULTILINE))
+        texts = (_entry(name, options) for name in options.__annotations__ if name not in described)
+        return textwrap.indent("".join(texts), match[1])
+
+    return _ENTRY.sub(entries, clean)
 
 
 def _entry(name: str, options: type) -> str:

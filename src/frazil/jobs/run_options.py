@@ -44,7 +44,7 @@ class BoundedRunOptions(RunOptions, total=False):
 
     Attributes:
         max_mem: The most memory for the values that one task holds, in bytes: a number, or a text such as
-            ``"1GB"``. The default, None, is 256 MB.
+            ``"1GB"``. The default, None, is 256 MB, or more where one chunk needs more.
     """
 
     max_mem: MaxMem

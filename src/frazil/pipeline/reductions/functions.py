@@ -54,7 +54,8 @@ def reduce(
             ``"any"``, ``"all"``, ``"first"``, ``"last"``, ``"quantile"`` or ``"median"``. The results of a
             sequence of statistics are named ``<array>_<how>``.
         **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
-            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``, ...).
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
 
     Returns:
         The `JobResult`, whose ``version`` has the results.
@@ -96,7 +97,8 @@ def mean(
         paths: The path of an array of numbers, or several paths.
         dims: The name of a dimension to reduce, or several. The default, None, reduces all dimensions.
         **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
-            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``, ...).
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
 
     Returns:
         The `JobResult`, whose ``version`` has the results: in the group ``/mean``, unless ``to`` is given.
@@ -132,7 +134,8 @@ def sum(  # noqa: A001  # as numpy and xarray have it
         paths: The path of an array of numbers, or several paths.
         dims: The name of a dimension to reduce, or several. The default, None, reduces all dimensions.
         **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
-            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``, ...).
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
 
     Returns:
         The `JobResult`, whose ``version`` has the results: in the group ``/sum``, unless ``to`` is given.
@@ -167,7 +170,8 @@ def min(  # noqa: A001
         paths: The path of an array of numbers, or several paths.
         dims: The name of a dimension to reduce, or several. The default, None, reduces all dimensions.
         **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
-            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``, ...).
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
 
     Returns:
         The `JobResult`, whose ``version`` has the results: in the group ``/min``, unless ``to`` is given.
@@ -202,7 +206,8 @@ def max(  # noqa: A001
         paths: The path of an array of numbers, or several paths.
         dims: The name of a dimension to reduce, or several. The default, None, reduces all dimensions.
         **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
-            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``, ...).
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
 
     Returns:
         The `JobResult`, whose ``version`` has the results: in the group ``/max``, unless ``to`` is given.
@@ -238,7 +243,8 @@ def std(
         paths: The path of an array of numbers, or several paths.
         dims: The name of a dimension to reduce, or several. The default, None, reduces all dimensions.
         **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
-            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``, ...).
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
 
     Returns:
         The `JobResult`, whose ``version`` has the results: in the group ``/std``, unless ``to`` is given.
@@ -273,7 +279,8 @@ def count(
         paths: The path of an array of numbers, or several paths.
         dims: The name of a dimension to reduce, or several. The default, None, reduces all dimensions.
         **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
-            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``, ...).
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
 
     Returns:
         The `JobResult`, whose ``version`` has the results: in the group ``/count``, unless ``to`` is given.
@@ -305,8 +312,8 @@ def quantile(
 ) -> JobResult:
     """Compute quantiles of arrays along dimensions, in one commit.
 
-    This is `reduce` with ``how="quantile"``. Quantiles are exact, with linear interpolation as in numpy, where
-    the cells of a task take at most ``exact_below`` bytes. Beyond that they come from sketches, and the
+    This is `reduce` with ``how="quantile"``. Quantiles are exact, with linear interpolation as in numpy,
+    where the cells of a task take at most ``exact_below`` bytes. Beyond that they come from sketches, and the
     attribute ``quantile_rank_error`` of the result holds their rank error (99 % confidence).
 
     Args:
@@ -316,10 +323,12 @@ def quantile(
             result. The default is 0.5, the median.
         dims: The name of a dimension to reduce, or several. The default, None, reduces all dimensions.
         **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
-            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``, ...).
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
 
     Returns:
-        The `JobResult`, whose ``version`` has the results: in the group ``/quantile``, unless ``to`` is given.
+        The `JobResult`, whose ``version`` has the results: in the group ``/quantile``, unless ``to`` is
+        given.
 
     Raises:
         InvalidInputError: ``q`` is not between 0 and 1 (``invalid-argument``), or as in `reduce`.
@@ -359,7 +368,8 @@ def groupby(
         how: The statistic, or several: see `reduce`. The default is ``"mean"``.
         dims: Dimensions to reduce in addition to those of the labels. The default, None, adds none.
         **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
-            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``, ...).
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
 
     Returns:
         The `JobResult`, whose ``version`` has the results: in the group ``/groupby``, unless ``to`` is given.
@@ -419,7 +429,8 @@ def climatology(
         years: The first and the last year, both included. The default, None, takes all years.
         time: The name of the time dimension.
         **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
-            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``, ...).
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
 
     Returns:
         The `JobResult`, whose ``version`` has the results: in the group ``/climatology``, unless ``to`` is
@@ -486,10 +497,12 @@ def resample(
         label: The side of a period that gives its label, ``"left"`` or ``"right"``. The default, None, is the
             default of pandas for the frequency.
         **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
-            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``, ...).
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
 
     Returns:
-        The `JobResult`, whose ``version`` has the results: in the group ``/resample``, unless ``to`` is given.
+        The `JobResult`, whose ``version`` has the results: in the group ``/resample``, unless ``to`` is
+        given.
 
     Raises:
         InvalidInputError: As in `reduce`.
@@ -534,14 +547,16 @@ def zonal_stats(
     Args:
         source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
         paths: The path of an array of numbers, or several paths.
-        zones: The zones: a DataArray of labels with a name (cells with the label NaN are in no zone), the name
-            of a coordinate with labels, or the borders of bands of latitude, such as ``[-90, -30, 30, 90]``.
-            A band includes its lower border; the last band includes its upper border too.
-        how: The statistic, or several: see `reduce`. The default is ``("mean", "std", "min", "max", "count")``.
+        zones: The zones: a DataArray of labels with a name (cells with the label NaN are in no zone), the
+            name of a coordinate with labels, or the borders of bands of latitude, such as ``[-90, -30, 30,
+            90]``. A band includes its lower border; the last band includes its upper border too.
+        how: The statistic, or several: see `reduce`. The default is ``("mean", "std", "min", "max",
+            "count")``.
         latitude: The name of the coordinate of latitudes, which bands need.
         dims: Dimensions to reduce in addition to those of the labels. The default, None, adds none.
         **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
-            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``, ...).
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
 
     Returns:
         The `JobResult`, whose ``version`` has the results: in the group ``/zonal_stats``, unless ``to`` is
@@ -584,8 +599,8 @@ def zonal_stats(
 def _band_borders(zones: Sequence[float]) -> list[float]:
     if np.ndim(np.asarray(zones, object)) != 1:
         raise InvalidInputError(
-            "zones must be a DataArray of labels, the name of a coordinate, or borders of bands, got an array "
-            f"with {np.ndim(zones)} dimensions",
+            "zones must be a DataArray of labels, the name of a coordinate, or borders of bands, got an "
+            f"array with {np.ndim(zones)} dimensions",
             ErrorKind.INVALID_ARGUMENT,
         )
     borders = [float(each) for each in zones]

@@ -27,8 +27,8 @@ class _ReductionOptions(TypedDict, total=False):
             no limit.
         ddof: ``std`` and ``var`` divide by the number of cells minus ``ddof``. The default is 0.
         weights: Weights of the cells for ``mean``, ``sum``, ``count``, ``std`` and ``var``: ``"coslat"`` (the
-            cosine of the latitude), a DataArray, or a mapping of dimensions to values. The weights of a cell along
-            several dimensions are multiplied. The default, None, is no weights.
+            cosine of the latitude), a DataArray, or a mapping of dimensions to values. The weights of a cell
+            along several dimensions are multiplied. The default, None, is no weights.
         decode: Whether the CF conventions are applied: fill values become NaN, packed data are unpacked. The
             default is True.
         valid_range: Whether values outside of the attributes ``valid_range``, ``valid_min`` and ``valid_max``
