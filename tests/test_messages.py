@@ -181,9 +181,11 @@ ROWS: Final = {
     ),
     # Metadata
     "set": Row(
-        lambda repo: repo.update_metadata({"a": {1, 2}}), *_METADATA, ("metadata `a`: expected", "found set")
+        lambda repo: repo.update_metadata({"a": {1, 2}}), *_METADATA, ("metadata `a`: expected", "got set")
     ),
-    "name": Row(lambda repo: repo.update_metadata({1: 2}), *_METADATA, ("names of str, found 1",)),  # type: ignore[dict-item]
+    "name": Row(
+        lambda repo: repo.update_metadata({1: 2}), *_METADATA, ("names of metadata must be str, got 1",)
+    ),  # type: ignore[dict-item]
     "nan": Row(
         lambda repo: repo.update_metadata({"b": [np.nan]}), *_METADATA, ("metadata `b`", "a finite number")
     ),
