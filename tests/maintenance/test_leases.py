@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from tests.maintenance.schedules import Seen
 from tests.maintenance.test_in_use import TOMORROW, repository, values, write
+from tests.support.patience import patience
 
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
@@ -143,7 +144,7 @@ def test_leases_are_read_side_by_side() -> None:
     storage = MemoryStorage()
     for _ in range(8):
         leases.Lease.take(storage, 0, 1)
-    together = threading.Barrier(8, timeout=20)
+    together = threading.Barrier(8, timeout=patience(20))
 
     @contextmanager
     def meet(what: str) -> Iterator[None]:

@@ -89,7 +89,7 @@ def test_wrong_numbers(wrong: dict[str, Any]) -> None:
 
 
 def test_wrong_types() -> None:
-    with pytest.raises(TypeError, match="compression: expected CompressionConfig"):
+    with pytest.raises(TypeError, match="compression must be CompressionConfig"):
         RepositoryConfig(compression=3)  # type: ignore[arg-type]  # what is tested
     with pytest.raises(TypeError, match="virtual_chunk_containers"):
         RepositoryConfig(virtual_chunk_containers={"a": 3})  # type: ignore[dict-item]  # what is tested
