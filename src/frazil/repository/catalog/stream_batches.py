@@ -235,8 +235,9 @@ def _unknown(id_: bytes, reason: str) -> SessionStateError:
     return SessionStateError(
         f"Frazil cannot find out whether snapshot {id_to_text(id_)}, which a batch of the query has written, "
         f"is part of this branch, because {reason}. Check whether the branch has the rows of the batch. If "
-        f"it has, start the query with another txnAppId and after this batch. If it has not, remove the record "
-        f"of this snapshot from `{STREAMS}` in the metadata of the repository (Repository.update_metadata)",
+        f"it has, start the query with another txnAppId and after this batch. If it has not, remove the "
+        f"record of this snapshot from `{STREAMS}` in the metadata of the repository "
+        "(Repository.update_metadata)",
         ErrorKind.NOT_ALLOWED,
     )
 
