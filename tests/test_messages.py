@@ -133,7 +133,7 @@ ROWS: Final = {
         lambda repo: repo.readonly_session("main").chunk_type("/air", [0]),
         frazil.InvalidInputError,
         ErrorKind.NOT_AN_ARRAY,
-        ("expected an array at `/air`, found a group",),
+        ("`/air` must be an array, got a group",),
     ),
     # Creating
     "create twice": Row(

@@ -118,23 +118,23 @@ def _variables(writing: Writing) -> None:
         old = stored.sizes.get(each, size)
         if each != dim and each not in writing.region and old != size:
             raise mismatch(
-                f"dimension `{each}` must have the stored size {old}, got {size}. Select or reindex the dataset "
-                "(ds.sel, ds.reindex), or write it to another group"
+                f"dimension `{each}` must have the stored size {old}, got {size}. Select or reindex the "
+                "dataset (ds.sel, ds.reindex), or write it to another group"
             )
     extra = sorted(str(name) for name in writing.dataset.variables if str(name) not in stored.variables)
     if extra and (dim is not None or writing.region):
         raise mismatch(
             f"the variables must be stored variables ({', '.join(sorted(stored.variables))}), got "
-            f"`{extra[0]}`, which has no values for the stored part. Write it for the stored part first (mode='a') or drop "
-            f"it: ds.drop_vars({extra})"
+            f"`{extra[0]}`, which has no values for the stored part. Write it for the stored part first "
+            f"(mode='a') or drop it: ds.drop_vars({extra})"
         )
     if dim is not None and (
         missing := sorted(stored.with_dim(dim) - set(map(str, writing.dataset.variables)))
     ):
         raise mismatch(
             f"the dataset must have all stored variables with the dimension `{dim}`, got none with the "
-            f"name `{missing[0]}`: its array would be shorter than the others. Add it to the dataset (missing: "
-            f"{', '.join(missing)})"
+            f"name `{missing[0]}`: its array would be shorter than the others. Add it to the dataset "
+            f"(missing: {', '.join(missing)})"
         )
 
 
@@ -167,8 +167,8 @@ def _packing(writing: Writing) -> None:
             if float(old) != float(new):
                 raise mismatch(
                     f"`{name}` must have the stored {key} {plain(old)}, got {plain(new)} in the encoding of "
-                    "the dataset: its values would be rounded to other steps. To accept these steps, delete the "
-                    f"encoding: ds[{name!r}].encoding = {{}}"
+                    "the dataset: its values would be rounded to other steps. To accept these steps, delete "
+                    f"the encoding: ds[{name!r}].encoding = {{}}"
                 )
 
 

@@ -339,7 +339,8 @@ class IcechunkStore(Store):
             return path, None
         if what is Document.V2:
             raise SessionStateError(
-                f"{key!r} is a key of zarr version 2, and the store supports only version 3. Use zarr_format=3",
+                f"{key!r} is a key of zarr version 2, and the store supports only version 3. Use "
+                "zarr_format=3",
                 ErrorKind.UNIMPLEMENTED,
             )
         return path, what
