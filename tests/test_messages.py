@@ -133,7 +133,7 @@ ROWS: Final = {
         lambda repo: repo.readonly_session("main").chunk_type("/air", [0]),
         frazil.InvalidInputError,
         ErrorKind.NOT_AN_ARRAY,
-        ("`/air` must be an array, got a group",),
+        ("expected an array at `/air`, found a group",),
     ),
     # Creating
     "create twice": Row(
@@ -236,7 +236,7 @@ ROWS: Final = {
         ),
         frazil.NodeNotFoundError,
         ErrorKind.KEY_NOT_FOUND,
-        ("is a key of zarr version 2", "use zarr_format=3"),
+        ("is a key of zarr version 2", "Use zarr_format=3"),
     ),
 }
 

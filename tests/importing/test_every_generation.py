@@ -267,7 +267,7 @@ def test_nothing_to_import() -> None:
         frazil.upgrade(newer)
     with pytest.raises(frazil.FormatError, match="found one of version 1"):
         frazil.upgrade(stored({"refs/branch.main/ref.json": b"{}"}))
-    with pytest.raises(ValueError, match="expected auto, copy or reference"):
+    with pytest.raises(ValueError, match="must be auto, copy or reference"):
         frazil.upgrade(stored(repository("M3")), chunks="move")  # type: ignore[arg-type]
 
 
@@ -373,7 +373,7 @@ def test_fields_without_a_place_are_reported() -> None:
         f"total_parents of {first}: it is not the number of ancestors that are imported",
         f"short_term_parents of {first}: it is not the length of short_term_history",
         f"format_flags of {first}: their meaning was never defined",
-        f"attribute_files of {first}: they are of a kind that was never defined",
+        f"attribute_files of {first}: their kind was never defined",
         f"format_flags of manifest {make.text('m1')}: their meaning was never defined",
     )
     assert "left out: total_parents of" in str(report)
@@ -404,7 +404,7 @@ def test_entries_of_another_rank_are_left_behind() -> None:
         "m2", {3: second, 4: {(): make.payload("inline", np.float64(1).tobytes())}, 9: {(0,): payload}}
     )
     report = frazil.upgrade(stored(files), target := MemoryStorage())
-    assert report.left_out == (f"3 references in manifest {make.text('m2')}: they belong to no array",)
+    assert report.left_out == (f"3 references in manifest {make.text('m2')}: no array uses them",)
     second_t = zarr.open_array(
         frazil.Repository.open(target).readonly_session("main").store, path="t", mode="r"
     )
@@ -466,7 +466,7 @@ class TestCommandLine:
         assert main(["import", str(tmp_path / "nothing")]) == 1
         output = capsys.readouterr()
         assert output.out == ""
-        assert re.fullmatch(r"frazil: no repository to import in .* \[repository-not-found\]\n", output.err)
+        assert re.fullmatch(r"frazil: no repository to import in .*\. Correct the location \[repository-not-found\]\n", output.err)
         assert main(["import", "ftp://x/y"]) == 1
         assert capsys.readouterr().err.endswith("[cannot-parse-url]\n")
         for place in ("", "http://", "s3://", "s3:///x", "file://old", "file://host/x", "http://"):

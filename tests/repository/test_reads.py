@@ -243,7 +243,7 @@ def test_what_cannot_be_declared_is_an_error_at_once(
     if error is None:
         session.rebase(ConflictDetector(), reads=reads)
         return
-    with pytest.raises(error, match=r"reads|path|`/group` must be an array"):
+    with pytest.raises(error, match=r"reads|path|expected an array at `/group`"):
         session.commit("bar", reads=reads)
     with pytest.raises(error):
         session.rebase(ConflictDetector(), reads=reads)

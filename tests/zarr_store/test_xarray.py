@@ -189,7 +189,7 @@ def test_names(session: frazil.Session) -> None:
     assert back.name == "x"
     with pytest.raises(TypeError, match="got 3"):
         to_icechunk(xr.Dataset({3: ("x", [1])}), session, group="number")
-    with pytest.raises(frazil.InvalidInputError, match="not empty"):
+    with pytest.raises(frazil.InvalidInputError, match="must not be empty"):
         to_icechunk(xr.Dataset({"": ("x", [1])}), session, group="empty")
 
 
