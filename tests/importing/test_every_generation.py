@@ -159,7 +159,7 @@ def test_referenced(name: str, tmp_path: Path) -> None:
 
 
 def test_no_reference_to_what_has_no_address() -> None:
-    with pytest.raises(frazil.InvalidInputError, match="copy them instead") as error:
+    with pytest.raises(frazil.InvalidInputError, match="Copy the chunks instead") as error:
         frazil.upgrade(stored(repository("M8")), MemoryStorage(), chunks="reference")
     assert error.value.kind == frazil.ErrorKind.STORAGE_CONFIG
 
@@ -252,7 +252,7 @@ def test_another_repository_is_not_overwritten() -> None:
 )
 def test_a_place_with_something_else_is_refused(key: str) -> None:
     target = stored({key: b"x"})
-    with pytest.raises(frazil.InvalidInputError, match=f"found `{key}`") as error:
+    with pytest.raises(frazil.InvalidInputError, match=f"got `{key}`") as error:
         frazil.upgrade(stored(repository("M3")), target)
     assert error.value.kind == frazil.ErrorKind.PARENT_DIRECTORY_NOT_CLEAN
     assert target.head("repo") is None
@@ -263,9 +263,9 @@ def test_nothing_to_import() -> None:
         frazil.upgrade(MemoryStorage())
     newer = MemoryStorage()
     frazil.Repository.create(newer)
-    with pytest.raises(frazil.FormatError, match="found one of version 2"):
+    with pytest.raises(frazil.FormatError, match="got version 2"):
         frazil.upgrade(newer)
-    with pytest.raises(frazil.FormatError, match="found one of version 1"):
+    with pytest.raises(frazil.FormatError, match="got version 1"):
         frazil.upgrade(stored({"refs/branch.main/ref.json": b"{}"}))
     with pytest.raises(ValueError, match="must be auto, copy or reference"):
         frazil.upgrade(stored(repository("M3")), chunks="move")  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final, Protocol, override
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -197,10 +197,10 @@ class LocalWalk:
 
     bounds: Bounds
 
-    @override
     def manifests(self, storage: Storage, snapshots: U8, optional: U8) -> ManifestFiles:
+        """Return the same as ``all_manifests``, read by this process."""
         return all_manifests(storage, snapshots, optional, self.bounds)
 
-    @override
     def chunks(self, storage: Storage, manifests: ManifestFiles) -> U8:
+        """Return the same as ``all_chunks``, read by this process."""
         return all_chunks(storage, manifests, self.bounds)
