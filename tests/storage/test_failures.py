@@ -97,7 +97,11 @@ _REGION: Final = (
 )
 ANSWERED: Final = [
     Answered(
-        s3, 404, xml("NoSuchBucket"), ErrorKind.BUCKET_NOT_FOUND, ("bucket 'ice' does not exist at http://127.",)
+        s3,
+        404,
+        xml("NoSuchBucket"),
+        ErrorKind.BUCKET_NOT_FOUND,
+        ("bucket 'ice' does not exist at http://127.",),
     ),
     Answered(s3, 403, xml("AccessDenied"), ErrorKind.STORAGE_PERMISSION, _DENIED),
     Answered(
@@ -152,7 +156,11 @@ ANSWERED: Final = [
         ("refuses this request (HTTP 403)", "me does not have storage.objects.get access"),
     ),
     Answered(
-        gcs, 401, '{"error":{"message":"Invalid"}}', ErrorKind.CREDENTIALS_REFUSED, ("or refuses the credentials",)
+        gcs,
+        401,
+        '{"error":{"message":"Invalid"}}',
+        ErrorKind.CREDENTIALS_REFUSED,
+        ("or refuses the credentials",),
     ),
     Answered(
         azure,
