@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypedDict
 from frazil.display import suggest
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.memory import MaxMem
+from frazil.jobs.option_docs import with_option_docs
 from frazil.jobs.progress import Progress
 
 
@@ -23,12 +24,13 @@ class RunOptions(TypedDict, total=False):
     """The options of every operation. All of them are optional.
 
     Attributes:
-        engine: The engine that runs the tasks: an `Engine`, or "inline", "local", "spark". None:
-            `default_engine()`.
-        job_id: The id of the job. A second call with the same id continues an interrupted run, or returns
-            the result of a committed run. None: derived from the operation, its inputs and its target.
-        message: The message of the commit. None: a message that names the operation.
-        progress: A `Progress` that shows the tasks.
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
+            is Spark where pyspark is installed, else processes of this machine (`default_engine`).
+        job_id: The id of the job. A call with the id of an earlier job continues that job if it was
+            interrupted, and returns its result if it was committed. The default, None, is a hash of the
+            operation, its arguments, its inputs and its target.
+        message: The message of the commit. The default, None, is a message that names the operation.
+        progress: A `Progress`, which shows how many tasks are done. The default, None, shows nothing.
     """
 
     engine: Engine | EngineName | None
@@ -41,8 +43,8 @@ class BoundedRunOptions(RunOptions, total=False):
     """The run options of operations whose tasks hold blocks of arrays in memory.
 
     Attributes:
-        max_mem: The limit for the values of one task, in bytes: a number, or a text such as "1GB". None:
-            256 MB.
+        max_mem: The most memory for the values that one task holds, in bytes: a number, or a text such as
+            ``"1GB"``. The default, None, is 256 MB, or more where one chunk needs more.
     """
 
     max_mem: MaxMem
@@ -112,6 +114,7 @@ def with_options(options: type, values: type = Run) -> _Decorator:
             return function(*args, **given)
 
         call.__signature__ = signature.replace(parameters=[*own, *shown])  # type: ignore[attr-defined]
+        call.__doc__ = with_option_docs(function.__doc__, options)
         return call
 
     return decorate
