@@ -195,8 +195,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a codec": ({"encoding": {"tas": {"compressors": "zip"}}}, "`/new/tas`.* must be one that zarr accepts.*zip"),
     "shards": ({"encoding": {"tas": {"chunks": (2, 2, 2), "shards": (3, 2, 2)}}}, "one that zarr accepts"),
     "no such variable": ({"variables": ["nope"]}, "got 'nope', which no file has"),
-    "a format": ({"format": "xyz"}, "expected a format among"),
-    "an option": ({"reader_options": {"foo": 1}}, "expected options of the reader.*'foo'"),
+    "a format": ({"format": "xyz"}, "format must be one of"),
+    "an option": ({"reader_options": {"foo": 1}}, "must be options of the reader.*'foo'"),
     "a group above": ({"to": "../x"}, "must be the path of a group"),
     "an array": ({"to": "there/x"}, "`/there` must be a group of the repository, got an array"),
 }
