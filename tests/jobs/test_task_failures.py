@@ -131,7 +131,7 @@ def test_errors_of_frazil_arrive_whole(engine: Engine, of: type[IcechunkError]) 
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("ended", "its process ended with exit code 7. Something in the task ended the process"),
+        ("ended", "its process ended with exit code 7. Code of the task ended the process"),
         ("crashes", "its process ended with signal SIGSEGV. Probably a native library crashed"),
     ],
 )
