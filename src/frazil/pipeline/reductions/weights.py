@@ -74,7 +74,7 @@ def _require_weights(field: Field, dims: tuple[str, ...], values: Values) -> Non
             f"weights must be numbers, got the type {values.dtype}", ErrorKind.INVALID_ARGUMENT
         )
     if np.isnan(values).any():
-        raise InvalidInputError("weights must not be NaN, got NaN", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError("weights must be numbers, got NaN", ErrorKind.INVALID_ARGUMENT)
 
 
 def latitude_of(arrays: ArrayLookup, field: Field) -> str:

@@ -96,9 +96,9 @@ def commits_after(info: RepoInfo, tip: bytes, start: bytes, *, fail: bool = True
             return PendingCommits(info, chain[: at + 1][::-1], frozenset(read))
     if fail:
         raise SessionStateError(
-            f"expected snapshot {id_to_text(start)}, the last one that the stream has read, in the history "
-            f"of {id_to_text(tip)}: the branch was reset, or the commit amended. Start with a new "
-            "checkpoint, or set the option stream-fail-on-data-loss to false to go on after what both have",
+            f"The history of {id_to_text(tip)} must have snapshot {id_to_text(start)}, the last one that the "
+            "stream has read. The branch was reset, or the commit was amended. Start with a new checkpoint, "
+            "or set the option stream-fail-on-data-loss to false to continue after the last common snapshot",
             ErrorKind.NOT_ALLOWED,
         )
     other_chain = info.snapshots.chain(row) if row >= 0 else chain[-1:]
@@ -120,7 +120,7 @@ def commits_between(
             return [*ranges, CommitRange(end, commits.before, commits.after, logs)]
         ranges.append(commits)
     raise SessionStateError(
-        f"expected snapshot {id_to_text(end)}, the end of a batch that was planned, in the history of "
-        f"{id_to_text(tip)}: start with a new checkpoint",
+        f"The history of {id_to_text(tip)} must have snapshot {id_to_text(end)}, the end of a planned batch. "
+        "Start with a new checkpoint",
         ErrorKind.NOT_ALLOWED,
     )

@@ -73,7 +73,7 @@ class RowsWriter(DataSourceStreamArrowWriter):
         check(repo.writable_session(self._branch), names, self._target)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """On an executor."""
+        """Compress the rows of a task on an executor."""
         context = TaskContext.get()
         spark_query = None if context is None else context.getLocalProperty(_QUERY)
         query = self._query or spark_query
@@ -88,7 +88,7 @@ class RowsWriter(DataSourceStreamArrowWriter):
         return Sent(query, out.getvalue().to_pybytes())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """On the driver's machine; perhaps more than once for a batch."""
+        """Write the rows of a batch on the driver's machine. Spark may call it twice for a batch."""
         sent = [each for each in messages if isinstance(each, Sent)]
         tables = [pa.ipc.open_stream(each.rows).read_all() for each in sent if each.rows is not None]
         query = self._query or next((each.query for each in sent if each.query), None)
@@ -96,7 +96,7 @@ class RowsWriter(DataSourceStreamArrowWriter):
             return
         if query is None:
             raise InvalidInputError(
-                "expected the id of the query from its tasks, found none: set the option txnAppId",
+                "The tasks must know the id of the query, got none. Set the option txnAppId",
                 ErrorKind.INVALID_ARGUMENT,
             )
         table = pa.concat_tables(tables)
@@ -109,7 +109,7 @@ class RowsWriter(DataSourceStreamArrowWriter):
         _log.info("batch %d of %s: %s", batchId, query, snapshot_id or "done before")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing: Spark calls it after a commit too, when that failed behind the last step."""
+        """Do nothing. Spark also calls it after a commit, if the query fails after the commit."""
 
 
 def stream_writer(
@@ -121,6 +121,6 @@ def stream_writer(
     """
     if overwrite:
         raise InvalidInputError(
-            'expected the output mode "append" or "update", found "complete"', ErrorKind.INVALID_ARGUMENT
+            'The output mode must be "append" or "update", got "complete"', ErrorKind.INVALID_ARGUMENT
         )
     return RowsWriter(repo, options, schema.names)

@@ -66,20 +66,20 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         unknown = set(self._names) - set(change_feed.SCHEMA.names)
         if unknown:
             raise InvalidInputError(
-                f"expected columns of the table {change_feed.FEED} "
-                f"({', '.join(change_feed.SCHEMA.names)}), found {', '.join(sorted(unknown))}: "
-                f"commits are read with the option table={change_feed.FEED}",
+                f"The columns must be those of the table {change_feed.FEED} "
+                f"({', '.join(change_feed.SCHEMA.names)}), got {', '.join(sorted(unknown))}. Set the option "
+                f"table={change_feed.FEED} to read commits",
                 ErrorKind.INVALID_ARGUMENT,
             )
         if not HAS_LIMITS and (self._commits is not None or self._rows is not None):
             raise InvalidInputError(
-                "expected Spark 4.2 or newer for stream-max-commits and stream-max-rows, found an older one: "
-                "it takes all that is available",
+                "Spark must be 4.2 or newer for stream-max-commits and stream-max-rows, got an older version, "
+                "where a batch takes all available commits",
                 ErrorKind.NOT_ALLOWED,
             )
         if self._since is not None and "stream-from" in options:
             raise InvalidInputError(
-                "expected one of the options stream-from and stream-from-timestamp, found both",
+                "Only one of the options stream-from and stream-from-timestamp is allowed, got both",
                 ErrorKind.CONFLICTING_ARGUMENTS,
             )
 

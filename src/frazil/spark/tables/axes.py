@@ -92,8 +92,8 @@ def require_behind(axis: Axis, fresh: pa.Array) -> None:
 
 def _early(axis: Axis, neighbour: str, last: Any, early: Any) -> InvalidInputError:
     return InvalidInputError(
-        f"mode append: expected coordinates behind {neighbour} along {axis.name}, {last}, found "
-        f"{axis.name} = {early}: mode upsert (or backfill) puts it where it belongs",
+        f"New coordinates must be behind {neighbour} along {axis.name}, {last}, in mode append, got "
+        f"{axis.name} = {early}. Mode upsert (or backfill) inserts it in order",
         ErrorKind.INVALID_CHUNK_INDEX,
     )
 

@@ -173,7 +173,7 @@ def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
         return array.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
-            f"expected values of {field.type} in the column {field.name}, found {array.type}: {error}",
+            f"The column {field.name} must have values of {field.type}, got {array.type}: {error}",
             ErrorKind.INVALID_ARRAY_METADATA,
         ) from error
 

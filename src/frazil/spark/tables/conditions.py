@@ -72,7 +72,7 @@ def predicates(grid: Grid, conditions: Conditions) -> list[Predicate]:
 def _of_tuple(name: str, op: str, value: Any) -> Predicate:
     op = op.lower()
     if op not in _WORDS:
-        raise _refused(f"a condition with one of {', '.join(_WORDS)}", repr(op))
+        raise _refused(f"The comparison of a condition must be one of {', '.join(_WORDS)}", repr(op))
     several = op in ("in", "not in")
     return Predicate(name, _SPELLED.get(op, op), tuple(value) if several else value, op in _NEGATED)
 
@@ -87,7 +87,9 @@ def _checked(grid: Grid, predicate: Predicate) -> Predicate:
     if pa.types.is_integer(column.type):
         checked = _of_integers(checked)
     if not checked.comparable(column.type):
-        raise _refused(f"a value to compare with {column.name} ({column.type})", repr(predicate.value))
+        raise _refused(
+            f"The value must be comparable with {column.name} ({column.type})", repr(predicate.value)
+        )
     return checked
 
 
@@ -178,7 +180,7 @@ class _Words:
         while text[at:].strip():
             match = _TOKEN.match(text, at)
             if match is None or match.lastgroup is None:
-                raise _refused("conditions", repr(text[at:]))
+                raise _refused("The conditions must be in SQL", repr(text[at:]))
             yield match.lastgroup, match[match.lastgroup]
             at = match.end()
 
@@ -188,14 +190,14 @@ class _Words:
 
     def _next(self) -> tuple[str, str]:
         if self.done:
-            raise _refused("more of a condition", f"the end of {self._text!r}")
+            raise _refused("The condition must be complete", f"the end of {self._text!r}")
         self._at += 1
         return self._tokens[self._at - 1]
 
     def expect(self, word: str) -> None:
         kind, token = self._next()
         if kind in ("text", "quoted", "number") or token.lower() != word:
-            raise _refused(word.upper(), f"{token!r} in {self._text!r}")
+            raise _refused(f"The next word must be {word.upper()}", f"{token!r} in {self._text!r}")
 
     def _is(self, word: str) -> bool:
         kind, token = ("", "") if self.done else self._tokens[self._at]
@@ -206,7 +208,7 @@ class _Words:
     def condition(self) -> list[Predicate]:
         kind, name = self._next()
         if kind not in ("word", "quoted"):
-            raise _refused("the name of a column", f"{name!r} in {self._text!r}")
+            raise _refused("A condition must begin with the name of a column", f"{name!r} in {self._text!r}")
         if self._is("is"):
             negated = self._is("not")
             self.expect("null")
@@ -220,7 +222,7 @@ class _Words:
             return self._between(name, negated)
         kind, op = self._next()
         if kind != "op" or negated or op not in (*COMPARISONS, *_SPELLED):
-            raise _refused("a comparison", f"{op!r} in {self._text!r}")
+            raise _refused("A comparison must follow the column", f"{op!r} in {self._text!r}")
         return [Predicate(name, _SPELLED.get(op, op), self._literal(), op in _NEGATED)]
 
     def _between(self, name: str, negated: bool) -> list[Predicate]:
@@ -228,7 +230,7 @@ class _Words:
         self.expect("and")
         high = self._literal()
         if negated:
-            raise _refused("BETWEEN without NOT, which would be an OR,", repr(self._text))
+            raise _refused("BETWEEN must be without NOT, which would be an OR", repr(self._text))
         return [Predicate(name, ">=", low), Predicate(name, "<=", high)]
 
     def _like(self, name: str, negated: bool) -> Predicate:
@@ -237,7 +239,7 @@ class _Words:
         ends = (str(pattern).startswith("%"), str(pattern).endswith("%"))
         op = {(False, True): "starts", (True, False): "ends", (True, True): "contains", (False, False): "="}
         if not inner or "%" in inner or "_" in inner or "\\" in inner:
-            raise _refused("LIKE with 'x%', '%x' or '%x%'", repr(pattern))
+            raise _refused("The pattern of LIKE must be 'x%', '%x' or '%x%'", repr(pattern))
         return Predicate(name, op[ends], inner, negated)
 
     def _list(self) -> Iterator[Any]:
@@ -248,7 +250,7 @@ class _Words:
             if kind == "op" and token == ")":
                 return
             if token != ",":
-                raise _refused("a list of values", repr(self._text))
+                raise _refused("IN must have a list of values in parentheses", repr(self._text))
 
     def _literal(self) -> Any:
         kind, token = self._next()
@@ -260,8 +262,8 @@ class _Words:
             return timestamp(str(self._literal()), "where")
         if kind == "word" and token.lower() in _CONSTANTS:
             return _CONSTANTS[token.lower()]
-        raise _refused("a value", f"{token!r} in {self._text!r}")
+        raise _refused("A comparison must end with a value", f"{token!r} in {self._text!r}")
 
 
-def _refused(expected: str, actual: str) -> InvalidInputError:
-    return InvalidInputError(f"expected {expected}, found {actual}", ErrorKind.INVALID_ARGUMENT)
+def _refused(requirement: str, actual: str) -> InvalidInputError:
+    return InvalidInputError(f"{requirement}, got {actual}", ErrorKind.INVALID_ARGUMENT)

@@ -107,8 +107,8 @@ class TableWriter(DataSourceArrowWriter):
         left = sum(len(each.rows) for each in done)
         if left > LEFT_BYTES:
             raise InvalidInputError(
-                f"expected rows in the order of the arrays, found {left} bytes of rows whose chunks are in "
-                "many tasks: write them with frazil.spark.write_table, which sends each row to the task of "
+                f"The rows must be in the order of the arrays, got {left} bytes of rows whose chunks are in "
+                "many tasks. Write them with frazil.spark.write_table, which sends each row to the task of "
                 "its chunk",
                 ErrorKind.NOT_ALLOWED,
             )
@@ -148,7 +148,7 @@ class TableWriter(DataSourceArrowWriter):
         numbers, has_unit = unit_numbers(self._layout, self._layout.find_positions(rows))
         if len(np.unique(units)) < len(units) or np.isin(numbers[has_unit], units).any():
             raise InvalidInputError(
-                "expected one row for each cell, found more of cells that another task has written",
+                "Each cell must have one row, got more rows of cells that another task has written",
                 ErrorKind.INVALID_CHUNK_INDEX,
             )
 
@@ -179,7 +179,7 @@ def chunks_option(options: Options) -> dict[str, int] | None:
     pairs = [each.partition("=") for each in location.listed(options, "chunks")]
     if any(not size.strip().isdigit() or int(size) < 1 for _, _, size in pairs):
         raise InvalidInputError(
-            f"option `chunks`: expected dimension=number, found {options['chunks']!r}",
+            f"Option `chunks` must be dimension=number, got {options['chunks']!r}",
             ErrorKind.INVALID_ARGUMENT,
         )
     return {name.strip(): int(size) for name, _, size in pairs} or None

@@ -117,7 +117,7 @@ def _group_worker(
             return
         rows = pa.Table.from_batches(filled) if filled else schema.empty_table()
         if filled and pc.min_max(rows[_GROUP]).as_py() != {"min": number, "max": number}:
-            raise InternalError(f"rows of another task came to task {number}")
+            raise InternalError(f"task {number} got rows of another task")
         with with_rows(rows.drop_columns([_GROUP])):
             try:
                 result = task(shared, messages[number])

@@ -118,8 +118,8 @@ class Decoder:
             times = decode_cf_datetime(numbers, units, self.calendar, time_unit="us")
         except (ValueError, OverflowError) as error:
             raise InvalidInputError(
-                f"expected numbers of time units of the CF conventions, found {units!r} ({self.calendar}): "
-                f"{error}. Read them with the option cf=false",
+                f"The units of times must follow the CF conventions, got {units!r} ({self.calendar}): {error}. "
+                "Set the option cf=false to read the numbers",
                 ErrorKind.INVALID_ARRAY_METADATA,
             ) from error
         if pa.types.is_string(self.type):
@@ -127,8 +127,8 @@ class Decoder:
             return Values(flat.reshape(data.shape), null)
         if times.dtype.kind != "M":
             raise InvalidInputError(
-                f"expected times in {self.units!r} ({self.calendar}) that timestamps can hold, found dates "
-                "before the calendar of 1582: read them with the option cf=false",
+                f"Timestamps cannot hold the times in {self.units!r} ({self.calendar}), which are before the "
+                "calendar reform of 1582. Set the option cf=false to read the numbers",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
         return Values(times.astype("datetime64[us]"), null)
@@ -162,8 +162,8 @@ def decoder(
                 return Decoder(TIMESTAMP, fills, unsigned, scale, offset, floating, units, calendar)
             if calendars == "error":
                 raise InvalidInputError(
-                    f"expected times of a usual calendar in `{path}`, found the calendar {calendar!r}: give "
-                    "the option calendar=string or calendar=raw",
+                    f"`{path}` must have times of a usual calendar, got the calendar {calendar!r}. Set the "
+                    "option calendar=string or calendar=raw",
                     ErrorKind.INVALID_ARRAY_METADATA,
                 )
             if calendars == "string":
@@ -188,7 +188,7 @@ def _type(path: str, dtype: np.dtype[Any]) -> pa.DataType:
     column_type = _TYPES.get(dtype.name)
     if column_type is None:
         raise InvalidInputError(
-            f"expected numbers, booleans, text, bytes or times in `{path}`, found {dtype}: leave it out "
+            f"`{path}` must have numbers, booleans, text, bytes or times, got {dtype}. Name the other arrays "
             "with the option variables",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
@@ -271,7 +271,7 @@ def to_arrow(values: Values, column: pa.DataType) -> pa.Array:
         return pa.array(data.tolist(), pa.binary(), mask=null)
     if data.dtype == np.uint64 and data.size and int(data.max()) > np.iinfo(np.int64).max:
         raise InvalidInputError(
-            f"expected numbers below 2**63, found {int(data.max())}: Spark has no larger whole numbers",
+            f"Numbers must be below 2**63, the largest integer of Spark, got {int(data.max())}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     if not data.dtype.isnative:

@@ -66,7 +66,7 @@ def as_type(values: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
         return values
     if not pa.types.is_null(values.type) and _kind(values.type) != _kind(wanted):
         raise InvalidInputError(
-            f"expected values of {wanted} in the column {name}, found {values.type}: convert them",
+            f"The column {name} must have values of {wanted}, got {values.type}. Convert the values",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     try:
@@ -76,7 +76,7 @@ def as_type(values: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
         converted = values.cast(wanted, safe=not pa.types.is_floating(wanted))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
-            f"expected values of {wanted} in the column {name}, found {values.type}: {error}",
+            f"The column {name} must have values of {wanted}, got {values.type}: {error}",
             ErrorKind.INVALID_ARRAY_METADATA,
         ) from error
     if pa.types.is_floating(wanted) and pa.types.is_floating(values.type):
@@ -123,8 +123,8 @@ def _same(same: NDArray[np.bool_], null: NDArray[np.bool_] | None, wanted: str, 
     good = same if null is None else same | null
     if not good.all():
         raise InvalidInputError(
-            f"expected times in {wanted} in the column {name}, found {int((~good).sum())} with a fraction of "
-            "it, which would be lost: round them, or make an array of finer units",
+            f"The column {name} must have times in whole {wanted}, got {int((~good).sum())} with a fraction, "
+            "which would be lost. Round the times, or create an array with finer units",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
 
@@ -134,7 +134,7 @@ def _finite(values: NDArray[Any], converted: NDArray[Any], wanted: str, name: st
     lost = np.isinf(converted) & ~np.isinf(values)
     if lost.any():
         raise InvalidInputError(
-            f"expected values that {wanted} can hold in the column {name}, found {values[lost][0]}",
+            f"The values of the column {name} must fit into {wanted}, got {values[lost][0]}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
 
@@ -168,8 +168,7 @@ def _narrowed(
     # NaN is in no range.
     if given.size and not (given.min() >= limits.min and given.max() <= limits.max):
         raise InvalidInputError(
-            f"expected values that {dtype} can hold in the column {name}, found {given.min()} to "
-            f"{given.max()}",
+            f"The values of the column {name} must fit into {dtype}, got {given.min()} to {given.max()}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     if null is not None:
@@ -186,7 +185,7 @@ def _null(decoder: Decoder, dtype: np.dtype[Any], name: str) -> Any:
     if dtype.kind in "Mm":
         return np.array("NaT", dtype)
     raise InvalidInputError(
-        f"expected no nulls in the column {name}: its array has no _FillValue for them",
+        f"The column {name} must not have nulls, because its array has no _FillValue for them",
         ErrorKind.INVALID_ARRAY_METADATA,
     )
 
@@ -194,8 +193,8 @@ def _null(decoder: Decoder, dtype: np.dtype[Any], name: str) -> Any:
 def _texts(values: pa.Array, decoder: Decoder, dtype: np.dtype[Any], name: str) -> NDArray[Any]:
     if decoder.units is not None:
         raise InvalidInputError(
-            f"expected times of a usual calendar in the column {name}, found those of {decoder.calendar!r}: "
-            "they cannot be written as text",
+            f"The column {name} must have times of a usual calendar, got {decoder.calendar!r}, which cannot "
+            "be written as text",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     if values.null_count:
@@ -207,8 +206,8 @@ def _texts(values: pa.Array, decoder: Decoder, dtype: np.dtype[Any], name: str) 
         room = dtype.itemsize // (4 if dtype.kind == "U" else 1)
         if longest > room:
             raise InvalidInputError(
-                f"expected values of at most {room} {'characters' if dtype.kind == 'U' else 'bytes'} in the "
-                f"column {name}, found one of {longest}",
+                f"The values of the column {name} must have at most {room} "
+                f"{'characters' if dtype.kind == 'U' else 'bytes'}, got one of {longest}",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
     return data.astype(dtype) if dtype.kind in "USTV" else data

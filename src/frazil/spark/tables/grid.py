@@ -79,7 +79,7 @@ class Grid:
         loose = exact or [each for each in self.columns if each.name.lower() == name.lower()]
         if len(loose) != 1:
             raise InvalidInputError(
-                f"expected a column of {', '.join(each.name for each in self.columns)}, found {name!r}"
+                f"A column must be one of {', '.join(each.name for each in self.columns)}, got {name!r}"
                 f"{suggest(name, [each.name for each in self.columns])}",
                 ErrorKind.NODE_NOT_FOUND,
             )
@@ -92,7 +92,17 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which arrays are a table, and how their elements are read; see the options of the data source."""
+    """Which arrays are a table, and how their elements are read.
+
+    Attributes:
+        group: The path of the group.
+        variables: The names of the arrays. The default, ``()``, is the arrays that share the dimensions of
+            the array with the most dimensions.
+        cf: Whether the CF conventions are applied: fill values, packed data, times.
+        calendars: How times of unusual calendars are read: ``"string"``, ``"raw"`` (the stored numbers) or
+            ``"error"``.
+        block_rows: About how many rows one read takes, at least a chunk.
+    """
 
     group: str = "/"
     variables: tuple[str, ...] = ()

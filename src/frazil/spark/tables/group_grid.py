@@ -51,7 +51,7 @@ def grid_of(session: Session, selection: Selection) -> Grid:
     wanted = list(selection.variables) or _largest(arrays)
     for name in wanted:
         if name not in by_name:
-            raise NodeNotFoundError(f"no array `{name}` in the group `{group}`{suggest(name, by_name)}")
+            raise NodeNotFoundError(f"The group `{group}` has no array `{name}`{suggest(name, by_name)}")
     ragged = _ragged(arrays)
     dims: dict[str, int] = {}
     for name in sorted(wanted, key=lambda each: -len(by_name[each].dims)):
@@ -61,8 +61,9 @@ def grid_of(session: Session, selection: Selection) -> Grid:
         for dim, size in zip(array.dims, array.shape, strict=True):
             if dims.setdefault(dim, size) != size:
                 raise InvalidInputError(
-                    f"expected variables on one grid, found {dims[dim]} and {size} for the dimension "
-                    f"`{dim}` in the group `{group}`: name variables that fit with the option variables",
+                    f"The variables must be on one grid, got the sizes {dims[dim]} and {size} for the "
+                    f"dimension `{dim}` in the group `{group}`. Name the variables of one grid with the "
+                    "option variables",
                     ErrorKind.INVALID_ARRAY_METADATA,
                 )
     if ragged is not None and ragged.sample in dims and len(dims) > 1:
@@ -80,7 +81,7 @@ def _arrays(session: Session, group: str, variables: Sequence[str]) -> list[_Arr
     workspace = session.workspace
     prefix = group.rstrip("/") + "/"
     if group != "/" and workspace.nodes.require_node(group).array is not None:
-        raise InvalidInputError(f"expected a group at `{group}`, found an array", ErrorKind.NOT_A_GROUP)
+        raise InvalidInputError(f"`{group}` must be a group, got an array", ErrorKind.NOT_A_GROUP)
     names = dict.fromkeys([*workspace.nodes.children(group), *(each.strip("/") for each in variables)])
     return [
         _array(session, name, prefix + name)
@@ -115,7 +116,7 @@ def _largest(arrays: Sequence[_Array]) -> list[str]:
     ] or [each for each in arrays if is_readable(each.dtype)]
     if not data:
         raise InvalidInputError(
-            "expected a group with arrays to make a table of, found none: give the option group",
+            "The group must have arrays that can be columns, got none. Set the option group",
             ErrorKind.NODE_NOT_FOUND,
         )
     rank = max(len(each.dims) for each in data)
@@ -129,7 +130,8 @@ def _largest(arrays: Sequence[_Array]) -> list[str]:
             for names, dims in reversed(grids.items())
         )
         raise InvalidInputError(
-            f"expected variables on one grid, found {shown}: name those of one with the option variables",
+            f"The variables must be on one grid, got {shown}. Name the variables of one grid with the option "
+            "variables",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     dims = next(iter(grids))
@@ -153,7 +155,7 @@ def _size_of(arrays: Sequence[_Array], dim: str) -> int:
         if dim in each.dims:
             return each.shape[each.dims.index(dim)]
     raise InvalidInputError(
-        f"expected arrays along the dimension `{dim}`, found none", ErrorKind.INVALID_ARRAY_METADATA
+        f"The dimension `{dim}` must be that of an array, got no array", ErrorKind.INVALID_ARRAY_METADATA
     )
 
 

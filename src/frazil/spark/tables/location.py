@@ -60,7 +60,7 @@ def storage_at(options: Options) -> Storage:
     except InvalidInputError as error:
         if error.kind != ErrorKind.CANNOT_PARSE_URL:
             raise
-        raise InvalidInputError(f"option `path`: {error}", error.kind) from error
+        raise InvalidInputError(f"Option `path`: {error}", error.kind) from error
 
 
 def repository_at(options: Options) -> Repository:
@@ -85,8 +85,8 @@ def session_at(repo: Repository, options: Options) -> Session:
     at = given.pop("as-of-timestamp", None)
     if len(given) > 1 or (at is not None and given.keys() - {"branch"}):
         raise InvalidInputError(
-            "expected one of the options branch, tag and snapshot-id, or as-of-timestamp with a branch; "
-            f"found {', '.join(sorted(name for name in _VERSION if name in options))}",
+            "The version must be one of the options branch, tag and snapshot-id, or as-of-timestamp with a "
+            f"branch, got {', '.join(sorted(name for name in _VERSION if name in options))}",
             ErrorKind.CONFLICTING_ARGUMENTS,
         )
     if "tag" in given:
@@ -105,7 +105,8 @@ def require_branch(options: Options) -> str:
     given = [name for name in ("tag", "snapshot-id", "as-of-timestamp") if name in options]
     if given:
         raise InvalidInputError(
-            f"only a branch can be written or streamed, found the option {', '.join(given)}: give `branch`",
+            f"The version must be a branch for writers and streams, got the option {', '.join(given)}. Set "
+            "the option `branch`",
             ErrorKind.INVALID_ARGUMENT,
         )
     return options.get("branch", "main")
@@ -125,7 +126,7 @@ def timestamp(text: str, name: str) -> datetime:
         when = datetime.fromisoformat(text.strip())
     except (ValueError, OverflowError, OSError) as error:
         raise InvalidInputError(
-            f"option `{name}`: expected a time in ISO 8601 or milliseconds since 1970, found {text!r}",
+            f"Option `{name}` must be a time in ISO 8601 or milliseconds since 1970, got {text!r}",
             ErrorKind.INVALID_ARGUMENT,
         ) from error
     return when.replace(tzinfo=UTC) if when.tzinfo is None else when
@@ -138,7 +139,7 @@ def flag(options: Options, name: str, default: bool) -> bool:
         return default
     if text.lower() not in ("true", "false"):
         raise InvalidInputError(
-            f"option `{name}`: expected true or false, found {text!r}", ErrorKind.INVALID_ARGUMENT
+            f"Option `{name}` must be true or false, got {text!r}", ErrorKind.INVALID_ARGUMENT
         )
     return text.lower() == "true"
 
@@ -155,7 +156,7 @@ def count(options: Options, name: str) -> int | None:
         return None
     if not text.strip().isdigit() or int(text) < 1:
         raise InvalidInputError(
-            f"option `{name}`: expected a number from 1 on, found {text!r}", ErrorKind.INVALID_ARGUMENT
+            f"Option `{name}` must be a whole number of at least 1, got {text!r}", ErrorKind.INVALID_ARGUMENT
         )
     return int(text)
 
@@ -165,6 +166,6 @@ def choice(options: Options, name: str, choices: tuple[str, ...]) -> str:
     text = options.get(name, choices[0]).lower()
     if text not in choices:
         raise InvalidInputError(
-            f"option `{name}`: expected one of {', '.join(choices)}, found {text!r}", ErrorKind.UNKNOWN_CHOICE
+            f"Option `{name}` must be one of {', '.join(choices)}, got {text!r}", ErrorKind.UNKNOWN_CHOICE
         )
     return text

@@ -61,14 +61,14 @@ def create_arrays(
     variables = [name for name in schema.names if name not in dims]
     if missing or not variables:
         raise InvalidInputError(
-            f"expected columns for the dimensions {', '.join(dims)} and one more at least, found "
+            f"The rows must have columns for the dimensions {', '.join(dims)} and at least one more, got "
             f"{', '.join(schema.names)}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     unknown = [dim for dim in chunks if dim not in dims]
     if unknown:
         raise InvalidInputError(
-            f"expected chunks of the dimensions {', '.join(dims)}, found some of {', '.join(unknown)}",
+            f"chunks must be for the dimensions {', '.join(dims)}, got {', '.join(unknown)}",
             ErrorKind.INVALID_ARGUMENT,
         )
     node = zarr.open_group(session.store, path=group.strip("/"), mode="a", zarr_format=3)
@@ -126,7 +126,7 @@ def _create(
         dtype = _DTYPES[column]
     else:
         raise InvalidInputError(
-            f"expected numbers, booleans, text, timestamps or durations in the column {name}, found {column}",
+            f"The column {name} must have numbers, booleans, text, timestamps or durations, got {column}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     fill: Any = None

@@ -101,7 +101,7 @@ def schema_of(name: str) -> pa.Schema:
     """The columns of a table; ``InvalidInputError`` if there is none of that name."""
     if name not in SCHEMAS:
         raise InvalidInputError(
-            f"option `table`: expected one of {', '.join(SCHEMAS)}, found {name!r}{suggest(name, SCHEMAS)}",
+            f"Option `table` must be one of {', '.join(SCHEMAS)}, got {name!r}{suggest(name, SCHEMAS)}",
             ErrorKind.UNKNOWN_CHOICE,
         )
     return SCHEMAS[name]

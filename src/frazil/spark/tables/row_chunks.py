@@ -140,6 +140,6 @@ def _once(layout: Layout, rows: pa.Table, cells: NDArray[np.int64]) -> None:
         row = int(order[twice[0]])
         cell = ", ".join(f"{axis.name} = {rows[axis.name][row].as_py()!r}" for axis in layout.axes)
         raise InvalidInputError(
-            f"expected one row for each cell, found {len(twice)} more: the first at {cell}",
+            f"Each cell must have one row, got {len(twice)} more, the first at {cell}",
             ErrorKind.INVALID_CHUNK_INDEX,
         )

@@ -47,7 +47,12 @@ MISSING: Final = ("fill", "null", "skip")
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How rows are split into tasks: by the number of tasks, by rows of a task, or by `TARGET_BYTES`."""
+    """How rows are split into tasks. Without an attribute, a task gets about 128 MiB of rows.
+
+    Attributes:
+        partitions: The number of tasks.
+        rows: The number of rows of a task.
+    """
 
     partitions: int | None = None
     rows: int | None = None
@@ -96,8 +101,8 @@ def plan_scan(
 ) -> tuple[Scan, list[ScanTask]]:
     """The tasks that read all rows that may meet the conditions.
 
-    ``schema`` has the columns that are wanted, all unless given. Raises ``InvalidInputError`` for a column
-    does not exist.
+    ``schema`` has the columns of the result; the default is all columns. Raises ``InvalidInputError`` for a
+    column that does not exist.
     """
     schema = grid.schema if schema is None else schema
     wanted = tuple(map(grid.column, schema.names))
@@ -133,10 +138,10 @@ def _require_bounded(grid: Grid, blocks: int, most: int) -> None:
     if blocks > most:
         shape = " x ".join(map(str, grid.shape))
         raise InvalidInputError(
-            f"expected at most {most} blocks of cells to read, found {blocks} in a grid of "
-            f"{prod(grid.shape)} cells ({shape}): say which cells with the option where, leave out chunks "
-            "that are not there with include-missing=skip, or make blocks larger with block-rows. A limit "
-            "of the query comes too late: Spark plans all tasks first",
+            f"A query must read at most {most} blocks of cells, got {blocks} in a grid of "
+            f"{prod(grid.shape)} cells ({shape}). Choose cells with the option where, skip missing chunks "
+            "with include-missing=skip, or make blocks larger with block-rows. A LIMIT of the query does not "
+            "help: Spark plans all tasks first",
             ErrorKind.INVALID_ARGUMENT,
         )
 

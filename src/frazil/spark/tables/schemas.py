@@ -75,7 +75,7 @@ def to_arrow_type(spark: DataType, name: str) -> pa.DataType:
         return pa.duration("us")  # of hours only, ...
     if arrow is None:
         raise InvalidInputError(
-            f"expected a simple type for the column {name}, found {spark.simpleString()}",
+            f"The column {name} must have a simple type, got {spark.simpleString()}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     return arrow

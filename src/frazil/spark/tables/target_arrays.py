@@ -44,7 +44,7 @@ def prepare(
     mode, dims, append_dim = options.mode, options.dims, options.append_dim
     if mode not in MODES:
         raise InvalidInputError(
-            f"expected one of the modes {', '.join(MODES)}, found {mode!r}", ErrorKind.UNKNOWN_CHOICE
+            f"mode must be one of {', '.join(MODES)}, got {mode!r}", ErrorKind.UNKNOWN_CHOICE
         )
     try:
         layout = layout_of(session, group, schema.names)
@@ -58,8 +58,8 @@ def prepare(
             return layout
     if dims and tuple(dims) != tuple(axis.name for axis in layout.axes):
         raise InvalidInputError(
-            f"expected the dimensions {', '.join(axis.name for axis in layout.axes)} of the arrays that are "
-            f"there, found {', '.join(dims)}",
+            f"dims must be the dimensions of the existing arrays, "
+            f"{', '.join(axis.name for axis in layout.axes)}, got {', '.join(dims)}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     additions = _new_coordinates(layout, distinct, mode, append_dim)
@@ -85,14 +85,14 @@ def _new_coordinates(
         if is_appended and len(fresh) < len(values):
             existing = coordinate_text(values.filter(pa.array(positions >= 0))[0])
             raise InvalidInputError(
-                f"mode append: expected rows that are new along {along}, found {along} = {existing}, which "
-                "exists: mode upsert replaces it",
+                f"Rows must be new along {along} in mode append, got {along} = {existing}, which exists. Mode "
+                "upsert overwrites it",
                 ErrorKind.INVALID_CHUNK_INDEX,
             )
         if len(fresh) and not is_appended and mode not in GROWING:
             raise InvalidInputError(
-                f"mode {mode}: expected coordinates that are in the repository, found {axis.name} = "
-                f"{coordinate_text(fresh[0])}: mode upsert adds it"
+                f"The coordinates must exist in the repository in mode {mode}, got {axis.name} = "
+                f"{coordinate_text(fresh[0])}. Mode upsert adds it"
                 + ("" if mode == "append" else f", mode append if it is behind the others along {axis.name}"),
                 ErrorKind.INVALID_CHUNK_INDEX,
             )
@@ -106,7 +106,7 @@ def _new_coordinates(
 def _require_append_dim(append_dim: str | None, dims: Sequence[str]) -> None:
     if append_dim is not None and append_dim not in dims:
         raise InvalidInputError(
-            f"expected one of the dimensions {', '.join(dims)} to append along, found {append_dim!r}",
+            f"append_dim must be one of the dimensions {', '.join(dims)}, got {append_dim!r}",
             ErrorKind.UNKNOWN_CHOICE,
         )
 
@@ -119,7 +119,7 @@ def _grow(session: Session, layout: Layout, name: str, fresh: pa.Array) -> None:
         numbers = fresh.cast(pa.int64()).to_numpy(zero_copy_only=False)
         if numbers.min() < 0:
             raise InvalidInputError(
-                f"expected numbers of cells from 0 on, found {name} = {numbers.min()}",
+                f"The numbers of cells must be at least 0, got {name} = {numbers.min()}",
                 ErrorKind.INVALID_CHUNK_INDEX,
             )
         size = int(numbers.max()) + 1

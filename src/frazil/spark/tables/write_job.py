@@ -95,11 +95,11 @@ def dims_for(session: Session, group: str, schema: pa.Schema, dims: Sequence[str
     result = from_arrays or list(dims or ())
     missing = [name for name in result if name not in schema.names]
     if missing or not result:
-        problem = "no array for any column: give dims to create them"
+        problem = "no column that is an array. Pass dims to create arrays"
         if missing:
             problem = f"none for {', '.join(missing)}"
         raise InvalidInputError(
-            f"expected a column for each dimension, found {problem}", ErrorKind.INVALID_ARRAY_METADATA
+            f"The rows must have a column for each dimension, got {problem}", ErrorKind.INVALID_ARRAY_METADATA
         )
     return result
 

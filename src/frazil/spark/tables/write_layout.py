@@ -43,8 +43,7 @@ class Axis:
         """The positions of values, -1 for unknown ones. ``InvalidInputError`` for nulls."""
         if column.null_count:
             raise InvalidInputError(
-                f"expected a coordinate in every row, found {column.null_count} nulls in the column "
-                f"{self.name}",
+                f"The column {self.name} must have a coordinate in every row, got {column.null_count} nulls",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
         if self.values is None:
@@ -97,8 +96,8 @@ class Layout:
             if len(positions) and positions.min() < 0:
                 value = rows[axis.name][int(np.argmin(positions))].as_py()
                 raise InvalidInputError(
-                    f"expected coordinates that are in the repository, found {axis.name} = {value!r}: write "
-                    "with mode upsert or append to add them",
+                    f"The coordinates must exist in the repository, got {axis.name} = {value!r}. Write "
+                    "with mode upsert or append to add new coordinates",
                     ErrorKind.INVALID_CHUNK_INDEX,
                 )
         return located
@@ -119,19 +118,18 @@ def layout_of(session: Session, group: str, names: Sequence[str]) -> Layout:
     variables = {name: array for name, array in arrays.items() if name not in dims}
     if not variables:
         raise NodeNotFoundError(
-            f"expected an array in the group `{group}` for one of the columns {', '.join(names)}, found none"
+            f"The group `{group}` must have an array for one of the columns {', '.join(names)}, got none"
         )
     for name in names:
         if name not in dims and (name not in variables or set(dims_of(variables[name])) != set(dims)):
             raise InvalidInputError(
-                f"expected columns that are dimensions ({', '.join(dims)}) or arrays on all of them, found "
-                f"{name}",
+                f"The columns must be dimensions ({', '.join(dims)}) or arrays on all dimensions, got {name}",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
     missing = [dim for dim in dims if dim not in names]
     if missing:
         raise InvalidInputError(
-            f"expected a column for each dimension, found none for {', '.join(missing)}",
+            f"The rows must have a column for each dimension, got none for {', '.join(missing)}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     first = next(iter(variables.values()))
@@ -167,8 +165,7 @@ def _axis(session: Session, group: str, dim: str, size: int) -> Axis:
     values = normalize_zeros(to_arrow(codec.decode(np.asarray(array[...])), codec.type))
     if len(pc.unique(values)) < len(values):
         raise InvalidInputError(
-            f"expected each coordinate once in `{array.path}`, found some twice: rows cannot say which one "
-            "they mean",
+            f"`{array.path}` must have each coordinate once, got some twice. Rows cannot be matched with them",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     return Axis(dim, size, values, "/" + array.path.strip("/"))
@@ -198,7 +195,7 @@ def require_distinct_names(names: Sequence[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InvalidInputError(
-            f"expected columns of different names, found several {', '.join(twice)}",
+            f"The columns must have different names, got several named {', '.join(twice)}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
 
