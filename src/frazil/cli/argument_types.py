@@ -12,12 +12,12 @@ from frazil.storage.urls import parse_url
 
 
 def comma_separated(text: str) -> tuple[str, ...]:
-    """The parts of ``A,B``."""
+    """Return the parts of ``A,B``."""
     return tuple(filter(None, text.split(",")))
 
 
 def chunk_sizes(text: str) -> dict[str, int]:
-    """The sizes of ``DIM=N,...``.
+    """Return the sizes of ``DIM=N,...``.
 
     >>> chunk_sizes("time=24,lat=-1")
     {'time': 24, 'lat': -1}
@@ -30,7 +30,7 @@ def chunk_sizes(text: str) -> dict[str, int]:
 
 
 def reader_option(text: str) -> tuple[str, Any]:
-    """The name and the value of ``KEY=VALUE``; the value is JSON, or text.
+    """Return the name and the value of ``KEY=VALUE``; the value is JSON, or text.
 
     >>> reader_option("squeeze=false"), reader_option('time_dims=["valid_time"]'), reader_option("name=t2m")
     (('squeeze', False), ('time_dims', ['valid_time']), ('name', 't2m'))
@@ -42,7 +42,7 @@ def reader_option(text: str) -> tuple[str, Any]:
 
 
 def filter_keys(text: str) -> dict[str, Any]:
-    """The keys and values of ``KEY=VALUE,...``.
+    """Return the keys and values of ``KEY=VALUE,...``.
 
     >>> filter_keys("typeOfLevel=heightAboveGround,level=2")
     {'typeOfLevel': 'heightAboveGround', 'level': 2}
@@ -58,7 +58,7 @@ def _json_or_text(value: str) -> Any:
 
 
 def container(prefix: str) -> VirtualChunkContainer:
-    """The container for a prefix of URLs.
+    """Return the container for a prefix of URLs.
 
     >>> container("file:///data/era5").url_prefix
     'file:///data/era5/'

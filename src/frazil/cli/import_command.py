@@ -1,4 +1,4 @@
-"""``frazil import``: a repository of an older format, imported."""
+"""The command ``frazil import``: it imports a repository of an older format."""
 
 from __future__ import annotations
 

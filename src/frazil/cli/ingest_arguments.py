@@ -22,7 +22,7 @@ def declare_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _declare_places(parser: argparse.ArgumentParser) -> None:
-    """The files, and where their data goes."""
+    """Declare the files, and the place of their data."""
     parser.add_argument("source", metavar="SOURCE", nargs="+", help="files, or globs in quotes: 'data/*.nc'")
     parser.add_argument(
         "repository", metavar="REPOSITORY", help=f"{COMMON_URLS}; created if it does not exist"
@@ -38,7 +38,7 @@ def _declare_places(parser: argparse.ArgumentParser) -> None:
 
 
 def _declare_content(parser: argparse.ArgumentParser) -> None:
-    """Which data goes into the repository, and in what form."""
+    """Declare which data are ingested, and in what form."""
     parser.add_argument("--concat-dim", metavar="DIM", help="the dimension in which files follow each other")
     parser.add_argument(
         "--variables", metavar="A,B", type=comma_separated, help="the data variables to take (all)"
@@ -64,7 +64,7 @@ def _declare_content(parser: argparse.ArgumentParser) -> None:
 
 
 def _declare_format(parser: argparse.ArgumentParser) -> None:
-    """How the files are read."""
+    """Declare how the files are read."""
     parser.add_argument("--format", help="of the files; by default it is recognised from each file")
     parser.add_argument("--source-group", default="/", metavar="GROUP", help="the group in the files (/)")
     parser.add_argument(
@@ -85,7 +85,7 @@ def _declare_format(parser: argparse.ArgumentParser) -> None:
 
 
 def _declare_problems(parser: argparse.ArgumentParser) -> None:
-    """What to do with files that do not fit, or that have changed."""
+    """Declare what happens to files that do not fit, or that have changed."""
     parser.add_argument(
         "--on-problem",
         choices=("fail", "skip", "quarantine"),
@@ -108,7 +108,7 @@ def _declare_problems(parser: argparse.ArgumentParser) -> None:
 
 
 def _declare_run(parser: argparse.ArgumentParser) -> None:
-    """How the ingest runs."""
+    """Declare how the ingest runs."""
     parser.add_argument("--message", help="of the commit")
     parser.add_argument(
         "--engine",

@@ -1,4 +1,4 @@
-"""``frazil ingest``: many files become one dataset."""
+"""The command ``frazil ingest``: many files become one dataset."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _run(arguments: argparse.Namespace) -> int:
     with progress:
         inspection = None
         if arguments.on_problem == "fail" and not Repository.exists(storage):
-            # before the repository is created: a refusal leaves none
+            # An inspection that fails must not leave a new repository.
             inspection = inspect_for_new_group(request, settings.run)
         repo = Repository.open_or_create(storage)
         if arguments.branch not in repo.list_branches():
@@ -61,11 +61,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The options that an inspection and an ingest have in common."""
+    """Return the options that an inspection and an ingest have in common."""
     with needs("ingest", extra="pipeline"):
         from frazil.pipeline.ingest.size import is_small
 
-    # before the repository is created: an error for missing files leaves none
+    # Missing files must not leave a new repository.
     small = is_small(arguments.source)
     automatic = "inline" if small else "local"
     return {
@@ -81,12 +81,12 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-#: So many notes are printed; `--inspect` prints more.
+#: The number of notes that are printed; `--inspect` prints more.
 _NOTES: Final = 10
 
 
 def summary(result: Any) -> str:
-    """The result of an ingest in a few lines."""
+    """Return the result of an ingest in a few lines."""
     report = result.report
     if result.done_before:
         return f"nothing to do: {report.unchanged:,} of {len(report.urls):,} files are there, as they are now"

@@ -23,7 +23,7 @@ from frazil.extras import needs
 
 with needs("frazil.spark", extra="spark"):
     import frazil.pipeline
-    from frazil.pipeline import *  # noqa: F403  # all of it, so that one import is enough on Spark
+    from frazil.pipeline import *  # noqa: F403  # one import is enough on Spark
     from frazil.pipeline import max as max  # noqa: A004
     from frazil.pipeline import min as min  # noqa: A004
     from frazil.pipeline import sum as sum  # noqa: A004
@@ -65,7 +65,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with needs(f"{__name__}.{name}", extra="spark"):
         value = getattr(importlib.import_module(_ON_SPARK[name]), name)
-    globals()[name] = value  # the next time it is found without a call
+    globals()[name] = value  # later accesses do not call this function
     return value
 
 

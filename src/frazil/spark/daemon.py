@@ -11,7 +11,7 @@ import gc
 
 from pyspark.daemon import manager
 
-import frazil.spark  # for the workers, as what follows
+import frazil.spark  # this and the next imports are for the workers
 import frazil.spark.data_source
 import frazil.spark.dataframes
 import frazil.spark.runtime.on_spark
@@ -19,7 +19,7 @@ import frazil.spark.streams.batch_pipelines
 import frazil.spark.tables.write_table
 
 if __name__ == "__main__":
-    assert frazil.spark  # imported, and that is all
+    assert frazil.spark  # only imported
     gc.collect()
-    gc.freeze()  # and their garbage collections need not walk all of it
+    gc.freeze()  # garbage collections of the workers skip all imports
     manager()

@@ -21,7 +21,7 @@ import hashlib
 import json
 import pickle
 from collections.abc import Iterator, MutableMapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, override
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import SparkSession
@@ -78,9 +78,11 @@ class FrazilDataSource(spark.DataSource):
         self._session: Session | None = None
 
     @classmethod
+    @override
     def name(cls) -> str:
         return "frazil"
 
+    @override
     def schema(self) -> StructType:
         options = options_of(self.options, READ)
         stored = {name: value for name, value in options.items() if name not in SECRET}
@@ -97,6 +99,7 @@ class FrazilDataSource(spark.DataSource):
         )
         return to_spark(chosen, metadata)
 
+    @override
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         options = options_of(self.options, READ, schema)
         repo = self._repository(options)
@@ -111,23 +114,26 @@ class FrazilDataSource(spark.DataSource):
         session = self._session or location.session_at(repo, options)
         return GridReader(session, options, to_arrow_schema(schema))
 
+    @override
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
         options = options_of(self.options, WRITE, schema)
         if "path" not in options and self.handle is None:
             raise InvalidInputError(
-                "Option `path` must be set to write, got none. Spark loses the path of a table if all columns "
-                "of an INSERT have the names and types of the table: rename one of them (SELECT x AS a, ...), "
-                "columns go by position. CREATE TABLE ... AS SELECT never has the path: write with "
-                "DataFrame.write.format('frazil').option('path', ...)",
+                "Option `path` must be set to write, got none. Spark loses the path of a table if all "
+                "columns of an INSERT have the names and types of the table: rename one of them (SELECT x "
+                "AS a, ...), as columns go by position. CREATE TABLE ... AS SELECT never has the path: write "
+                "with DataFrame.write.format('frazil').option('path', ...)",
                 ErrorKind.INVALID_ARGUMENT,
             )
         return TableWriter(self._repository(options), options, to_arrow_schema(schema), overwrite)
 
-    def streamReader(self, schema: StructType) -> FeedReader:  # noqa: N802  # Spark's names
+    @override
+    def streamReader(self, schema: StructType) -> FeedReader:  # Spark's names
         options = options_of(self.options, STREAM, schema)
         return stream_reader(self._repository(options), options, schema)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> RowsWriter:  # noqa: N802
+    @override
+    def streamWriter(self, schema: StructType, overwrite: bool) -> RowsWriter:
         options = options_of(self.options, WRITE, schema)
         return stream_writer(self._repository(options), options, schema, overwrite)
 
@@ -157,11 +163,13 @@ class GridReader(spark.DataSourceReader):
         self._where = predicates(self._grid, options.get("where", ()))
         self._plan: tuple[Scan, list[ScanTask]] | None = None
 
+    @override
     def partitions(self) -> Sequence[spark.InputPartition]:
-        # Spark wants one at least.
+        # Spark requires at least one partition.
         tasks: list[Any] = [*self._planned()[1]] or [None]
         return list(map(spark.InputPartition, tasks))
 
+    @override
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         task: ScanTask | None = partition.value
         if task is not None:
@@ -184,11 +192,11 @@ class GridReader(spark.DataSourceReader):
         return self._plan
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # For the tasks: nodes and tables of the session stay behind.
+        # The pickle for the tasks does not include nodes and tables of the session.
         try:
             scan = self._planned()[0]
         except IcechunkError:
-            # ``partitions``, which is called next, raises it again. From here it would be an error of pickle.
+            # ``partitions``, which Spark calls next, raises it again. Here it would be an error of pickle.
             return (GridReader.__new__, (GridReader,))
         return (_of_tasks, (scan,))
 
@@ -204,8 +212,9 @@ def _require_columns(grid: Grid, schema: pa.Schema) -> None:
         names = ", ".join(unknown)
         raise InvalidInputError(
             f"A column must be one of {', '.join(columns.values())}, got {names}"
-            f"{suggest(unknown[0], list(columns.values()))}. Spark's catalog (or the given schema) has {names}, "
-            "and the repository does not. Drop the table and create it again, or pass another schema",
+            f"{suggest(unknown[0], list(columns.values()))}. Spark's catalog (or the given schema) has "
+            f"{names}, and the repository does not. Drop the table and create it again, or pass another "
+            "schema",
             ErrorKind.NODE_NOT_FOUND,
         )
     require_distinct_names([grid.column(name).name for name in schema.names])
@@ -234,9 +243,11 @@ class MetadataReader(spark.DataSourceReader):
         self._options = dict(options)
         self._schema = schema
 
+    @override
     def partitions(self) -> Sequence[spark.InputPartition]:
         return [spark.InputPartition(None)]
 
+    @override
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         table = repository_tables.table(self._repo, self._options)
         columns = [_read_as(table, field, self._options["table"]) for field in self._schema]

@@ -274,13 +274,13 @@ def plan_rows(
 
 
 def _session(source: Source, options: ScanValues) -> Session:
-    """A session that reads the version that the options name."""
+    """Return a session that reads the version that the options name."""
     version = Version.of(source, branch=options.branch, tag=options.tag, snapshot_id=options.snapshot_id)
     return version.session()
 
 
 def _tasks(spark: SparkSession, tasks: Sequence[ScanTask]) -> DataFrame:
-    """One row for each task, each in a Spark partition of its own."""
+    """Return one row for each task, each in a Spark partition of its own."""
     messages = [(number, pickle.dumps(each)) for number, each in enumerate(tasks)]
     if not messages:
         return spark.createDataFrame([], "number int, task binary")

@@ -208,7 +208,7 @@ def test_functions_that_cannot_be_are_refused(repo: frazil.Repository) -> None:
     to, engine = Target(repo, group="out"), Inline()
     with pytest.raises(InvalidInputError, match="boundary must be one of"):
         map_blocks(np.copy, repo, ["t"], halo=1, boundary="wrap", to=to, engine=engine)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="found none"):
+    with pytest.raises(InvalidInputError, match="got none"):
         map_blocks(np.copy, repo, [], to=to, engine=engine)
     with pytest.raises(InvalidInputError, match="`/out/p` twice"):
         map_blocks(lambda b: (b, b), repo, ["t"], names=["p", "p"], to=to, engine=engine)

@@ -23,7 +23,7 @@ from frazil.pipeline.reductions.partials import Values
 
 
 def weights_of(lookup: ArrayLookup, field: Field, weights: Weights | None) -> Values | None:
-    """Weights with as many axes as the array, of length 1 along axes where they do not vary.
+    """Return weights with as many axes as the array, of length 1 along axes where they do not vary.
 
     Raises ``InvalidInputError`` for weights that are not numbers or do not have dimensions of the array.
     """
@@ -78,7 +78,7 @@ def _require_weights(field: Field, dims: tuple[str, ...], values: Values) -> Non
 
 
 def latitude_of(arrays: ArrayLookup, field: Field) -> str:
-    """The name of the latitude among the coordinates of an array. Raises ``InvalidInputError``."""
+    """Return the name of the latitude among the coordinates of an array, or raise ``InvalidInputError``."""
     coordinates = coordinates_of(field, arrays, field.dims)
     for name, array in coordinates.items():
         if array.attrs.get("standard_name") == "latitude" or name in ("lat", "latitude"):

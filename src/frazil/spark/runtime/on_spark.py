@@ -124,7 +124,7 @@ class OnSpark:
                 results = slots.mapInArrow(work, "number int, result binary").collect()
             except SPARK_ERRORS as error:
                 firsts = range(start, start + len(rows), together)
-                raise from_spark(error, tag, firsts, len(tasks))  # noqa: B904  # it has a cause
+                raise from_spark(error, tag, firsts, len(tasks))  # noqa: B904  # the error has a cause
             return [bytes(result) for _, result in sorted(results)]
 
         pool = start_threads(Purpose.SPARK_JOBS)
@@ -249,10 +249,10 @@ def _window[T, R](submit: Callable[[T], Future[R]], items: Iterable[T], size: in
 def _worker(
     task: Task, shared: Callable[[], bytes], token: str
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function that Spark calls for a partition."""
+    """Return the function that Spark calls for a partition."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # Spark's worker collects garbage after each task: keep it from walking all of numpy and zarr again.
+        # Spark's worker collects garbage after each task: frozen objects of numpy and zarr are skipped.
         if not gc.get_freeze_count():
             gc.collect()
             gc.freeze()

@@ -79,7 +79,7 @@ def get_spark(cores: int | None = None, *, log: Path | None = None) -> SparkSess
 
 def _connected(remote: str) -> SparkSession:
     with needs("Spark Connect", extra="connect"):
-        importlib.import_module("pyspark.sql.connect")  # it looks for its packages
+        importlib.import_module("pyspark.sql.connect")  # the import checks the packages that Connect needs
     if not remote.startswith("local"):
         return SparkSession.builder.getOrCreate()
     # pyspark starts a server on this machine. It would repeat settings of the builder to the session, which
@@ -132,7 +132,7 @@ def _defaults() -> dict[str, str]:
 
 
 def _launch(conf: SparkConf, log: Path | None) -> Any:
-    # Without a name the file vanishes with the JVM.
+    # A file without a name is deleted with the JVM.
     with tempfile.TemporaryFile() if log is None else log.open("w+b") as output:
         try:
             return launch_gateway(conf, {"stderr": output})  # type: ignore[no-untyped-call]

@@ -85,7 +85,7 @@ def _publish(
     repo = target.repo
     work = f"{target.branch}.{hashlib.sha256(stamp.query.encode()).hexdigest()[:12]}.{stamp.batch}"
     with suppress(RefNotFoundError):
-        repo.delete_branch(work)  # of a driver that died
+        repo.delete_branch(work)  # it may be left from a driver that died
     repo.create_branch(work, tip)
     try:
         pipeline(rows, replace(target, branch=work))

@@ -59,10 +59,10 @@ _CONSTANTS: Final[dict[str, Any]] = {
 
 
 def predicates(grid: Grid, conditions: Conditions) -> list[Predicate]:
-    """The conditions on columns of a grid.
+    """Return the conditions on columns of a grid.
 
-    Raises ``InvalidInputError`` (``invalid-argument``) for what is no condition, and where a value cannot be
-    compared exactly with a column; (``node-not-found``) for a column that is not there.
+    Raises ``InvalidInputError`` (``invalid-argument``) for a text that is not a condition, and for a value
+    that cannot be compared exactly with a column; (``node-not-found``) for a missing column.
     """
     if isinstance(conditions, str):
         return [_checked(grid, each) for each in parse(conditions)]
@@ -94,7 +94,7 @@ def _checked(grid: Grid, predicate: Predicate) -> Predicate:
 
 
 def _plain(column: pa.DataType, value: Any) -> Any:
-    """A value as the type of Python that is compared with a column of this type, as Spark casts it."""
+    """Return a value as the Python type that is compared with a column of this type, as Spark casts it."""
     if isinstance(value, np.datetime64):
         value = value.astype("datetime64[us]").item()
     elif isinstance(value, np.generic):
@@ -115,15 +115,15 @@ def _plain(column: pa.DataType, value: Any) -> Any:
     return value
 
 
-#: A number with a fraction, among integers: the comparison with the one below it.
+#: For a number with a fraction among integers: the comparison with the integer below it.
 _BELOW: Final = {"<": "<=", "<=": "<=", ">": ">", ">=": ">"}
-#: Comparisons with a number that is larger, or smaller, than all integers: which are true.
+#: The comparisons with a number larger, or smaller, than all integers that are true.
 _TRUE_BELOW: Final = frozenset({"<", "<="})
 _TRUE_ABOVE: Final = frozenset({">", ">="})
 
 
 def _of_integers(predicate: Predicate) -> Predicate:
-    """The same condition with integers only, so that it is exact. NaN is larger than all numbers."""
+    """Return the same condition with integers only, so that it is exact. NaN is larger than all numbers."""
     if predicate.op == "in":
         return replace(
             predicate, value=tuple(each for each in map(_whole, predicate.value) if not _has_fraction(each))
@@ -131,7 +131,7 @@ def _of_integers(predicate: Predicate) -> Predicate:
     value = _whole(predicate.value)
     if not _has_fraction(value):
         return replace(predicate, value=value)
-    # No integer is equal to it; null stays null, and is no row.
+    # No integer is equal to the value. Null stays null, which excludes the row.
     nothing = replace(predicate, op="in", value=())
     if predicate.op not in _BELOW:
         return nothing
@@ -142,17 +142,17 @@ def _of_integers(predicate: Predicate) -> Predicate:
 
 
 def _whole(value: Any) -> Any:
-    """A number without a fraction as an integer; others as they are."""
+    """Return a number without a fraction as an integer; others as they are."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _has_fraction(value: Any) -> bool:
-    """Whether a number is no integer: NaN and the infinities are none."""
+    """Return whether a number is not an integer, as NaN and the infinities."""
     return isinstance(value, float | Decimal)
 
 
 def parse(text: str) -> list[Predicate]:
-    """Conditions in words of SQL.
+    """Return the conditions of a text in SQL.
 
     >>> [(each.column, each.op, each.value, each.negated) for each in parse("lat >= -5 AND x NOT IN ('a')")]
     [('lat', '>=', -5, False), ('x', 'in', ('a',), True)]

@@ -57,10 +57,12 @@ class Column:
 
     @property
     def type(self) -> pa.DataType:
+        """The Arrow type of the values."""
         return self.decoder.type
 
     @property
     def size(self) -> int:
+        """The number of elements of the array."""
         return int(np.prod(self.shape, dtype=np.int64))
 
 
@@ -74,7 +76,10 @@ class Grid:
     block: tuple[int, ...]
 
     def column(self, name: str) -> Column:
-        """A column by its name, in any case if that is clear; ``InvalidInputError`` if there is none."""
+        """Return a column by its name, in upper or lower case if only one column fits.
+
+        Raises ``InvalidInputError`` (``node-not-found``) for a missing column.
+        """
         exact = [each for each in self.columns if each.name == name]
         loose = exact or [each for each in self.columns if each.name.lower() == name.lower()]
         if len(loose) != 1:
@@ -87,6 +92,7 @@ class Grid:
 
     @property
     def schema(self) -> pa.Schema:
+        """The columns as an Arrow schema."""
         return pa.schema([pa.field(each.name, each.type) for each in self.columns])
 
 
@@ -112,6 +118,6 @@ class Selection:
 
 
 def index_values(start: int, stop: int) -> Values:
-    """The numbers of cells along a dimension."""
+    """Return the numbers of cells along a dimension."""
     numbers: NDArray[np.int64] = np.arange(start, stop, dtype=np.int64)
     return Values(numbers)

@@ -39,10 +39,10 @@ class _Ragged:
 
 
 def grid_of(session: Session, selection: Selection) -> Grid:
-    """The table of a group's arrays.
+    """Return the table of a group's arrays.
 
-    Without named variables: those that share the dimensions of the one with the most. Raises
-    ``NodeNotFoundError`` for a group or variable that is not there, ``InvalidInputError``
+    Without named variables, it has those that share the dimensions of the array with the most dimensions.
+    Raises ``NodeNotFoundError`` for a missing group or variable, ``InvalidInputError``
     (``invalid-array-metadata``) if the variables do not fit one grid.
     """
     group = "/" + selection.group.strip("/")
@@ -100,13 +100,13 @@ def _array(session: Session, name: str, path: str) -> _Array:
 
 
 def _named_by(arrays: Iterable[_Array], attribute: str) -> set[str]:
-    """The names that an attribute of the arrays lists."""
+    """Return the names that an attribute of the arrays lists."""
     texts = (array.attributes.get(attribute) for array in arrays)
     return {name for each in texts if isinstance(each, str) for name in each.split()}
 
 
 def _largest(arrays: Sequence[_Array]) -> list[str]:
-    """The variables on the dimensions of the one with the most."""
+    """Return the variables on the dimensions of the array with the most dimensions."""
     helpers = _named_by(arrays, "coordinates") | _named_by(arrays, "bounds")
     data = [
         each
@@ -139,7 +139,7 @@ def _largest(arrays: Sequence[_Array]) -> list[str]:
 
 
 def _ragged(arrays: Sequence[_Array]) -> _Ragged | None:
-    """How the data are ragged; None if they are not."""
+    """Return how the data are ragged; None if they are not."""
     for each in arrays:
         sample = each.attributes.get("sample_dimension")
         if isinstance(sample, str) and len(each.dims) == 1:
@@ -187,7 +187,7 @@ class _ColumnMaker:
         return tuple(each for each in columns.values() if each.name not in bounds or each.name in self.wanted)
 
     def _dimensions(self, by_name: Mapping[str, _Array]) -> dict[str, Column]:
-        """A column for each dimension: its coordinate, or the number of the cell."""
+        """Return a column for each dimension: its coordinate, or the number of the cell."""
         columns: dict[str, Column] = {}
         for axis, (dim, size) in enumerate(self.dims.items()):
             array = by_name.get(dim)
@@ -198,7 +198,7 @@ class _ColumnMaker:
         return columns
 
     def _instance_columns(self, ragged: _Ragged) -> dict[str, Column]:
-        """The columns whose values are those of instances."""
+        """Return the columns whose values are those of instances."""
         return {
             each.name: Column(
                 each.name,
@@ -230,7 +230,10 @@ class _ColumnMaker:
 
 
 def _block(columns: Sequence[Column], shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
-    """The largest chunks of the variables with all dimensions; several where they have few rows."""
+    """Return the largest chunks of the variables with all dimensions.
+
+    Several chunks are one block if they have few rows.
+    """
     block = [1] * len(shape)
     whole = [each for each in columns if each.path and len(each.axes) == len(shape) and not each.instances]
     for each in whole:

@@ -45,7 +45,7 @@ def _function(table: str) -> type[Any]:
 
 
 def parse_options(text: str | None) -> dict[str, str]:
-    """Options as text.
+    """Return options as text.
 
     >>> parse_options("tag=v1, array=tas")
     {'tag': 'v1', 'array': 'tas'}
