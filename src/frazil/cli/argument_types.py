@@ -26,7 +26,7 @@ def chunk_sizes(text: str) -> dict[str, int]:
     try:
         return {name.strip(): int(size) for name, _, size in pairs}
     except ValueError:
-        raise argparse.ArgumentTypeError(f"expected DIM=NUMBER,..., found {text!r}") from None
+        raise argparse.ArgumentTypeError(f"must be DIM=NUMBER,..., got {text!r}") from None
 
 
 def reader_option(text: str) -> tuple[str, Any]:
@@ -37,7 +37,7 @@ def reader_option(text: str) -> tuple[str, Any]:
     """
     name, separator, value = text.partition("=")
     if not separator or not name.strip():
-        raise argparse.ArgumentTypeError(f"expected KEY=VALUE, found {text!r}")
+        raise argparse.ArgumentTypeError(f"must be KEY=VALUE, got {text!r}")
     return name.strip(), _json_or_text(value.strip())
 
 
@@ -69,4 +69,4 @@ def container(prefix: str) -> VirtualChunkContainer:
             return VirtualChunkContainer(url.chunk_location.rstrip("/") + "/", url.store_config())
     except InvalidInputError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
-    raise argparse.ArgumentTypeError(f"expected a prefix of URLs, such as {url.url}, found {prefix!r}")
+    raise argparse.ArgumentTypeError(f"must be a prefix of URLs, such as {url.url}, got {prefix!r}")
