@@ -196,7 +196,7 @@ TEXTS: Final = {
     ),
     "not installed": Text(
         f"{_LOST}{_NOT_INSTALLED}",
-        f"{_WHILE}Frazil is not installed on the executors: install the version of the driver there (Mod",
+        f"{_WHILE}Frazil is not installed on the executors. Install the version of the driver there (Mod",
         is_of_task=False,
     ),
     "memory": Text(
@@ -206,7 +206,7 @@ TEXTS: Final = {
     ),
     "cancelled": Text(
         "org.apache.spark.SparkException: Job 3 cancelled part of cancelled job group x",
-        f"{_WHILE}somebody cancelled the Spark job",
+        f"{_WHILE}the Spark job was cancelled",
         is_of_task=False,
     ),
     "another": Text(
