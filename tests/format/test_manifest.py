@@ -13,6 +13,7 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from frazil.errors import ErrorKind, FormatError
 from frazil.format import manifest as manifest_module
@@ -29,7 +30,7 @@ from frazil.format.manifest import (
     encode_manifest,
 )
 
-cases = settings(derandomize=True, max_examples=120, deadline=None)
+cases = settings(max_examples=examples(120))
 ID = b"manifest-id!"
 NODE = b"node-001"
 OTHER = b"node-002"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from frazil.errors import FormatError, InvalidInputError
 from frazil.format.msgpack import dumps, loads
@@ -54,7 +55,7 @@ def test_damage(data: str, message: str) -> None:
 
 
 @given(st.binary(max_size=40))
-@settings(derandomize=True, deadline=None, max_examples=2000)
+@settings(max_examples=examples(2000))
 def test_any_bytes(data: bytes) -> None:
     with contextlib.suppress(FormatError):
         loads(data)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from frazil.errors import ErrorKind, FormatError, InternalError
 from frazil.format.envelope import FileType, open_envelope, seal
@@ -121,7 +122,7 @@ def by_id(history: list[SnapshotEntry]) -> list[SnapshotEntry]:
 
 
 @given(infos())
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(max_examples=examples(200))
 def test_round_trip(info: RepoInfo) -> None:
     read = decode_repo_info(encode_repo_info(info), "repo")
     assert content(read) == content(info)
@@ -130,7 +131,7 @@ def test_round_trip(info: RepoInfo) -> None:
 
 
 @given(histories(), st.booleans())
-@settings(derandomize=True, deadline=None, max_examples=150)
+@settings(max_examples=examples(150))
 def test_added_one_by_one(history: list[SnapshotEntry], through_files: bool) -> None:
     table = SnapshotTable.of(history[:1])
     for number, entry in enumerate(history[1:], 2):
@@ -152,7 +153,7 @@ def test_added_one_by_one(history: list[SnapshotEntry], through_files: bool) -> 
 
 
 @given(histories(), st.data())
-@settings(derandomize=True, deadline=None, max_examples=150)
+@settings(max_examples=examples(150))
 def test_only_some_rows(history: list[SnapshotEntry], data: st.DataObject) -> None:
     """Ancestors go, their children get the root as parent and a list of what went: as expiration does it."""
     root = history[0].id
@@ -306,7 +307,7 @@ def test_optional_slots() -> None:
 
 
 @given(infos())
-@settings(derandomize=True, deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 def test_everything_is_sorted_as_readers_search_it(info: RepoInfo) -> None:
     root = root_of(encode_repo_info(info))
     for slot in (1, 2):

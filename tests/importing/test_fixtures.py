@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import zarr
 from tests.expected import array_at
-from tests.fixtures import fixture_path
+from tests.fixtures import fixture_path, hide_original_files
 from tests.importing.older import (
     BUCKET,
     FOLDERS,
@@ -35,6 +35,12 @@ from frazil.format.older.elements import timestamp
 
 pytestmark = pytest.mark.filterwarnings("ignore:The data type")
 folders = pytest.mark.parametrize("folder", FOLDERS, ids=named)
+
+
+@pytest.fixture(autouse=True)
+def _copies_of_the_original_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    hide_original_files(monkeypatch)
+
 
 GENERATIONS = {
     "basic": "D",

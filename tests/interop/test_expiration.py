@@ -12,6 +12,7 @@ import icechunk
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 import frazil
 from frazil.format.ids import INITIAL_SNAPSHOT_ID
@@ -100,7 +101,7 @@ def seen(path: Path) -> Any:
     return entries, info.branches, info.tags, info.deleted_tags, info.ops.kinds.tolist()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(cases())
 def test_both_expire_the_same(case: Case) -> None:
     results = []

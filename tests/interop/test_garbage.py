@@ -18,6 +18,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.interop.both import Side, check_same, sides
+from tests.support.examples import examples
 
 import frazil
 from frazil.format.repo_info import decode_repo_info
@@ -100,7 +101,7 @@ def left(path: Path) -> Any:
     return files(path), entries, info.branches, info.tags, log
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     steps=STEPS,
     writer=st.sampled_from(["frazil", "icechunk"]),

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.interop.both import sides
+from tests.support.examples import examples
 
 import frazil
 
@@ -53,7 +54,7 @@ def play(repo: frazil.Repository, steps: list[Any]) -> list[str]:
     return every
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(steps=steps)
 @example([("commit", 0, 1, "m" * n) for n in (59, 60, 61)])
 def test_the_same_picture(steps: list[Any]) -> None:

@@ -16,6 +16,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.interop.both import Side, check_same, sides
+from tests.support.examples import examples
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
@@ -104,7 +105,7 @@ def diff_of(side: Side, id_: str) -> Any:
     return [chunks["chunks"] for chunks in log["updated_chunks"]]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(grid=grids, steps=steps, data=st.data(), inline=st.booleans())
 def test_both_shift_the_same(grid: Coords, steps: list[Any], data: Any, inline: bool) -> None:
     folder = Path(tempfile.mkdtemp(prefix="frazil-shift-"))

@@ -18,6 +18,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.maintenance.schedules import Schedule, Seen
+from tests.support.examples import examples
 
 import frazil
 from frazil.errors import ConflictError, ErrorKind, SessionStateError
@@ -130,13 +131,13 @@ def play(schedule: Schedule, what: str, version: int = 2) -> Any:
     return committed
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.integers(0, 1), max_size=80), st.sampled_from(list(HOURS)))
 def test_any_order_of_requests(order: list[int], what: str) -> None:
     play(Schedule(order), what)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.lists(st.integers(0, 1), max_size=80), st.sampled_from(list(HOURS)))
 def test_any_order_of_requests_in_version_1(order: list[int], what: str) -> None:
     play(Schedule(order), what, version=1)
@@ -200,7 +201,7 @@ def test_a_flush_between_any_two_requests_of_a_collection(first: int, version: i
     assert cut > 8
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.lists(st.integers(0, 1), max_size=80))
 def test_a_flush_in_version_1_beside_a_collection_in_any_order(order: list[int]) -> None:
     play_flush(Schedule(order), 1)

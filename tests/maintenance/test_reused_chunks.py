@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.maintenance.schedules import Schedule, Seen
 from tests.maintenance.test_in_use import REFUSED, TOMORROW, opened_by
+from tests.support.examples import examples
 
 import frazil
 from frazil.storage.memory import MemoryStorage
@@ -63,7 +64,7 @@ def play(schedule: Schedule, hours: float, limit: datetime) -> Any:
     return committed
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.integers(0, 1), max_size=80), st.sampled_from([1, 11, 13, 30]))
 def test_with_an_allowed_limit_every_commit_succeeds(order: list[int], hours: float) -> None:
     committed = play(Schedule(order), hours, datetime.now(UTC) - timedelta(hours=24))
@@ -82,7 +83,7 @@ def test_one_between_any_two_requests_of_the_other(first: int, hours: float) -> 
     assert cut > 8
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(st.integers(0, 1), max_size=80), st.sampled_from([1, 30]))
 def test_with_a_forced_limit_nothing_that_was_committed_is_missing(order: list[int], hours: float) -> None:
     committed = play(Schedule(order), hours, TOMORROW)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.readers.comparing import read_all, same, same_by_references, same_regions, why_not
+from tests.support.examples import examples
 
 from frazil.errors import FormatError
 from frazil.readers.files import find_file
@@ -325,7 +326,7 @@ def test_damaged_files(tmp_path: Path) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_hostile_directories(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Whatever the directory says, the answer is an error of ours, and soon."""
     path = tmp_path_factory.mktemp("hostile") / "a.tif"

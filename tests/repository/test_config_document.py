@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fixtures import fixture_folders
 from tests.support.config_bytes import decode_config, encode_config
+from tests.support.examples import examples
 
 from frazil.errors import FormatError
 from frazil.format.flexbuffer import dumps
@@ -235,7 +236,7 @@ json_values = st.recursive(
 )
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_any_value_anywhere_is_read_or_a_format_error(data: st.DataObject) -> None:
     document = json.loads(json.dumps(FULL))

@@ -9,6 +9,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from zarr.core.sync import sync
 
 import frazil
@@ -128,7 +129,7 @@ def actual(diff: frazil.Diff) -> dict[str, Any]:
     return {**sets, "updated_chunks": diff.updated_chunks, "moved_nodes": diff.moved_nodes}
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(first=edits, main=edits, dev=edits, inline=st.booleans())
 def test_any_two_versions(first: Any, main: Any, dev: Any, inline: bool) -> None:
     config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=512 if inline else 0)

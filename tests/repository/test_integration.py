@@ -6,6 +6,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 import frazil
 from frazil.conflicts import BasicConflictSolver, ConflictDetector, ConflictType, VersionSelection
@@ -460,7 +461,7 @@ def pick(base, ours, theirs, ours_wins=False):
     return ours if theirs == base or ours_wins else None
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(edits(), edits(), st.booleans())
 def test_rebases_are_those_of_the_model(mine, yours, ours_wins):
     """One session against some commits; chunks that both wrote are decided, all else is a conflict."""
@@ -521,7 +522,7 @@ def read(session):
     return {name: (array.attrs.get("x", 0), array[::2].tolist()) for name, array in root.arrays()}
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(edits(), edits())
 def test_merges_are_those_of_the_model(mine, yours):
     repo, base = small()

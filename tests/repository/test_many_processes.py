@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.support.patience import patience
 
 from frazil.repository.handle.repository import Repository
 from frazil.repository.handle.upgrade import upgrade_icechunk_repository
@@ -23,7 +24,7 @@ def start(root, worker, count):
 
 
 def finish(process):
-    out, err = process.communicate(timeout=180)
+    out, err = process.communicate(timeout=patience(180))
     assert (process.returncode, out) == (0, "done\n"), err
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from tests.support.patience import patience
 
 import frazil
 from frazil.conflicts import (
@@ -355,7 +356,7 @@ def test_processes_with_disjoint_chunks_all_succeed(tmp_path):
     worker = Path(__file__).with_name("rebase_worker.py")
     commands = [[sys.executable, str(worker), str(tmp_path), str(chunk), "6"] for chunk in range(4)]
     running = [subprocess.Popen(each, stdout=subprocess.PIPE, text=True) for each in commands]
-    assert [process.communicate(timeout=120)[0] for process in running] == ["done\n"] * 4
+    assert [process.communicate(timeout=patience(120))[0] for process in running] == ["done\n"] * 4
     repo = frazil.Repository.open(storage)
     assert len(list(repo.ancestry(branch="main"))) == 2 + 4 * 6
     assert values(repo.readonly_session("main")) == np.repeat(np.arange(4) + 5 * 256, 2).tolist()

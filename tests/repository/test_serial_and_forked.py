@@ -16,6 +16,7 @@ import zarr
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from tests.support.examples import examples
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
@@ -211,7 +212,7 @@ class SerialAndForked(RuleBasedStateMachine):
 
 TestSerialAndForked = SerialAndForked.TestCase
 TestSerialAndForked.settings = settings(
-    max_examples=500 if IS_DEEP else 40,
+    max_examples=500 if IS_DEEP else examples(40),
     stateful_step_count=100 if IS_DEEP else 30,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     deadline=None,

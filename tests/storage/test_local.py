@@ -14,6 +14,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.patience import patience
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage, Stored, Version
@@ -81,7 +82,7 @@ def test_no_update_is_lost_when_writers_are_killed(tmp_path: Path) -> None:
     dice = random.Random(0)
     kills = 0
     writers = {log: _start_writer(root, log, 100) for log in logs}
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + patience(90)
     try:
         while writers:
             time.sleep(0.005)
@@ -139,12 +140,12 @@ os._exit(0)
     contents: list[bytes] = []
     for calls in range(30):
         storage.put("repo", b"old")
-        done = subprocess.run([sys.executable, "-c", code, str(tmp_path), str(calls)], timeout=60)
+        done = subprocess.run([sys.executable, "-c", code, str(tmp_path), str(calls)], timeout=patience(60))
         contents.append(bytes(storage.get("repo")))
         assert [info.key for info in storage.list("")] == ["repo"]
         began = time.monotonic()
         assert isinstance(storage.put("repo", b"next", IfVersion(storage.get_versioned("repo")[1])), Stored)
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < patience(2)
         if done.returncode == 0:
             break
         assert done.returncode == -signal.SIGKILL
@@ -278,7 +279,7 @@ def test_a_stopped_lock_holder_is_an_error_not_a_hang(
     assert isinstance(stored, Stored)
     code = (
         "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); "
-        "print(flush=True); time.sleep(60)"
+        "print(flush=True); time.sleep(600)"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path / "repo#0")], stdout=subprocess.PIPE

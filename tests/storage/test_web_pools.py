@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.loopback_http import LoopbackHttp
+from tests.support.patience import patience
 
 import frazil
 from frazil.errors import StorageError, UnreachableError
@@ -192,7 +193,7 @@ def test_faults_are_tried_again(web: Web, fault: Reply, max_bytes: int | None) -
     web.replies += [fault] * 3
     began = time.monotonic()
     assert client().request("GET", f"{web.url}/x", {}, max_bytes).body == DATA
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < patience(30)
     web.visits.clear()
     web.replies += [fault] * 4
     try:
@@ -215,7 +216,7 @@ def test_all_tries_have_one_limit(web: Web) -> None:
     settings = StorageSettings(timeouts=StorageTimeoutSettings(operation_timeout_ms=1000))
     began = time.monotonic()
     assert client(settings=settings).request("GET", f"{web.url}/x", {}).status == 503
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < patience(30)
     assert len(web.visits) == 1
 
 
@@ -298,14 +299,14 @@ def test_a_name_and_password_in_the_address(web: Web) -> None:
     "url", ["http://h:99999/", "http://h:x/", "http://[::1/", "ftp://h/", "http://a..b\udc80/"]
 )
 def test_what_is_no_address(url: str) -> None:
-    with pytest.raises(UnreachableError, match="expected"):
+    with pytest.raises(UnreachableError, match="must"):
         client().request("GET", url, {})
 
 
 @pytest.mark.parametrize("target", ["https://[::1/x", "http://h:99999/", "https://"])
 def test_a_redirect_to_what_is_no_address(web: Web, target: str) -> None:
     web.replies += [send(302, Location=target)]
-    with pytest.raises(UnreachableError, match="expected an address"):
+    with pytest.raises(UnreachableError, match="must be an http or https URL"):
         client({"follow_redirects": "true"}).request("GET", f"{web.url}/x", {})
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, note, settings
 from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 from hypothesis.strategies import DataObject
+from tests.support.examples import examples
 from tests.zarr_store.documents import GROUP, array_document
 from zarr.core.buffer import cpu
 from zarr.testing.stateful import SyncStoreWrapper, ZarrHierarchyStateMachine, ZarrStoreStateMachine
@@ -126,7 +127,7 @@ def test_machine(machine: type[Hierarchy] | type[Values], storage: str, tmp_path
         start,
         settings=settings(
             settings.default,
-            max_examples=25,
+            max_examples=examples(25),
             stateful_step_count=25,
             suppress_health_check=list(HealthCheck),
         ),
