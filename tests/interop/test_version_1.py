@@ -15,7 +15,7 @@ from tests.interop.test_errors import CASES, NOTHING_HAPPENS, ONLY_OURS, Act, Sc
 
 import frazil
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
 PACKAGES = (frazil, icechunk)
 
