@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from tests.programs import WARNINGS
+from tests.support.program_runner import FORKS, ONE_PROCESS
 
 HOW_TO = Path(__file__).parents[1] / "examples" / "how_to"
 
@@ -98,12 +96,8 @@ NEEDS = {"virtual_datasets": "virtualizarr", "storage": "ministack"}
 
 
 def run(name: str, *arguments: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, *WARNINGS, str(HOW_TO / f"{name}.py"), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
+    programs = ONE_PROCESS if "spark" in arguments else FORKS
+    done = programs.run(HOW_TO / f"{name}.py", *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     return done.stdout.splitlines()

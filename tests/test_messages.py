@@ -107,13 +107,13 @@ ROWS: Final = {
         lambda repo: repo.readonly_session("main", as_of=datetime(2020, 1, 1)),
         TypeError,
         None,
-        ("as_of: expected a datetime with a time zone", "2020-01-01T00:00:00", "tzinfo=datetime.UTC"),
+        ("as_of must be a datetime with a time zone", "2020-01-01T00:00:00", "tzinfo=datetime.UTC"),
     ),
     "two versions": Row(
         lambda repo: repo.readonly_session("main", tag="v1"),
         ValueError,
         None,
-        ("expected exactly one of branch, tag and snapshot_id, found 2: 'main', 'v1'",),
+        ("expected exactly one of branch, tag and snapshot_id, got 2: 'main', 'v1'",),
     ),
     "diff": Row(lambda repo: repo.diff(from_branch="mian", to_tag="v1"), *_REF, ("Did you mean `main`?",)),
     "branch exists": Row(
@@ -197,19 +197,19 @@ ROWS: Final = {
         lambda _: frazil.Repository.open("/data"),  # type: ignore[arg-type]
         TypeError,
         None,
-        ("open: storage: expected Storage, found str", "local_filesystem_storage(path)"),
+        ("open(): storage must be Storage, got str", "local_filesystem_storage(path)"),
     ),
     "repository as session": Row(
         lambda repo: frazil.xarray.to_icechunk(None, repo),  # type: ignore[arg-type]
         TypeError,
         None,
-        ("session: expected Session, found Repository", "repo.writable_session(branch)"),
+        ("session must be Session, got Repository", "repo.writable_session(branch)"),
     ),
     "store as session": Row(
         lambda repo: frazil.xarray.to_icechunk(None, repo.readonly_session("main").store),  # type: ignore[arg-type]
         TypeError,
         None,
-        ("found IcechunkStore", "pass store.session"),
+        ("got IcechunkStore", "Pass store.session"),
     ),
     "session as target of dask": Row(
         lambda repo: frazil.dask.store_dask(sources=[], targets=[repo.writable_session("main")]),  # type: ignore[list-item]
@@ -379,13 +379,13 @@ def test_a_session_in_place_of_a_repository(repo: frazil.Repository) -> None:
         lambda: spark.ingest([], session),
     ]
     for call in calls:
-        check(call, TypeError, None, "expected", "Repository", "found Session", "pass the repository")
-    check(lambda: spark.mean("/data", "t"), TypeError, None, "found str", "Repository.open")
+        check(call, TypeError, None, "must be", "Repository", "got Session", "Pass the repository")
+    check(lambda: spark.mean("/data", "t"), TypeError, None, "got str", "Repository.open")
     check(
         lambda: spark.rechunk(repo, ["air/t2m"], {}, to=repo),
         TypeError,
         None,
-        "to: expected Target or None, found Repository",
+        "to must be Target or None, got Repository",
         "Target(repo, branch, group)",
     )
 

@@ -136,12 +136,12 @@ from frazil.virtual import VirtualChunkContainer, VirtualChunkSpec
 
 
 def spec_version() -> SpecVersion:
-    """The newest version of the format that this library writes."""
+    """Return the newest version of the format that this library writes."""
     return SpecVersion.current()
 
 
 def supported_spec_versions() -> list[SpecVersion]:
-    """The versions of the format that this library reads and writes, the newest one first.
+    """Return the versions of the format that this library reads and writes, the newest one first.
 
     >>> supported_spec_versions()
     [SpecVersion.v2 (current), SpecVersion.v1]

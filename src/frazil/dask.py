@@ -197,7 +197,7 @@ def _require_reachable(session: Session, scheduler: Any) -> None:
 
 
 def _chunks(source: Array, target: zarr.Array[Any], region: Region | None) -> Iterator[tuple[Region, Any]]:
-    """The chunks of a dask array, and where each of them goes in the target."""
+    """Yield the chunks of a dask array, and where each of them goes in the target."""
     if region is None:
         region = tuple(map(slice, source.shape))
     region = region if isinstance(region, tuple) else (region,)

@@ -66,7 +66,7 @@ _SIMILAR: Final = 0.65
 
 
 def suggest(name: str, names: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the known one that was probably meant, or nothing.
+    """Return the end of a message about an unknown name: the known one that was probably meant, or nothing.
 
     >>> "no branch `mian`" + suggest("mian", ["dev", "main"])
     'no branch `mian`. Did you mean `main`?'
@@ -86,7 +86,7 @@ def suggest(name: str, names: Iterable[str]) -> str:
 
 
 def span(value: timedelta) -> str:
-    """A length of time in words, for messages.
+    """Return a length of time in words, for messages.
 
     >>> span(timedelta(days=7)), span(timedelta(minutes=90)), span(timedelta(0))
     ('7 days', '1 hour 30 minutes', '0 seconds')
@@ -106,7 +106,7 @@ def span(value: timedelta) -> str:
 
 
 def some_of(names: Iterable[str], most: int = 5) -> str:
-    """The first names of many, for a message.
+    """Return the first names of many, for a message.
 
     >>> some_of(["a", "b"]), some_of(map(str, range(9)), 2), some_of([])
     ('`a`, `b`', '`0`, `1`, ...', 'none')
@@ -116,7 +116,7 @@ def some_of(names: Iterable[str], most: int = 5) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun.
+    """Return a number with its noun.
 
     >>> counted(1, "chunk"), counted(1200, "row")
     ('1 chunk', '1,200 rows')
@@ -125,14 +125,14 @@ def counted(number: int, noun: str) -> str:
 
 
 def utc(moment: datetime) -> str:
-    """A moment as an expression in UTC, microseconds always shown."""
+    """Return a moment as an expression in UTC, microseconds always shown."""
     t = moment.astimezone(UTC)
     parts = (t.year, t.month, t.day, t.hour, t.minute, t.second, t.microsecond)
     return f"datetime.datetime({','.join(map(str, parts))}, tzinfo=datetime.timezone.utc)"
 
 
 def literal(value: Any) -> str:
-    """One field's value as an expression, over several lines if it is a nested value."""
+    """Return one field's value as an expression, over several lines if it is a nested value."""
     if isinstance(value, Record):
         return repr(value).rstrip("\n")
     if isinstance(value, Enum):
@@ -154,7 +154,7 @@ def literal(value: Any) -> str:
 
 
 def call(name: str, fields: Iterable[tuple[str, Any]]) -> str:
-    """The text of a constructor call, one keyword per line."""
+    """Return the text of a constructor call, one keyword per line."""
     lines = (f"{field}={literal(value)}" for field, value in fields)
     return f"{name}(\n" + "".join(indent(line, "    ") + ",\n" for line in lines) + ")"
 
@@ -194,7 +194,7 @@ def _body(title: str, rows: Iterable[tuple[str, Shown]]) -> str:
 
 
 def record_html(title: str, rows: Iterable[tuple[str, Shown]]) -> str:
-    """A record as HTML, of something that is not a ``Record``: of a handle, say."""
+    """Return a record as HTML, of something that is not a ``Record``: of a handle, say."""
     return _STYLE + _body(title, rows) + "\n"
 
 
@@ -226,7 +226,7 @@ class Record:
         return _body(self._title(), self._rows())
 
     def _repr_html_(self) -> str:
-        """The record as HTML, for notebooks."""
+        """Return the record as HTML, for notebooks."""
         return _STYLE + self._html_body() + "\n"
 
 
@@ -266,7 +266,7 @@ Check = Callable[[str, Any], None]
 
 
 def unsigned(bits: int, *, zero: bool = True) -> Check:
-    """A check: None, or an integer of so many bits; not zero if ``zero`` is False.
+    """Return a check: None, or an integer of so many bits; not zero if ``zero`` is False.
 
     >>> unsigned(16)("max_tries", 3)
     """
@@ -276,10 +276,10 @@ def unsigned(bits: int, *, zero: bool = True) -> Check:
         if value is None:
             return
         if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-            raise TypeError(f"{name}: expected an integer or None, found {type(value).__name__}")
+            raise TypeError(f"{name} must be an integer or None, got {type(value).__name__}")
         if not low <= int(value) < 1 << bits:
             raise InvalidInputError(
-                f"{name}: expected {low} to {(1 << bits) - 1}, found {value}",
+                f"{name} must be between {low} and {(1 << bits) - 1}, got {value}",
                 ErrorKind.STORAGE_CONFIG,
             )
 
@@ -287,23 +287,23 @@ def unsigned(bits: int, *, zero: bool = True) -> Check:
 
 
 def instance(*types: type) -> Check:
-    """A check: None, or a value of one of these types."""
+    """Return a check: None, or a value of one of these types."""
 
     def check(name: str, value: Any) -> None:
         if value is not None and not isinstance(value, types):
             expected = " or ".join(t.__name__ for t in types)
-            raise TypeError(f"{name}: expected {expected} or None, found {type(value).__name__}")
+            raise TypeError(f"{name} must be {expected} or None, got {type(value).__name__}")
 
     return check
 
 
 def required(*types: type) -> Check:
-    """A check: a value of one of these types."""
+    """Return a check: a value of one of these types."""
 
     def check(name: str, value: Any) -> None:
         if not isinstance(value, types):
             expected = " or ".join(t.__name__ for t in types)
-            raise TypeError(f"{name}: expected {expected}, found {type(value).__name__}")
+            raise TypeError(f"{name} must be {expected}, got {type(value).__name__}")
 
     return check
 
@@ -340,7 +340,7 @@ class Settings(Record):
         object.__setattr__(self, name, value)
 
     def _displayed(self, name: str) -> Any:
-        """The value of a field as it may be printed."""
+        """Return the value of a field as it may be printed."""
         return getattr(self, name)
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:

@@ -10,7 +10,7 @@ from frazil.zarr_store import IcechunkStore
 
 
 def extract_session(zarray: Any, axis: Any = None, keepdims: Any = None) -> Session:
-    """The session or fork behind a zarr array or group; ``TypeError`` if there is none.
+    """Return the session or fork behind a zarr array or group; ``TypeError`` if there is none.
 
     ``axis`` and ``keepdims`` are there because dask passes them.
     """
@@ -24,7 +24,7 @@ def extract_session(zarray: Any, axis: Any = None, keepdims: Any = None) -> Sess
 
 
 def merge_sessions(*sessions: ForkSession | Iterable[Any]) -> ForkSession:
-    """One fork with the work of several forks of the same session, also in lists, and lists of lists.
+    """Return one fork with the work of several forks of the same session, also in lists, and lists of lists.
 
     Raises ``SessionStateError`` (``merge-failed``) if two of them changed the same chunk or node,
     ``TypeError`` for what is no fork, ``ValueError`` without any.

@@ -275,7 +275,7 @@ _ADVICE: Final = "Rebase with a solver that decides them, or make the changes ag
 
 
 def _conflict(conflict: Any) -> str:
-    """A conflict in a few words; of any class, for this module imports none."""
+    """Return a conflict in a few words; of any class, for this module imports none."""
     kind = getattr(conflict, "conflict_type", None)
     chunks = getattr(conflict, "chunks", None)
     text = f"{getattr(kind, 'name', conflict)} at {getattr(conflict, 'path', '?')}"

@@ -65,7 +65,7 @@ def needs(feature: str, *, extra: str | None = None) -> Iterator[None]:
 
 
 def installed(package: str) -> bool:
-    """Whether a package can be imported here, as far as can be told without an import of it.
+    """Return whether a package can be imported here, as far as can be told without an import of it.
 
     >>> installed("numpy"), installed("a_package_of_nobody")
     (True, False)
@@ -77,7 +77,7 @@ def installed(package: str) -> bool:
 
 
 def _not_installed(error: ImportError) -> str | None:
-    """The package that is not there, also where its user has raised an error of its own for that."""
+    """Return the package that is not there, also where its user has raised an error of its own for that."""
     for each in (error, error.__cause__):
         if isinstance(each, ModuleNotFoundError) and each.name is not None:
             if each.name in EXTRA_OF:
@@ -89,7 +89,7 @@ def _not_installed(error: ImportError) -> str | None:
 
 
 def missing_codec(codec: str) -> MissingExtraError | None:
-    """The error of a Zarr codec whose package (of the same name) is of an extra and not installed.
+    """Return the error of a Zarr codec whose package (of the same name) is of an extra and not installed.
 
     >>> missing_codec("a_codec_of_nobody") is None
     True
@@ -100,7 +100,7 @@ def missing_codec(codec: str) -> MissingExtraError | None:
 
 
 def missing(feature: str, package: str, extra: str | None = None) -> MissingExtraError:
-    """The error of a ``feature`` whose ``package`` is not installed; one line.
+    """Return the error of a ``feature`` whose ``package`` is not installed; one line.
 
     >>> print(missing("the format grib", "cfgrib"))
     the format grib needs cfgrib: pip install "frazil[grib]"

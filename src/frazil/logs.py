@@ -127,7 +127,7 @@ def _parsed(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _our_logger(target: str) -> str | None:
-    """The logger that a target of a filter means, if it is one of ours."""
+    """Return the logger that a target of a filter means, if it is one of ours."""
     first, *rest = target.replace("::", ".").split(".")
     return ".".join([_ROOT, *rest]) if first in (_ROOT, "icechunk") else None
 
@@ -158,7 +158,7 @@ _nothing: AbstractContextManager[Any] = nullcontext()
 
 
 def span(name: str, **attributes: str | int) -> AbstractContextManager[Any]:
-    """A span around a block, if spans are exported; nothing otherwise."""
+    """Return a span around a block, if spans are exported; nothing otherwise."""
     if _tracer is None:
         return _nothing
     spanning: AbstractContextManager[Any] = _tracer.start_as_current_span(name, attributes=attributes)

@@ -157,12 +157,12 @@ class ThreadPool:
 
 @cache
 def shared_pool(purpose: Purpose) -> ThreadPool:
-    """The pool of the whole process. Its calls must not wait for other calls of the same pool."""
+    """Return the pool of the whole process. Its calls must not wait for other calls of the same pool."""
     return ThreadPool(purpose)
 
 
 def start_threads(purpose: Purpose, size: int | None = None) -> ThreadPoolExecutor:
-    """A new pool, which the caller shuts down."""
+    """Return a new pool, which the caller shuts down."""
     return ThreadPoolExecutor(max(1, SIZES[purpose] if size is None else size), purpose.value)
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
-from tests.programs import WARNINGS
+from tests.support.program_runner import ONE_PROCESS
 from tests.support.judge import same_by_reference
 
 import frazil
@@ -21,12 +19,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 
 def run(directory: Path, days: int, *options: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *WARNINGS, str(PROGRAM), str(directory), "--days", str(days), *options],
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    done = ONE_PROCESS.run(PROGRAM, str(directory), "--days", str(days), *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     return done.stdout

@@ -61,7 +61,7 @@ class ChangeSet:
         )
 
     def chunk_files(self) -> U8:
-        """Ids of the chunk files that the changes refer to, (k, 12), sorted."""
+        """Return ids of the chunk files that the changes refer to, (k, 12), sorted."""
         tables = [chunk_changes.table().prune() for chunk_changes in self.chunks.values()]
         ids = np.concatenate(
             [np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(table.chunk_ids for table in tables)]
@@ -71,25 +71,25 @@ class ChangeSet:
     # Nodes
 
     def node(self, base: NodeTable, path: str) -> Node | None:
-        """The node at ``path`` as the session sees it."""
+        """Return the node at ``path`` as the session sees it."""
         if path in self.nodes:
             return self._with_manifests(self.nodes[path])
         row = base.find_node(path)
         return None if row < 0 else self._with_manifests(base.node(row))
 
     def _with_manifests(self, node: Node | None) -> Node | None:
-        """The node with the manifests that are ready for it."""
+        """Return the node with the manifests that are ready for it."""
         if node is None or node.array is None or node.id not in self.ready:
             return node
         return replace(node, array=replace(node.array, manifests=self.ready[node.id].manifests))
 
     def present(self, base: NodeTable) -> dict[str, Node]:
-        """The nodes that are other ones than in ``base``, by path."""
+        """Return the nodes that are other ones than in ``base``, by path."""
         paths = dict.fromkeys((*self.nodes, *(ready.path for ready in self.ready.values())))
         return {path: node for path in paths if (node := self.node(base, path)) is not None}
 
     def array(self, base: NodeTable, path: str) -> Node:
-        """The array at ``path``; an error if there is none."""
+        """Return the array at ``path``; an error if there is none."""
         node = self.node(base, path)
         if node is None:
             raise NodeNotFoundError(f"no array at `{path}`: create it first")
@@ -219,15 +219,15 @@ class ChangeSet:
     # As a whole
 
     def apply(self, base: NodeTable) -> NodeTable:
-        """The base's nodes with these changes; references are not part of it."""
+        """Return the base's nodes with these changes; references are not part of it."""
         return self.apply_to_moved(self.moved_nodes(base))
 
     def moved_nodes(self, base: NodeTable) -> NodeTable:
-        """The base's nodes at their new places: what the methods above are asked with."""
+        """Return the base's nodes at their new places: what the methods above are asked with."""
         return moved_nodes(base, self.moves)
 
     def apply_to_moved(self, base: NodeTable) -> NodeTable:
-        """The nodes of ``moved`` with all other changes."""
+        """Return the nodes of ``moved`` with all other changes."""
         if not (self.nodes or self.ready):
             return base
         present = self.present(base)
@@ -237,7 +237,7 @@ class ChangeSet:
 
 
 def in_grid(node: Node, coords: Coords) -> bool:
-    """Whether the array has a chunk at these coordinates."""
+    """Return whether the array has a chunk at these coordinates."""
     assert node.array is not None
     counts = node.array.num_chunks
     return len(coords) == len(counts) and all(
@@ -246,7 +246,7 @@ def in_grid(node: Node, coords: Coords) -> bool:
 
 
 def manifest_covers(extents: NDArray[np.uint32], coords: Coords) -> bool:
-    """Whether a box, half-open, of shape (ndim, 2), contains the coordinates. A box without dimensions
+    """Return whether a box, half-open, of shape (ndim, 2), contains the coordinates. A box without dimensions
     contains all.
     """
     return all(low <= coord < high for coord, (low, high) in zip(coords, extents.tolist(), strict=False))

@@ -63,7 +63,7 @@ class ChunkChanges:
             tables[-2:] = [ChunkTable.merge_tables(tables[-2:])]
 
     def find_change(self, coords: Coords) -> tuple[bool, ChunkRef | None]:
-        """Whether there is an edit here, and the reference that it set."""
+        """Return whether there is an edit here, and the reference that it set."""
         if coords in self._single:
             return True, self._single[coords]
         for table in reversed(self._tables):
@@ -73,7 +73,7 @@ class ChunkChanges:
         return False, None
 
     def table(self) -> ChunkTable:
-        """All edits as one table, deletions as rows of kind ABSENT."""
+        """Return all edits as one table, deletions as rows of kind ABSENT."""
         self._columns()
         if len(self._tables) != 1:
             self._tables = [

@@ -55,7 +55,7 @@ def compare_versions(before: NodeTable, after: NodeTable, old: References, new: 
 
 
 def differing(one: ChunkTable, other: ChunkTable) -> NDArray[np.uint32]:
-    """Coordinates (k, ndim), sorted, at which the two have not the same reference."""
+    """Return coordinates (k, ndim), sorted, at which the two have not the same reference."""
     if one.ndim != other.ndim:
         return other.index
     rows = one.find_chunks(other.index)
@@ -88,7 +88,7 @@ def _same(one: ChunkTable, other: ChunkTable) -> NDArray[np.bool_]:
 def _equal(
     numbers: NDArray[np.uint32], one: NDArray[np.uint32], count: int, other: NDArray[np.uint32]
 ) -> NDArray[np.bool_]:
-    """Whether sources have the same number, those of the other table counted from ``count`` on."""
+    """Return whether sources have the same number, those of the other table counted from ``count`` on."""
     equal: NDArray[np.bool_] = numbers[one] == numbers[count + other.astype(np.int64)]
     return equal
 
@@ -120,7 +120,7 @@ def _grids(nodes: NodeTable) -> list[tuple[bytes, bytes, bytes]]:
 
 
 def _raw(rows: Ragged) -> list[bytes]:
-    """Every row's bytes."""
+    """Return every row's bytes."""
     whole = rows.compact()
     size = whole.values.dtype.itemsize
     values = np.ascontiguousarray(whole.values).view(np.uint8)

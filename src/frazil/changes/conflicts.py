@@ -173,7 +173,7 @@ def _under(alignment: NodeAlignment, ours: Did, bad: set[str]) -> Iterator[Match
 
 
 def _upwards(path: str) -> Iterator[str]:
-    """The groups above a path, the nearest first."""
+    """Yield the groups above a path, the nearest first."""
     while path != "/":
         path = parent_of(path)
         yield path
@@ -258,7 +258,7 @@ TABLE: Final = _table(
 
 
 def find_conflicts(alignment: NodeAlignment) -> list[NodeConflict]:
-    """All conflicts between ours and theirs, by path and row of the table.
+    """Return all conflicts between ours and theirs, by path and row of the table.
 
     A node has each type of conflict once, whatever rows it meets.
     """

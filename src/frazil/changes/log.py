@@ -44,7 +44,7 @@ def _chunks_of_changes(changes: ChangeSet) -> dict[bytes, U32]:
 
 
 def _chunks_of_prepared(changes: ChangeSet) -> dict[bytes, U32]:
-    """Coordinates in manifests that others have written, of arrays that were there before."""
+    """Return coordinates in manifests that others have written, of arrays that were there before."""
     return {
         node_id: ready.index
         for node_id, ready in sorted(changes.ready.items())

@@ -127,7 +127,7 @@ def distribute(
 
 
 def in_boxes(table: ChunkTable, split: tuple[int, ...]) -> list[ChunkTable]:
-    """The rows of each box, for as many boxes as have some. Sources stay as they are."""
+    """Return the rows of each box, for as many boxes as have some. Sources stay as they are."""
     if not len(table):
         return []
     boxes = table.index // np.array(split, np.uint32)
@@ -163,7 +163,7 @@ def share(updates: list[tuple[bytes, list[ChunkTable]]]) -> list[dict[bytes, Chu
 
 
 def _inline_bytes(tables: list[ChunkTable]) -> int | None:
-    """Bytes of the chunks of an array that may share a manifest, None if it may not."""
+    """Return bytes of the chunks of an array that may share a manifest, None if it may not."""
     if len(tables) != 1 or len(tables[0]) > _SHARED_REFS or (tables[0].kind != ChunkKind.INLINE).any():
         return None
     size = int(tables[0].length.sum())

@@ -109,7 +109,7 @@ def check_forks(
     session_changes: ForkGenerations = _NOTHING,
     forked_at: Sequence[int] | None = None,
 ) -> set[bytes]:
-    """Ids of groups that an earlier fork made as well, under another id.
+    """Return ids of groups that an earlier fork made as well, under another id.
 
     ``seen`` is what the session changed and merged. What it did in the generation in which a fork was
     ``made``, or later, the fork has not seen, and may not touch. Raises as ``merge_forks`` does.
@@ -206,7 +206,7 @@ def _check_chunks(forks: Sequence[ChangeSet], session_changes: ForkGenerations, 
 
 
 def differing(tables: Sequence[ChunkTable]) -> U32:
-    """Coordinates (k, ndim) that several of the tables have, with different references."""
+    """Return coordinates (k, ndim) that several of the tables have, with different references."""
     twice = ChunkTable.duplicates(tables)
     if not len(twice):
         return twice

@@ -30,7 +30,7 @@ _is_array: Callable[[Move], bool] = attrgetter("is_array")
 
 
 def moved_nodes(base: NodeTable, moves: Mapping[bytes, Move]) -> NodeTable:
-    """The base's nodes at their new places."""
+    """Return the base's nodes at their new places."""
     if not moves:
         return base
     sources, targets = list(map(_source, moves.values())), list(map(_target, moves.values()))
@@ -38,7 +38,7 @@ def moved_nodes(base: NodeTable, moves: Mapping[bytes, Move]) -> NodeTable:
 
 
 def composed_moves(first: Moves, then: Moves) -> Moves:
-    """The moves of ``then``, made after ``first``, as moves from where ``first`` started."""
+    """Return the moves of ``then``, made after ``first``, as moves from where ``first`` started."""
     if not first or not then:
         return dict(then or first)
     sources = dict(zip(first, map(_source, first.values()), strict=True))
@@ -73,7 +73,7 @@ def moved_twice(forks: Sequence[Moves], unseen: Sequence[Moves]) -> str | None:
 
 
 def misplaced(base: NodeTable, moves: Moves) -> str | None:
-    """A target that another node has as well, or that is below no group; None if all is well."""
+    """Return a target that another node has as well, or that is below no group, or None if all is well."""
     if not moves:
         return None
     targets = list(map(_target, moves.values()))
@@ -88,7 +88,7 @@ def misplaced(base: NodeTable, moves: Moves) -> str | None:
 
 
 def pairs_of(moves: Collection[Move]) -> list[tuple[str, str]]:
-    """Where each came from and went."""
+    """Return where each came from and went."""
     return list(zip(map(_source, moves), map(_target, moves), strict=True))
 
 
@@ -159,7 +159,7 @@ class MoveTree:
         self._moves.update(zip(ids, map(Move, origins, targets, ids, are_arrays), strict=True))
 
     def _taken(self, path: str) -> list[str]:
-        """The places of moved nodes below ``path``, which are theirs no more, nor ``path`` its own."""
+        """Return the places of moved nodes below ``path``, which are theirs no more, nor ``path`` its own."""
         places = self._places
         below = slice(bisect_left(places, f"{path}/"), bisect_left(places, f"{path}0"))
         taken = places[below]

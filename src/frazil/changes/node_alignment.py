@@ -61,7 +61,7 @@ class NodeAlignment:
     by_chunk: bool = False
 
     def tip_path(self, path: str) -> str:
-        """Where a path of ours is on the ground."""
+        """Return where a path of ours is on the ground."""
         return self.tip_paths.get(path, path)
 
     def our_nodes(self, did: Did) -> dict[bytes, str]:
@@ -69,11 +69,11 @@ class NodeAlignment:
         return _nodes(self.ours, did)
 
     def their_nodes(self, did: Did) -> dict[bytes, str]:
-        """The same of theirs."""
+        """Return the same of theirs."""
         return _nodes(self.theirs, did)
 
     def our_groups(self) -> set[str]:
-        """Where ours has new groups, or has moved some, on the ground."""
+        """Return where ours has new groups, or has moved some, on the ground."""
         ours = self.ours
         new = {**self.our_nodes(Did.MOVED), **ours.created}
         return {self.tip_path(path) for id_, path in new.items() if id_ not in ours.arrays}
@@ -200,7 +200,7 @@ def _nodes(node_changes: NodeChanges, did: Did) -> dict[bytes, str]:
 
 
 def moved_roots(moved_paths: Mapping[bytes, tuple[str, str]]) -> Iterator[tuple[bytes, str]]:
-    """The nodes that were moved for themselves, not along with their group; with where they went."""
+    """Return the nodes that were moved for themselves, not along with their group; with where they went."""
     places = dict(moved_paths.values())
     along = (
         places.get(parent_of(source)) == parent_of(target)

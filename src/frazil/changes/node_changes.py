@@ -114,7 +114,7 @@ def _touched(logs: Sequence[TransactionLog]) -> U8:
 
 
 def composed_chunks(parts: Sequence[Mapping[bytes, U32]], ndims: Mapping[bytes, int]) -> dict[bytes, U32]:
-    """The coordinates of all parts together, sorted, of the arrays in ``ndims``.
+    """Return the coordinates of all parts together, sorted, of the arrays in ``ndims``.
 
     Coordinates of another number of dimensions are of an array that has been given another shape since.
     """
@@ -127,7 +127,7 @@ def composed_chunks(parts: Sequence[Mapping[bytes, U32]], ndims: Mapping[bytes, 
 
 
 def rows_of(table: NodeTable, ids: U8) -> I64:
-    """Rows of the nodes with these ids, shape (k, 8); -1 where there is none."""
+    """Return rows of the nodes with these ids, shape (k, 8); -1 where there is none."""
     table_keys, wanted = id_keys(table.ids), id_keys(ids)
     if not len(table_keys) or not len(wanted):
         return np.full(len(wanted), -1, np.int64)
@@ -138,7 +138,7 @@ def rows_of(table: NodeTable, ids: U8) -> I64:
 
 
 def union_of_coordinates(rows: Sequence[U32]) -> U32:
-    """All coordinates of several columns, sorted, each once."""
+    """Return all coordinates of several columns, sorted, each once."""
     every = np.concatenate(rows)
     _, first = np.unique(keys(every, box(every)), return_index=True)
     return every[first]
@@ -154,7 +154,7 @@ def in_both(rows: U32, others: U32) -> NDArray[np.bool_]:
 
 
 def ancestors(paths: Iterable[str]) -> set[str]:
-    """Paths of all groups above some nodes."""
+    """Return paths of all groups above some nodes."""
     groups: set[str] = set()
     level = parents(paths)
     while level := level - groups:
@@ -164,6 +164,6 @@ def ancestors(paths: Iterable[str]) -> set[str]:
 
 
 def parents(paths: Iterable[str]) -> set[str]:
-    """Paths of the groups right above some nodes; the root is its own."""
+    """Return paths of the groups right above some nodes; the root is its own."""
     heads: Iterable[Any] = map(str.rpartition, paths, repeat("/"))
     return {head or "/" for head, _, _ in heads}

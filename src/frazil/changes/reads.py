@@ -143,7 +143,7 @@ def _trees(trees: frozenset[str], nodes: Mapping[str, str], writes: Mapping[str,
 
 
 def _first_below(paths: Set[str]) -> dict[str, str]:
-    """All groups above some paths, each with the first of the paths below it."""
+    """Return all groups above some paths, each with the first of the paths below it."""
     first: dict[str, str] = {}
     for path in sorted(paths - {"/"}):
         group = parent_of(path)
@@ -178,7 +178,7 @@ def _chunks_of(path: str, coords: U32) -> StaleRead:
 
 
 def joined_reads(parts: Sequence[ReadSet]) -> ReadSet:
-    """All that one of these has."""
+    """Return all that one of these has."""
     if len(parts) < 2:
         return parts[0] if parts else NOTHING_READ
     chunks: dict[str, dict[int, list[U32]]] = {}

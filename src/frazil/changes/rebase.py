@@ -42,7 +42,7 @@ class Resolution:
 
 
 def ours_can_stand(alignment: NodeAlignment, conflict: NodeConflict) -> bool:
-    """Whether ``Choice(True)`` can be carried out.
+    """Return whether ``Choice(True)`` can be carried out.
 
     A move cannot, nor a new node below an array; nor changes of a node that is gone, where another one is in
     its place; nor chunks of an array whose chunks are cut or encoded in another way now.
@@ -63,7 +63,7 @@ def ours_can_stand(alignment: NodeAlignment, conflict: NodeConflict) -> bool:
 
 
 def _revivable(alignment: NodeAlignment, path: str) -> list[str] | None:
-    """The groups that have to come back for ``path`` to be one again; None if that cannot be."""
+    """Return the groups that have to come back for ``path`` to be one again, or None if that cannot be."""
     gone: list[str] = []
     while (row := alignment.moved_tip.find_node(path)) < 0:
         old = alignment.moved_base.find_node(path)
@@ -191,7 +191,7 @@ def is_whole(alignment: NodeAlignment, changes: ChangeSet) -> bool:
 
 
 def _interact(alignment: NodeAlignment) -> bool:
-    """Whether theirs did anything to a node of ours, or put it somewhere else."""
+    """Return whether theirs did anything to a node of ours, or put it somewhere else."""
     theirs, ours = alignment.theirs, alignment.ours
     if not ours.arrays.isdisjoint(ours.updated):
         return True  # no log tells of manifests that were written anew
@@ -205,7 +205,7 @@ def _interact(alignment: NodeAlignment) -> bool:
 
 
 def _deletions(alignment: NodeAlignment, effects: _Effects) -> dict[bytes, bool]:
-    """The nodes that ours deletes, id -> whether it is an array.
+    """Return the nodes that ours deletes, id -> whether it is an array.
 
     A node that theirs deleted as well is not among them, nor one whose deletion is undone, nor the groups
     above that. Of a group that is deleted although theirs put something into it, all nodes are.
@@ -223,7 +223,7 @@ def _deletions(alignment: NodeAlignment, effects: _Effects) -> dict[bytes, bool]
 
 
 def _below(nodes: NodeTable, path: str) -> dict[bytes, bool]:
-    """All nodes below a path: whether each is an array, by id."""
+    """Return all nodes below a path: whether each is an array, by id."""
     below = nodes.below(path)
     return dict(zip(*nodes.identities(np.arange(below.start, below.stop)), strict=True))
 
@@ -322,7 +322,7 @@ def _chosen(table: ChunkTable, conflict: NodeConflict, resolution: Resolution) -
 
 
 def _paths(nodes: NodeTable, ids: Iterable[bytes]) -> dict[bytes, str]:
-    """Paths of those of the nodes that are there."""
+    """Return paths of those of the nodes that are there."""
     wanted = list(ids)
     rows = rows_of(nodes, _matrix(wanted))
     return dict(

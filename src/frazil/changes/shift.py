@@ -28,7 +28,7 @@ _FAR: Final = 1 << 33  # out of every grid, and no overflow when it is added to 
 
 
 def shifted(node: Node, table: ChunkTable, offset: Iterable[int]) -> ChunkTable:
-    """Every chunk of the array ``node`` ``offset`` chunks further; what leaves the grid is deleted.
+    """Return every chunk of the array ``node`` ``offset`` chunks further; what leaves the grid is deleted.
 
     Raises ``InvalidInputError``: another number of offsets than of dimensions (``invalid-chunk-index``), a
     chunk that does not fit where it would go (``invalid-array-metadata``).
@@ -52,7 +52,7 @@ def shifted(node: Node, table: ChunkTable, offset: Iterable[int]) -> ChunkTable:
 
 
 def reindexed(node: Node, table: ChunkTable, forward: Rule, backward: Rule | None) -> ChunkTable:
-    """Every chunk where ``forward`` says, or where it was as well, for None.
+    """Return every chunk where ``forward`` says, or where it was as well, for None.
 
     The last of several chunks for one place counts. A place that gets none keeps what it has; with
     ``backward`` it does so only if there is a chunk at the coordinates that this gives for it.
@@ -110,7 +110,7 @@ def _coordinates(given: Sequence[Any], name: str, ndim: int) -> NDArray[np.uint6
 
 
 def _moved(node: Node, table: ChunkTable, targets: NDArray[Any]) -> ChunkTable:
-    """The references at new coordinates, which lie in the grid."""
+    """Return the references at new coordinates, which lie in the grid."""
     for axis, lengths in enumerate(chunk_lengths(node.user_data)):
         if isinstance(lengths, int):
             continue

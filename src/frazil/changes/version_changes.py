@@ -66,7 +66,7 @@ def exact_changes(
 
 
 def same_refs(one: ChunkTable, other: ChunkTable, coords: U32) -> NDArray[np.bool_]:
-    """Where both tables have the same reference, or both none, at coordinates of shape (k, ndim)."""
+    """Return where both tables have the same reference, or both none, at coordinates of shape (k, ndim)."""
     mine, theirs = one.find_chunks(coords), other.find_chunks(coords)
     same = (mine < 0) & (theirs < 0)
     both = np.flatnonzero((mine >= 0) & (theirs >= 0))
@@ -75,7 +75,7 @@ def same_refs(one: ChunkTable, other: ChunkTable, coords: U32) -> NDArray[np.boo
 
 
 def change_set_between(node_changes: NodeChanges, before: VersionContent, after: VersionContent) -> ChangeSet:
-    """The change set that makes ``after`` of ``before``, whose difference is ``edits``.
+    """Return the change set that makes ``after`` of ``before``, whose difference is ``edits``.
 
     Raises ``SessionStateError`` (``not-allowed``) where a node was moved to the place of a deleted one: no
     change set says that.
@@ -121,7 +121,7 @@ def _manifests(old: Node, new: Node) -> tuple[ManifestRef, ...]:
 
 
 def _at(table: ChunkTable, coords: U32) -> ChunkTable:
-    """The references at these coordinates, deletions where there is none."""
+    """Return the references at these coordinates, deletions where there is none."""
     rows = table.find_chunks(coords)
     gone = ChunkTable.from_absent(coords[rows < 0])
     return ChunkTable.merge_tables([table.select_chunks(np.sort(rows[rows >= 0])), gone])

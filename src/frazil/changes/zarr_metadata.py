@@ -112,7 +112,7 @@ def _rectilinear(axis: Any) -> int | list[int]:
 
 
 def _count(length: int, edges: int | list[int]) -> int:
-    """How many chunks cover a dimension of ``length`` elements."""
+    """Return how many chunks cover a dimension of ``length`` elements."""
     if isinstance(edges, int):
         count = -(-length // edges)
     else:

@@ -29,7 +29,7 @@ class ByteCache:
         return (ByteCache, (self.limit,))
 
     def get_chunk(self, key: Hashable) -> bytes | None:
-        """The bytes of a chunk; None if they are not cached."""
+        """Return the bytes of a chunk, or None if they are not cached."""
         with self._lock:
             value = self._values.get(key)
             if value is not None:

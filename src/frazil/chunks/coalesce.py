@@ -110,7 +110,7 @@ def _split(
     max_waste: int,
     max_size: int,
 ) -> NDArray[np.int64]:
-    """Where merged ranges begin, after cutting those that are too large or too wasteful.
+    """Return where merged ranges begin, after cutting those that are too large or too wasteful.
 
     ``waste`` is the running sum of the gaps. Within a group ``reach`` and ``waste`` ascend, so the end of a
     piece is found by bisection: the loop runs once per request that will be made, not per wanted range.

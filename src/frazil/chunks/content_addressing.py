@@ -122,7 +122,7 @@ class ContentStore:
         return self._keep_until
 
     def put_chunk(self, data: memoryview | bytes) -> bytes:
-        """The id of a chunk file that holds ``data`` and nothing else, which is durable on return.
+        """Return the id of a chunk file that holds ``data`` and nothing else, which is durable on return.
 
         Raises ``StorageError`` if the storage fails.
         """
@@ -151,7 +151,7 @@ class ContentStore:
             mine.set()
 
     def packed(self, digest: bytes) -> NativeRef | None:
-        """Where this session has packed a chunk with this hash."""
+        """Return where this session has packed a chunk with this hash."""
         return self._packed.get(digest)
 
     def remember_packed(self, digest: bytes, ref: NativeRef) -> None:
@@ -199,7 +199,7 @@ class ContentStore:
         return False
 
     def _holds(self, key: str, data: memoryview | bytes) -> bool | None:
-        """Whether the object has these bytes; None if there is none any more."""
+        """Return whether the object has these bytes, or None if there is none any more."""
         try:
             stored = memoryview(self._storage.get(key))
         except StorageError as error:

@@ -68,7 +68,7 @@ class ByteRange:
     stop: int
 
     def read(self) -> Buffer:
-        """The bytes; ``StorageError`` of kind ``invalid-object-size`` if the object is too short."""
+        """Return the bytes; ``StorageError`` of kind ``invalid-object-size`` if the object is too short."""
         return _whole(self, _raised(fetch(self)))
 
     async def read_async(self) -> Buffer:
@@ -140,7 +140,7 @@ def _cut(wanted: ByteRange, start: int, view: memoryview | Exception) -> Outcome
 
 
 def fetch(range_: ByteRange) -> Outcome:
-    """One request. The bytes may be fewer than asked for; an error is returned, not raised."""
+    """Return one request. The bytes may be fewer than asked for; an error is returned, not raised."""
     try:
         return range_.where.get(range_.start, range_.stop)
     except StorageError as error:
@@ -162,7 +162,7 @@ async def fetch_async(range_: ByteRange) -> Outcome:
 
 
 def too_short(range_: ByteRange, size: int) -> StorageError:
-    """The error for an object that ends before the bytes that a reference names."""
+    """Return the error for an object that ends before the bytes that a reference names."""
     return StorageError(
         f"object {range_.where.name!r} is shorter than its reference says: "
         f"expected at least {range_.stop} bytes, found {size}",
@@ -197,5 +197,5 @@ def _whole(range_: ByteRange, data: Buffer) -> Buffer:
 
 
 def raised_all(outcomes: Iterator[Outcome]) -> list[Buffer]:
-    """All bytes; raises the first error."""
+    """Return all bytes; raises the first error."""
     return [_raised(outcome) for outcome in outcomes]

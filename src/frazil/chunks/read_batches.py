@@ -33,7 +33,7 @@ class LoopReads:
         self._running: set[asyncio.Task[None]] = set()  # the loop itself holds tasks only weakly
 
     async def read(self, wanted: ByteRange) -> Buffer:
-        """The bytes of one range, fetched together with the others of this turn."""
+        """Return the bytes of one range, fetched together with the others of this turn."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Buffer] = loop.create_future()
         self._waiting.append((wanted, answer))

@@ -92,7 +92,7 @@ class ChunkReader:
         )
 
     def read(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
-        """Bytes of one chunk.
+        """Return bytes of one chunk.
 
         Raises ``StorageError``: ``object-not-found``, ``invalid-object-size`` (the object is shorter than the
         reference says), ``virtual-chunk-modified``; ``InvalidInputError`` for a virtual chunk outside the
@@ -123,14 +123,14 @@ class ChunkReader:
         return data
 
     def read_many(self, requests: Sequence[Request]) -> list[Buffer]:
-        """Bytes of each (reference, start, stop), in order. Raises the first error in that order."""
+        """Return bytes of each (reference, start, stop), in order. Raises the first error in that order."""
         answers, wanted, job = self._prepare(requests)
         return _filled(answers, wanted, job, self._fetch_all(job.requests))
 
     # ------------------------------------------------------------------------------------- inside
 
     def _locate(self, ref: ChunkRef, start: int, stop: int | None) -> Buffer | ByteRange:
-        """Where the bytes are, or the bytes."""
+        """Return where the bytes are, or the bytes."""
         length = len(ref.data) if isinstance(ref, InlineRef) else ref.length
         stop = length if stop is None else min(stop, length)
         if start < 0 or stop < 0:
@@ -186,7 +186,7 @@ class ChunkReader:
 
 
 def _filled(answers: list[Buffer], wanted: list[int], job: Job, fetched: list[Outcome]) -> list[Buffer]:
-    """The answers, with what was fetched in its places."""
+    """Return the answers, with what was fetched in its places."""
     for i, data in zip(wanted, raised_all(job.outcomes(fetched)), strict=True):
         answers[i] = data
     return answers

@@ -154,7 +154,7 @@ class VirtualSources:
         return self._containers
 
     def resolve(self, location: str) -> str:
-        """The URL of a location: relative ones joined to their container's prefix, others checked.
+        """Return the URL of a location: relative ones joined to their container's prefix, others checked.
 
         Raises ``InvalidInputError``: ``invalid-virtual-ref``, or ``no-container-for-virtual-chunk`` for an
         unknown name.
@@ -179,7 +179,7 @@ class VirtualSources:
         return list(map(_one_url, repeat(self), locations, relative))
 
     def find_container(self, location: str) -> Container:
-        """The container of a location, authorised or not; else ``no-container-for-virtual-chunk``."""
+        """Return the container of a location, authorised or not; else ``no-container-for-virtual-chunk``."""
         return self._place(location)[2]
 
     def matching(self, locations: Sequence[str]) -> NDArray[np.bool_]:
@@ -188,7 +188,7 @@ class VirtualSources:
         return np.fromiter(map(verdicts.__getitem__, locations), bool, len(locations))
 
     def locate(self, ref: VirtualRef) -> ForeignObject:
-        """The object that a reference points to.
+        """Return the object that a reference points to.
 
         Raises ``InvalidInputError`` of kind ``unauthorized-virtual-chunk-container`` if the user did not
         allow it.
@@ -198,7 +198,7 @@ class VirtualSources:
         return ForeignObject(url, ref.etag, ref.modified, container.is_local, reader)
 
     def read(self, ref: VirtualRef, start: int = 0, stop: int | None = None) -> Buffer:
-        """The bytes ``start <= i < stop`` of a virtual chunk."""
+        """Return the bytes ``start <= i < stop`` of a virtual chunk."""
         return self._range(ref, start, stop).read()
 
     async def read_async(self, ref: VirtualRef, start: int = 0, stop: int | None = None) -> Buffer:
@@ -210,7 +210,7 @@ class VirtualSources:
         return ByteRange(self.locate(ref), ref.offset + start, ref.offset + last)
 
     def _place(self, location: str) -> tuple[str, str, Container]:
-        """The URL of a location, and its container with the prefix that matched."""
+        """Return the URL of a location, and its container with the prefix that matched."""
         url = self.resolve(location)
         for prefix, container in self._by_length:
             if url.startswith(prefix):

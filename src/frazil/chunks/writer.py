@@ -81,7 +81,7 @@ class _Pack:
     put: Future[None] | None = None
 
     def append(self, data: memoryview) -> int:
-        """Where the bytes are in the pack."""
+        """Return where the bytes are in the pack."""
         start, end = self.size, self.size + data.nbytes
         if end > len(self.buffer):
             larger = np.empty(max(end, min(self.limit, 8 * len(self.buffer))), np.uint8)
@@ -200,7 +200,7 @@ class ChunkWriter:
                 raise error
 
     def pending(self, chunk_id: bytes, start: int, stop: int) -> Buffer | None:
-        """Bytes ``start <= i < stop`` of a pack that is not durable yet; None if it is not here."""
+        """Return bytes ``start <= i < stop`` of a pack that is not durable yet, or None if it is not here."""
         with self._lock:
             pack = self._open
             if pack is None or pack.id != chunk_id:
@@ -222,7 +222,7 @@ class ChunkWriter:
     # ------------------------------------------------------------------------------------- inside
 
     def _put_file(self, view: memoryview) -> bytes:
-        """The id of a file that holds this chunk alone."""
+        """Return the id of a file that holds this chunk alone."""
         if self._content is not None:
             self._enter()
             return self._content.put_chunk(view)
@@ -306,7 +306,7 @@ class ChunkWriter:
 
 
 def _bytes_of(data: Buffer) -> memoryview:
-    """A chunk as one row of bytes."""
+    """Return a chunk as one row of bytes."""
     view = memoryview(data)
     if view.nbytes == 0:
         raise InvalidInputError(

@@ -450,13 +450,13 @@ def test_a_session_is_no_source_and_no_target(repo: frazil.Repository, operation
         "resample": lambda source, to: resample(source, "data/t", "MS", to=to, engine=Inline()),
         "anomaly": lambda source, to: anomaly(source, "data/t", repo, to=to, engine=Inline()),
     }[operation]
-    with pytest.raises(TypeError, match="source: expected Repository or Version, found Session"):
+    with pytest.raises(TypeError, match="source must be Repository or Version, got Session"):
         call(session, None)
-    with pytest.raises(TypeError, match="to: expected Target or None, found Repository"):
+    with pytest.raises(TypeError, match="to must be Target or None, got Repository"):
         call(repo, repo)
 
 
 def test_lineage_of_a_session_is_refused(repo: frazil.Repository) -> None:
     session: Any = repo.readonly_session("main")
-    with pytest.raises(TypeError, match="source: expected Repository or Version, found Session"):
+    with pytest.raises(TypeError, match="source must be Repository or Version, got Session"):
         lineage_graph(session)

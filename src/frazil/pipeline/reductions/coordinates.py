@@ -111,8 +111,8 @@ class CoordinateWriter:
             is_replaced = f"{parent}/{other}".strip("/") in self.writes or other in others or other == name
             if not is_replaced and set(dims) <= set(other_dims):
                 raise InvalidInputError(
-                    f"to: expected a group where `{name}` is as in the results, found another `{name}` that "
-                    f"`{other}` is labelled with; give the results a group of their own",
+                    f"to must be a group whose `{name}` is equal to that of the results, got a group where "
+                    f"`{other}` is labelled with another `{name}`. Pass another group",
                     ErrorKind.NOT_ALLOWED,
                 )
         return False

@@ -88,10 +88,10 @@ def open_array(session: Session, path: str, mode: Any = "r") -> zarr.Array[Any]:
     try:
         return array_at(session, path, mode)
     except FileNotFoundError as error:
-        raise NodeNotFoundError(f"expected an array at `/{path.strip('/')}`, found none") from error
+        raise NodeNotFoundError(f"`/{path.strip('/')}` must be an array, got no node") from error
     except zarr.errors.NodeTypeValidationError as error:
         raise InvalidInputError(
-            f"expected an array at `/{path.strip('/')}`, found a group", ErrorKind.NOT_AN_ARRAY
+            f"`/{path.strip('/')}` must be an array, got a group", ErrorKind.NOT_AN_ARRAY
         ) from error
 
 
@@ -110,7 +110,7 @@ def open_field(
     array = open_array(session, path)
     if array.dtype.kind not in kinds:
         raise InvalidInputError(
-            f"expected an array of numbers at `/{path.strip('/')}`, found the type {array.dtype}",
+            f"`/{path.strip('/')}` must be an array of numbers, got the type {array.dtype}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     grid = regular_grid(array)
@@ -203,8 +203,8 @@ def require_same_labels(session: Session, field: Field, given: xr.DataArray, arg
         are_numbers = expected.dtype.kind in "iuf" and actual.dtype.kind in "iuf"
         if not (np.allclose(expected, actual, equal_nan=True) if are_numbers else (expected == actual).all()):
             raise InvalidInputError(
-                f"{argument}: expected the coordinate `{name}` of `{field.path}`, {_first_values(expected)}; "
-                f"found {_first_values(actual)}: take `{argument}.reindex_like(...)`, or drop its coordinate",
+                f"{argument} must have the coordinate `{name}` of `{field.path}`, {_first_values(expected)}, "
+                f"got {_first_values(actual)}. Use `{argument}.reindex_like(...)`, or drop the coordinate",
                 ErrorKind.INVALID_ARGUMENT,
             )
 

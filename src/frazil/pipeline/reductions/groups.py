@@ -52,7 +52,7 @@ def labels_of(session: Session, group: str, by: By) -> xr.DataArray:
     if isinstance(by, xr.DataArray):
         if by.name is None:
             raise InvalidInputError(
-                "by: expected labels with a name (`labels.name = ...`), found none",
+                "by must be labels with a name, got labels without a name. Set `labels.name = ...`",
                 ErrorKind.INVALID_ARGUMENT,
             )
         return by
@@ -65,8 +65,8 @@ def labels_of(session: Session, group: str, by: By) -> xr.DataArray:
         return part
     except (AttributeError, TypeError) as error:
         raise InvalidInputError(
-            f"by: expected a part of a time coordinate such as 'time.month', found {by!r} where `{name}` has "
-            f"the type {labels.dtype}",
+            f"by must be a part of a time coordinate, such as 'time.month', got {by!r}, and `{name}` has the "
+            f"type {labels.dtype}",
             ErrorKind.INVALID_ARGUMENT,
         ) from error
 
@@ -127,15 +127,15 @@ def _bounds(dim: str, bins: Grouping, freq: str, ends: tuple[int, int]) -> NDArr
 
 def _grouping_by_grouper(session: Session, group: str, by: Mapping[str, Grouper]) -> Grouping:
     if len(by) != 1:
-        raise InvalidInputError(f"by: expected one grouper, found {len(by)}", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError(f"by must have one grouper, got {len(by)}", ErrorKind.INVALID_ARGUMENT)
     [(name, grouper)] = by.items()
     labels = coordinate(session, group, name)
     try:
         factorized = grouper.factorize(labels)
     except (ValueError, TypeError, IndexError) as error:
         raise InvalidInputError(
-            f"expected a coordinate `{name}` in order that {type(grouper).__name__} can group, found "
-            f"the type {labels.dtype} with {labels.size} values: {error}",
+            f"{type(grouper).__name__} cannot group the coordinate `{name}`, which has the type "
+            f"{labels.dtype} and {labels.size} values: {error}",
             ErrorKind.INVALID_ARGUMENT,
         ) from error
     index = factorized.full_index

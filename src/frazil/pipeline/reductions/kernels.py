@@ -299,12 +299,13 @@ def kernel(
     """
     if how not in _KERNELS:
         raise InvalidInputError(
-            f"expected one of {', '.join([*_KERNELS, 'quantile', 'median'])}, found {how!r}",
+            f"how must be one of {', '.join([*_KERNELS, 'quantile', 'median'])}, got {how!r}",
             ErrorKind.UNKNOWN_CHOICE,
         )
     if weighted and how not in WEIGHTED:
         raise InvalidInputError(
-            f"weights: expected one of {', '.join(WEIGHTED)}, found {how!r}", ErrorKind.CONFLICTING_ARGUMENTS
+            f"how must be one of {', '.join(WEIGHTED)} with weights, got {how!r}",
+            ErrorKind.CONFLICTING_ARGUMENTS,
         )
     return _KERNELS[how](dtype, weighted, options or KernelOptions())
 

@@ -70,7 +70,7 @@ def run_reduction(source: Source, request: ReductionRequest) -> JobResult:
     for argument, names in (("paths", request.paths), ("how", request.how)):
         if not names:
             raise InvalidInputError(
-                f"{argument}: expected at least one, found none", ErrorKind.INVALID_ARGUMENT
+                f"{argument} must have at least one name, got none", ErrorKind.INVALID_ARGUMENT
             )
     settings = request.settings
     target = target_or_group(version, settings.to, request.name)

@@ -85,7 +85,9 @@ def names_of(given: str | Sequence[str]) -> tuple[str, ...]:
     """
     names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
     if not all(isinstance(each, str) for each in names):
-        raise InvalidInputError(f"expected a name or several, found {given!r}", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError(
+            f"paths, dims and how must be text, got {given!r}", ErrorKind.INVALID_ARGUMENT
+        )
     return names
 
 
@@ -120,8 +122,8 @@ def target_or_group(version: Version, to: Target | None, name: str) -> Target:
         return to
     if version.branch is None:
         raise InvalidInputError(
-            "to: expected a target (`to=Target(repo, branch, group)`), as the source is not on a branch; "
-            "found none",
+            "to must be a target if the source is not on a branch, got None. Pass "
+            "`to=Target(repo, branch, group)`",
             ErrorKind.NOT_ON_BRANCH,
         )
     return Target(version.repo, version.branch, f"/{name}")
@@ -133,12 +135,12 @@ def require_free_targets(
     """Raise ``InvalidInputError`` if a result would replace an array that it is computed from."""
     if len(set(writes)) < len(writes):
         raise InvalidInputError(
-            f"expected each result once, found {', '.join(writes)}", ErrorKind.CONFLICTING_ARGUMENTS
+            f"Each result must have its own path, got {', '.join(writes)}", ErrorKind.CONFLICTING_ARGUMENTS
         )
     same = sorted({field.path for field in fields} & set(writes)) if same_storage(version, target) else []
     if same:
         raise InvalidInputError(
-            f"to: expected a target of which `{same[0]}` is not an input of the job; give it another group: "
+            f"to must not contain arrays that the job reads, got `{same[0]}` in both. Pass another group, "
             f"`to=Target(repo, group='/{target.group.strip('/') or 'results'}')`",
             ErrorKind.CONFLICTING_ARGUMENTS,
         )

@@ -43,7 +43,7 @@ def rasterized(
     numbers = list(range(1, len(polygons) + 1)) if labels is None else list(labels)
     if len(numbers) != len(polygons):
         raise InvalidInputError(
-            f"labels: expected {len(polygons)}, one for each polygon, found {len(numbers)}",
+            f"labels must have one label for each of the {len(polygons)} polygons, got {len(numbers)}",
             ErrorKind.INVALID_ARGUMENT,
         )
     step_y, step_x = y[1] - y[0], x[1] - x[0]
@@ -71,7 +71,7 @@ def _regular(values: xr.DataArray) -> np.ndarray[Any, np.dtype[np.float64]]:
     steps = np.diff(numbers)
     if numbers.ndim != 1 or len(numbers) < 2 or not np.allclose(steps, steps[0], rtol=1e-3):
         raise InvalidInputError(
-            f"expected a coordinate `{values.name}` with at least two values in equal steps, found "
+            f"The coordinate `{values.name}` must have at least two values in equal steps, got "
             f"{numbers.ravel()[:5].tolist()}",
             ErrorKind.UNSUPPORTED_ARRAY,
         )

@@ -53,7 +53,7 @@ def chunk_lengths(
     integers = all(isinstance(length, int | np.integer) for length in whole)
     if len(out) != array.ndim or not integers or any(length < 1 for length in whole):
         raise InvalidInputError(
-            f"expected {argument} of {array.ndim} lengths for `{array.path}`, found {given}",
+            f"{argument} must be {array.ndim} lengths of at least 1 (or -1) for `{array.path}`, got {given}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     return tuple(map(int, whole))
@@ -74,7 +74,7 @@ def require_dimensions(names: Sequence[Any], arrays: Sequence[ArrayInfo]) -> Non
         if all(array.axis(name) is None for array in arrays):
             dims = ", ".join(sorted({str(dim) for array in arrays for dim in array.dims if dim}))
             raise InvalidInputError(
-                f"expected a dimension of the arrays ({dims or 'none has a name'}), found {name!r}",
+                f"A dimension must be one of the arrays' ({dims or 'none has a name'}), got {name!r}",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
 
@@ -89,7 +89,8 @@ def codec_documents(given: Sequence[Codec | Mapping[str, Any]] | None, old: list
         return None
     if not all(isinstance(each, Codec | Mapping) for each in given):
         raise InvalidInputError(
-            f"expected codecs of zarr or their metadata, found {given!r}", ErrorKind.INVALID_ARRAY_METADATA
+            f"codecs must be zarr codecs or their metadata, got {given!r}",
+            ErrorKind.INVALID_ARRAY_METADATA,
         )
     chain = [dict(each) if isinstance(each, Mapping) else dict(each.to_dict()) for each in given]
     chain = [_with_byte_order(each, old) for each in chain]

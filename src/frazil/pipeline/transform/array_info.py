@@ -61,7 +61,7 @@ class ArrayInfo:
         grid = self.document["chunk_grid"]
         if grid["name"] != "regular":
             raise InvalidInputError(
-                f"expected an array with chunks of one shape, found a {grid['name']} grid in `{self.path}`",
+                f"`{self.path}` must have chunks of one shape, got a {grid['name']} grid",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
         return tuple(grid["configuration"]["chunk_shape"])
@@ -217,7 +217,7 @@ class ArrayInfo:
 def _require_multiple(path: str, chunks: Shape, shards: Shape) -> None:
     if len(chunks) != len(shards) or any(map(np.remainder, shards, chunks)):
         raise InvalidInputError(
-            f"expected shards of `{path}` that are a multiple of its chunks {chunks}, found {shards}",
+            f"The shards of `{path}` must be a multiple of its chunks {chunks}, got {shards}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
 

@@ -262,7 +262,7 @@ def _require_shape(path: str, block: Values, shape: Shape) -> None:
     """Raise ``InvalidInputError`` for values of another shape, which zarr might broadcast."""
     if block.shape != shape:
         raise InvalidInputError(
-            f"expected a block of shape {shape} for `{path}`, found {block.shape}",
+            f"The block of `{path}` must have the shape {shape}, got {block.shape}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
 

@@ -62,8 +62,8 @@ def refuse_relabelling(
         if labelled is None or _is_same(session, array_info(session, new.path), new, each.read(source)):
             continue
         raise InvalidInputError(
-            f"to: expected a group where `{new.name}` is as in the result, found another one that "
-            f"`{labelled}` is labelled with: give the result a group of its own",
+            f"to must be a group whose `{new.name}` is equal to that of the result, got a group where "
+            f"`{labelled}` is labelled with another `{new.name}`. Pass another group",
             ErrorKind.NOT_ALLOWED,
         )
 

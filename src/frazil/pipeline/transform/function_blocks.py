@@ -63,7 +63,7 @@ class FunctionBlocks:
         blocks = [returned] if count == 1 and not isinstance(returned, tuple) else list(returned)
         if len(blocks) != count:
             raise InvalidInputError(
-                f"expected {count} arrays from the function, found {len(blocks)}",
+                f"The function must return {count} arrays, got {len(blocks)}",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
         out = [self._trimmed(np.asarray(each)) for each in blocks]
@@ -113,7 +113,7 @@ def _require_fit(path: str, block: Values, dtype: np.dtype[Any]) -> None:
             if all((part.astype(dtype) == part).all() for part in parts):
                 return
     raise InvalidInputError(
-        f"expected values that {dtype} holds for `{path}`, found others in a block of {actual}: pass "
-        "dtype= to map_blocks, or convert them in the function",
+        f"The values of `{path}` must fit into {dtype}, got a block of {actual} with values that do not. "
+        "Pass dtype= to map_blocks, or convert the values in the function",
         ErrorKind.INVALID_ARRAY_METADATA,
     )

@@ -33,7 +33,7 @@ def require_boundary(boundary: Boundary) -> None:
     """Raise ``InvalidInputError`` for a boundary that is neither a rule nor a number."""
     if isinstance(boundary, str) and boundary not in _BOUNDARIES:
         raise InvalidInputError(
-            f"expected a boundary of {', '.join(_BOUNDARIES)} or a number, found {boundary!r}",
+            f"boundary must be one of {', '.join(_BOUNDARIES)} or a number, got {boundary!r}",
             ErrorKind.UNKNOWN_CHOICE,
         )
 
@@ -53,7 +53,7 @@ def margins_of(halo: Halo | None, array: ArrayInfo) -> Margins | None:
     pairs = tuple(depth if isinstance(depth, tuple) else (depth, depth) for depth in depths)
     if any(depth < 0 for pair in pairs for depth in pair):
         raise InvalidInputError(
-            f"expected a halo of at least 0 elements, found {halo}", ErrorKind.INVALID_ARGUMENT
+            f"halo must be at least 0 elements on each side, got {halo}", ErrorKind.INVALID_ARGUMENT
         )
     return pairs
 

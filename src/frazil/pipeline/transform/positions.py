@@ -29,7 +29,7 @@ def positions_by_number(given: Any, array: ArrayInfo, dim: str) -> Positions:
             return range(length)[given]
         except (TypeError, ValueError) as error:
             raise InvalidInputError(
-                f"expected a slice of whole numbers along {dim!r}, found {given!r}",
+                f"The slice along {dim!r} must have whole numbers, got {given!r}",
                 ErrorKind.INVALID_ARGUMENT,
             ) from error
     numbers = np.asarray(given)
@@ -40,7 +40,7 @@ def positions_by_number(given: Any, array: ArrayInfo, dim: str) -> Positions:
     are_integers = numbers.dtype.kind in "iu" and numbers.ndim <= 1
     if not are_integers or not ((-length <= numbers) & (numbers < length)).all():
         raise InvalidInputError(
-            f"expected positions along {dim!r} of `{array.path}`, of {length} elements, found {given!r}",
+            f"Positions along {dim!r} must be within the {length} elements of `{array.path}`, got {given!r}",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
     return _simplified(numbers % length)
@@ -58,7 +58,8 @@ def positions_by_label(
     coordinate = coordinate_of(session, array, dim)
     if coordinate is None or coordinate.shape != (array.shape[axis],):
         raise InvalidInputError(
-            f"expected a coordinate variable for {dim!r} beside `{array.path}`, found none: take isel",
+            f"`{array.path}` must have a coordinate variable for {dim!r} beside it to select by label, got "
+            "none. Select by position with isel",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     raw = np.asarray(open_array(session, coordinate.path)[...])
@@ -68,8 +69,8 @@ def positions_by_label(
         selected = numbers.sel({dim: given}, method=None if isinstance(given, slice) else method)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"expected a label of {dim!r}, which goes from {labels.values[:1]} to {labels.values[-1:]}, "
-            f"found {given!r}: {error}",
+            f"sel[{dim!r}] must be labels of the coordinate, from {labels.values[:1]} to "
+            f"{labels.values[-1:]}, got {given!r}: {error}",
             ErrorKind.INVALID_CHUNK_INDEX,
         ) from error
     return _simplified(selected.values)

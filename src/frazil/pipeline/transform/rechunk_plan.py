@@ -116,8 +116,8 @@ def rechunk_plan(shape: Shape, read: Shape, write: Shape, itemsize: int, max_byt
     least = itemsize * (math.prod(read) + 2 * math.prod(write))
     if least > max_bytes:
         raise InvalidInputError(
-            f"expected a max_mem of at least {least} bytes, to read chunks of {read} and to write {write}, "
-            f"found {max_bytes}: pass max_mem='{-(-least // 10**6)}MB' or more",
+            f"max_mem must be at least {least} bytes to read chunks of {read} and to write {write}, "
+            f"got {max_bytes}. Pass max_mem='{-(-least // 10**6)}MB' or more",
             ErrorKind.INVALID_ARGUMENT,
         )
     direct = RechunkPlan((_stage(shape, read, write, itemsize, max_bytes),))

@@ -122,7 +122,7 @@ def run_rewrite(rewrite: Rewrite, to: Target | None, run: Run) -> JobResult:
     """Run it as one job. Raises ``InvalidInputError`` for no arrays, and for too little ``max_mem``."""
     target, budget = target_or_source(rewrite.version, to), Budget.of(run.max_mem).size
     if not rewrite.arrays:
-        raise InvalidInputError("expected paths of arrays, found none", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError("paths must name at least one array, got none", ErrorKind.INVALID_ARGUMENT)
     work = _rewrite_job(rewrite, target, budget)
     require_distinct_paths([each.new for each in work.arrays])
     paths = [rewrite.paths] if isinstance(rewrite.paths, str) else list(rewrite.paths)

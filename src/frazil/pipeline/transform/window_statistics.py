@@ -109,22 +109,24 @@ def require_windows(factors: Mapping[str, int], how: str, boundary: str, arrays:
     for name, factor in factors.items():
         if not isinstance(factor, int | np.integer) or factor < 1:
             raise InvalidInputError(
-                f"expected a factor of at least 1 for {name!r}, found {factor!r}", ErrorKind.INVALID_ARGUMENT
+                f"factors[{name!r}] must be at least 1, got {factor!r}", ErrorKind.INVALID_ARGUMENT
             )
     if not factors:
-        raise InvalidInputError("expected a factor for a dimension, found none", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError(
+            "factors must name at least one dimension, got none", ErrorKind.INVALID_ARGUMENT
+        )
     for argument, value, choices in (("how", how, CELL_METHODS), ("boundary", boundary, _EDGES)):
         if value not in choices:
             raise InvalidInputError(
-                f"expected {argument} to be one of {', '.join(choices)}, found {value!r}",
+                f"{argument} must be one of {', '.join(choices)}, got {value!r}",
                 ErrorKind.UNKNOWN_CHOICE,
             )
     for array in arrays:
         lengths = window_lengths(array, factors)
         if boundary == "exact" and any(n % w for n, w in zip(array.shape, lengths, strict=True)):
             raise InvalidInputError(
-                f"expected lengths of `{array.path}` that are multiples of {lengths}, found {array.shape}: "
-                "pass boundary='trim' to leave out the rest, or boundary='pad' for a smaller last window",
+                f"The lengths of `{array.path}` must be multiples of {lengths}, got {array.shape}. "
+                "Pass boundary='trim' to ignore the rest, or boundary='pad' for a smaller last window",
                 ErrorKind.INVALID_ARGUMENT,
             )
 

@@ -63,14 +63,14 @@ class CheckedRule:
         """The result of the scan. Raises as `open_field` if the array was not scanned."""
         if self.result is None:
             open_field(self.session, self.rule.path)
-            raise NotFoundError(f"`{self.rule.path}` was not looked at")
+            raise NotFoundError(f"`{self.rule.path}` was not scanned")
         return self.result
 
     def coordinate(self) -> NDArray[Any]:
         """The values of a coordinate, as stored; fill values are NaN."""
         array = self.array()
         if array.ndim != 1:
-            raise NotFoundError(f"expected one dimension at `{self.rule.path}`, found {array.ndim}")
+            raise NotFoundError(f"`{self.rule.path}` must have one dimension, got {array.ndim}")
         if array.dtype.kind not in "biuf":
             return np.asarray(array[...])
         return open_field(self.session, self.rule.path).decoded(np.asarray(array[...]))

@@ -29,7 +29,7 @@ _SINGLE: Final = np.zeros(1, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Offence:
-    """The first value in the order of the array that breaks a limit, and how many do."""
+    """The first value in the order of the array that breaks a limit, and the number of such values."""
 
     count: int = 0
     index: tuple[int, ...] = ()
@@ -48,7 +48,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class ValueSummary:
-    """The summary of some values: ``nan`` of ``size`` are NaN, ``least`` and ``most`` leave these out."""
+    """The summary of some values.
+
+    ``nan`` of ``size`` values are NaN. ``least`` and ``most`` are the extremes of the other values.
+    """
 
     size: int
     nan: int

@@ -30,7 +30,7 @@ class Operations:
 
     @staticmethod
     def back_to(info: RepoInfo, storage: Storage | None, ids: Iterable[bytes]) -> Operations:
-        """The newest part, back to the operations that have created some snapshots, and no further."""
+        """Return the newest part, back to the operations that have created some snapshots, and no further."""
         wanted = id_keys(id_matrix(sorted(ids)))
         missing = np.ones(len(wanted), np.bool_)
         amended: dict[bytes, list[bytes]] = {}
@@ -51,7 +51,7 @@ class Operations:
         return Operations(amended, age)
 
     def replacements(self, id_: bytes) -> list[bytes]:
-        """The snapshots that replaced one, directly or one after the other."""
+        """Return the snapshots that replaced one, directly or one after the other."""
         newer: list[bytes] = []
         todo = [id_]
         while todo:
@@ -61,5 +61,5 @@ class Operations:
         return newer
 
     def is_later(self, one: bytes, other: bytes) -> bool:
-        """Whether a snapshot was created after another, or may have been."""
+        """Return whether a snapshot was created after another, or may have been."""
         return one not in self.age or other not in self.age or self.age[one] < self.age[other]

@@ -147,7 +147,7 @@ class Assets:
         self._manifests.store(manifest.id, compact, _weight_of_manifest(compact))
 
     def has_manifest(self, id_: bytes) -> bool:
-        """Whether the manifest is at hand, without a request."""
+        """Return whether the manifest is at hand, without a request."""
         return id_ in self._manifests
 
     def manifests(self, ids: list[bytes], threads: int) -> list[Manifest]:
@@ -155,7 +155,7 @@ class Assets:
         return map_bounded(Purpose.CATALOG_READS, self.manifest, ids, threads)
 
     def transaction_log(self, snapshot_id: bytes) -> TransactionLog:
-        """``StorageError`` (``object-not-found``) if it has been collected, or never was."""
+        """Raise ``StorageError`` (``object-not-found``) if it has been collected, or never was."""
         return TRANSACTION_LOG.read(self.storage, snapshot_id)
 
 

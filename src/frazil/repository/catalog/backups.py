@@ -41,7 +41,7 @@ class Backup:
 
 
 def backups(storage: Storage) -> list[Backup]:
-    """All of them, newest first, by name."""
+    """Return all of them, newest first, by name."""
     objects = sorted((info.key.removeprefix(f"{OVERWRITTEN}/"), info) for info in storage.list(OVERWRITTEN))
     return [Backup(name, info.modified, info.size) for name, info in objects if _NAME.fullmatch(name)]
 
@@ -59,7 +59,7 @@ class BackupState:
 
 
 def read_backup(storage: Storage, name: str) -> BackupState:
-    """``StorageError`` or ``FormatError`` if it cannot be read from its beginning to its end."""
+    """Raise ``StorageError`` or ``FormatError`` if it cannot be read from its beginning to its end."""
     key = backup_key(name)
     info = decode_repo_info(storage.get(key), key)
     try:
@@ -72,7 +72,7 @@ def read_backup(storage: Storage, name: str) -> BackupState:
 
 
 def latest_backup(storage: Storage) -> BackupState | None:
-    """The backup with the latest state that can be read; None if there is none."""
+    """Return the backup with the latest state that can be read, or None if there is none."""
     names = (info.key.removeprefix(f"{OVERWRITTEN}/") for info in storage.list(OVERWRITTEN))
     ordered = iter(nsmallest(1 << 16, filter(_NAME.fullmatch, names)))
     while batch := list(islice(ordered, _CANDIDATES)):

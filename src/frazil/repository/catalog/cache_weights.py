@@ -10,7 +10,7 @@ import numpy as np
 
 
 def held_bytes(value: object) -> int:
-    """Bytes of the arrays and texts that a value of dataclasses and mappings keeps alive.
+    """Return bytes of the arrays and texts that a value of dataclasses and mappings keeps alive.
 
     Many columns are views of one decompressed file, which counts once, as a whole. What Python adds for each
     object is not counted.

@@ -44,10 +44,10 @@ class Catalog(Protocol):
     def spec_version(self) -> int: ...
 
     def repo_info(self) -> RepoInfo:
-        """The current repo info."""
+        """Return the current repo info."""
 
     def full_repo_info(self) -> RepoInfo:
-        """The current repo info with a table of all snapshots, for upkeep."""
+        """Return the current repo info with a table of all snapshots, for upkeep."""
 
     def update_repo_info(self, change: Change) -> RepoInfo:
         """Change the repository; the new repo info. See ``repo_update``."""
@@ -105,7 +105,7 @@ class CatalogV2:
 
 
 def needs_version_2() -> FormatError:
-    """The error for an operation that spec version 1 does not have."""
+    """Return the error for an operation that spec version 1 does not have."""
     return FormatError(
         "this operation needs a repository of spec version 2, found version 1: "
         "upgrade it with frazil.upgrade_icechunk_repository",

@@ -124,7 +124,7 @@ class CatalogV1:
         return self._unread_repo_info()
 
     def _unread_repo_info(self) -> RepoInfo:
-        """A repo info whose parts are read when they are asked for."""
+        """Return a repo info whose parts are read when they are asked for."""
         return RepoInfo(
             spec_version=1,
             branches=Refs(self.storage, RefKind.BRANCH),
@@ -227,7 +227,7 @@ class CatalogV1:
         return True
 
     def _finished(self, applied: AppliedWrite) -> RepoInfo:
-        """The repo info after a write whose success was only seen later."""
+        """Return the repo info after a write whose success was only seen later."""
         if applied.sent.key == CONFIG:
             self.config_version = applied.version
         return self._checked(applied.sent.changed)
@@ -256,7 +256,7 @@ def _upgraded(storage: Storage, when: str = "since this handle was opened") -> F
 
 
 def read_config_v1(storage: Storage) -> tuple[RepositoryConfig | None, Version | None]:
-    """The saved configuration and the version of its file; None if there is none."""
+    """Return the saved configuration and the version of its file, or None if there is none."""
     try:
         data, version = storage.get_versioned(CONFIG)
     except StorageError as error:

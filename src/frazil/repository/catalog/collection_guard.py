@@ -73,7 +73,7 @@ def has_collected(info: RepoInfo, update: int) -> bool | None:
 
 
 def _has_collected(storage: Storage, info: RepoInfo, update: int) -> bool:
-    """The same, with the older parts of the log. True if nobody can tell."""
+    """Return the same, with the older parts of the log. True if nobody can tell."""
     while (collected := has_collected(info, update)) is None:
         try:
             older = older_ops_backup(storage, info)
@@ -109,7 +109,7 @@ class RequiredFiles:
     manifests: U8
 
     def with_manifests(self, ids: U8) -> RequiredFiles:
-        """The same files and some more manifests."""
+        """Return the same files and some more manifests."""
         return replace(self, manifests=np.concatenate([self.manifests, ids]))
 
     def keys(self) -> list[str]:

@@ -48,7 +48,7 @@ class CollectionRecord:
         return record
 
     def garbage(self, storage: Storage) -> U8:
-        """The ids, (k, 12). Empty if the collection has ended meanwhile."""
+        """Return the ids, (k, 12). Empty if the collection has ended meanwhile."""
         try:
             data = np.frombuffer(storage.get(self.list_key), np.uint8)
         except StorageError as error:
@@ -58,7 +58,7 @@ class CollectionRecord:
         return data[: len(data) // OBJECT_ID_BYTES * OBJECT_ID_BYTES].reshape(-1, OBJECT_ID_BYTES)
 
     def is_current(self, storage: Storage) -> bool:
-        """Whether the record still exists: without it the collection may delete nothing."""
+        """Return whether the record still exists: without it the collection may delete nothing."""
         return storage.head(self.key) is not None
 
     def end(self, storage: Storage, *, leaves_mark: bool) -> None:
@@ -114,7 +114,7 @@ def clock_ahead(before: int, stored: int, after: int) -> int:
 
 
 def collection_records(storage: Storage) -> list[CollectionRecord]:
-    """All collections that run, have been killed, or have left a mark."""
+    """Return all collections that run, have been killed, or have left a mark."""
     return [
         CollectionRecord(marker.key, bool(marker.content.get("listed")), bool(marker.content.get("done")))
         for marker in read_markers(storage, COLLECTIONS, ignored=_LIST)

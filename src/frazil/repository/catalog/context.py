@@ -44,17 +44,17 @@ class Context:
         return self.catalog.spec_version
 
     def require_version_2(self) -> None:
-        """``FormatError`` (``unsupported-spec-version``) in a repository of version 1."""
+        """Raise ``FormatError`` (``unsupported-spec-version``) in a repository of version 1."""
         if self.spec_version < 2:
             raise needs_version_2()
 
     def reader(self, writer: ChunkWriter) -> ChunkReader:
-        """A reader for the chunks of one session."""
+        """Return a reader for the chunks of one session."""
         requests = self.config.max_concurrent_requests or MAX_REQUESTS
         return ChunkReader(self.storage, self.virtual, writer, max_requests=requests, cache=self.chunk_cache)
 
     def writer(self) -> ChunkWriter:
-        """A writer for the new chunks of one session."""
+        """Return a writer for the new chunks of one session."""
         settings = self.settings
         packs = PackSettings(settings.packing, settings.pack_threshold_bytes, settings.pack_size_bytes)
         return ChunkWriter(self.storage, packs, new_object_id, content=self._content())

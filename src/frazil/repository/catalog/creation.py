@@ -9,7 +9,7 @@ from frazil.storage.base import IfAbsent, Storage
 
 
 def not_empty(storage: Storage, key: str, *, is_repository: bool) -> InvalidInputError:
-    """The error for a new repository in a place that has ``key``, perhaps of another repository."""
+    """Return the error for a new repository in a place that has ``key``, perhaps of another repository."""
     if is_repository:
         text = f"there is a repository in {storage.label()}: open it with Repository.open"
     else:

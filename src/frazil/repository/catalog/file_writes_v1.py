@@ -61,7 +61,7 @@ class StateV1:
 
 
 def file_write(state: StateV1, changed: Changed) -> FileWrite:
-    """The write for a change; ``FormatError`` if the change needs spec version 2."""
+    """Return the write for a change; ``FormatError`` if the change needs spec version 2."""
     make = _WRITES.get(changed.entry.kind)
     if make is None:
         raise needs_version_2()
@@ -73,7 +73,7 @@ def condition_of(write: FileWrite) -> Condition | None:
 
 
 def new_mark() -> bytes:
-    """A random number for the white space of a ref file."""
+    """Return a random number for the white space of a ref file."""
     return os.urandom(_MARK_BYTES)
 
 

@@ -47,7 +47,7 @@ class FileKind[T: _HasId]:
     decode: Callable[[Any, str], T]
 
     def read(self, storage: Storage, id_: bytes) -> T:
-        """The file with this id.
+        """Return the file with this id.
 
         ``StorageError`` (``object-not-found``) if there is none, ``FormatError`` if it is damaged, or holds
         another id.
@@ -64,7 +64,7 @@ class FileKind[T: _HasId]:
 
 
 def require_id(key: str, name: str, expected: bytes, stored: bytes) -> None:
-    """``FormatError`` if the file at ``key``, of kind ``name``, holds another id than expected."""
+    """Raise ``FormatError`` if the file at ``key``, of kind ``name``, holds another id than expected."""
     if stored != expected:
         raise FormatError(
             f"{key}: expected the {name} {id_to_text(expected)}, found a file with the id "
@@ -84,7 +84,7 @@ TRANSACTION_LOG: Final[FileKind[TransactionLog]] = FileKind(
 
 
 def older_ops_backup(storage: Storage, info: RepoInfo) -> RepoInfo | None:
-    """The backup with the next older part of the ops log; None if ``info`` has the oldest part.
+    """Return the backup with the next older part of the ops log, or None if ``info`` has the oldest part.
 
     A backup has no id. But all its updates are older than those of the file that leads to it, so that a walk
     through the backups ends, whatever they hold. ``FormatError`` if they are not.

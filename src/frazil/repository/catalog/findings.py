@@ -20,7 +20,7 @@ _SHOWN = 20
 
 
 def verify_level(level: object) -> VerifyLevel:
-    """The level; ``InvalidInputError`` (``unknown-choice``) if there is none of this name."""
+    """Return the level; ``InvalidInputError`` (``unknown-choice``) if there is none of this name."""
     if not isinstance(level, str) or level not in get_args(VerifyLevel.__value__):
         raise InvalidInputError(
             f"level: expected metadata, exists or checksum, found {level!r}", ErrorKind.UNKNOWN_CHOICE

@@ -31,7 +31,7 @@ def older_layout(storage: Storage) -> Layout | None:
 
 
 def generations(storage: Storage, layout: Layout) -> tuple[Generation, ...]:
-    """The generations that the repository may be of, by its newest snapshot on ``main``."""
+    """Return the generations that the repository may be of, by its newest snapshot on ``main``."""
     seen: Evidence | None = None
     with suppress(StorageError, FormatError):
         refs = ref_files([info.key for info in storage.list(layout.probe)], layout).branches["main"]
@@ -43,7 +43,7 @@ def generations(storage: Storage, layout: Layout) -> tuple[Generation, ...]:
 
 
 def refuse_older(storage: Storage) -> None:
-    """``FormatError`` (``unsupported-spec-version``) if there is a repository of an older format."""
+    """Raise ``FormatError`` (``unsupported-spec-version``) if there is a repository of an older format."""
     layout = older_layout(storage)
     if layout is not None:
         raise FormatError(

@@ -16,13 +16,13 @@ from frazil.storage.base import Storage
 
 
 def ancestry(info: RepoInfo, id_: bytes) -> Iterator[list[SnapshotEntry]]:
-    """The snapshot and all before it, newest first, in parts."""
+    """Return the snapshot and all before it, newest first, in parts."""
     parts = info.snapshots.parts(require_snapshot(info, id_))
     return map(list, map(info.snapshots.entries, parts))
 
 
 def is_in_history(info: RepoInfo, id_: bytes, of: bytes) -> bool:
-    """Whether a snapshot is another, or before it."""
+    """Return whether a snapshot is another, or before it."""
     row = info.snapshots.find_snapshot(id_)
     return any((rows == row).any() for rows in info.snapshots.parts(require_snapshot(info, of)))
 
@@ -43,7 +43,7 @@ def mentioning(
 
 
 def at_time(info: RepoInfo, tip: bytes, when_us: int) -> bytes:
-    """The newest snapshot of a branch's history that is not younger than ``when_us``."""
+    """Return the newest snapshot of a branch's history that is not younger than ``when_us``."""
     oldest = 0
     for rows in info.snapshots.parts(require_snapshot(info, tip)):
         times = info.snapshots.flushed_at()[rows]
@@ -59,7 +59,7 @@ def at_time(info: RepoInfo, tip: bytes, when_us: int) -> bytes:
 
 
 def ops_log(storage: Storage, info: RepoInfo) -> Iterator[OpsEntry]:
-    """All operations, newest first; the older part is read from the backups as it is asked for."""
+    """Yield all operations, newest first; the older part is read from the backups as it is asked for."""
     name: str | None = None
     while True:
         entries = map(info.ops.entry, range(len(info.ops)))

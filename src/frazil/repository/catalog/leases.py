@@ -84,7 +84,7 @@ class StoredLease:
 
 
 def leases(storage: Storage) -> list[StoredLease]:
-    """All leases, the oldest first, those that have ended included."""
+    """Return all leases, the oldest first, those that have ended included."""
     held = [
         StoredLease(
             marker.key,
@@ -99,7 +99,7 @@ def leases(storage: Storage) -> list[StoredLease]:
 
 
 def in_force(storage: Storage, now: int) -> list[StoredLease]:
-    """The leases that have not ended at ``now``, a time of the storage's clock."""
+    """Return the leases that have not ended at ``now``, a time of the storage's clock."""
     return [lease for lease in leases(storage) if lease.until >= now]
 
 

@@ -22,7 +22,7 @@ PARENTS: Final = "parents"
 
 
 def all_ancestors(info: RepoInfo, id_: bytes) -> I64:
-    """Rows of all snapshots that one comes from, itself included; none for one that is not listed."""
+    """Return rows of all snapshots that one comes from, itself included; none for one that is not listed."""
     table = info.snapshots
     seen = np.zeros(0, np.int64)
     todo = {id_}
@@ -43,7 +43,7 @@ def origin_of(entry: SnapshotEntry) -> Mapping[str, Any]:
 
 
 def second_parents(entry: SnapshotEntry) -> Iterable[bytes]:
-    """The ids of what a commit has merged into its branch."""
+    """Return the ids of what a commit has merged into its branch."""
     named = origin_of(entry).get(PARENTS)
     try:
         return list(map(id_from_text, named[1:])) if isinstance(named, list) else ()

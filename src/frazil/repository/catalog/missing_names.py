@@ -18,14 +18,14 @@ _MOST_NODES: Final = 10_000
 
 
 def no_branch(info: RepoInfo, name: str, kind: ErrorKind = ErrorKind.REF_NOT_FOUND) -> RefNotFoundError:
-    """The error for an unknown branch."""
+    """Return the error for an unknown branch."""
     if name in info.tags:
         return RefNotFoundError(f'no branch `{name}`; there is a tag `{name}`: use tag="{name}"', kind)
     return RefNotFoundError(_unknown("branch", "branches", name, info.branches), kind)
 
 
 def no_tag(info: RepoInfo, name: str) -> RefNotFoundError:
-    """The error for an unknown tag."""
+    """Return the error for an unknown tag."""
     kind = ErrorKind.REF_NOT_FOUND
     if name in info.branches:
         return RefNotFoundError(f'no tag `{name}`; there is a branch `{name}`: use branch="{name}"', kind)
@@ -35,7 +35,7 @@ def no_tag(info: RepoInfo, name: str) -> RefNotFoundError:
 
 
 def no_version(info: RepoInfo, name: str) -> RefNotFoundError:
-    """The error for a text that is no branch, no tag and no id of a snapshot."""
+    """Return the error for a text that is no branch, no tag and no id of a snapshot."""
     near = suggest(name, [*_names(info.branches), *_names(info.tags)])
     text = (
         f"expected a branch, a tag, or the id of a snapshot or its first {SHORTEST_ID_START} or more "
@@ -57,7 +57,7 @@ def _unknown(one: str, many: str, name: str, refs: Mapping[str, bytes]) -> str:
 
 
 def _names(refs: Mapping[str, bytes]) -> list[str]:
-    """Names of refs; none where the storage cannot list them."""
+    """Return names of refs; none where the storage cannot list them."""
     try:
         return list(refs)
     except IcechunkError:

@@ -69,7 +69,7 @@ def tombstone_key(storage: Storage, tag: str) -> str:
 
 
 def encode_ref(snapshot: bytes, mark: bytes) -> bytes:
-    """The file of a ref; ``mark`` is a random number that makes it ours.
+    """Return the file of a ref; ``mark`` is a random number that makes it ours.
 
     >>> encode_ref(bytes(12), b"\\x05").split(b"}")
     [b'{"snapshot":"00000000000000000000"', b'     \\t \\t']
@@ -82,7 +82,7 @@ def encode_ref(snapshot: bytes, mark: bytes) -> bytes:
 
 
 def decode_ref(data: bytes, key: str) -> bytes:
-    """The id of the snapshot; ``FormatError`` naming ``key``."""
+    """Return the id of the snapshot; ``FormatError`` naming ``key``."""
     try:
         return id_from_text(json.loads(data)["snapshot"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -114,7 +114,7 @@ def read_ref(storage: Storage, kind: RefKind, name: str) -> Ref | None:
 
 
 def list_refs(storage: Storage) -> tuple[dict[RefKind, set[str]], set[str]]:
-    """Names of all refs, deleted tags not among them; and of the deleted tags."""
+    """Return names of all refs, deleted tags not among them; and of the deleted tags."""
     names: dict[RefKind, set[str]] = {kind: set() for kind in RefKind}
     deleted: set[str] = set()
     for info in storage.list(REFS):
@@ -197,7 +197,7 @@ class AllRefs:
 
 
 def read_all_refs(storage: Storage) -> AllRefs:
-    """One request to list them, and one for each, side by side."""
+    """Return one request to list them, and one for each, side by side."""
     names, deleted = list_refs(storage)
     wanted = [(kind, name) for kind in RefKind for name in sorted(names[kind])]
     wanted += [(RefKind.TAG, name) for name in sorted(deleted)]

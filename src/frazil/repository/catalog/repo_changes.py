@@ -39,7 +39,7 @@ MAIN = "main"
 
 
 def _change(kind: UpdateKind, make: Callable[[RepoInfo, int], RepoInfo], **fields: Any) -> Change:
-    """A change of an online repository. The ops log entry has this ``kind`` and these ``fields``."""
+    """Return a change of an online repository. The ops log entry has this ``kind`` and these ``fields``."""
 
     def change(info: RepoInfo, now: int) -> Changed:
         require_online(info)
@@ -167,7 +167,7 @@ def set_flag(flag: Flag, setting: bool | None) -> Change:
 
 
 def set_status(availability: Availability, reason: str | None) -> Change:
-    """The one change that a repository takes in every status."""
+    """Return the one change that a repository takes in every status."""
 
     def change(info: RepoInfo, now: int) -> Changed:
         status = Status(availability, now, reason)

@@ -21,7 +21,7 @@ class RepoInfoCache:
         self._last = (raw, info)
 
     def decoded(self, raw: bytes) -> RepoInfo:
-        """The repo info that ``raw`` encodes."""
+        """Return the repo info that ``raw`` encodes."""
         last = self._last
         if last is None or last[0] != raw:
             last = self._last = (raw, decode_repo_info(raw, REPO))
@@ -29,7 +29,7 @@ class RepoInfoCache:
 
 
 def read_repo_info(storage: Storage, cache: RepoInfoCache | None = None) -> tuple[RepoInfo, Version, bytes]:
-    """The current repo info, the version of its file, and its bytes.
+    """Return the current repo info, the version of its file, and its bytes.
 
     Raises ``RepositoryNotFoundError`` if there is no file ``repo``.
     """

@@ -27,7 +27,7 @@ CHANGES_STAY: Final = (
 
 
 def require_online(info: RepoInfo) -> None:
-    """``ReadOnlyError`` (``read-only-repository``) unless the repository takes changes."""
+    """Raise ``ReadOnlyError`` (``read-only-repository``) unless the repository takes changes."""
     status = info.status
     if status.availability is not Availability.ONLINE:
         reason = f": {status.reason}" if status.reason else ""
@@ -51,7 +51,7 @@ def tag_target(info: RepoInfo, tag: str) -> bytes:
 
 
 def require_snapshot(info: RepoInfo, id_: bytes) -> int:
-    """The snapshot's row; ``SnapshotNotFoundError`` if the repository does not have it."""
+    """Return the snapshot's row; ``SnapshotNotFoundError`` if the repository does not have it."""
     row = info.snapshots.find_snapshot(id_)
     if row < 0:
         raise snapshot_not_found(id_to_text(id_))
@@ -59,7 +59,7 @@ def require_snapshot(info: RepoInfo, id_: bytes) -> int:
 
 
 def snapshot_not_found(text: str) -> SnapshotNotFoundError:
-    """The error for an id, or the first characters of one, that no snapshot has."""
+    """Return the error for an id, or the first characters of one, that no snapshot has."""
     return SnapshotNotFoundError(
         f"no snapshot `{text}` in this repository: it was expired or dropped, or belongs to another one. "
         "`Repository.ancestry` lists the snapshots of a branch or tag"
@@ -77,7 +77,7 @@ def require_base(info: RepoInfo, id_: bytes) -> int:
 
 
 def base_not_found(id_: bytes) -> SnapshotNotFoundError:
-    """The error for a session whose own snapshot is gone."""
+    """Return the error for a session whose own snapshot is gone."""
     return SnapshotNotFoundError(
         f"snapshot `{id_to_text(id_)}`, from which the session started, was expired or dropped since: "
         "take the changes to the tip of the branch with `session.rebase(solver)`, then commit or flush"
@@ -85,7 +85,7 @@ def base_not_found(id_: bytes) -> SnapshotNotFoundError:
 
 
 def require_flag(info: RepoInfo, flag: Flag) -> None:
-    """``SessionStateError`` (``feature-flag-disabled``) if the owner has turned the feature off."""
+    """Raise ``SessionStateError`` (``feature-flag-disabled``) if the owner has turned the feature off."""
     if not is_enabled(info, flag):
         raise SessionStateError(
             f"the feature `{flag.name}` is disabled in this repository: its owner can enable it with "
@@ -95,7 +95,7 @@ def require_flag(info: RepoInfo, flag: Flag) -> None:
 
 
 def require_tip(info: RepoInfo, branch: str, parent: bytes) -> None:
-    """``ConflictError`` unless ``parent`` is the branch's tip."""
+    """Raise ``ConflictError`` unless ``parent`` is the branch's tip."""
     tip = info.branches.get(branch)
     if tip is None and info.spec_version == 1:
         raise ConflictError(id_to_text(parent))
@@ -112,7 +112,7 @@ def require_tip(info: RepoInfo, branch: str, parent: bytes) -> None:
 
 
 def existing_tip(info: RepoInfo, branch: str) -> bytes:
-    """The tip of a branch whose existence a caller has seen."""
+    """Return the tip of a branch whose existence a caller has seen."""
     tip = info.branches.get(branch)
     if tip is None:
         raise no_branch(info, branch, ErrorKind.BRANCH_NOT_FOUND)

@@ -69,14 +69,14 @@ class UpdateSettings:
 
     @staticmethod
     def of(settings: Effective) -> UpdateSettings:
-        """The part of a repository's settings."""
+        """Return the part of a repository's settings."""
         return UpdateSettings(
             policy_of(settings), settings.num_updates_per_repo_info_file, settings.compression_level
         )
 
 
 def policy_of(settings: Effective) -> RetryPolicy:
-    """The retry policy that a repository configures for its updates."""
+    """Return the retry policy that a repository configures for its updates."""
     retries = settings.repo_update_retries
     return RetryPolicy(retries.max_tries, retries.initial_backoff_ms, retries.max_backoff_ms)
 
@@ -170,7 +170,7 @@ def _store_in_cache(cache: RepoInfoCache | None, encoded: bytes, before: RepoInf
 
 
 def attempts_exhausted(policy: RetryPolicy) -> ConflictError:
-    """The error for an update whose attempts all met the update of another writer."""
+    """Return the error for an update whose attempts all met the update of another writer."""
     return ConflictError(
         message=f"all {policy.tries} attempts to update the repository met the update of another writer. The "
         "update had no effect: repeat it later, or with fewer writers",

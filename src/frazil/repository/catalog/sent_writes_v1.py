@@ -76,7 +76,7 @@ class SentWrites:
         self._writes.append(SentWrite(write, changed, is_answered))
 
     def applied(self, *, is_last: bool = False) -> AppliedWrite | None:
-        """The write that took effect; None if there is none.
+        """Return the write that took effect, or None if there is none.
 
         Raises ``OutcomeUnknownError`` where a write may have taken effect, or still can: ``is_last`` says
         that no other attempt follows, whose success would keep it from that.

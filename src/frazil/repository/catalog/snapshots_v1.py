@@ -52,7 +52,7 @@ _AHEAD: Final = 4096
 
 
 def listed_snapshots(storage: Storage) -> list[bytes]:
-    """Ids of all that have a file, oldest first."""
+    """Return ids of all that have a file, oldest first."""
     listed = sorted(storage.list(SNAPSHOTS), key=lambda info: info.modified)
     names = (info.key.removeprefix(f"{SNAPSHOTS}/") for info in listed)
     return [id_from_text(name) for name in names if is_id_text(name)]
@@ -63,7 +63,7 @@ SnapshotResults = dict[bytes, SnapshotEntry | IcechunkError]
 
 
 def read_all_snapshots(storage: Storage, readers: int = 32) -> SnapshotResults:
-    """Every snapshot that has a file, whether a ref leads to it or not, read side by side."""
+    """Return every snapshot that has a file, whether a ref leads to it or not, read side by side."""
 
     def read(id_: bytes) -> SnapshotEntry | IcechunkError:
         try:
@@ -107,7 +107,7 @@ class SnapshotsV1:
         self._batch = 2 * _STEPS
 
     def __len__(self) -> int:
-        """How many were found until now."""
+        """Return how many were found until now."""
         return len(self._entries)
 
     # One
@@ -184,7 +184,7 @@ class SnapshotsV1:
     # Walks
 
     def parts(self, row: int) -> Iterator[I64]:
-        """Rows from this snapshot to the root, in parts as they are found."""
+        """Yield rows from this snapshot to the root, in parts as they are found."""
         if row < 0:
             raise SnapshotNotFoundError("the history of a snapshot that is not there: expired, or dropped")
         seen: set[int] = set()
@@ -224,7 +224,7 @@ class SnapshotsV1:
             return self._step(now, ahead=ahead)
 
     def _parent_now(self, row: int) -> bytes | None:
-        """The parent that a snapshot's file names now; None if there is no such file any more."""
+        """Return the parent that a snapshot's file names now, or None if there is no such file any more."""
         entry = self._read_if_exists(self.id_of(row))
         return None if entry is None else entry.parent
 
@@ -270,7 +270,7 @@ class SnapshotsV1:
             self._entries[row] = replace(self._entries[row], parent=parent)
 
     def added(self, entry: SnapshotEntry) -> SnapshotsV1:
-        """The same: its file says all."""
+        """Return the same: its file says all."""
         return self
 
     def select_snapshots(

@@ -86,7 +86,7 @@ class History:
         return read_records(self._info.metadata) if self._info.spec_version > 1 else {}
 
     def recorded(self, branch: str) -> dict[str, Any]:
-        """The metadata of the repository, with records of what this version has done of each query.
+        """Return the metadata of the repository, with records of what this version has done of each query.
 
         So a branch that begins at this version keeps that knowledge after its commits expire, whoever expires
         them.
@@ -134,13 +134,13 @@ class History:
         return np.union1d(self._line, skipped[skipped >= 0])
 
     def contains(self, ids: Sequence[bytes]) -> NDArray[np.bool_]:
-        """Whether snapshots are, or were before they expired, in the history; bool (k,)."""
+        """Return whether snapshots are, or were before they expired, in the history; bool (k,)."""
         matrix = id_matrix(list(ids))
         rows = self._info.snapshots.find_snapshots(matrix)
         return np.isin(rows, self._rows) | np.isin(id_keys(matrix), id_keys(self._pruned))
 
     def queries(self, other: History) -> set[str]:
-        """The names of all queries that may have batches here and not in another history."""
+        """Return the names of all queries that may have batches here and not in another history."""
         snapshots = self._info.snapshots
         rows = np.setdiff1d(self._rows, other._rows)
         entries = snapshots.entries(snapshots.mentioning(rows, QUERY))
@@ -148,7 +148,7 @@ class History:
         return {*self._records, *declared, *(str(entry.metadata[QUERY]) for entry in entries)}
 
     def done(self, query: str) -> BatchSet:
-        """The batches of a query.
+        """Return the batches of a query.
 
         Raises ``SessionStateError`` (``not-allowed``) where it cannot be known whether a batch is here.
         """
@@ -241,7 +241,7 @@ def _unknown(id_: bytes, reason: str) -> SessionStateError:
 
 
 def _growing(rows: I64) -> list[I64]:
-    """Rows in parts that grow: mostly the first one decides."""
+    """Return rows in parts that grow: mostly the first one decides."""
     ends = np.minimum(2 ** np.arange(1 + len(rows).bit_length()), len(rows))
     return np.split(rows, np.unique(ends))
 

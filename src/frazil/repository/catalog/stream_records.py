@@ -60,7 +60,7 @@ type Records = Mapping[str, Sequence[BatchRecord]]
 
 
 def read_records(metadata: Mapping[str, Any]) -> dict[str, list[BatchRecord]]:
-    """The records in the metadata of a repository.
+    """Return the records in the metadata of a repository.
 
     Raises ``FormatError`` where something else is under their key: a batch that is taken for new would be
     written twice.
@@ -112,7 +112,7 @@ def with_records(info: RepoInfo, new: Records) -> dict[str, Any]:
 
 
 def _oldest(info: RepoInfo, queries: Records, count: int) -> list[str]:
-    """The queries whose newest records are the oldest. The metadata say nothing of their order."""
+    """Return the queries whose newest records are the oldest. The metadata say nothing of their order."""
     if count <= 0:
         return []
     names = [query for query, records in queries.items() if records]
@@ -212,7 +212,7 @@ def _marks(table: SnapshotTable, ids: U8, nothing: int) -> tuple[I64, I64]:
 
 
 def with_expiring(info: RepoInfo, keep: NDArray[np.bool_]) -> dict[str, Any]:
-    """The metadata of a repository in which only the snapshots in ``keep`` stay, bool (n,).
+    """Return the metadata of a repository in which only the snapshots in ``keep`` stay, bool (n,).
 
     A snapshot whose parent goes gets a record of the last batch before it.
     """
@@ -238,7 +238,7 @@ def with_expiring(info: RepoInfo, keep: NDArray[np.bool_]) -> dict[str, Any]:
 
 
 def _stamped(table: SnapshotTable, query: str) -> tuple[I64, I64]:
-    """The rows of commits that name a query, and their batches."""
+    """Return the rows of commits that name a query, and their batches."""
     rows = table.mentioning(np.arange(len(table)), QUERY, query)
     named = [
         (row, int(entry.metadata[BATCH]))

@@ -37,7 +37,7 @@ class SpecVersion(IntEnum):
 
     @staticmethod
     def current() -> SpecVersion:
-        """The version that new repositories get."""
+        """Return the version that new repositories get."""
         return SpecVersion.v2
 
 
@@ -220,11 +220,11 @@ class ChunkStorageStats(Record):
     shown_as: ClassVar[str] = "ops.ChunkStorageStats"
 
     def non_virtual_bytes(self) -> int:
-        """Bytes that the repository itself stores."""
+        """Return bytes that the repository itself stores."""
         return self.native_bytes + self.inlined_bytes
 
     def total_bytes(self) -> int:
-        """All bytes that are referred to."""
+        """Return all bytes that are referred to."""
         return self.native_bytes + self.virtual_bytes + self.inlined_bytes
 
     def __add__(self, other: ChunkStorageStats) -> ChunkStorageStats:
@@ -294,7 +294,7 @@ class Diff(Record):
         return {path: rows.tolist() for path, rows in self.chunk_coordinates.items()}
 
     def is_empty(self) -> bool:
-        """Whether nothing changed."""
+        """Return whether nothing changed."""
         return not (
             any(getattr(self, name) for _, name in _SECTIONS) or self.chunk_coordinates or self.moved_nodes
         )
