@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from tests.support.program_runner import ONE_PROCESS
 from tests.support.judge import same_by_reference
+from tests.support.program_runner import ONE_PROCESS
 
 import frazil
 
