@@ -342,7 +342,13 @@ ENTRIES: Final[dict[str, tuple[Callable[[SparkSession, dict[str, str], Path], ob
 
 @pytest.mark.spark
 @pytest.mark.not_for_the_reference("one of its chunks is damaged")
-@pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param(entry, id=name, marks=() if name == "read" else pytest.mark.deep)
+        for name, entry in ENTRIES.items()
+    ],
+)
 def test_the_cause_is_among_the_first_lines_of_a_data_source(
     spark: SparkSession,
     tmp_path: Path,

@@ -53,6 +53,7 @@ def arrow(frame_: DataFrame) -> pd.DataFrame:
     return frame_.toArrow().to_pandas()
 
 
+@pytest.mark.deep
 def test_conditions_as_an_option(spark: SparkSession, place: str) -> None:
     where = "lat > 0 AND time < '2020-01-03' AND tas IS NOT NULL"
     reader = spark.read.format("frazil").option("path", place).option("tag", "v1").option("where", where)
@@ -66,6 +67,7 @@ def test_conditions_as_an_option(spark: SparkSession, place: str) -> None:
     assert sorted(arrow(frame_)["tas"]) == sorted(expected["tas"])
 
 
+@pytest.mark.deep
 def test_one_dataframe_serves_many_queries(pushing: SparkSession, place: str) -> None:
     """Spark uses what was planned for one query again for others: no condition of a query may stay in it."""
     frame_ = pushing.read.format("frazil").option("path", place).option("tag", "v1").load()
@@ -74,6 +76,7 @@ def test_one_dataframe_serves_many_queries(pushing: SparkSession, place: str) ->
     assert frame_.where("lat > 0").union(frame_.where("lat < 0")).count() == 168
 
 
+@pytest.mark.deep
 def test_sql(spark: SparkSession, place: str) -> None:
     spark.sql(
         f"CREATE TEMPORARY VIEW climate USING frazil OPTIONS (path '{place}', tag 'v1', where 'lat > 0')"
@@ -105,6 +108,7 @@ def test_scans(spark: SparkSession, place: str) -> None:
     assert added == (np.nansum(climate()["tas"].values, dtype="f8"), 203)
 
 
+@pytest.mark.deep
 def test_unknown_options_and_columns(spark: SparkSession, place: str) -> None:
     with pytest.raises(PySparkException, match="unknown option `brnch`"):
         spark.read.format("frazil").option("path", place).option("brnch", "main").load()
@@ -113,6 +117,7 @@ def test_unknown_options_and_columns(spark: SparkSession, place: str) -> None:
         read(spark, repo, columns=["nothing"])
 
 
+@pytest.mark.deep
 def test_tables_about_the_repository(spark: SparkSession, place: str) -> None:
     register(spark)
     chunks = spark.read.format("frazil").option("path", place).option("table", "chunks").load()
@@ -162,6 +167,7 @@ def test_the_task_of_a_chunk_writes_its_rows(spark: SparkSession, stations: fraz
     assert len(list(stations.ancestry(branch="main"))) == 3
 
 
+@pytest.mark.deep
 def test_the_data_source_writes_rows(
     spark: SparkSession, stations: frazil.Repository, tmp_path: Path
 ) -> None:
@@ -186,6 +192,7 @@ def test_the_data_source_writes_rows(
     assert (values(stations)[8:] == WHOLE[:4]).all()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("options", "cause"),
     [
@@ -204,6 +211,7 @@ def test_an_error_is_not_buried_in_a_traceback(
     assert number <= 8, lines
 
 
+@pytest.mark.deep
 def test_an_error_while_spark_plans_is_not_one_of_pickle(spark: SparkSession, tmp_path: Path) -> None:
     repo = frazil.Repository.create(frazil.local_filesystem_storage(tmp_path))
     with repo.transaction("main", message="an array") as store:
