@@ -65,7 +65,7 @@ def not_applied(error: StorageError) -> StorageError:
 def write_once(
     storage: Storage, key: str, data: bytes, policy: RetryPolicy, condition: Condition, what: str
 ) -> bool:
-    """Write the object that makes a place a repository.
+    """Write the object whose existence makes a storage a repository.
 
     ``data`` must differ from the data of every other writer. ``what`` describes the write in errors.
 

@@ -5,8 +5,8 @@ saved configuration, which overrides the defaults of the storage. ``config_docum
 ``engine_settings`` has the values with all defaults.
 
 Frazil has additional options: ``packing``, ``chunks``, ``session_lifetime`` and ``fast_forward_timeout``.
-They are saved beside the others. The reference implementation does not read them, and its ``save_config``
-drops them.
+They are saved beside the others. The reference implementation does not read them. It leaves them unchanged,
+except that its ``save_config`` drops them.
 """
 
 from __future__ import annotations
