@@ -1,6 +1,6 @@
 # The verbs of the house. Each makes itself ready first (scripts/setup); a second run is quick.
 
-.PHONY: demo pipeline test test-lowest test-pipeline lint types check bench fuzz golden clean
+.PHONY: demo pipeline test test-all test-lowest test-minimal test-pipeline lint types check build bench fuzz golden clean
 .NOTPARALLEL:
 
 demo:    ## real data through Spark into one repository, and what came out
@@ -14,13 +14,20 @@ pipeline: ## a daily pipeline: on this machine, and on a cluster that loses a wo
 	@scripts/run python examples/daily_pipeline.py pipeline-output/cluster --cluster --kill-worker $(ARGS)
 	@scripts/run python examples/daily_pipeline.py pipeline-output/cluster --cluster --kill-worker $(ARGS)
 
-test:    ## all tests, with nothing but loopback for a network; ARGS="-k name" for pytest
+test:    ## the tests for every change: a few minutes. ARGS="-k name" for pytest
 	@scripts/setup test
 	@scripts/test $(ARGS)
+
+test-all: ## also clusters, servers, Connect, deep properties, every fixture
+	@scripts/setup test
+	@scripts/test --all $(ARGS)
 
 test-lowest: ## the lowest supported Python, with the pinned and with the lowest versions of packages
 	@scripts/test-python 3.12 $(ARGS)
 	@scripts/test-python 3.12 --lowest $(ARGS)
+
+test-minimal: ## the core packages alone, without any extra
+	@scripts/test-python 3.12 --minimal $(ARGS)
 
 test-pipeline: ## the extra `pipeline` alone, without pyspark: pinned versions, and the lowest
 	@scripts/test-python 3.12 --pipeline $(ARGS)
@@ -35,11 +42,15 @@ types:   ## strict type check
 	@scripts/setup test lint
 	@scripts/run mypy
 
-check: lint types test-pipeline test-lowest test   ## what CI runs
+check: lint types test-minimal test-pipeline test-lowest test-all   ## what CI runs
+
+build:   ## the wheel and the sdist, checked, installed into an empty environment and tried
+	@scripts/setup lint
+	@scripts/build
 
 fuzz:    ## the property tests, deep and at random
 	@scripts/setup test
-	@HYPOTHESIS_PROFILE=fuzz FRAZIL_TEST_MINUTES=120 scripts/test -m hypothesis --timeout 3600 $(ARGS)
+	@HYPOTHESIS_PROFILE=fuzz scripts/test -m hypothesis --timeout 7200 $(ARGS)
 
 bench:   ## Frazil beside the reference; writes benchmarks/RESULTS.md
 	@scripts/setup bench

@@ -1,4 +1,4 @@
-"""What every test gets: Hypothesis profiles, a network of loopback only, and workers that share.
+"""What every test gets: a tier, limits of time, a network of loopback only, and workers that share.
 
 Fixtures of one room belong in that room's own conftest.
 """
@@ -10,24 +10,9 @@ import sys
 from collections.abc import Generator
 
 import pytest
-from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.support.engines"]
-pytest.register_assert_rewrite("tests.expected")
-
-# ``ci``, the default, gives the same examples on every run: a failure there is a change in the code.
-# ``fuzz`` (`make fuzz`) looks for new ones. Tests leave ``max_examples`` to the profile where they can.
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=100, print_blob=True)
-settings.register_profile(
-    "fuzz",
-    derandomize=False,
-    deadline=None,
-    max_examples=5_000,
-    stateful_step_count=200,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+pytest_plugins = ["tests.support.tiers", "tests.support.engines"]
+pytest.register_assert_rewrite("tests.expected", "tests.interop.both")
 
 # `make test` runs in a network namespace without a way out. These are for a plain `pytest`: cloud
 # clients, told to be anonymous, may still ask the metadata service, and hang; Spark must resolve its host.
@@ -42,6 +27,7 @@ _LOOPBACK = {
     "no_proxy": "127.0.0.1,localhost",
     "SPARK_LOCAL_IP": "127.0.0.1",
     "SPARK_LOCAL_HOSTNAME": "localhost",
+    "ICECHUNK_LOG": "error",  # the published icechunk, in tests of parity
     "PYSPARK_PYTHON": sys.executable,  # else its workers run whatever python3 is on PATH
 }
 for _name, _value in _LOOPBACK.items():

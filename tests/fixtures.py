@@ -42,3 +42,20 @@ def fixture_folders(pattern: str) -> list[Path]:
     """Folders that match, for ``parametrize``: ``fixture_folders("v2-*/*")``. Empty without fixtures."""
     root = fixtures_root()
     return sorted(path for path in root.glob(pattern) if path.is_dir()) if root else []
+
+
+#: Where the virtual chunks of the fixtures were, on the machine that wrote them.
+ORIGINAL_FILES = "/srv/icechunk-fixtures/"
+
+
+def hide_original_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read virtual chunks from the copy of a test, also on a machine that has the original files.
+
+    Frazil looks for a local file at its location first, and below the container's folder second.
+    """
+    exists = os.path.exists
+    monkeypatch.setattr(os.path, "exists", lambda path: not _is_original(path) and exists(path))
+
+
+def _is_original(path: object) -> bool:
+    return isinstance(path, str) and path.startswith(ORIGINAL_FILES)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.support.patience import patience
+
 import frazil
 
 
@@ -15,7 +17,7 @@ def test_the_package_is_the_command() -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=patience(60),
         ).stdout
         for module in ("frazil", "frazil.cli")
     ]

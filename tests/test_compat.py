@@ -7,6 +7,7 @@ import sys
 import textwrap
 
 import pytest
+from tests.support.patience import patience
 
 
 def run(program: str) -> list[str]:
@@ -15,7 +16,7 @@ def run(program: str) -> list[str]:
         [sys.executable, "-W", "error", "-c", textwrap.dedent(program)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience(60),
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

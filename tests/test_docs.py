@@ -6,13 +6,11 @@ import builtins
 import importlib
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import xarray as xr
-from tests.programs import WARNINGS
+from tests.support.program_runner import FORKS, ONE_PROCESS
 
 import frazil
 
@@ -23,23 +21,33 @@ BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 #: Pages whose repositories xarray opens as a tree: data, and results beside them.
 TREES = {"ingest", "transform", "reduce", "publish"}
-WITH_CODE = [page for page in PAGES if BLOCK.search(page.read_text())]
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
+def code_of(page: Path) -> str:
+    return "\n".join(BLOCK.findall(page.read_text()))
+
+
+def uses_spark(page: Path) -> bool:
+    return "get_spark(" in code_of(page)
+
+
+WITH_CODE = [
+    pytest.param(page, id=page.stem, marks=[pytest.mark.spark, pytest.mark.deep] if uses_spark(page) else [])
+    for page in PAGES
+    if code_of(page)
+]
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
 def test_the_code_runs(page: Path, tmp_path: Path) -> None:
-    # A process of its own: a page may install Frazil as icechunk, and log, and leave sessions open.
-    code = "\n".join(BLOCK.findall(page.read_text()))
+    code = code_of(page)
     program = tmp_path / "program.py"
     program.write_text(code)
-    done = subprocess.run(
-        [sys.executable, *WARNINGS, str(program)],
+    programs = ONE_PROCESS if uses_spark(page) else FORKS
+    done = programs.run(
+        program,
         cwd=tmp_path,
         env={key: value for key, value in os.environ.items() if not key.startswith("ICECHUNK")},
-        capture_output=True,
-        text=True,
-        timeout=280,  # pages with Spark, on a busy machine
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from tests.programs import WARNINGS
+from tests.support.program_runner import FORKS, ONE_PROCESS
 
 HOW_TO = Path(__file__).parents[1] / "examples" / "how_to"
 
@@ -98,12 +96,8 @@ NEEDS = {"virtual_datasets": "virtualizarr", "storage": "ministack"}
 
 
 def run(name: str, *arguments: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, *WARNINGS, str(HOW_TO / f"{name}.py"), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
+    programs = ONE_PROCESS if "spark" in arguments else FORKS
+    done = programs.run(HOW_TO / f"{name}.py", *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     return done.stdout.splitlines()
@@ -118,6 +112,7 @@ def test_how_to(name: str) -> None:
     assert [line for line in SHOWS[name] if line not in lines] == []
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_parallel_writes_with_spark() -> None:
     assert "spark      True  By 8 Spark tasks" in run("parallel_writes", "spark")

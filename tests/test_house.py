@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import graphlib
 import re
 import subprocess
@@ -12,6 +13,7 @@ from types import ModuleType
 from typing import NamedTuple, get_origin
 
 import pytest
+from tests.support import subjects
 from tests.support.house import PATHS, REPOSITORY, is_ours, room
 
 import frazil
@@ -360,6 +362,60 @@ def test_public_objects_say_they_are_ours() -> None:
         if not str(getattr(value, "__module__", "frazil")).startswith("frazil")
     ]
     assert not foreign
+
+
+#: Modules with names of built-ins in `__all__` -> why.
+BUILT_INS_REPLACED = {
+    "frazil.pipeline.reductions": "`frazil.pipeline` and `frazil.spark` import from it by name, without these"
+}
+
+
+def test_a_star_import_replaces_no_built_in() -> None:
+    """`from frazil.spark import *` must leave `min`, `max` and `sum` alone."""
+    replaced = {
+        module
+        for module, path in PATHS.items()
+        if set(dir(builtins)).intersection(names_of_star_import(ast.parse(path.read_bytes())))
+    }
+    assert replaced == set(BUILT_INS_REPLACED)
+
+
+def names_of_star_import(tree: ast.Module) -> set[str]:
+    """The constant part of `__all__`."""
+    values = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if ast.unparse(target) == "__all__"
+    ]
+    return {
+        constant.value
+        for value in values
+        for constant in ast.walk(value)
+        if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
+    }
+
+
+# ---- tests -------------------------------------------------------------------------------------------
+
+
+def test_test_files_mirror_modules_or_have_a_subject() -> None:
+    """`tests/format/test_columns.py` is for `frazil.format.columns`."""
+    tests = REPOSITORY / "tests"
+    files = {str(path.relative_to(tests)) for path in tests.rglob("test_*.py")}
+    files = {name for name in files if name.partition("/")[0] not in subjects.FOLDERS}
+    mirrors = {name for name in files if mirrored_module(name) in PATHS}
+    listed_files = set(subjects.SUBJECTS)
+    assert not (text := sorted(files - mirrors - listed_files)), f"move it, or list its subject: {text}"
+    assert not (text := sorted(listed_files - files)), f"does not exist: {text}"
+    assert not (text := sorted(listed_files & mirrors)), f"needs no entry, it mirrors a module: {text}"
+
+
+def mirrored_module(name: str) -> str:
+    folder, _, file = name.rpartition("/")
+    parts = [*filter(None, folder.split("/")), file.removeprefix("test_").removesuffix(".py")]
+    return ".".join(["frazil", *parts])
 
 
 # ---- what git holds ---------------------------------------------------------------------------------

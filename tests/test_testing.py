@@ -10,12 +10,13 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 import frazil
 from frazil.testing import LatencyStorage, invariants, strategies, trees, utils
 from frazil.testing.models import ArrayNode, GroupNode, ModelStore
 
-FEW = settings(max_examples=15)
+FEW = settings(max_examples=examples(15))
 
 
 def test_latency_can_be_changed_and_is_of_a_remote_storage() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from frazil.changes.moves import Moves, MoveTree, composed_moves, moved_nodes
 from frazil.errors import IcechunkError
@@ -22,7 +23,7 @@ def paths_of(table: NodeTable) -> dict[str, bytes]:
     return dict(zip(table.paths_list(), map(bytes, table.ids), strict=True))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(steps=pairs, cut=st.integers(0, 14))
 @example([("/f", "/d/f"), ("/d/f", "/g"), ("/d", "/a/g")], 14)
 def test_subtrees_go_together(steps: list[tuple[str, str]], cut: int) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from frazil.chunks.coalesce import ReadPlan, plan_reads
 
@@ -26,7 +27,7 @@ def not_asked_for(start: int, stop: int, spans: list[tuple[int, int]]) -> list[i
     return gaps
 
 
-@settings(derandomize=True, max_examples=400)
+@settings(max_examples=examples(400))
 @given(ranges, st.integers(0, 40), st.integers(0, 100), st.integers(1, 300))
 def test_every_wanted_byte_is_fetched_and_the_bounds_hold(
     wanted: list[tuple[int, int, int]], gap: int, waste: int, size: int
@@ -46,7 +47,7 @@ def test_every_wanted_byte_is_fetched_and_the_bounds_hold(
         assert stop - start <= max(size, max(last - first for first, last in spans))
 
 
-@settings(derandomize=True, max_examples=200)
+@settings(max_examples=examples(200))
 @given(ranges)
 def test_what_touches_is_one_request_where_nothing_forbids_it(wanted: list[tuple[int, int, int]]) -> None:
     wanted = [(key, start, start + length) for key, start, length in wanted]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.chunks.stand_ins import Foreign, Storage, numbered_ids
+from tests.support.examples import examples
 
 from frazil.chunks.ranges import MergeLimits
 from frazil.chunks.reader import ChunkReader
@@ -185,7 +186,7 @@ wanted_lists = st.lists(
 )
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(wanted_lists, st.booleans(), st.integers(0, 500), st.integers(0, 3000), st.integers(1, 5000))
 def test_many_are_as_one_by_one(
     wanted: list[tuple[str, int, int]], is_local: bool, gap: int, waste: int, size: int

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.chunks.stand_ins import Foreign
+from tests.support.patience import patience
 
 from frazil.chunks.virtual import Container, VirtualSources, normalized
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
@@ -226,7 +227,7 @@ def test_matching_many_locations_costs_little() -> None:
     locations = [f"s3://{'b' if i % 2 else 'other'}/{i % 1000}" for i in range(200_000)]
     start = time.perf_counter()
     matches = sources().matching(locations)
-    assert time.perf_counter() - start < 1
+    assert time.perf_counter() - start < patience(2)
     assert matches.tolist() == [i % 2 == 1 for i in range(200_000)]
 
 

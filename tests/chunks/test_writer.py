@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.chunks.stand_ins import Storage, numbered_ids
+from tests.support.examples import examples
 
 from frazil.chunks.reader import ChunkReader
 from frazil.chunks.virtual import VirtualSources
@@ -52,7 +53,7 @@ steps = st.lists(
 )
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(steps)
 def test_chunks_are_readable_at_every_moment(program: list[int | str]) -> None:
     storage = Storage()

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.chunk_table import ChunkTable, InlineRef, NativeRef, VirtualRef
 from frazil.format.coordinates import ascending, box, in_order, keys
 
-cases = settings(derandomize=True, max_examples=150, deadline=None)
+cases = settings(max_examples=examples(150))
 
 type Coords = tuple[int, ...]
 type Model = dict[Coords, Any]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from frazil.errors import FormatError
 from frazil.format import columns
@@ -20,7 +21,7 @@ from frazil.format.columns import (
     some_repeat,
 )
 
-cases = settings(derandomize=True, max_examples=100, deadline=None)
+cases = settings(max_examples=examples(100))
 blobs = st.lists(st.binary(max_size=6), max_size=12)
 
 

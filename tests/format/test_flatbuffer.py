@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from frazil.errors import ErrorKind, FormatError
 from frazil.format.columns import Ragged
 from frazil.format.flatbuffer import MAX_BYTES, Buffer, Layout, Tables, Writer, link, ranges_by
 
-cases = settings(derandomize=True, max_examples=100, deadline=None)
+cases = settings(max_examples=examples(100))
 
 ROOT = Layout({0: "u4", 1: "u4", 2: "u4", 3: "u8", 5: "u4"}, 7)
 CHILD = Layout({0: "u8", 1: "V8", 2: "u4", 4: "u1"}, 5)
@@ -162,7 +163,7 @@ def test_sharing_has_limits() -> None:
         lambda: sharing.children(0),
         lambda: sharing.string_vectors(0),
     ):
-        with pytest.raises(FormatError, match="vectors of 67108864 elements"):
+        with pytest.raises(FormatError, match="vectors have 67108864 elements"):
             read()
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format import keys
@@ -19,7 +20,7 @@ from frazil.format.ids import (
     is_id_text,
 )
 
-cases = settings(derandomize=True, max_examples=100, deadline=None)
+cases = settings(max_examples=examples(100))
 sized = st.sampled_from([8, 12])
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from frazil.errors import FormatError, InvalidInputError
 from frazil.format.msgpack import dumps, loads
@@ -37,15 +38,15 @@ def test_values(data: str, value: Any) -> None:
     ("data", "message"),
     [
         ("", "cut off"),
-        ("0101", "1 bytes behind"),
+        ("0101", "1 bytes after"),
         ("c1", "type 0xc1"),
         ("d40000", "type 0xd4"),
         ("a36161", "length 3 in 2 bytes"),
         ("ddffffffff", "length 4294967295 in 0 bytes"),
         ("cd01", "number is cut off"),
         ("a1ff", "not UTF-8"),
-        ("810102", "no text"),
-        ("91" * 200 + "c0", "nested deeper"),
+        ("810102", "must be text"),
+        ("91" * 200 + "c0", "at most 128 levels of nesting"),
     ],
 )
 def test_damage(data: str, message: str) -> None:
@@ -54,7 +55,7 @@ def test_damage(data: str, message: str) -> None:
 
 
 @given(st.binary(max_size=40))
-@settings(derandomize=True, deadline=None, max_examples=2000)
+@settings(max_examples=examples(2000))
 def test_any_bytes(data: bytes) -> None:
     with contextlib.suppress(FormatError):
         loads(data)

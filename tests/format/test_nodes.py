@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from frazil.errors import FormatError, InternalError
 from frazil.format.columns import Ragged
@@ -86,7 +87,7 @@ def snapshot_of(table: NodeTable, **changes: Any) -> Snapshot:
 
 
 @given(node_lists(), METADATA, st.text(st.characters(codec="utf-8")), st.integers(0, 2**64 - 1))
-@settings(derandomize=True, deadline=None, max_examples=150)
+@settings(max_examples=examples(150))
 def test_round_trip(nodes: list[Node], metadata: dict[str, Any], message: str, flushed_at: int) -> None:
     files = ManifestFiles(
         np.arange(36, dtype=np.uint8)[::-1].reshape(3, 12).copy(),
@@ -105,7 +106,7 @@ def test_round_trip(nodes: list[Node], metadata: dict[str, Any], message: str, f
 
 
 @given(node_lists(), node_lists(), st.data())
-@settings(derandomize=True, deadline=None, max_examples=150)
+@settings(max_examples=examples(150))
 def test_edit_is_what_a_dictionary_does(before: list[Node], changed: list[Node], data: st.DataObject) -> None:
     table = NodeTable.from_nodes(before)
     if data.draw(st.booleans()):
@@ -127,7 +128,7 @@ def test_edit_is_what_a_dictionary_does(before: list[Node], changed: list[Node],
 
 
 @given(st.lists(PATHS, unique=True, max_size=30), PATHS)
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(max_examples=examples(200))
 def test_lookups(paths: list[str], other: str) -> None:
     nodes = [Node(bytes(8), path, b"", None) for path in paths]
     for table in (
@@ -165,7 +166,7 @@ def test_two_nodes_at_one_path() -> None:
 
 
 @given(st.lists(st.binary(max_size=20), max_size=150), st.booleans(), st.integers(0, 80))
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(max_examples=examples(300))
 def test_ascending(rows: list[bytes], in_order: bool, more: int) -> None:
     """Against Python's own comparison; many rows, since few take another way."""
     rows += [b"shared prefix of some length %d" % n for n in range(more)]
@@ -238,9 +239,9 @@ def test_metadata_that_says_nothing(document: bytes) -> None:
 def test_more_chunks_than_the_format_can_count() -> None:
     document = {"chunk_grid": {"configuration": {"chunk_shape": [1]}}}
     table = v1_node(document, (2**40,), (2,))
-    with pytest.raises(FormatError, match="chunks along a dimension"):
+    with pytest.raises(FormatError, match="a dimension must have at most"):
         table.node(0)
-    with pytest.raises(FormatError, match="chunks along a dimension"):
+    with pytest.raises(FormatError, match="a dimension must have at most"):
         encode_snapshot(snapshot_of(table))
 
 
@@ -282,5 +283,5 @@ def test_shared_bytes_do_not_fill_the_memory() -> None:
     first = vector + 4 + int(words[0])
     same = first - (vector + 4 + 4 * np.arange(200))
     damaged[vector + 4 : vector + 804] = same.astype("<u4").tobytes()
-    with pytest.raises(FormatError, match=r"repo\.x: (two nodes|paths of)"):
+    with pytest.raises(FormatError, match=r"repo\.x: (two nodes|paths have)"):
         decode_snapshot(seal([bytes(damaged)], FileType.SNAPSHOT), "repo.x")

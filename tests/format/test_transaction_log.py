@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from frazil.errors import FormatError
 from frazil.format.envelope import FileType, open_envelope, seal
@@ -19,7 +20,7 @@ from frazil.format.transaction_log import (
     encode_transaction_log,
 )
 
-cases = settings(derandomize=True, max_examples=100, deadline=None)
+cases = settings(max_examples=examples(100))
 ID = b"snapshot-id!"
 LISTS = ("new_groups", "new_arrays", "deleted_groups", "deleted_arrays", "updated_arrays", "updated_groups")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import zarr
 from tests.expected import array_at
-from tests.fixtures import fixture_path
+from tests.fixtures import fixture_path, hide_original_files
 from tests.importing.older import (
     BUCKET,
     FOLDERS,
@@ -35,6 +35,12 @@ from frazil.format.older.elements import timestamp
 
 pytestmark = pytest.mark.filterwarnings("ignore:The data type")
 folders = pytest.mark.parametrize("folder", FOLDERS, ids=named)
+
+
+@pytest.fixture(autouse=True)
+def _copies_of_the_original_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    hide_original_files(monkeypatch)
+
 
 GENERATIONS = {
     "basic": "D",
@@ -122,7 +128,7 @@ def test_it_is_imported(folder: Path, mode: str, tmp_path: Path) -> None:
 def left_out_of(name: str, expected: Json) -> list[list[str]]:
     """What the report tells but for the first word."""
     wrong = sorted({entry[0] for entry in expected.get("wrong_rank_entries", [])})
-    lines = [f"references in manifest {id_}: they belong to no array" for id_ in wrong]
+    lines = [f"references in manifest {id_}: no array uses them" for id_ in wrong]
     if name in TOO_LONG:
         chunks = [
             chunk["manifest"]
@@ -132,7 +138,7 @@ def left_out_of(name: str, expected: Json) -> list[list[str]]:
             if chunk["kind"] == "virtual"
         ]
         lines += [
-            f"ends of 1 virtual references in manifest {id_}: they are beyond the ends of their objects"
+            f"ends of 1 virtual references in manifest {id_}: they are after the ends of their objects"
             for id_ in sorted(set(chunks))
         ]
     return [each.split(" ") for each in lines]

@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 import pytest
 import zarr
 from tests.expected import array_at, check_repository, check_snapshot, refs_of
-from tests.fixtures import fixture_folders, fixture_path
+from tests.fixtures import fixture_folders, fixture_path, hide_original_files
 from tests.support.object_server import Conditions, ObjectServer, StoredObject
 
 import frazil
@@ -29,6 +29,11 @@ VIRT = [[100, 101, 102, 103], [104, 105, 106, 107], [108, 109, 110, 111], [-1, -
 FOLDERS = fixture_folders("v1-*/*") + fixture_folders("v2-*/*")
 REPOSITORIES = [path.parent for path in (f / "expected.json" for f in FOLDERS)]
 OTHER_STATES = [path for folder in REPOSITORIES for path in sorted(folder.glob("repo_*"))]
+
+
+@pytest.fixture(autouse=True)
+def _copies_of_the_original_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    hide_original_files(monkeypatch)
 
 
 def named(folder: Path) -> str:

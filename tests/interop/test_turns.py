@@ -14,7 +14,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.interop.turns_versions import VersionTurns
 
 IS_DEEP = settings.get_current_profile_name() == "fuzz"
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(7200 if IS_DEEP else 600)]
+pytestmark = [pytest.mark.deep, pytest.mark.interop, pytest.mark.timeout(7200 if IS_DEEP else 600)]
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 TestTurns = VersionTurns.TestCase

@@ -12,6 +12,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from tests.support.patience import patience
+
 from frazil.storage.base import ALWAYS, Condition, ObjectInfo, Refused, Storage, Stored, Version
 from frazil.storage.memory import MemoryStorage
 from frazil.storage.settings import StorageSettings
@@ -33,7 +35,7 @@ class Schedule:
     @contextmanager
     def request(self, actor: int, what: str) -> Iterator[None]:
         with self._turn:
-            assert self._turn.wait_for(lambda: self._next() in (None, actor), timeout=30)
+            assert self._turn.wait_for(lambda: self._next() in (None, actor), timeout=patience(30))
             self.requests.append((actor, what))
             self._at += 1
             try:

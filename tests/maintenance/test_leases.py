@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from tests.maintenance.schedules import Seen
 from tests.maintenance.test_in_use import TOMORROW, repository, values, write
+from tests.support.patience import patience
 
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
@@ -95,7 +96,7 @@ async def test_a_lease_that_is_broken() -> None:
 @pytest.mark.parametrize("name", ["", "x", "../repo", "job.x"])
 def test_only_leases_are_broken(name: str) -> None:
     repo = repository(MemoryStorage())
-    with pytest.raises(InvalidInputError, match="lease_id: expected the id of a lease") as error:
+    with pytest.raises(InvalidInputError, match="lease_id must be the id of a lease") as error:
         repo.break_lease(name)
     assert error.value.kind == ErrorKind.NOT_ALLOWED
     assert values(repo) == [1] * 8
@@ -143,7 +144,7 @@ def test_leases_are_read_side_by_side() -> None:
     storage = MemoryStorage()
     for _ in range(8):
         leases.Lease.take(storage, 0, 1)
-    together = threading.Barrier(8, timeout=20)
+    together = threading.Barrier(8, timeout=patience(20))
 
     @contextmanager
     def meet(what: str) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.maintenance.schedules import Schedule, Seen
 from tests.maintenance.test_in_use import REFUSED, TOMORROW, opened_by
+from tests.repository.version_1 import copy_of
+from tests.support.examples import examples
 
 import frazil
 from frazil.storage.memory import MemoryStorage
@@ -25,16 +28,22 @@ CONFIG = frazil.RepositoryConfig(
 
 def with_garbage(hours: float) -> MemoryStorage:
     """A repository with a chunk of sevens to which nobody refers, stored so many hours ago."""
+    storage = copy_of(_with_garbage())
+    objects = storage._contents.objects
+    for key in objects:
+        modified = objects[key].modified - timedelta(hours=hours)
+        objects[key] = replace(objects[key], modified=modified)
+    return storage
+
+
+@cache
+def _with_garbage() -> MemoryStorage:
     storage = MemoryStorage()
     repo = frazil.Repository.create(storage, CONFIG)
     repo.save_config()
     with repo.transaction("main", message="made") as store:
         zarr.create_array(store, name="x", shape=(4,), chunks=(2,), dtype="i4", compressors=None)[2:] = 1
     write(repo.writable_session("main"))
-    objects = storage._contents.objects
-    for key in objects:
-        modified = objects[key].modified - timedelta(hours=hours)
-        objects[key] = replace(objects[key], modified=modified)
     return storage
 
 
@@ -63,13 +72,14 @@ def play(schedule: Schedule, hours: float, limit: datetime) -> Any:
     return committed
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.integers(0, 1), max_size=80), st.sampled_from([1, 11, 13, 30]))
 def test_with_an_allowed_limit_every_commit_succeeds(order: list[int], hours: float) -> None:
     committed = play(Schedule(order), hours, datetime.now(UTC) - timedelta(hours=24))
     assert isinstance(committed, str), committed
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("hours", [11, 30])
 def test_one_between_any_two_requests_of_the_other(first: int, hours: float) -> None:
@@ -82,7 +92,7 @@ def test_one_between_any_two_requests_of_the_other(first: int, hours: float) -> 
     assert cut > 8
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(st.integers(0, 1), max_size=80), st.sampled_from([1, 30]))
 def test_with_a_forced_limit_nothing_that_was_committed_is_missing(order: list[int], hours: float) -> None:
     committed = play(Schedule(order), hours, TOMORROW)

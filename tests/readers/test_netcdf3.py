@@ -16,6 +16,7 @@ from tests.readers.comparing import (
     same_by_references,
     same_regions,
 )
+from tests.support.examples import examples
 
 from frazil.errors import ErrorKind, FormatError
 from frazil.readers.registry import open_source
@@ -76,7 +77,7 @@ def test_features(format: str, records: int, alone: bool, tmp_path: Path) -> Non
             same_by_references(reader, name)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     shapes=st.lists(
         st.tuples(st.booleans(), st.lists(st.integers(1, 5), max_size=3, unique=True)), min_size=1, max_size=5
@@ -215,7 +216,7 @@ def test_more_than_four_gigabytes(tmp_path: Path) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_hostile_headers(data: st.DataObject, tmp_path_factory) -> None:
     """Whatever the header says, the answer is an error of ours, and soon."""
     folder = tmp_path_factory.mktemp("hostile")

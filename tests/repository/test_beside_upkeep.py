@@ -16,13 +16,14 @@ import zarr
 from tests.maintenance.schedules import Seen
 from tests.maintenance.test_in_use import opened_by
 from tests.repository.version_1 import copy_of
+from tests.support.patience import patience
 
 import frazil
 from frazil.conflicts import ConflictDetector
 from frazil.errors import ConflictError, ErrorKind, IcechunkError, NotFoundError, SessionStateError
 from frazil.storage.memory import MemoryStorage
 
-PATIENT = frazil.RepositoryConfig(fast_forward_timeout=timedelta(seconds=20))
+PATIENT = frazil.RepositoryConfig(fast_forward_timeout=timedelta(seconds=patience(20)))
 HASTY = frazil.RepositoryConfig()
 #: What somebody who is told of it can do something about.
 REFUSALS = {
@@ -200,6 +201,7 @@ CASES = [
 ]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("version", "operation", "meanwhile"), CASES)
 def test_any_order(version: int, operation: str, meanwhile: str) -> None:
     for config in (HASTY, PATIENT) if operation == "commit" else (HASTY,):

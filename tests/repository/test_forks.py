@@ -7,6 +7,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from zarr.core.group import Group
 
 import frazil
@@ -284,7 +285,7 @@ def test_nothing_of_a_fork_is_lost_when_the_session_conflicts(repo):
     assert zarr.open_array(session.store, path="a", mode="r")[0, 0] == 1
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(1, 100)), min_size=1, max_size=10),
     st.integers(1, 4),

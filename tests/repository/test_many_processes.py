@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.support.patience import patience
 
 from frazil.repository.handle.repository import Repository
 from frazil.repository.handle.upgrade import upgrade_icechunk_repository
@@ -23,7 +24,7 @@ def start(root, worker, count):
 
 
 def finish(process):
-    out, err = process.communicate(timeout=180)
+    out, err = process.communicate(timeout=patience(180))
     assert (process.returncode, out) == (0, "done\n"), err
 
 
@@ -46,6 +47,7 @@ def check(root, count, spec_version=2):
         repo.readonly_session(snapshot_id=commit.id).workspace.nodes.children("/")
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("spec_version", [1, 2])
 def test_no_commit_is_lost_or_duplicated(spec_version, tmp_path):
@@ -56,6 +58,7 @@ def test_no_commit_is_lost_or_duplicated(spec_version, tmp_path):
     check(tmp_path, count, spec_version)
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(300)
 def test_killed_at_random_and_started_again(tmp_path):
     Repository.create(local_filesystem_storage(str(tmp_path)))

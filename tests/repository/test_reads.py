@@ -14,6 +14,7 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.counting import A_FEW_STEPS, python_steps
+from tests.support.patience import patience
 from zarr.core.buffer import default_buffer_prototype
 
 import frazil
@@ -305,7 +306,7 @@ def test_a_change_that_was_taken_back_is_none() -> None:
 
 
 def test_fast_forwards_and_transactions_compare_as_well() -> None:
-    repo = repository(config=frazil.RepositoryConfig(fast_forward_timeout=timedelta(seconds=20)))
+    repo = repository(config=frazil.RepositoryConfig(fast_forward_timeout=timedelta(seconds=patience(20))))
     session = repo.writable_session("main")
     put("bar")(session)
     others(repo, put("foo", 3))

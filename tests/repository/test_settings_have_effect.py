@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import zarr
+from tests.support.patience import patience
 from zarr.core.buffer import default_buffer_prototype
 
 import frazil
@@ -117,7 +118,7 @@ CONDITION = frazil.ManifestPreloadCondition
 def test_manifests_are_preloaded(storage: Remote, preload: Any, expected: int) -> None:
     repo = _open(storage, manifest=frazil.ManifestConfig(preload=preload))
     for _ in (repo.readonly_session("main"), repo.writable_session("main")):
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + patience(10)
         while storage.reads["manifests"] < expected and time.monotonic() < deadline:
             time.sleep(0.005)
         threading.Event().wait(0.02)

@@ -7,6 +7,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 import zarr
+from tests.support.patience import patience
 
 import frazil
 from frazil.conflicts import ConflictType
@@ -14,7 +15,7 @@ from frazil.errors import ErrorKind, SessionStateError
 from frazil.repository.session import commit_retries
 from frazil.testing.faults import FaultyStorage
 
-PATIENT = frazil.RepositoryConfig(fast_forward_timeout=dt.timedelta(seconds=60))
+PATIENT = frazil.RepositoryConfig(fast_forward_timeout=dt.timedelta(seconds=patience(60)))
 
 
 @pytest.fixture(params=["memory", "local"])
@@ -197,7 +198,7 @@ def test_many_threads_that_know_nothing_of_each_other(storage):
     begin = threading.Barrier(8)
 
     def work(row):
-        begin.wait(20)
+        begin.wait(patience(20))
         for column in range(3):
             session = repo.writable_session("main")
             zarr.open_array(session.store, path="a", mode="r+")[row, column] = 10 * row + column + 1

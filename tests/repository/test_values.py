@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.patience import patience
 
 from frazil.repository.catalog.ops_values import Update, UpdateType
 from frazil.repository.catalog.version_info import (
@@ -169,4 +170,4 @@ def test_a_large_diff_prints_and_compares_at_once() -> None:
     assert "... 1999990 more" in str(one)
     assert "2,000,000 chunks" in one._repr_html_()
     assert one == two
-    assert time.perf_counter() - start < 1
+    assert time.perf_counter() - start < patience(2)

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
-from tests.programs import WARNINGS
 from tests.support.judge import same_by_reference
+from tests.support.program_runner import ONE_PROCESS
 
 import frazil
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "daily_pipeline.py"
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.deep]
 
 
 def run(directory: Path, days: int, *options: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *WARNINGS, str(PROGRAM), str(directory), "--days", str(days), *options],
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    done = ONE_PROCESS.run(PROGRAM, str(directory), "--days", str(days), *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     return done.stdout
@@ -62,7 +55,6 @@ def damaged(printed: str) -> set[str]:
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("daily pipeline")
 def test_on_this_machine(tmp_path: Path) -> None:
     first = run(tmp_path, 20)
     [bad] = damaged(first)

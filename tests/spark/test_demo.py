@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import importlib
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import zarr
-from tests.programs import WARNINGS
+from tests.support.program_runner import ONE_PROCESS
 
 import frazil
 
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
 
-pytestmark = [pytest.mark.spark, pytest.mark.interop]
+pytestmark = [pytest.mark.spark, pytest.mark.interop, pytest.mark.deep]
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +23,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     directory = tmp_path_factory.mktemp("demo")
     (directory / "repository").mkdir()
     (directory / "repository" / "left-over").touch()  # of the run before
-    run = subprocess.run(
-        [sys.executable, *WARNINGS, str(DEMO), str(directory)],
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
+    run = ONE_PROCESS.run(DEMO, str(directory))
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stderr == ""
     return directory, run.stdout

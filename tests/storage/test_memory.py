@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.patience import patience
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.memory import MemoryStorage
@@ -41,7 +42,7 @@ def test_a_pickle_is_the_same_storage_while_it_lives() -> None:
     assert bytes(pickle.loads(pickled).get("repo")) == b"1"
     del copy
     gc.collect()
-    with pytest.raises(StorageError, match="only in the process that made it"):
+    with pytest.raises(StorageError, match="only in the process that created it"):
         pickle.loads(pickled)
 
 
@@ -49,7 +50,7 @@ def test_a_pickle_is_of_no_use_elsewhere() -> None:
     storage = MemoryStorage()
     code = "import pickle, sys; pickle.loads(bytes.fromhex(sys.argv[1]))"
     done = subprocess.run(
-        [sys.executable, "-c", code, pickle.dumps(storage).hex()], capture_output=True, timeout=60
+        [sys.executable, "-c", code, pickle.dumps(storage).hex()], capture_output=True, timeout=patience(60)
     )
     assert done.returncode == 1
     assert b"StorageError: an in-memory storage can be unpickled only" in done.stderr

@@ -11,6 +11,8 @@ from email.utils import format_datetime
 from http.client import HTTPConnection
 from typing import Final
 
+from tests.support.patience import patience
+
 from frazil.errors import ServerFailedError
 
 S3_ACCESS_KEY: Final = "testkey"
@@ -34,7 +36,7 @@ def is_http_server(port: int) -> bool:
 _Headers = Mapping[str, str]
 
 
-def _request(port: int, method: str, path: str, headers: _Headers, timeout: float = 30) -> int:
+def _request(port: int, method: str, path: str, headers: _Headers, timeout: float = patience(30)) -> int:
     connection = HTTPConnection("127.0.0.1", port, timeout=timeout)
     try:
         connection.request(method, path, headers=dict(headers))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.buckets import S3_ACCESS_KEY, S3_SECRET_KEY, is_http_server
+from tests.support.patience import patience
 
 from frazil.errors import ServerFailedError
 from frazil.testing.processes import free_port, running
@@ -80,7 +81,10 @@ def _start_ceph(home: Path, port: int, stack: ExitStack) -> None:
 
     def run(*command: str) -> str:
         done = subprocess.run(
-            [command[0], "-c", str(config), *command[1:]], capture_output=True, text=True, timeout=30
+            [command[0], "-c", str(config), *command[1:]],
+            capture_output=True,
+            text=True,
+            timeout=patience(30),
         )
         if done.returncode:
             raise ServerFailedError(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
@@ -88,7 +92,7 @@ def _start_ceph(home: Path, port: int, stack: ExitStack) -> None:
 
     def start(*command: str, ready: Callable[[], bool]) -> None:
         arguments = [command[0], "-c", str(config), *command[1:], "-f"]
-        stack.enter_context(running(arguments, home, {}, ready))
+        stack.enter_context(running(arguments, home, {}, ready, patience(30)))
 
     address = f"[v2:127.0.0.1:{v2},v1:127.0.0.1:{v1}]"
     run("monmaptool", "--create", "--fsid", cluster, "--addv", "a", address, str(home / "monmap"))

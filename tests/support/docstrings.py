@@ -117,13 +117,15 @@ def gaps_of(public: PublicName) -> list[str]:
     arguments = [
         name for name in signature.parameters if name not in ("self", "cls") and not name.startswith("_")
     ]
-    section = _section(doc, "Args")
+    described = _section(doc, "Args")
     gaps += [
-        f"no argument {name}" for name in arguments if not re.search(rf"^\s+\**{name}\b.*:", section, re.M)
+        f"no argument {name}"
+        for name in arguments
+        if not re.search(rf"^\s+\**{name}\b.*:", described, re.MULTILINE)
     ]
-    if signature.return_annotation not in (None, "None", "NoReturn", inspect.Signature.empty):
-        if not re.search(r"^(Returns|Yields):$", doc, re.M):
-            gaps.append("no Returns:")
+    returns = signature.return_annotation not in (None, "None", "NoReturn", inspect.Signature.empty)
+    if returns and not re.search(r"^(Returns|Yields):$", doc, re.MULTILINE):
+        gaps.append("no Returns:")
     if ">>>" not in doc and not _example_in_class(public):
         gaps.append("no example")
     return gaps
@@ -142,7 +144,7 @@ def _example_in_class(public: PublicName) -> bool:
 
 
 def _section(doc: str, title: str) -> str:
-    match = re.search(rf"^{title}:\n((?:[ \t]+.*\n?|\n)*)", doc, re.M)
+    match = re.search(rf"^{title}:\n((?:[ \t]+.*\n?|\n)*)", doc, re.MULTILINE)
     return match[1] if match else ""
 
 

@@ -24,6 +24,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING
 
 from tests.support.loopback_http import LoopbackHttp
+from tests.support.patience import patience
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -99,7 +100,7 @@ class FaultProxy(LoopbackHttp):
         self, method: str, path: str, headers: dict[str, str], body: bytes
     ) -> tuple[HTTPResponse, bytes]:
         """Ask the server behind."""
-        connection = HTTPConnection("127.0.0.1", self._upstream, timeout=60)
+        connection = HTTPConnection("127.0.0.1", self._upstream, timeout=patience(60))
         try:
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
             for name, value in headers.items():

@@ -24,6 +24,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.support import ceph as ceph_cluster
@@ -37,6 +38,7 @@ from tests.support.buckets import (
     is_http_server,
 )
 from tests.support.object_server import Conditions, ObjectServer
+from tests.support.patience import patience
 
 from frazil.errors import ServerFailedError
 from frazil.storage.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
@@ -75,20 +77,26 @@ class RunningServer:
 
 
 @contextmanager
+def _http_server(command: list[str], port: int, environment: dict[str, str]) -> Iterator[None]:
+    """Run a program until the block ends; the block begins when its port answers."""
+    with tempfile.TemporaryDirectory() as directory:
+        ready = partial(is_http_server, port)
+        with running(command, Path(directory), environment, ready, seconds=patience(30)):
+            yield
+
+
+@contextmanager
 def ministack() -> Iterator[RunningServer]:
     """An S3 server. Any key is right for it."""
     port = free_port()
+    command = [str(_beside_python("ministack"))]
     environment = {
         "GATEWAY_PORT": str(port),
         "HOST": "127.0.0.1",
         "GATEWAY_HOST": "127.0.0.1",
         "PERSIST_STATE": "0",
     }
-    command = [str(_beside_python("ministack"))]
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        running(command, Path(directory), environment, ready=lambda: is_http_server(port)),
-    ):
+    with _http_server(command, port, environment):
         yield _s3_server("ministack", port)
 
 
@@ -101,10 +109,7 @@ def azurite() -> Iterator[RunningServer]:
         raise ServerFailedError("azurite is not installed: run scripts/install-test-servers")
     options = ["--silent", "--skipApiVersionCheck", "--disableTelemetry", "--inMemoryPersistence"]
     command = [str(binary), "--blobHost", "127.0.0.1", "--blobPort", str(port), *options]
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        running(command, Path(directory), {}, ready=lambda: is_http_server(port)),
-    ):
+    with _http_server(command, port, {}):
 
         def open_bucket(container: str, port: int) -> Bucket:
             endpoint = f"http://127.0.0.1:{port}/{AZURITE_ACCOUNT}"

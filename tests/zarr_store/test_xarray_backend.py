@@ -11,6 +11,9 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
+from tests.support.patience import patience
+
 CLASSES = Path(__file__).with_name("xarray_backend.py")
 
 #: What is skipped or known to fail in xarray itself, and how often; and why.
@@ -26,6 +29,7 @@ NOT_RUN = {
 }
 
 
+@pytest.mark.deep
 def test_xarrays_own_tests_pass(tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     options = [
@@ -44,7 +48,7 @@ def test_xarrays_own_tests_pass(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=patience(110),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     cases = list(ElementTree.parse(report).getroot().iter("testcase"))

@@ -1,0 +1,207 @@
+"""Garbage collection: of two copies of a repository, each implementation leaves the same files and tells the
+same; and what lives can be read afterwards by both.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import icechunk
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.interop.both import Side, check_same, sides
+from tests.support.examples import examples
+
+import frazil
+from frazil.format.repo_info import decode_repo_info
+from frazil.repository.catalog.history import ops_log
+
+pytestmark = pytest.mark.interop
+
+FOLDERS = ("snapshots", "transactions", "manifests", "chunks")
+FIELDS = [name for name in dir(icechunk.GCSummary) if not name.startswith("_")]
+LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
+
+Step = tuple[str, int]
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                "write",
+                "write",
+                "write",
+                "branch",
+                "tag",
+                "untag",
+                "reset",
+                "drop",
+                "abandon",
+                "amend",
+                "virtual",
+            ]
+        ),
+        st.integers(0, 2**16),
+    ),
+    min_size=2,
+    max_size=10,
+)
+
+
+def play(side: Side, steps: list[Step]) -> None:
+    """A history of ``steps``, each with a number that says where."""
+    repo = side.create(side.config(inline_chunk_threshold_bytes=12)).repo
+    with repo.transaction("main", message="start") as store:
+        zarr.create_array(store, name="x", shape=(20,), chunks=(3,), dtype="i4", compressors=None)[:] = 1
+        zarr.create_array(store, name="v", shape=(4,), chunks=(1,), dtype="i4", compressors=None)
+    for number, (what, where) in enumerate(steps, 1):
+        branch = sorted(repo.list_branches())[where % len(repo.list_branches())]
+        past = [commit.id for commit in repo.ancestry(branch=branch)][:-1]
+        at = where % 17
+        session = repo.writable_session(branch)
+        match what:
+            case "write" | "abandon" | "amend":
+                zarr.open_array(session.store, path="x")[at : at + 3] = number + 1
+                if what == "write":
+                    session.commit(f"write {number}")
+                elif what == "amend" and hasattr(session, "amend"):
+                    session.amend(f"amend {number}")
+                elif side.name == "frazil":
+                    session.workspace.writer.flush()
+            case "virtual":
+                session.store.set_virtual_ref(f"v/c/{where % 4}", f"{side.prefix}d.bin", offset=0, length=4)
+                session.commit("virtual")
+            case "branch":
+                repo.create_branch(f"b{number}", past[where % len(past)])
+            case "tag":
+                repo.create_tag(f"t{number}", past[where % len(past)])
+            case "untag" if repo.list_tags():
+                repo.delete_tag(sorted(repo.list_tags())[where % len(repo.list_tags())])
+            case "reset":
+                repo.reset_branch(branch, past[where % len(past)])
+            case "drop" if branch != "main":
+                repo.delete_branch(branch)
+
+
+def files(path: Path) -> list[str]:
+    return sorted(f"{name}/{file.name}" for name in FOLDERS for file in (path / name).glob("*"))
+
+
+def left(path: Path) -> Any:
+    info = decode_repo_info((path / "repo").read_bytes(), "repo")
+    entries = list(map(info.snapshots.entry, range(len(info.snapshots))))
+    log = [entry.kind for entry in ops_log(frazil.local_filesystem_storage(str(path)), info)]
+    return files(path), entries, info.branches, info.tags, log
+
+
+@settings(max_examples=examples(25))
+@given(
+    steps=STEPS,
+    writer=st.sampled_from(["frazil", "icechunk"]),
+    expire=st.sampled_from(["", "frazil", "icechunk"]),
+    delete_refs=st.tuples(st.booleans(), st.booleans()),
+    older_than=st.integers(0, 100),
+    old=st.integers(0, 2**32),
+    dry_run=st.booleans(),
+)
+def test_both_collect_the_same(
+    steps: list[Step],
+    writer: str,
+    expire: str,
+    delete_refs: tuple[bool, bool],
+    older_than: int,
+    old: int,
+    dry_run: bool,
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        (path / "virtual").mkdir()
+        (path / "virtual" / "d.bin").write_bytes(bytes(8))
+        pairs = [sides(path / name, path / "virtual") for name in ("frazil", "icechunk")]
+        by_name = {side.name: side for side in pairs[0]}
+        play(by_name[writer], steps)
+        if expire:
+            repo = by_name[expire].open().repo
+            times = sorted(commit.written_at for commit in repo.ancestry(branch="main"))
+            repo.expire_snapshots(
+                times[older_than % len(times)],
+                delete_expired_branches=delete_refs[0],
+                delete_expired_tags=delete_refs[1],
+            )
+        one = pairs[0][0].path
+        for number, name in enumerate(files(one)):
+            if old >> number % 32 & 1:
+                os.utime(one / name, (LONG_AGO.timestamp(), LONG_AGO.timestamp()))
+        shutil.copytree(one, pairs[1][0].path)
+        limit = LONG_AGO + timedelta(days=1) if older_than % 2 else datetime.now(UTC)
+        outcomes = []
+        for side in (pairs[0][0], pairs[1][1]):
+            before = files(side.path)
+            summary = side.open().repo.garbage_collect(limit, dry_run=dry_run)
+            outcomes.append(({name: getattr(summary, name) for name in FIELDS}, left(side.path)))
+            assert not dry_run or files(side.path) == before
+        assert outcomes[0] == outcomes[1]
+        ours, theirs = pairs[0]
+        check_same(ours.open(), theirs.open())
+
+
+@pytest.mark.parametrize("collector", ["frazil", "icechunk"])
+def test_packs_live_while_one_chunk_does(tmp_path: Path, collector: str) -> None:
+    ours, theirs = sides(tmp_path / "repo")
+    repo = ours.create(ours.config(inline_chunk_threshold_bytes=0)).repo
+    with repo.transaction("main", message="many") as store:
+        zarr.create_array(store, name="x", shape=(64,), chunks=(1,), dtype="i4", compressors=None)[:] = 5
+    with repo.transaction("main", message="nearly all again") as store:
+        zarr.open_array(store, path="x")[:63] = 6
+    repo.expire_snapshots(datetime.now(UTC))
+    assert len(list((tmp_path / "repo" / "chunks").iterdir())) == 2
+    side = ours if collector == "frazil" else theirs
+    summary = side.open().repo.garbage_collect(datetime.now(UTC))
+    assert (summary.snapshots_deleted, summary.manifests_deleted, summary.chunks_deleted) == (1, 1, 0)
+    for each in (ours, theirs):
+        values = zarr.open_array(each.open().repo.readonly_session("main").store, path="x", mode="r")[:]
+        assert values.tolist() == [6] * 63 + [5]
+    with repo.transaction("main", message="the last one") as store:
+        zarr.open_array(store, path="x")[63] = 7
+    repo.expire_snapshots(datetime.now(UTC))
+    assert side.open().repo.garbage_collect(datetime.now(UTC)).chunks_deleted == 1
+
+
+def test_statistics(tmp_path: Path) -> None:
+    ours, theirs = sides(tmp_path / "repo", tmp_path)
+    (tmp_path / "d.bin").write_bytes(bytes(100))
+    repo = theirs.create(theirs.config(inline_chunk_threshold_bytes=12)).repo
+    for number in range(4):
+        with repo.transaction("main", message=str(number)) as store:
+            x = zarr.create_array(store, name=f"x{number}", shape=(20,), chunks=(10,), dtype="i4")
+            x[: 10 + 5 * (number % 3)] = number + np.arange(10 + 5 * (number % 3))
+            zarr.create_array(store, name=f"s{number}", shape=(), dtype="i4", compressors=None)[...] = 3
+            zarr.create_array(store, name=f"v{number}", shape=(3,), chunks=(1,), dtype="i4")
+            for chunk in range(3):
+                store.set_virtual_ref(
+                    f"v{number}/c/{chunk}",
+                    f"{theirs.prefix}d.bin",
+                    offset=4 * (chunk % 2 + number % 2),
+                    length=4,
+                )
+    with repo.transaction("main", message="rewritten") as store:
+        zarr.open_array(store, path="x0")[:3] = 9
+    repo.create_tag("t", repo.lookup_branch("main"))
+    mine, yours = ours.open().repo.chunk_storage_stats(), repo.chunk_storage_stats()
+    names = ("native_bytes", "virtual_bytes", "inlined_bytes")
+    assert [getattr(mine, name) for name in names] == [getattr(yours, name) for name in names]
+    assert (mine.total_bytes(), mine.non_virtual_bytes()) == (yours.total_bytes(), yours.non_virtual_bytes())
+    for each in (ours.repo, repo):
+        with pytest.warns(DeprecationWarning, match="chunk_storage_stats"):
+            assert each.total_chunks_storage() == mine.native_bytes > 0
+    # Ranges of a pack count as what they are, not as the file.
+    with ours.repo.transaction("main", message="packed") as store:
+        zarr.create_array(store, name="p", shape=(8,), chunks=(1,), dtype="S50", compressors=None)[:] = b"a"
+    assert ours.repo.chunk_storage_stats().native_bytes - mine.native_bytes == 8 * 50

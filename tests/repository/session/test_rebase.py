@@ -1,0 +1,616 @@
+"""Rebase: where a session stands afterwards, what is kept when it fails, and what it costs."""
+
+import pickle
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from tests.support.patience import patience
+
+import frazil
+from frazil.conflicts import (
+    BasicConflictSolver,
+    Conflict,
+    ConflictDetector,
+    ConflictSolver,
+    ConflictType,
+    VersionSelection,
+)
+from frazil.errors import ConflictError, ErrorKind, RebaseFailedError, SessionStateError
+from frazil.format.ids import id_to_text
+from frazil.format.keys import transaction_key
+from frazil.storage.memory import MemoryStorage
+from frazil.testing.faults import FaultyStorage
+
+CHUNK = ConflictType.ChunkDoubleUpdate
+THEIRS = BasicConflictSolver(on_chunk_conflict=VersionSelection.UseTheirs)
+
+
+def repository(storage=None, config=None):
+    """An array of eight chunks of two numbers each, and a group."""
+    repo = frazil.Repository.create(storage or frazil.in_memory_storage(), config)
+    with repo.transaction("main", message="base") as store:
+        root = zarr.create_group(store)
+        array = root.create_array("t", shape=(16,), chunks=(2,), dtype="i4", compressors=None)
+        array[:] = np.arange(16)
+        root.create_array("big", shape=(3000,), chunks=(1000,), dtype="i4", compressors=None)[:] = 7
+        root.create_group("g")
+    return repo
+
+
+def write(session, chunk, value, path="t"):
+    zarr.open_array(session.store, path=path)[2 * chunk : 2 * chunk + 2] = value
+
+
+def commit(repo, *chunks, value=100, message="theirs"):
+    session = repo.writable_session("main")
+    for chunk in chunks:
+        write(session, chunk, value)
+    return session.commit(message)
+
+
+def values(session, path="t"):
+    return zarr.open_array(session.store, path=path, mode="r")[:].tolist()
+
+
+def expected(**chunks):
+    out = list(range(16))
+    for name, value in chunks.items():
+        at = int(name[1:])
+        out[2 * at : 2 * at + 2] = [value, value]
+    return out
+
+
+@pytest.fixture
+def repo():
+    return repository()
+
+
+def test_after_it_the_session_reads_the_tip_with_its_own_changes(repo):
+    session = repo.writable_session("main")
+    write(session, 0, 1)
+    before = values(session)
+    theirs = commit(repo, 1, 2)
+    session.rebase(ConflictDetector())
+    assert before == expected(c0=1)
+    assert values(session) == expected(c0=1, c1=100, c2=100)
+    assert (session.snapshot_id, session.has_uncommitted_changes) == (theirs, True)
+    write(session, 3, 5)  # it goes on
+    id_ = session.commit("ours")
+    assert values(repo.readonly_session("main")) == expected(c0=1, c1=100, c2=100, c3=5)
+    assert [each.id for each in repo.ancestry(branch="main")][:2] == [id_, theirs]
+
+
+def test_what_was_passed_before_it_failed_stays_passed(repo):
+    session = repo.writable_session("main")
+    for chunk in (0, 1):
+        write(session, chunk, 1)
+    repo.writable_session("main")
+    first, second, _ = commit(repo, 5), commit(repo, 0), commit(repo, 6)
+    with pytest.raises(RebaseFailedError) as error:
+        session.rebase(ConflictDetector())
+    assert error.value.snapshot == second
+    assert error.value.conflicts == [Conflict(CHUNK, "/t", [[0]])]
+    assert session.snapshot_id == first
+    assert values(session) == expected(c0=1, c1=1, c5=100)
+    with pytest.raises(ConflictError) as late:
+        session.commit("too late")
+    assert late.value.expected_parent == first
+    session.commit("ours", rebase_with=BasicConflictSolver())
+    assert values(repo.readonly_session("main")) == expected(c0=1, c1=1, c5=100, c6=100)
+
+
+@pytest.mark.parametrize("fork", [False, True])
+def test_the_fill_value_in_place_of_no_chunk_meets_a_chunk_of_others(repo, fork):
+    """zarr writes no chunk for it, it deletes what is not there."""
+    with repo.transaction("main", message="empty") as store:
+        zarr.create_array(store, name="e", shape=(4,), chunks=(2,), dtype="i4", fill_value=0)
+    session = repo.writable_session("main")
+    if fork:
+        forks = session.fork(), session.fork()
+        for each, value in zip(forks, (0, 5), strict=True):
+            write(each, 0, value, "e")
+        with pytest.raises(SessionStateError) as failed:
+            session.merge(*forks)
+        assert failed.value.kind == ErrorKind.MERGE_FAILED
+        session.merge(forks[0])
+    else:
+        write(session, 0, 0, "e")
+    assert session.status().updated_chunks == {"/e": [[0]]}
+    with repo.transaction("main", message="theirs") as store:
+        zarr.open_array(store, path="e")[:] = 5
+    with pytest.raises(RebaseFailedError) as error:
+        session.rebase(ConflictDetector())
+    assert error.value.conflicts == [Conflict(CHUNK, "/e", [[0]])]
+    session.commit("ours", rebase_with=BasicConflictSolver())
+    assert values(repo.readonly_session("main"), "e") == [0, 0, 5, 5]
+
+
+def test_what_was_decided_before_it_failed_stays_decided(repo):
+    session = repo.writable_session("main")
+    write(session, 0, 1)
+    write(session, 1, 1)
+    zarr.open_group(session.store, path="g", mode="r+").attrs["who"] = "ours"
+    first = commit(repo, 0)
+    with repo.transaction("main", message="metadata") as store:
+        zarr.open_group(store, path="g", mode="r+").attrs["who"] = "theirs"
+    with pytest.raises(RebaseFailedError) as error:
+        session.rebase(THEIRS)
+    assert error.value.conflicts == [Conflict(ConflictType.ZarrMetadataDoubleUpdate, "/g")]
+    assert session.snapshot_id == first
+    assert values(session) == expected(c0=100, c1=1)
+    assert session.status().updated_chunks == {"/t": [[1]]}
+
+
+def test_a_clean_session_and_one_that_is_on_the_tip(repo):
+    session = repo.writable_session("main")
+    session.rebase(ConflictDetector())
+    tip = commit(repo, 0)
+    session.rebase(ConflictDetector())
+    assert (session.snapshot_id, session.has_uncommitted_changes) == (tip, False)
+    with pytest.raises(SessionStateError) as error:
+        session.commit("nothing")
+    assert error.value.kind == ErrorKind.NO_CHANGES_TO_COMMIT
+
+
+def test_who_cannot_commit_cannot_rebase(repo):
+    committed = repo.writable_session("main")
+    committed.commit("empty", allow_empty=True)
+    sessions = [repo.readonly_session("main"), repo.writable_session("main").fork(), committed]
+    for session in sessions:
+        with pytest.raises(SessionStateError) as error:
+            session.rebase(ConflictDetector())
+        assert error.value.kind == ErrorKind.COMMIT_NOT_ALLOWED
+    for bad in (None, 3):
+        with pytest.raises(TypeError, match="solve"):
+            repo.writable_session("main").rebase(bad)
+
+
+def test_a_branch_that_is_gone_and_tries_below_zero(repo):
+    repo.create_branch("dev", repo.lookup_branch("main"))
+    session = repo.writable_session("dev")
+    repo.delete_branch("dev")
+    with pytest.raises(frazil.RefNotFoundError):
+        session.rebase(ConflictDetector())
+    with pytest.raises(frazil.InvalidInputError, match="at least 0"):
+        session.commit("x", rebase_with=ConflictDetector(), rebase_tries=-1)
+
+
+@pytest.mark.parametrize(("tries", "fine"), [(0, False), (1, True), (5, True)])
+def test_metadata_tell_the_attempts(repo, tries, fine):
+    session = repo.writable_session("main")
+    write(session, 0, 1)
+    commit(repo, 1)
+    metadata = {"__icechunk": {"k": 1}, "a": 2}
+    if not fine:
+        with pytest.raises(ConflictError):
+            session.commit("ours", metadata, rebase_with=ConflictDetector(), rebase_tries=tries)
+        return
+    session.commit("ours", metadata, rebase_with=ConflictDetector(), rebase_tries=tries)
+    newest = next(iter(repo.ancestry(branch="main")))
+    assert newest.metadata == {"__icechunk": {"k": 1, "rebase_attempts": 1}, "a": 2}
+    with repo.transaction("main", message="m", rebase_with=ConflictDetector()) as store:
+        zarr.open_array(store, path="t")[0] = 3
+    assert next(iter(repo.ancestry(branch="main"))).metadata == {"__icechunk": {"rebase_attempts": 0}}
+
+
+def test_a_commit_of_which_a_rebase_left_nothing(repo):
+    session = repo.writable_session("main")
+    write(session, 0, 1)
+    commit(repo, 0)
+    session.commit("empty", rebase_with=THEIRS)
+    assert values(repo.readonly_session("main")) == expected(c0=100)
+
+
+@pytest.mark.parametrize("how", ["reset", "amend", "back"])
+def test_a_branch_that_was_rewritten(repo, how):
+    first = repo.lookup_branch("main")
+    commit(repo, 1)
+    session = repo.writable_session("main")
+    write(session, 0, 1)
+    if how == "amend":
+        other = repo.writable_session("main")
+        write(other, 2, 5)
+        other.amend("amended")
+        left = expected(c0=1, c1=100, c2=5)
+    else:
+        repo.reset_branch("main", first)
+        left = expected(c0=1)
+        if how == "reset":
+            commit(repo, 3)
+            left = expected(c0=1, c3=100)
+    session.commit("ours", rebase_with=ConflictDetector())
+    assert values(repo.readonly_session("main")) == left
+
+
+@pytest.mark.parametrize("path", ["made", "gone", "kept"])
+def test_from_a_commit_that_was_amended_twice(repo, path):
+    """What the amended commit made and the amending one deleted is no conflict; what is there is one."""
+    first = repo.writable_session("main")
+    for name in ("made", "gone"):
+        zarr.create_group(first.store, path=name)
+    first.commit("first")
+    late = repo.writable_session("main")
+    write(late, 0, 1)
+    zarr.create_group(late.store, path=f"{path}/below")
+    for delete in ("gone", None):
+        session = repo.writable_session("main")
+        if delete is not None:
+            session.workspace.nodes.delete_node(f"/{delete}")
+        write(session, 2 if delete else 3, 5)
+        session.amend("amended")
+    log = repo.inspect_transaction_log(repo.lookup_branch("main"))
+    assert (len(log["new_groups"]), log["deleted_groups"]) == (1, [])
+    if path == "gone":  # below a group that is not there any more
+        with pytest.raises(frazil.RebaseFailedError):
+            late.rebase(ConflictDetector())
+        return
+    late.commit("late", rebase_with=ConflictDetector())
+    assert values(repo.readonly_session("main")) == expected(c0=1, c2=5, c3=5)
+
+
+def test_a_log_that_is_gone():
+    storage = MemoryStorage()
+    repo = repository(storage)
+    session = repo.writable_session("main")
+    write(session, 0, 1)
+    id_ = commit(repo, 1)
+    storage.delete([transaction_key(frazil.format.ids.id_from_text(id_))])
+    with pytest.raises(SessionStateError) as error:
+        session.rebase(ConflictDetector())
+    assert error.value.kind == ErrorKind.REBASE_TX_LOG_PRUNED
+    assert values(session) == expected(c0=1)
+
+
+def test_forks_that_were_merged_and_forks_that_were_not(repo):
+    session = repo.writable_session("main")
+    write(session, 0, 1)
+    merged, left = session.fork(), session.fork()
+    write(merged, 1, 2)
+    write(left, 2, 3)
+    session.merge(pickle.loads(pickle.dumps(merged)))
+    write(session, 3, 4)
+    commit(repo, 7)
+    session.rebase(ConflictDetector())
+    assert values(session) == expected(c0=1, c1=2, c3=4, c7=100)
+    with pytest.raises(SessionStateError) as error:
+        session.merge(left)
+    assert error.value.kind == ErrorKind.MERGE_NOT_ALLOWED
+    late = session.fork()
+    write(late, 4, 6)
+    session.merge(late)
+    session.commit("ours")
+    assert values(repo.readonly_session("main")) == expected(c0=1, c1=2, c3=4, c4=6, c7=100)
+
+
+def test_a_lost_attempt_leaves_its_work_to_the_next():
+    storage = FaultyStorage(MemoryStorage(), lambda key, condition: None)
+    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
+    repo = repository(storage, config)
+    other = frazil.Repository.open(storage)
+    storage.puts.clear()
+    session = repo.writable_session("main")
+    zarr.open_array(session.store, path="big")[:1000] = 1
+    write(session, 0, 1)
+    fork = session.fork()
+    write(fork, 1, 1)
+    session.merge(fork)
+
+    def choose(key, condition):
+        # Others commit while the files of ours are on their way: to another array, then to one of these.
+        if key.startswith("snapshots/") and rounds:
+            storage.choose = lambda key, condition: None
+            rounds.pop()()
+            storage.choose = choose
+
+    rounds = [lambda: commit(other, 5), lambda: metadata(other)]
+    storage.choose = choose
+    session.commit("ours", rebase_with=ConflictDetector())
+    assert not rounds
+    puts = [key.split("/")[0] for key in storage.puts]
+    # Ours: two packs and, in the first attempt, two manifests. Theirs: a pack and a manifest. Ours once more:
+    # the manifest of the array that both wrote to.
+    assert (puts.count("chunks"), puts.count("manifests")) == (3, 4)
+    assert (puts.count("snapshots"), puts.count("transactions")) == (5, 5)
+    fresh = frazil.Repository.open(storage).readonly_session("main")
+    assert values(fresh) == expected(c0=1, c1=1, c5=100)
+    assert values(fresh, "big") == [1] * 1000 + [7] * 2000
+
+
+def metadata(repo):
+    with repo.transaction("main", message="metadata") as store:
+        zarr.open_group(store, path="g", mode="r+").attrs["x"] = 1
+
+
+def test_threads_with_disjoint_chunks_all_succeed(repo):
+    errors = []
+
+    def work(number):
+        try:
+            for round_ in range(3):
+                session = repo.writable_session("main")
+                write(session, number, 10 * number + round_)
+                session.commit(f"{number}", rebase_with=ConflictDetector())
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert values(repo.readonly_session("main")) == np.repeat(10 * np.arange(8) + 2, 2).tolist()
+    assert len(list(repo.ancestry(branch="main"))) == 26
+
+
+def test_processes_with_disjoint_chunks_all_succeed(tmp_path):
+    storage = frazil.local_filesystem_storage(str(tmp_path))
+    with frazil.Repository.create(storage).transaction("main", message="base") as store:
+        zarr.create_array(store, name="t", shape=(8,), chunks=(2,), dtype="i2", compressors=None)
+    worker = Path(__file__).with_name("rebase_worker.py")
+    commands = [[sys.executable, str(worker), str(tmp_path), str(chunk), "6"] for chunk in range(4)]
+    running = [subprocess.Popen(each, stdout=subprocess.PIPE, text=True) for each in commands]
+    assert [process.communicate(timeout=patience(120))[0] for process in running] == ["done\n"] * 4
+    repo = frazil.Repository.open(storage)
+    assert len(list(repo.ancestry(branch="main"))) == 2 + 4 * 6
+    assert values(repo.readonly_session("main")) == np.repeat(np.arange(4) + 5 * 256, 2).tolist()
+
+
+def test_a_base_that_was_expired_while_others_committed():
+    storage = MemoryStorage()
+    repo = repository(storage)
+    commit(repo, 7)
+    session = repo.writable_session("main")
+    write(session, 0, 1)
+    write(session, 1, 1)
+    base = values(session)
+    for chunk in (3, 4):
+        commit(repo, chunk)
+    last = datetime.now(UTC)
+    commit(repo, 5)
+    expired = repo.expire_snapshots(last)
+    assert session.snapshot_id in expired
+    session.rebase(ConflictDetector())
+    assert values(session) == [*base[:6], *[100] * 6, *base[12:]]
+    session.commit("ours")
+    late = repo.writable_session("main")
+    write(late, 5, 2)
+    commit(repo, 5)
+    with pytest.raises(RebaseFailedError):
+        late.rebase(ConflictDetector())
+
+
+def test_threads_wait_while_it_is_decided(repo):
+    session = repo.writable_session("main")
+    write(session, 0, 1)
+    commit(repo, 0)
+    late = threading.Thread(target=write, args=(session, 1, 2))
+
+    class Slow:
+        def solve(self, conflicts):
+            late.start()
+            late.join(0.2)
+            assert late.is_alive()
+            return [VersionSelection.UseOurs]
+
+    session.rebase(Slow())
+    late.join()
+    assert values(session) == expected(c0=1, c1=2)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_both_versions_of_the_format(version):
+    repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=version)
+    with repo.transaction("main", message="base") as store:
+        root = zarr.create_group(store)
+        root.create_array("t", shape=(16,), chunks=(2,), dtype="i4")[:] = np.arange(16)
+    repo.create_branch("dev", repo.lookup_branch("main"))
+    session = repo.writable_session("main")
+    write(session, 0, 1)
+    for chunk in range(2, 6):
+        commit(repo, chunk)
+    session.commit("ours", rebase_with=ConflictDetector())
+    with repo.transaction("dev", message="dev") as store:
+        zarr.open_array(store, path="t")[14:] = 7
+    repo.merge("dev")
+    left = expected(c0=1, c2=100, c3=100, c4=100, c5=100, c7=7)
+    assert values(repo.readonly_session("main")) == left
+
+
+class Maximum(ConflictSolver):
+    """The larger number of both sides."""
+
+    def __init__(self):
+        self.seen = []
+
+    def solve(self, conflicts):
+        self.seen += conflicts
+        return [self.larger(conflict) for conflict in conflicts]
+
+    def larger(self, conflict):
+        sides = (conflict.ours, conflict.theirs)
+        arrays = [np.frombuffer(b"".join(side.read(conflict.chunks)), "i4") for side in sides]
+        return [each.tobytes() for each in np.maximum(*arrays).reshape(len(conflict.chunks), -1)]
+
+
+class Counter:
+    """Adds what both sides have counted since the base. No subclass, and it reads through zarr."""
+
+    def solve(self, conflicts):
+        for conflict in conflicts:
+            ours, theirs, base = (
+                zarr.open_array(side.session.store, path=side.path, mode="r")[:].reshape(-1, 2)
+                for side in (conflict.ours, conflict.theirs, conflict.base)
+            )
+            yield [each.tobytes() for each in (ours + theirs - base)[conflict.chunks[:, 0]]]
+
+
+@pytest.mark.parametrize("solver", [Maximum(), Counter()])
+def test_a_solver_of_ones_own_makes_chunks_of_both(repo, solver):
+    session = repo.writable_session("main")
+    ours, theirs = np.arange(16), np.arange(16)
+    ours[:8] += [10, 1, 10, 1, 10, 1, 10, 1]
+    theirs[2:10] += [1, 10, 1, 10, 1, 10, 1, 10]
+    zarr.open_array(session.store, path="t")[:8] = ours[:8]
+    with repo.transaction("main", message="theirs") as store:
+        zarr.open_array(store, path="t")[2:10] = theirs[2:10]
+    session.commit("ours", rebase_with=solver)
+    combined = np.maximum(ours, theirs) if isinstance(solver, Maximum) else ours + theirs - np.arange(16)
+    assert values(repo.readonly_session("main")) == combined.tolist()
+
+
+def test_what_a_solver_gets(repo):
+    session = repo.writable_session("main")
+    write(session, 0, 1)
+    zarr.open_group(session.store, path="g", mode="r+").attrs["who"] = "ours"
+    del zarr.open_group(session.store, mode="r+")["big"]
+    with repo.transaction("main", message="theirs") as store:
+        zarr.open_array(store, path="t")[:4] = 5
+        zarr.open_group(store, path="g", mode="r+").attrs["who"] = "theirs"
+        zarr.open_array(store, path="big")[0] = 5
+    solver = Maximum()
+    solver.larger = lambda conflict: None
+    with pytest.raises(RebaseFailedError) as error:
+        session.rebase(solver)
+    by_path = {conflict.path: conflict for conflict in error.value.conflicts}
+    chunk, group, big = by_path["/t"], by_path["/g"], by_path["/big"]
+    assert (chunk.chunks.tolist(), chunk.chunks.dtype, chunk.conflicted_chunks) == ([[0]], "uint32", [[0]])
+    assert chunk.node_id == session.get_node_id("/t")
+    assert np.frombuffer(chunk.theirs.read([[0], [1], [7]])[1], "i4").tolist() == [5, 5]
+    assert np.frombuffer(chunk.base.read([[1]])[0], "i4").tolist() == [2, 3]
+    assert b"ours" in group.ours.metadata
+    assert b"theirs" in group.theirs.metadata
+    assert group.base.metadata
+    assert (big.ours.path, big.ours.metadata, big.ours.read([[0]])) == (None, None, [None])
+    assert big.theirs.read([[0]])[0][:4] == np.int32(5).tobytes()
+    again = pickle.loads(pickle.dumps(error.value))
+    assert again.conflicts == error.value.conflicts
+    with pytest.raises(ValueError, match="in the process of the rebase"):
+        _ = again.conflicts[0].ours
+
+
+class Answers:
+    """Gives these answers, by path."""
+
+    def __init__(self, **answers):
+        self.answers = answers
+
+    def solve(self, conflicts):
+        return [self.answers.get(conflict.path.strip("/"), None) for conflict in conflicts]
+
+
+def test_answers_chunk_by_chunk(repo):
+    session = repo.writable_session("main")
+    for chunk in range(4):
+        write(session, chunk, 1)
+    commit(repo, 0, 1, 2)
+    new = np.array([8, 9], "i4").tobytes()
+    answers = [VersionSelection.UseTheirs, VersionSelection.UseOurs, new]
+    session.commit("ours", rebase_with=Answers(t=answers))
+    got = values(repo.readonly_session("main"))
+    assert got[:8] == [100, 100, 1, 1, 8, 9, 1, 1]
+
+
+def test_a_document_of_both(repo):
+    session = repo.writable_session("main")
+    zarr.open_group(session.store, path="g", mode="r+").attrs["ours"] = 1
+    with repo.transaction("main", message="theirs") as store:
+        zarr.open_group(store, path="g", mode="r+").attrs["theirs"] = 1
+    document = b'{"zarr_format":3,"node_type":"group","attributes":{"ours":1,"theirs":1}}'
+    session.commit("ours", rebase_with=Answers(g=document))
+    group = zarr.open_group(repo.readonly_session("main").store, path="g", mode="r")
+    assert dict(group.attrs) == {"ours": 1, "theirs": 1}
+
+
+def test_an_array_without_chunks_comes_back(repo):
+    with repo.transaction("main", message="empty") as store:
+        zarr.create_array(store, name="e", shape=(4, 4), chunks=(2, 2), dtype="i4")
+    session = repo.writable_session("main")
+    zarr.open_array(session.store, path="e").attrs["who"] = "ours"
+    with repo.transaction("main", message="gone") as store:
+        del zarr.open_group(store)["e"]
+    session.commit("ours", rebase_with=Answers(e=VersionSelection.UseOurs))
+    assert zarr.open_array(repo.readonly_session("main").store, path="e").attrs["who"] == "ours"
+
+
+def _new_group(path):
+    return lambda root: root.create_group(path)
+
+
+@pytest.mark.parametrize(
+    ("moves", "theirs", "conflict", "left"),
+    [
+        ([("/t", "/g/t")], lambda root: root.__delitem__("g"), "/g", {"t", "big", "sub", "sub/a"}),
+        ([("/sub", "/g/s")], lambda root: root.__delitem__("g"), "/g", {"t", "big", "sub", "sub/a"}),
+        ([("/sub", "/m")], _new_group("m"), "/m", {"t", "big", "g", "sub", "sub/a", "m"}),
+        ([("/sub", "/m"), ("/t", "/sub")], _new_group("m"), "/m", None),
+        ([("/sub", "/m"), ("/t", "/m/x")], _new_group("sub/x"), "/m/x", {"big", "g", "m", "m/a", "m/x", "t"}),
+    ],
+)
+def test_a_move_that_gives_way_is_undone_with_all_below(repo, moves, theirs, conflict, left):
+    with repo.transaction("main", message="more") as store:
+        group = zarr.open_group(store).create_group("sub")
+        group.create_array("a", shape=(2,), chunks=(2,), dtype="i4")[:] = 5
+    session = repo.rearrange_session("main")
+    for source, target in moves:
+        session.move(source, target)
+    with repo.transaction("main", message="theirs") as store:
+        theirs(zarr.open_group(store))
+    with pytest.raises(RebaseFailedError) as error:
+        session.rebase(ConflictDetector())
+    assert error.value.conflicts == [Conflict(ConflictType.MoveOperationCannotBeRebased, conflict)]
+    session.commit("ours", rebase_with=Answers(**{conflict.strip("/"): VersionSelection.UseTheirs}))
+    root = zarr.open_group(repo.readonly_session("main").store, mode="r")
+    members = dict(root.members(max_depth=None))
+    above = {path.rpartition("/")[0] for path in members} - {""}
+    assert above <= {path for path, node in members.items() if isinstance(node, zarr.Group)}
+    assert left is None or set(members) == left
+
+
+def test_a_move_of_what_theirs_deleted_cannot_stand(repo):
+    session = repo.rearrange_session("main")
+    session.move("/t", "/g/t")
+    with repo.transaction("main", message="gone") as store:
+        del zarr.open_group(store)["t"]
+    with pytest.raises(RebaseFailedError) as error:
+        session.rebase(Answers(**{"g/t": VersionSelection.UseOurs}))
+    assert error.value.conflicts == [Conflict(ConflictType.MoveOperationCannotBeRebased, "/g/t")]
+
+
+def test_an_array_that_theirs_deleted_comes_back(repo):
+    session = repo.writable_session("main")
+    write(session, 0, 1)
+    with repo.transaction("main", message="theirs") as store:
+        del zarr.open_group(store, mode="r+")["t"]
+    session.commit("ours", rebase_with=Answers(t=VersionSelection.UseOurs))
+    assert values(repo.readonly_session("main")) == expected(c0=1)
+
+
+@pytest.mark.parametrize("answer", ["what", 3, [True], [True, "x"], [True, False, True], b"bytes"], ids=str)
+def test_answers_that_are_none(repo, answer):
+    session = repo.writable_session("main")
+    write(session, 0, 1)
+    write(session, 1, 1)
+    commit(repo, 0, 1)
+    with pytest.raises(frazil.InvalidInputError):
+        session.rebase(Answers(t=answer))
+    assert values(session) == expected(c0=1, c1=1)
+
+
+def test_other_metadata_over_rewritten_manifests(repo):
+    """Nobody's log tells of it, and yet the session's node has to have the new ones."""
+    session = repo.writable_session("main")
+    zarr.open_array(session.store, path="t").attrs["who"] = "ours"
+    rewritten = repo.rewrite_manifests("anew", branch="main")
+    session.commit("ours", rebase_with=ConflictDetector())
+    before, after = (repo.readonly_session(snapshot_id=id_) for id_ in (rewritten, session.snapshot_id))
+    one, other = (each.workspace.nodes.node("/t").array.manifests for each in (before, after))
+    assert [ref.id for ref in one] == [ref.id for ref in other]
+    listed = repo.inspect_snapshot(session.snapshot_id)["manifests"]
+    assert {id_to_text(ref.id) for ref in other} <= {each["id"] for each in listed}

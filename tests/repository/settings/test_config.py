@@ -1,0 +1,385 @@
+"""Configuration: optional fields, merging, conditions, splitting, preloading, effective values."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from frazil.errors import InvalidInputError
+from frazil.repository.attribution import Attribution
+from frazil.repository.settings.conditions import (
+    ManifestPreloadCondition,
+    ManifestSplitCondition,
+    ManifestSplitDimCondition,
+)
+from frazil.repository.settings.config import (
+    CachingConfig,
+    ChunksConfig,
+    CompressionConfig,
+    PackingConfig,
+    RepositoryConfig,
+    RepoUpdateRetryConfig,
+    opened_with,
+)
+from frazil.repository.settings.engine_settings import Effective, Retries
+from frazil.repository.settings.manifest_config import (
+    UNSPLIT,
+    ManifestConfig,
+    ManifestPreloadConfig,
+    ManifestSplittingConfig,
+    ManifestVirtualChunkLocationCompressionConfig,
+    split_sizes_for,
+)
+from frazil.repository.settings.virtual_containers import VirtualChunkContainer, VirtualChunkSpec
+from frazil.storage.object_store_config import (
+    ObjectStoreConfig,
+    gcs_store,
+    http_store,
+    local_filesystem_store,
+    s3_store,
+)
+from frazil.storage.settings import StorageRetriesSettings, StorageSettings
+
+Split = ManifestSplitCondition
+Dim = ManifestSplitDimCondition
+Preload = ManifestPreloadCondition
+
+
+def container(prefix: str, region: str = "r") -> VirtualChunkContainer:
+    return VirtualChunkContainer(prefix, s3_store(region=region))
+
+
+# ------------------------------------------------------------------------------------------- values
+
+
+def test_default_says_nothing() -> None:
+    config = RepositoryConfig()
+    assert config == RepositoryConfig.default()
+    assert all(getattr(config, f.name) is None for f in fields(config))
+
+
+def test_values_are_mutable_shared_and_picklable() -> None:
+    caching = CachingConfig(1)
+    config = RepositoryConfig(caching=caching, session_lifetime=timedelta(hours=1))
+    caching.num_chunk_refs = 9
+    assert config.caching == CachingConfig(1, 9)
+    config.manifest = ManifestConfig(preload=ManifestPreloadConfig(preload_if=Preload.true()))
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"inline_chunk_threshold_bytes": 65536},
+        {"inline_chunk_threshold_bytes": -1},
+        {"num_updates_per_repo_info_file": 65536},
+        {"session_lifetime": timedelta(days=8)},
+        {"session_lifetime": timedelta(0)},
+        {"fast_forward_timeout": timedelta(seconds=-1)},
+        {"fast_forward_timeout": timedelta(days=8)},
+    ],
+)
+def test_wrong_numbers(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match=next(iter(wrong))):
+        RepositoryConfig(**wrong)
+
+
+def test_wrong_types() -> None:
+    with pytest.raises(TypeError, match="compression must be CompressionConfig"):
+        RepositoryConfig(compression=3)  # type: ignore[arg-type]  # what is tested
+    with pytest.raises(TypeError, match="virtual_chunk_containers"):
+        RepositoryConfig(virtual_chunk_containers={"a": 3})  # type: ignore[dict-item]  # what is tested
+
+
+# ---------------------------------------------------------------------------------------- containers
+
+
+def test_containers_of_a_config() -> None:
+    config = RepositoryConfig()
+    assert config.get_virtual_chunk_container("s3://b/") is None
+    config.set_virtual_chunk_container(container("s3://b/", "one"))
+    config.set_virtual_chunk_container(container("s3://b/", "two"))
+    assert config.get_virtual_chunk_container("s3://b/") == container("s3://b/", "two")
+    config.clear_virtual_chunk_containers()
+    assert config.virtual_chunk_containers == {}
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        VirtualChunkContainer("s3://b", s3_store()),
+        VirtualChunkContainer("s3://b/", gcs_store()),
+        VirtualChunkContainer("gs://b/", s3_store()),
+        VirtualChunkContainer("s3:///", s3_store()),
+        VirtualChunkContainer("memory://b/", ObjectStoreConfig.InMemory()),
+        VirtualChunkContainer("http://b/", local_filesystem_store("/b")),
+        VirtualChunkContainer("s3://b/", s3_store(), ""),
+        VirtualChunkContainer("s3://b/", s3_store(), "a/b"),
+    ],
+)
+def test_containers_that_do_not_fit(unfit: VirtualChunkContainer) -> None:
+    with pytest.raises(ValueError, match="virtual chunk container"):
+        RepositoryConfig().set_virtual_chunk_container(unfit)
+    with pytest.raises(ValueError, match="virtual chunk container"):
+        RepositoryConfig(virtual_chunk_containers={unfit.url_prefix: unfit}).validate()
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        VirtualChunkContainer("file:///data/", local_filesystem_store("/data")),
+        VirtualChunkContainer("https://b/", http_store(), "web"),
+        VirtualChunkContainer("gcs://b/", gcs_store()),
+        VirtualChunkContainer("tigris://b/", ObjectStoreConfig.Tigris(s3_store().options)),
+        VirtualChunkContainer("abfs://b/", ObjectStoreConfig.Azure({"account": "a"})),
+    ],
+)
+def test_containers_that_fit(fit: VirtualChunkContainer) -> None:
+    fit.validate()
+
+
+def test_virtual_chunk_spec() -> None:
+    spec = VirtualChunkSpec([1, 2], "s3://b/k", 3, 4, None, datetime(2026, 1, 1, tzinfo=UTC))
+    assert pickle.loads(pickle.dumps(spec)) == spec
+    assert spec.index == [1, 2]
+    with pytest.raises(InvalidInputError, match="offset"):
+        VirtualChunkSpec([1], "s3://b/k", -3, 4)
+    with pytest.raises(InvalidInputError, match="index"):
+        VirtualChunkSpec([-1], "s3://b/k", 3, 4)
+    with pytest.raises(TypeError, match="time zone"):
+        VirtualChunkSpec([1], "s3://b/k", 3, 4, None, datetime(2026, 1, 1))
+    with pytest.raises(AttributeError):
+        spec.offset = 3  # type: ignore[misc]  # what is tested
+
+
+# ------------------------------------------------------------------------------------------- merging
+
+RULES = ManifestSplittingConfig.from_dict({Split.AnyArray(): {Dim.Any(): 1}})
+OTHER_RULES = ManifestSplittingConfig.from_dict({Split.AnyArray(): {Dim.Any(): 2}})
+
+
+def test_merge_takes_the_other_s_fields_where_it_has_them() -> None:
+    mine = RepositoryConfig(
+        inline_chunk_threshold_bytes=1,
+        compression=CompressionConfig(level=3),
+        caching=CachingConfig(1),
+        repo_update_retries=RepoUpdateRetryConfig(StorageRetriesSettings(1, 2)),
+        packing=PackingConfig(enabled=False),
+    )
+    theirs = RepositoryConfig(
+        get_partial_values_concurrency=2,
+        caching=CachingConfig(None, 5),
+        repo_update_retries=RepoUpdateRetryConfig(StorageRetriesSettings(None, 3, 4)),
+        packing=PackingConfig(threshold_bytes=7),
+    )
+    assert mine.merge(theirs) == RepositoryConfig(
+        inline_chunk_threshold_bytes=1,
+        get_partial_values_concurrency=2,
+        compression=CompressionConfig(level=3),
+        caching=CachingConfig(1, 5),
+        repo_update_retries=RepoUpdateRetryConfig(StorageRetriesSettings(1, 3, 4)),
+        packing=PackingConfig(False, 7),
+    )
+    assert mine.caching == CachingConfig(1)
+    assert RepositoryConfig().merge(mine) == mine == mine.merge(RepositoryConfig())
+
+
+def test_preload_and_splitting_merge_as_a_whole() -> None:
+    mine = RepositoryConfig(manifest=ManifestConfig(ManifestPreloadConfig(max_total_refs=3), RULES))
+    theirs = RepositoryConfig(manifest=ManifestConfig(ManifestPreloadConfig(None, None, 7), OTHER_RULES))
+    assert mine.merge(theirs).manifest == theirs.manifest
+    locations = ManifestVirtualChunkLocationCompressionConfig
+    left = RepositoryConfig(manifest=ManifestConfig(virtual_chunk_location_compression=locations(1)))
+    right = RepositoryConfig(
+        manifest=ManifestConfig(virtual_chunk_location_compression=locations(compression_level=2))
+    )
+    assert left.merge(right).manifest == ManifestConfig(
+        virtual_chunk_location_compression=locations(1, compression_level=2)
+    )
+
+
+def test_merge_keeps_containers_of_both_but_opening_replaces_them() -> None:
+    a, a2, b = container("s3://a/"), container("s3://a/", "other"), container("s3://b/")
+    persisted = RepositoryConfig(virtual_chunk_containers={"s3://a/": a, "s3://b/": b})
+    user = RepositoryConfig(virtual_chunk_containers={"s3://a/": a2})
+    assert persisted.merge(user).virtual_chunk_containers == {"s3://a/": a2, "s3://b/": b}
+    assert opened_with(user, persisted, StorageSettings()).virtual_chunk_containers == {"s3://a/": a2}
+    assert opened_with(None, persisted, StorageSettings()) == RepositoryConfig(
+        virtual_chunk_containers={"s3://a/": a, "s3://b/": b}, storage=StorageSettings()
+    )
+
+
+def test_opening_user_over_persisted_over_storage() -> None:
+    config = opened_with(
+        RepositoryConfig(
+            inline_chunk_threshold_bytes=1,
+            storage=StorageSettings(retries=StorageRetriesSettings(max_backoff_ms=1)),
+        ),
+        RepositoryConfig(
+            inline_chunk_threshold_bytes=2,
+            max_concurrent_requests=3,
+            storage=StorageSettings(storage_class="cold"),
+        ),
+        StorageSettings(retries=StorageRetriesSettings(1, 0, 0), storage_class="warm"),
+    )
+    assert config.inline_chunk_threshold_bytes == 1
+    assert config.max_concurrent_requests == 3
+    assert config.storage == StorageSettings(retries=StorageRetriesSettings(1, 0, 1), storage_class="cold")
+
+
+# ---------------------------------------------------------------------------------------- conditions
+
+
+@pytest.mark.parametrize(
+    ("condition", "path", "refs", "expected"),
+    [
+        (Preload.true(), "/a", 1, True),
+        (Preload.false(), "/a", 1, False),
+        (Preload.path_matches("^/g/"), "/g/a", 1, True),
+        (Preload.name_matches("g"), "/g/a", 1, False),
+        (Preload.name_matches("^a$"), "/g/a", 1, True),
+        (Preload.name_matches("("), "/g/a", 1, False),
+        (Preload.num_refs(2, 5), "/a", 1, False),
+        (Preload.num_refs(2, 5), "/a", 2, True),
+        (Preload.num_refs(2, 5), "/a", 5, False),
+        (Preload.num_refs(None, None), "/a", 5, True),
+        (Preload.or_conditions([]), "/a", 1, False),
+        (Preload.and_conditions([]), "/a", 1, True),
+        (Preload.true() & Preload.false(), "/a", 1, False),
+        (Preload.true() | Preload.false(), "/a", 1, True),
+    ],
+)
+def test_preload_conditions(condition: Preload, path: str, refs: int, expected: bool) -> None:
+    assert condition.holds(path, refs) is expected
+
+
+def test_conditions_are_values() -> None:
+    assert Preload.path_matches("a") == Preload.path_matches("a") != Preload.name_matches("a")
+    assert len({Split.AnyArray(), Split.AnyArray(), Split.path_matches("a")}) == 2
+    nested = Split.path_matches("a") & (Split.name_matches("b") | Split.AnyArray())
+    assert pickle.loads(pickle.dumps(nested)) == nested
+    assert isinstance(Dim.Axis(0), ManifestSplitDimCondition)
+    with pytest.raises(TypeError):
+        ManifestPreloadCondition()
+    with pytest.raises(TypeError):
+        Split.or_conditions([Preload.true()])  # type: ignore[list-item]  # what is tested
+
+
+NAMES = ["time", "y", "x"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "names", "expected"),
+    [
+        ({}, NAMES, (UNSPLIT, UNSPLIT, UNSPLIT)),
+        ({Split.AnyArray(): {Dim.Any(): 4}}, NAMES, (4, 4, 4)),
+        ({Split.name_matches("other"): {Dim.Any(): 4}}, NAMES, (UNSPLIT,) * 3),
+        # In a rule the first condition of a dimension wins, whatever comes after.
+        ({Split.AnyArray(): {Dim.Axis(0): 2, Dim.DimensionName("time"): 3, Dim.Any(): 8}}, NAMES, (2, 8, 8)),
+        ({Split.AnyArray(): {Dim.Any(): 8, Dim.Axis(0): 2}}, NAMES, (8, 8, 8)),
+        # Dimensions that the first rule does not name are left to the next.
+        (
+            {Split.name_matches("^a$"): {Dim.DimensionName("time"): 3}, Split.AnyArray(): {Dim.Any(): 4}},
+            NAMES,
+            (3, 4, 4),
+        ),
+        ({Split.AnyArray(): {Dim.DimensionName("im"): 4}}, NAMES, (4, UNSPLIT, UNSPLIT)),
+        ({Split.AnyArray(): {Dim.DimensionName(".*"): 4}}, None, (UNSPLIT,) * 3),
+        ({Split.AnyArray(): {Dim.DimensionName(".*"): 4}}, [None, "y", None], (UNSPLIT, 4, UNSPLIT)),
+        ({Split.path_matches("("): {Dim.Any(): 4}}, NAMES, (UNSPLIT,) * 3),
+        ({Split.or_conditions([]): {Dim.Any(): 4}}, NAMES, (UNSPLIT,) * 3),
+        ({Split.and_conditions([]): {Dim.Any(): 4}}, NAMES, (4, 4, 4)),
+    ],
+)
+def test_split_sizes(rules: Any, names: list[str | None] | None, expected: tuple[int, ...]) -> None:
+    splitting = ManifestSplittingConfig.from_dict(rules)
+    assert split_sizes_for(splitting, "/g/a", names, [10, 10, 10]) == expected
+    assert splitting.to_dict() == rules
+    assert ManifestSplittingConfig(splitting.split_sizes) == splitting
+
+
+def test_split_sizes_without_rules_and_without_dimensions() -> None:
+    assert split_sizes_for(None, "/a", None, [3, 4]) == (UNSPLIT, UNSPLIT)
+    assert split_sizes_for(ManifestSplittingConfig(), "/a", [], []) == ()
+
+
+def test_split_sizes_are_checked() -> None:
+    with pytest.raises(InvalidInputError, match="got 0"):
+        ManifestSplittingConfig.from_dict({Split.AnyArray(): {Dim.Any(): 0}})
+    with pytest.raises(TypeError, match="ManifestSplitCondition"):
+        ManifestSplittingConfig([("any", [(Dim.Any(), 1)])])  # type: ignore[list-item]  # what is tested
+    with pytest.raises(TypeError, match="ManifestSplitDimCondition"):
+        ManifestSplittingConfig([(Split.AnyArray(), [("Any", 1)])])  # type: ignore[list-item]  # what is tested
+
+
+# ----------------------------------------------------------------------------------------- effective
+
+
+def test_every_default() -> None:
+    e = Effective.of(RepositoryConfig())
+    assert e.inline_chunk_threshold_bytes == 512
+    assert e.num_updates_per_repo_info_file == 1000
+    assert e.compression_level == 3
+    assert e.repo_update_retries == Retries(100, 50, 30_000)
+    assert (e.packing, e.pack_threshold_bytes, e.pack_size_bytes) == (True, 1 << 20, 16 << 20)
+    assert e.session_lifetime == timedelta(hours=24)
+    assert (e.deduplicate, e.compare_chunks) == (False, True)
+    assert e.fast_forward_timeout == timedelta(0)
+    assert (e.location_compression_min_chunks, e.location_dictionary_bytes) == (1000, 2048)
+    assert e.split_sizes_for("/a", None, [5]) == (UNSPLIT,)
+    assert e.preloads("/g/time", 1000)
+    assert not e.preloads("/g/time", 1001)
+    assert not e.preloads("/g/temperature", 10)
+
+
+def test_given_values_hold() -> None:
+    e = Effective.of(
+        RepositoryConfig(
+            inline_chunk_threshold_bytes=0,
+            compression=CompressionConfig(level=9),
+            manifest=ManifestConfig(ManifestPreloadConfig(5, Preload.true()), RULES),
+            repo_update_retries=RepoUpdateRetryConfig(StorageRetriesSettings(4)),
+            packing=PackingConfig(enabled=False, threshold_bytes=1),
+            session_lifetime=timedelta(days=2),
+            chunks=ChunksConfig(True, False),
+            fast_forward_timeout=timedelta(seconds=3),
+        )
+    )
+    assert e.inline_chunk_threshold_bytes == 0
+    assert e.compression_level == 9
+    assert e.split_sizes_for("/a", None, [5]) == (1,)
+    assert e.preloads("/anything", 5)
+    assert not e.preloads("/anything", 6)
+    assert e.repo_update_retries.max_tries == 4
+    assert (e.packing, e.pack_threshold_bytes, e.pack_size_bytes) == (False, 1, 16 << 20)
+    assert e.session_lifetime == timedelta(days=2)
+    assert (e.deduplicate, e.compare_chunks) == (True, False)
+    assert e.fast_forward_timeout == timedelta(seconds=3)
+
+
+# --------------------------------------------------------------------------------------- attribution
+
+
+def test_attribution() -> None:
+    given = Attribution(client="ingest/1.2", workload="night run, 3", principal="me@here")
+    assert pickle.loads(pickle.dumps(given)) == given
+    assert 'client="ingest/1.2"' in repr(given)
+    with pytest.raises(AttributeError):
+        given.client = "x"  # type: ignore[misc]  # what is tested
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"client": text} for text in ("", "a b", "a/b/c", "a/", "/a", "é", "a(b)", "x" * 129)),
+        *({"workload": text} for text in ("é", "a\nb", 'a"b', "a;b", "(a)", "x" * 129)),
+        {"principal": "a=b"},
+    ],
+)
+def test_wrong_attributions(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"attribution `{next(iter(wrong))}`"):
+        Attribution(**wrong)
