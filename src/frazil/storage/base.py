@@ -40,6 +40,8 @@ used in a child that ``os.fork()`` creates afterwards. The storage detects the c
 The methods are synchronous. ``get_async`` and ``put_async`` exist for zarr's event loop, in which hundreds of
 requests for chunks wait at the same time. A caller does not need them if ``is_local`` is true, because the
 synchronous methods then return at once.
+
+Specification: *Storage Operations*.
 """
 
 from __future__ import annotations

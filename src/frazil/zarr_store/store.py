@@ -592,7 +592,7 @@ class IcechunkStore(Store):
                 ``no-container-for-virtual-chunk`` if there is no container for the location.
             SessionStateError: ``not-allowed`` for the key of a document.
 
-        Specification: *Chunk Manifest Files*.
+        Specification: *ChunkRef*.
 
         Examples:
             >>> import frazil, numpy as np, zarr
@@ -633,7 +633,7 @@ class IcechunkStore(Store):
             ReadOnlyError: The store or the session is read only.
             IcechunkError: As in ``set_virtual_ref``, except ``no-container-for-virtual-chunk``.
 
-        Specification: *Chunk Manifest Files*.
+        Specification: *ChunkRef*.
 
         Examples:
             >>> import frazil, numpy as np, zarr
@@ -683,7 +683,7 @@ class IcechunkStore(Store):
             ReadOnlyError: The store or the session is read only.
             IcechunkError: As in ``set_virtual_ref``, except ``no-container-for-virtual-chunk``.
 
-        Specification: *Chunk Manifest Files*.
+        Specification: *ChunkRef*.
 
         Examples:
             >>> import frazil, numpy as np, zarr
