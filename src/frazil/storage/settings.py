@@ -136,8 +136,8 @@ class StorageSettings(Settings):
         storage_class: Storage class of all objects, as the server names it. Default: the server's default.
         metadata_storage_class: Storage class of all objects except chunks. Default: ``storage_class``.
         chunks_storage_class: Storage class of chunks. Default: ``storage_class``.
-        minimum_size_for_multipart_upload: Size in bytes from which objects are uploaded in parts. Default:
-            100 MiB.
+        minimum_size_for_multipart_upload: Size in bytes from which objects are uploaded in parts.
+            Default: 100 MiB.
         timeouts: Time-outs of one request.
 
     Examples:
