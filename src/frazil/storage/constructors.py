@@ -458,8 +458,8 @@ def gcs_storage(
         bearer_token: OAuth bearer token.
         anonymous: True sends requests without credentials.
         from_env: True takes the credentials from the environment. This is the default.
-        config: Other options of the client and their values, for example ``{'proxy_url':
-            'http://proxy:3128'}``. Default: none.
+        config: Other options of the client and their values, for example ``{'timeout': '30s'}``. Default:
+            none.
         get_credentials: Function without arguments that returns ``GcsBearerCredential``. It must be
             picklable. Frazil calls it again when its last result expires.
         scatter_initial_credentials: True calls ``get_credentials`` once now, and stores the result in every
