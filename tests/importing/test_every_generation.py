@@ -197,6 +197,7 @@ class Stopping(FaultyStorage):
         return self._count(lambda: self.inner.put(*given), writes=True)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("name", "in_place"), [("M1", True), ("D", False), ("M8", False)])
 def test_interrupted_at_every_call(name: str, in_place: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was done: the old files are there, no half repository is, and the next try ends it."""

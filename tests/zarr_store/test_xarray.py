@@ -75,6 +75,7 @@ def test_to_icechunk_and_back(
     assert_identical(read(reopened(session)), dataset)
 
 
+@pytest.mark.deep
 def test_dask_in_other_processes(tmp_path: Any) -> None:
     repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")))
     session = repo.writable_session("main")
