@@ -83,14 +83,14 @@ def test_a_shard_is_stored_as_one_object(repo: frazil.Repository) -> None:
     [
         (
             [((0, 0), (8, 5)), ((4, 0), (12, 5))],
-            r"in common, found committed\[0:8, 0:5\] and committed\[4:12, 0:5\]",
+            r"in common, got committed\[0:8, 0:5\] and committed\[4:12, 0:5\]",
         ),
         ([((0, 0), (22, 9)), ((8, 5), (12, 9))], "in common"),
         ([((0, 0), (4, 5)), ((20, 5), (22, 9)), ((0, 0), (4, 5))], "in common"),
-        ([((0, 0), (6, 9))], r"borders of chunks of \(4, 5\), found committed\[0:6, 0:9\]"),
+        ([((0, 0), (6, 9))], r"borders of chunks of \(4, 5\), got committed\[0:6, 0:9\]"),
         ([((0, 5), (22, 8))], "borders"),
         ([((0, 0), (4, 10))], r"inside of the shape \(22, 9\)"),
-        ([((4, 0), (4, 5))], "not empty"),
+        ([((4, 0), (4, 5))], "must not be empty"),
         ([((-4, 0), (4, 5))], "inside"),
         ([((0,), (4,))], "2 dimensions"),
     ],
@@ -194,7 +194,7 @@ def test_a_second_attempt_leaves_only_garbage(
 def test_an_array_is_one_in_every_spelling_of_its_path(repo: frazil.Repository) -> None:
     session = repo.writable_session("main")
     blocks = [Block("committed", (0, 0), (8, 5)), Block("/committed/", (4, 0), (8, 5))]
-    with pytest.raises(InvalidInputError, match="without a chunk in common"):
+    with pytest.raises(InvalidInputError, match="must not have a chunk in common"):
         plan(session, blocks)
 
 
