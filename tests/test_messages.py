@@ -181,16 +181,18 @@ ROWS: Final = {
     ),
     # Metadata
     "set": Row(
-        lambda repo: repo.update_metadata({"a": {1, 2}}), *_METADATA, ("metadata `a`: expected", "found set")
+        lambda repo: repo.update_metadata({"a": {1, 2}}), *_METADATA, ("metadata `a`: expected", "got set")
     ),
-    "name": Row(lambda repo: repo.update_metadata({1: 2}), *_METADATA, ("names of str, found 1",)),  # type: ignore[dict-item]
+    "name": Row(
+        lambda repo: repo.update_metadata({1: 2}), *_METADATA, ("names of metadata must be str, got 1",)
+    ),  # type: ignore[dict-item]
     "nan": Row(
         lambda repo: repo.update_metadata({"b": [np.nan]}), *_METADATA, ("metadata `b`", "a finite number")
     ),
     "of a commit": Row(
         lambda repo: repo.writable_session("main").commit("m", {"c": {"d": EARLY}}, allow_empty=True),
         *_METADATA,
-        ("metadata `c`", "found datetime"),
+        ("metadata `c`", "got datetime"),
     ),
     # One thing in place of another
     "path as storage": Row(
@@ -236,7 +238,7 @@ ROWS: Final = {
         ),
         frazil.NodeNotFoundError,
         ErrorKind.KEY_NOT_FOUND,
-        ("is a key of zarr version 2", "use zarr_format=3"),
+        ("is a key of zarr version 2", "Use zarr_format=3"),
     ),
 }
 
@@ -330,7 +332,7 @@ def test_chunks_of_a_conflict_are_named() -> None:
 def test_metadata_that_json_cannot_hold_is_a_type_error(repo: frazil.Repository) -> None:
     with pytest.raises(TypeError):
         repo.update_metadata({"a": {1, 2}})
-    with pytest.raises(ValueError, match="found set"):
+    with pytest.raises(ValueError, match="got set"):
         repo.update_metadata({"a": {1, 2}})
     assert repo.update_metadata({"a": np.float32(1.5)})["a"] == 1.5
 
