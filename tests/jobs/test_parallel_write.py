@@ -165,7 +165,7 @@ def test_a_task_that_fails_leaves_nothing(repo: frazil.Repository, engine: Engin
 
 def test_values_have_the_shape_of_their_block(repo: frazil.Repository) -> None:
     session = repo.writable_session("main")
-    message = r"expected values of shape \(4, 5\) for committed\[0:4, 0:5\], found \(3, 5\)"
+    message = r"values of committed\[0:4, 0:5\] must have the shape \(4, 5\), got \(3, 5\)"
     with pytest.raises(IcechunkError, match=message):
         write_blocks(session, tasks.too_small, blocks_of("committed"), Inline())
 
@@ -202,5 +202,5 @@ def test_rectilinear_grids_are_refused(repo: frazil.Repository) -> None:
     session = repo.writable_session("main")
     with zarr.config.set({"array.rectilinear_chunks": True}):
         zarr.create_array(session.store, name="uneven", shape=(5,), chunks=[[2, 3]], dtype="i4")
-        with pytest.raises(InvalidInputError, match="rectilinear grid in `uneven`"):
+        with pytest.raises(InvalidInputError, match="`uneven` must have one shape, got a rectilinear grid"):
             plan(session, [Block("uneven", (0,), (2,))])
