@@ -112,6 +112,7 @@ def test_how_to(name: str) -> None:
     assert [line for line in SHOWS[name] if line not in lines] == []
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_parallel_writes_with_spark() -> None:
     assert "spark      True  By 8 Spark tasks" in run("parallel_writes", "spark")

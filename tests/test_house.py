@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import NamedTuple, get_origin
 
 import pytest
+from tests.support import subjects
 from tests.support.house import PATHS, REPOSITORY, is_ours, room
 
 import frazil
@@ -394,6 +395,27 @@ def names_of_star_import(tree: ast.Module) -> set[str]:
         for constant in ast.walk(value)
         if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
     }
+
+
+# ---- tests -------------------------------------------------------------------------------------------
+
+
+def test_test_files_mirror_modules_or_have_a_subject() -> None:
+    """`tests/format/test_columns.py` is for `frazil.format.columns`."""
+    tests = REPOSITORY / "tests"
+    files = {str(path.relative_to(tests)) for path in tests.rglob("test_*.py")}
+    files = {name for name in files if name.partition("/")[0] not in subjects.FOLDERS}
+    mirrors = {name for name in files if mirrored_module(name) in PATHS}
+    listed_files = set(subjects.SUBJECTS)
+    assert not (text := sorted(files - mirrors - listed_files)), f"move it, or list its subject: {text}"
+    assert not (text := sorted(listed_files - files)), f"does not exist: {text}"
+    assert not (text := sorted(listed_files & mirrors)), f"needs no entry, it mirrors a module: {text}"
+
+
+def mirrored_module(name: str) -> str:
+    folder, _, file = name.rpartition("/")
+    parts = [*filter(None, folder.split("/")), file.removeprefix("test_").removesuffix(".py")]
+    return ".".join(["frazil", *parts])
 
 
 # ---- what git holds ---------------------------------------------------------------------------------

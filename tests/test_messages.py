@@ -238,7 +238,7 @@ ROWS: Final = {
         ),
         frazil.NodeNotFoundError,
         ErrorKind.KEY_NOT_FOUND,
-        ("is a key of zarr version 2", "use zarr_format=3"),
+        ("is a key of zarr version 2", "Use zarr_format=3"),
     ),
 }
 

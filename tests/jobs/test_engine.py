@@ -156,7 +156,7 @@ def test_inline_stays_in_this_thread() -> None:
 
 @pytest.mark.parametrize("wrong", [{"workers": 0}, {"attempts": 0}])
 def test_what_cannot_be_is_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(InvalidInputError, match="expected at least 1, found 0"):
+    with pytest.raises(InvalidInputError, match="must be at least 1, got 0"):
         Local(**wrong)
 
 

@@ -178,7 +178,7 @@ def test_storages_count_their_requests(tmp_path: Any) -> None:
         ({"id": "\ud800"}, "bad-metadata", "text that UTF-8 can encode"),
         ({"id": ""}, "bad-metadata", "job_id: expected text, found ''"),
         ({"id": 5}, "bad-metadata", "job_id: expected text, found 5"),
-        ({"prepare": lambda session: None}, "invalid-argument", "has to return Tasks, found NoneType"),
+        ({"prepare": lambda session: None}, "invalid-argument", "must return Tasks, got NoneType"),
         (
             {"prepare": lambda session: Tasks([1, Lock()])},
             "invalid-argument",
@@ -187,12 +187,12 @@ def test_storages_count_their_requests(tmp_path: Any) -> None:
         (
             {"prepare": lambda session: Tasks([1], Lock())},
             "invalid-argument",
-            "shares, cannot be sent to a task because of the item 'shared', of the type lock: ",
+            "shared value cannot be sent to a task because of the item 'shared', of the type lock: ",
         ),
         (
             {"work": lambda fork, shared, item: None},
             "task-failed",
-            "has to return an Outcome, found NoneType",
+            "must return an Outcome, got NoneType",
         ),
     ],
 )

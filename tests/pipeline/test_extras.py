@@ -13,7 +13,6 @@ from tests.pipeline.blocked import errors, run
 import frazil
 from frazil.extras import EXTRA_OF, missing, needs
 
-pytestmark = pytest.mark.timeout(300)  # imports by many processes
 ROOT = Path(__file__).parents[2]
 
 #: Name of an import -> name of the package in an index, where they differ.

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from tests.support.program_runner import ONE_PROCESS
 from tests.support.judge import same_by_reference
+from tests.support.program_runner import ONE_PROCESS
 
 import frazil
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "daily_pipeline.py"
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.deep]
 
 
 def run(directory: Path, days: int, *options: str) -> str:
@@ -55,7 +55,6 @@ def damaged(printed: str) -> set[str]:
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("daily pipeline")
 def test_on_this_machine(tmp_path: Path) -> None:
     first = run(tmp_path, 20)
     [bad] = damaged(first)

@@ -23,7 +23,7 @@ from tests.support.servers import RunningServer
 import frazil
 from frazil.testing.spark_cluster import HOSTS, SparkCluster, spark_cluster
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.interop
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 

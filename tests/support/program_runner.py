@@ -107,14 +107,18 @@ ONE_PROCESS: Final = Programs(forks=False)
 
 def _requests() -> Iterator[dict[str, Any]]:
     # A program must neither read the next request nor write the answer.
-    requests, answers = os.fdopen(os.dup(0)), os.dup(1)
+    requests, answers = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1):
         os.dup2(nothing, number)
-    for line in requests:
-        request = json.loads(line)
-        yield request
-        os.write(answers, f"{request['returncode']}\n".encode())
+    received = b""
+    while block := os.read(requests, 1 << 16):
+        received += block
+        while b"\n" in received:
+            line, _, received = received.partition(b"\n")
+            request = json.loads(line)
+            yield request
+            os.write(answers, f"{request['returncode']}\n".encode())
 
 
 def _become(request: Mapping[str, Any]) -> None:

@@ -1,8 +1,8 @@
 """Engines: they run one function for many messages.
 
-A task function is a function of a module, ``(shared, task) -> result``, from bytes to bytes. ``shared`` is the
-same for all tasks of a run, and ``task`` is small. A task function uses only its arguments and has no effect on
-the process, because it may run on another machine, and more than once.
+A task function is a function of a module, ``(shared, task) -> result``, from bytes to bytes. ``shared`` is
+the same for all tasks of a run, and ``task`` is small. A task function uses only its arguments and has no
+effect on the process, because it may run on another machine, and more than once.
 
     Inline     in this thread, one task after the other: small jobs, tests, debuggers
     Local      threads or processes of this machine (``local``)
@@ -49,7 +49,7 @@ _description: ContextVar[str] = ContextVar("frazil_description", default="")
 
 @contextmanager
 def described(text: str) -> Iterator[None]:
-    """Return a context in which engines describe their runs with this text, for example in the UI of Spark."""
+    """Return a context in which engines describe their runs with this text, as in the UI of Spark."""
     token = _description.set(text)
     try:
         yield

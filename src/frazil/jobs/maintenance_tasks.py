@@ -1,4 +1,4 @@
-"""Pieces of maintenance as tasks. A piece is a function of a context and an item, and is found by its name."""
+"""Pieces of maintenance as tasks. A piece is a function of a context and an item, found by its name."""
 
 from __future__ import annotations
 

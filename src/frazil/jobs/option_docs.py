@@ -13,7 +13,7 @@ from types import get_original_bases
 from typing import Final
 
 #: The entry ``**options:`` of a section, with the lines that continue it.
-_ENTRY: Final = re.compile(r"^([ ]*)\*\*options:.*\n(?:\1[ ]+.*\n)*", re.MULTILINE)
+_ENTRY: Final = re.compile(r"^([ ]*)\*\*\w*options:.*\n(?:\1[ ]+.*\n)*", re.MULTILINE)
 
 
 def with_option_docs(doc: str | None, options: type) -> str | None:
@@ -26,7 +26,7 @@ def with_option_docs(doc: str | None, options: type) -> str | None:
     Returns:
         The new docstring, without the indentation of the source code.
     """
-    if doc is None or "**options:" not in doc:
+    if doc is None or not _ENTRY.search(doc):
         return doc
 
     clean = inspect.cleandoc(doc) + "\n"

@@ -211,7 +211,7 @@ def _check_and_publish(
     """
     repo, branch = audit.repo, audit.branch
     for _ in range(_ATTEMPTS):
-        if not is_behind(repo, branch, audit.audit_branch):  # others have committed
+        if not is_behind(repo, branch, audit.audit_branch):  # other writers have committed
             rebase_audit_branch(audit)
             report = None
         if report is None:

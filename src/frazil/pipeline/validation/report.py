@@ -121,7 +121,7 @@ class Report(Summary):
         return "\n".join([self._heading(), *map(_line, self.rows)])
 
     def _repr_html_(self) -> str:
-        """A table, for notebooks."""
+        """Return a table, for notebooks."""
         head = ("", "rule", "path", "expected", "found", "where")
         cells = (
             ("ok" if row.ok else "FAILED", row.rule, row.path, row.expected, row.found, row.where)

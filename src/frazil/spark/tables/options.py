@@ -13,7 +13,7 @@ from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark.tables.location import PLACE_OPTIONS, Options
 
-#: Under this name the options of a table are in the metadata of its first column.
+#: The name of the options of a table in the metadata of its first column.
 TABLE_OPTIONS: Final = "frazil"
 
 _VERSIONS: Final = frozenset({"tag", "snapshot-id", "as-of-timestamp"})
@@ -118,10 +118,10 @@ STREAM: Final = Use("a stream", (PLACE_OPTIONS - _VERSIONS) | _STREAMING)
 
 
 def options_of(query: Options, use: Use, schema: StructType | None = None) -> dict[str, str]:
-    """The options of a reader or writer: those of the query, or those in the schema of a table.
+    """Return the options of a reader or writer: those of the query, or those in the schema of a table.
 
-    Options of another ``use`` are allowed: a table has those for reading and for writing. Raises
-    ``InvalidInputError`` (``invalid-argument``) for one that is not known.
+    Options of another ``use`` are allowed, because a table has options for reading and for writing. Raises
+    ``InvalidInputError`` (``invalid-argument``) for an unknown option.
     """
     # A catalog gives each option of a table twice, and adds options of its own.
     options = {name.lower().removeprefix("option."): value for name, value in query.items()}
@@ -139,7 +139,7 @@ def options_of(query: Options, use: Use, schema: StructType | None = None) -> di
 
 
 def advice(name: str, use: Use) -> str:
-    """A message about an unknown option.
+    """Return a message about an unknown option.
 
     >>> advice("versionasof", READ), advice("brunch", WRITE), advice("snapshot_id", READ)
     ('unknown option `versionasof`: use `tag` or `snapshot-id`', \
