@@ -2,7 +2,8 @@
 
 An operation has one entry ``**options:`` at the end of its ``Args:`` section. `with_option_docs` replaces
 this entry by the entries of the options, which the docstring of the ``TypedDict`` and of its bases describe.
-So ``help()`` shows each option, and each option is described once."""
+So ``help()`` shows each option, and each option is described once.
+"""
 
 from __future__ import annotations
 
