@@ -63,7 +63,8 @@ def public_names() -> list[PublicName]:
     names: dict[int, PublicName] = {}
     for module_name in PUBLIC_MODULES:
         for name in _names_of(importlib.import_module(module_name)):
-            if id(name.function) not in names or _defines(name):
+            earlier = names.get(id(name.function))
+            if earlier is None or (_defines(name) and not _defines(earlier)):
                 names[id(name.function)] = name
     return sorted(names.values(), key=lambda name: (name.module, name.name))
 
