@@ -288,7 +288,7 @@ def test_refs_of_spec_version_1() -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=1)
     repo.create_tag("v1", repo.lookup_branch("main"))
     check(lambda: repo.readonly_session("v1"), *_REF, "a tag `v1` exists")
-    check(lambda: repo.readonly_session(tag="main"), *_REF, "there is a branch `main`")
+    check(lambda: repo.readonly_session(tag="main"), *_REF, "a branch `main` exists")
     check(lambda: repo.readonly_session("mian"), *_REF, "Did you mean `main`?")
 
 
