@@ -11,7 +11,7 @@ from tests.support.program_runner import FORKS, ONE_PROCESS
 HOW_TO = Path(__file__).parents[1] / "examples" / "how_to"
 
 MERGE_FAILED = (
-    "merge-failed: cannot merge: 1 chunk(s) of `/a` were written by more than one fork, or since the fork"
+    "merge-failed: cannot merge: more than one fork, or a fork and the session, wrote 1 chunk(s) of `/a`"
 )
 
 #: Some of the lines that each prints. What changes from run to run is not among them.

@@ -467,7 +467,10 @@ class TestCommandLine:
         assert main(["import", str(tmp_path / "nothing")]) == 1
         output = capsys.readouterr()
         assert output.out == ""
-        assert re.fullmatch(r"frazil: no repository to import in .*\. Correct the location \[repository-not-found\]\n", output.err)
+        assert re.fullmatch(
+            r"frazil: no repository to import in .*\. Correct the location \[repository-not-found\]\n",
+            output.err,
+        )
         assert main(["import", "ftp://x/y"]) == 1
         assert capsys.readouterr().err.endswith("[cannot-parse-url]\n")
         for place in ("", "http://", "s3://", "s3:///x", "file://old", "file://host/x", "http://"):
@@ -656,5 +659,5 @@ def test_files_that_changed_places_are_refused(name: str, folder: str) -> None:
     keys = sorted(key for key in files if key.startswith(f"{folder}/"))
     for one, other in pairwise(keys):
         changed = files | {one: files[other], other: files[one]}
-        with pytest.raises(FormatError, match=f"{folder}/.*one file lies under the name of another"):
+        with pytest.raises(FormatError, match=f"{folder}/.*The file has the name of another file"):
             upgrade(stored(changed), MemoryStorage())
