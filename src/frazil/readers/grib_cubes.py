@@ -98,8 +98,7 @@ def open_cubes(path: str, url: str, options: GribOptions) -> Cubes:
 
     Raises:
         InvalidInputError: ``key-not-found`` if ``filter_by_keys`` matches no field, ``unimplemented`` if
-        cfgrib
-            can arrange no field. cfgrib and eccodes raise other errors for a damaged file.
+            cfgrib can arrange no field. cfgrib and eccodes raise other errors for a damaged file.
     """
     keys = cfgrib.compute_index_keys(tuple(options.time_dims), dict(options.extra_coords or {}))
     chosen = dict(options.filter_by_keys or {})
