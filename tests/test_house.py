@@ -14,7 +14,7 @@ from typing import NamedTuple, get_origin
 
 import pytest
 from tests.support import subjects
-from tests.support.house import PATHS, REPOSITORY, is_ours, room
+from tests.support.house import PATHS, REPOSITORY, is_ours, parsed, room
 
 import frazil
 
@@ -208,7 +208,7 @@ def imports_of(module: str, for_types: bool = False) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
             yield from visit(child, inside)
 
-    return visit(ast.parse(path.read_bytes()), False)
+    return visit(parsed(path), False)
 
 
 def is_deliberate(edge: Import) -> bool:
@@ -375,7 +375,7 @@ def test_a_star_import_replaces_no_built_in() -> None:
     replaced = {
         module
         for module, path in PATHS.items()
-        if set(dir(builtins)).intersection(names_of_star_import(ast.parse(path.read_bytes())))
+        if set(dir(builtins)).intersection(names_of_star_import(parsed(path)))
     }
     assert replaced == set(BUILT_INS_REPLACED)
 

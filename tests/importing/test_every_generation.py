@@ -467,7 +467,10 @@ class TestCommandLine:
         assert main(["import", str(tmp_path / "nothing")]) == 1
         output = capsys.readouterr()
         assert output.out == ""
-        assert re.fullmatch(r"frazil: no repository to import in .*\. Correct the location \[repository-not-found\]\n", output.err)
+        assert re.fullmatch(
+            r"frazil: no repository to import in .*\. Correct the location \[repository-not-found\]\n",
+            output.err,
+        )
         assert main(["import", "ftp://x/y"]) == 1
         assert capsys.readouterr().err.endswith("[cannot-parse-url]\n")
         for place in ("", "http://", "s3://", "s3:///x", "file://old", "file://host/x", "http://"):

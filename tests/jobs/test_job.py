@@ -174,10 +174,10 @@ def test_storages_count_their_requests(tmp_path: Any) -> None:
         ({"parameters": {"fill": float("nan")}}, "bad-metadata", "a finite number"),
         ({"parameters": {"names": {"a"}}}, "bad-metadata", "got set"),
         ({"metadata": {"by": object()}}, "bad-metadata", "got object"),
-        ({"message": "\ud800"}, "bad-metadata", "message: expected text that UTF-8 can encode"),
+        ({"message": "\ud800"}, "bad-metadata", "message must be text that UTF-8 can encode"),
         ({"id": "\ud800"}, "bad-metadata", "text that UTF-8 can encode"),
-        ({"id": ""}, "bad-metadata", "job_id: expected text, found ''"),
-        ({"id": 5}, "bad-metadata", "job_id: expected text, found 5"),
+        ({"id": ""}, "bad-metadata", "job_id must be non-empty text, got ''"),
+        ({"id": 5}, "bad-metadata", "job_id must be non-empty text, got 5"),
         ({"prepare": lambda session: None}, "invalid-argument", "must return Tasks, got NoneType"),
         (
             {"prepare": lambda session: Tasks([1, Lock()])},

@@ -40,7 +40,7 @@ def failed(engine: Engine, how: str, shared: bytes = b"") -> TaskFailedError:
     [
         ("deep", "KeyError: 'x'", "deep", KeyError),
         ("chain", "ValueError: no value — ümlaut \udc80", "fails_as", ValueError),
-        ("silent", "Silent: (its text cannot be made: ValueError)", "fails_as", Exception),
+        ("silent", "Silent: (str() of the error raised ValueError)", "fails_as", Exception),
         ("unsendable", "Unsendable: one two", "fails_as", Exception),
         ("exit", "SystemExit: 3", "fails_as", SystemExit),
         ("base", "NoExit: not an Exception", "fails_as", tasks.NoExit),

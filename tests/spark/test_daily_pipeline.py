@@ -83,5 +83,5 @@ def test_on_a_cluster_that_loses_a_worker(tmp_path: Path) -> None:
     assert "(the worker on 127.0.0.2 was killed)" in first
     is_up_to_date(tmp_path, damaged(first))
     before = files(tmp_path)
-    assert "nothing to do" in run(tmp_path, 120, "--cluster")
+    assert "nothing to do" in run(tmp_path, 120)  # which starts no Spark
     assert files(tmp_path) == before

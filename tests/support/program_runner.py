@@ -166,7 +166,11 @@ def _fork_each(sequence: Iterator[dict[str, Any]]) -> None:
 
 
 def _one_after_the_other(sequence: Iterator[dict[str, Any]]) -> None:
-    """The JVM stays in the folder where it started: programs run there, and their files are moved."""
+    """The JVM stays in the folder where it started: programs run there, and their files are moved.
+
+    Its Python workers have the ``sys.path`` of the start of the JVM, with the modules of the examples.
+    """
+    sys.path.append(str(Path(__file__).parents[2] / "examples"))
     with tempfile.TemporaryDirectory(prefix="frazil-programs-") as folder:
         os.chdir(folder)
         for request in sequence:

@@ -364,7 +364,9 @@ def test_one_check_is_accepted() -> None:
     to_icechunk(more().assign_coords(x=[3, 2, 1]), session, append_dim="time", accept={"static"})
     assert read(session)["x"].values.tolist() == [3, 2, 1]
     for accept in (["everything"], "values order", [3]):
-        with pytest.raises(frazil.InvalidInputError, match="accept must contain names of variables, attributes"):
+        with pytest.raises(
+            frazil.InvalidInputError, match="accept must contain names of variables, attributes"
+        ):
             to_icechunk(more(), session, append_dim="time", accept=accept)  # type: ignore[arg-type]
 
 

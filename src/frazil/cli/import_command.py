@@ -14,7 +14,10 @@ from frazil.storage.url_parts import COMMON_URLS
 def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", help=COMMON_URLS)
     parser.add_argument(
-        "target", metavar="TARGET", nargs="?", help="the new repository; without TARGET the import is in place"
+        "target",
+        metavar="TARGET",
+        nargs="?",
+        help="the new repository; without TARGET the import is in place",
     )
     chunks = parser.add_mutually_exclusive_group()
     chunks.add_argument(

@@ -44,7 +44,11 @@ def _declare_content(parser: argparse.ArgumentParser) -> None:
         "--variables", metavar="A,B", type=comma_separated, help="the data variables to ingest (all)"
     )
     parser.add_argument(
-        "--chunks", metavar="DIM=N,...", type=chunk_sizes, default={}, help="chunk lengths; -1 is the whole dimension"
+        "--chunks",
+        metavar="DIM=N,...",
+        type=chunk_sizes,
+        default={},
+        help="chunk lengths; -1 is the whole dimension",
     )
     parser.add_argument(
         "--virtual", action="store_true", help="refer to the bytes in the files, and copy only coordinates"

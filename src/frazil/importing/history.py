@@ -4,8 +4,8 @@
 Other snapshot files belong to commits that were never on a branch, because another commit was faster.
 
 **Initial snapshot.** In the first versions, the file of the initial snapshot contains another id than its
-name. Children refer to the id in the file. Therefore parents are searched first by name, then by the id in
-the file.
+name. Children refer to the id in the file. Therefore parents are searched first by name, then by the id
+in the file.
 
 **Times** increase from parent to child. If the clocks did not, a child is one microsecond later.
 """

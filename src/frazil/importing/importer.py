@@ -42,16 +42,16 @@ def upgrade(
     2. It has the same snapshots with their parents, messages, times and metadata, the same branches and tags,
     and every array of every snapshot.
 
-    Without ``target_storage``, the new repository is created in place, beside the old files. The import does
-    not change the old files. A later garbage collection deletes the old files that the new repository does
-    not use.
+    Without ``target_storage``, the new repository is created in place, beside the old files. The import
+    does not change the old files. A later garbage collection deletes the old files that the new repository
+    does not use.
 
     Some old repositories have virtual references that are longer than their objects. Such references cannot
     be read. Where ``authorize_virtual_chunk_access`` allows requests to the objects, the import shortens them
     to the end of the object.
 
-    An interrupted import can be repeated and continues. If the import is complete, another call writes
-    nothing.
+    An interrupted import can be repeated and continues. If the import is complete, another call
+    writes nothing.
 
     Args:
         source_storage: Storage of the old repository.
@@ -72,8 +72,8 @@ def upgrade(
 
     Raises:
         RepositoryNotFoundError: There is no older repository in ``source_storage``.
-        FormatError: A file of the old repository is damaged;
-            ``unsupported-operation-for-version`` if the repository already has spec version 1 or 2.
+        FormatError: A file of the old repository is damaged; ``unsupported-operation-for-version`` if the
+            repository already has spec version 1 or 2.
         InvalidInputError: ``parent-directory-not-clean`` if the target contains other files.
         ReadOnlyError: ``read-only-storage`` if the target is read only.
         ValueError: ``chunks`` has another value.

@@ -1,8 +1,8 @@
 """Lines of ``ImportReport.left_out`` for contents of old files that the new repository cannot store.
 
 A ref of spec version 2 has a name and a snapshot. The time of an old ref goes to the ops log, and its
-properties are lost. A snapshot has one time. Numbers of parents are only reported if they contradict the
-history.
+properties are lost. A snapshot has one time. Numbers of parents are only reported if they contradict
+the history.
 """
 
 from __future__ import annotations

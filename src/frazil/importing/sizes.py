@@ -32,8 +32,8 @@ def sizes_of(
     are hints: see ``frazil.storage.hints``. Each object is looked up once. A missing object has no size.
 
     Raises:
-        InvalidInputError: ``untrusted-virtual-chunk-container`` if the hints choose a server, a file or a
-            secret.
+        InvalidInputError: ``untrusted-virtual-chunk-container`` if the hints choose a server, a file
+            or a secret.
     """
     if not credentials:
         return None

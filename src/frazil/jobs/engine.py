@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Literal, Protocol, override, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from frazil.jobs.task_failures import failure_of, task_error
 
@@ -127,8 +127,20 @@ class Inline:
         """The number of tasks that run at the same time."""
         return 1
 
-    @override
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
+        """Run the tasks, each when the caller asks for its result: see `Engine.run`.
+
+        Args:
+            task: The function of the tasks.
+            tasks: The message of each task.
+            shared: A message for all tasks.
+
+        Yields:
+            The results, in the order of ``tasks``.
+
+        Raises:
+            TaskFailedError: If a task fails.
+        """
         for number, message in enumerate(tasks):
             try:
                 result = task(shared, message)

@@ -10,7 +10,7 @@ with its own update: it shortens the log in ``repo`` to ``LOGGED`` entries. The 
 and their chains are kept. The chains of all later backups end there, too.
 
 The ``RECENT`` newest backups are kept as well, because a user who loses ``repo`` restores it from one of
-them. A backup that the log names has the whole log. The log in other backups may end early.
+them. The whole log exists for those of them that the log in ``repo`` names. For the others it may end early.
 
 A backup that was listed before the collection's update, and that ``repo`` does not name after it, is never
 named again. (A writer that created it without using it finds a newer ``repo`` and creates another backup.) So

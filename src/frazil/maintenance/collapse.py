@@ -19,7 +19,8 @@ from frazil.format.snapshot_table import SnapshotTable
 class Onto(Enum):
     """The new parent of a snapshot whose parent is removed."""
 
-    #: The first snapshot of the history. All snapshots in between are skipped (expiration).
+    #: The first snapshot of the history. All snapshots in between are skipped, also those that remain
+    #: (expiration).
     ROOT = "root"
     #: The next ancestor that remains (garbage collection).
     NEXT = "next"

@@ -140,6 +140,13 @@ def referred(info: RepoInfo) -> NDArray[np.bool_]:
 
     Returns:
         One bool for each row of the table of snapshots.
+
+    Examples:
+        >>> import frazil
+        >>> from frazil.repository.handle.interior import context_of
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> referred(context_of(repo).catalog.full_repo_info()).tolist()
+        [True]
     """
     tips = id_matrix([*info.branches.values(), *info.tags.values()])
     return info.table.reachable(info.table.find_snapshots(tips))
@@ -196,6 +203,17 @@ def collect(context: Context, what: Collection) -> GCSummary:
 
     Returns:
         Counts of the deleted files.
+
+    Raises:
+        ConflictError: ``gc-deletes-failing`` after too many failed deletions in a row.
+        FormatError: A file that the collection needs is damaged. Nothing was deleted.
+
+    Examples:
+        >>> import frazil
+        >>> from frazil.repository.handle.interior import context_of
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> collect(context_of(repo), Collection(older_than=0)).chunks_deleted
+        0
     """
     storage = context.storage
     require_online(context.catalog.repo_info())
@@ -236,6 +254,13 @@ def look(context: Context, what: Collection) -> GCSummary:
 
     Returns:
         Counts of the files that would be deleted.
+
+    Examples:
+        >>> import frazil
+        >>> from frazil.repository.handle.interior import context_of
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> look(context_of(repo), Collection(older_than=0)).chunks_deleted
+        0
     """
     storage = context.storage
     require_online(context.catalog.repo_info())

@@ -37,6 +37,14 @@ class Listed:
     ids       uint8 (n, 12)
     sizes     int64 (n,)  bytes
     modified  int64 (n,)  microseconds since 1970, by the storage's clock
+
+    Examples:
+        >>> from frazil.storage import in_memory_storage
+        >>> storage = in_memory_storage()
+        >>> stored = storage.put("chunks/1CECHNKREP0F1RSTCMT0", b"data")
+        >>> files = listed(storage, "chunks")
+        >>> files.keys(), len(files.select_files(files.sizes > 4))
+        (['chunks/1CECHNKREP0F1RSTCMT0'], 0)
     """
 
     folder: str
@@ -48,11 +56,22 @@ class Listed:
         return len(self.sizes)
 
     def select_files(self, rows: NDArray[np.bool_]) -> Listed:
-        """Return the rows where ``rows`` is true."""
+        """Return a part of the objects.
+
+        Args:
+            rows: One bool for each row.
+
+        Returns:
+            The objects whose value is True.
+        """
         return Listed(self.folder, self.ids[rows], self.sizes[rows], self.modified[rows])
 
     def keys(self) -> list[str]:
-        """Return the keys of the objects."""
+        """Return the keys of the objects.
+
+        Returns:
+            One key for each row.
+        """
         return [f"{self.folder}/{name}" for name in ids_to_text(self.ids)]
 
 

@@ -46,6 +46,14 @@ def rewrite(
 
     Returns:
         The id of the new snapshot, 12 bytes.
+
+    Examples:
+        >>> import frazil
+        >>> from frazil.repository.handle.interior import context_of
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> id_ = rewrite(context_of(repo), "main", "rewrite the manifests", dict(), amend=False)
+        >>> repo.lookup_snapshot(repo.lookup_branch("main")).message
+        'rewrite the manifests'
     """
     if amend:
         context.require_version_2()

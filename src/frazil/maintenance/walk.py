@@ -165,7 +165,16 @@ def all_chunks(storage: Storage, manifests: ManifestFiles, bounds: Bounds) -> U8
 
 
 class Walk(Protocol):
-    """Reads the metadata of many versions, in this process or in many."""
+    """Reads the metadata of many versions, in this process or in many.
+
+    Examples:
+        >>> from frazil.storage import in_memory_storage
+        >>> walk, storage = LocalWalk(Bounds()), in_memory_storage()
+        >>> no_ids = np.zeros((0, OBJECT_ID_BYTES), np.uint8)
+        >>> files = walk.manifests(storage, no_ids, no_ids)
+        >>> walk.chunks(storage, files).shape
+        (0, 12)
+    """
 
     def manifests(self, storage: Storage, snapshots: U8, optional: U8) -> ManifestFiles:
         """Return the same as ``all_manifests``.

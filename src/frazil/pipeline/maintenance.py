@@ -1,4 +1,4 @@
-"""Maintenance of large repositories by tasks: the same work as that of the methods of ``Repository``.
+"""Maintenance of large repositories by tasks: the functions do the work of methods of ``Repository``.
 
     garbage_collect      tasks read manifests, and delete files
     verify               tasks check every reference, up to every byte

@@ -57,9 +57,12 @@ _RENEWED: Final = 3600 * 1_000_000
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Copied(Summary):
-    """The number of objects and bytes that were copied.
+    """The result of `copy_repository`.
 
-    ``existing`` is the number of objects that the target had already.
+    Attributes:
+        objects: The number of objects that were copied.
+        bytes: Their size.
+        existing: The number of objects that the target had already.
     """
 
     objects: int
@@ -226,7 +229,7 @@ def _leased(storage: Storage) -> Iterator[Callable[[], None]]:
     renewed_at = now_us()
     lease: Lease | None = None
     if not storage.is_read_only:
-        with suppress(StorageError):  # without a lease, the check in the target finds what is missing
+        with suppress(StorageError):  # without a lease, the check in the target finds missing objects
             lease = Lease.take(storage, 0, renewed_at + _LEASE, purpose="copy")
 
     def renew() -> None:

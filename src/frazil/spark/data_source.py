@@ -301,7 +301,7 @@ def register_repository(spark: SparkSession, repo: Repository) -> str:
     name = f"frazil_{hashlib.sha256(handle).hexdigest()[:12]}"
 
     class Bound(FrazilDataSource):
-        """A class of its own: it travels by value, so its handle is in no option."""
+        """A data source for one repository. It is pickled by value, so no option holds the handle."""
 
         @classmethod
         def name(cls) -> str:

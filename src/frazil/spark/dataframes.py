@@ -280,7 +280,7 @@ def _session(source: Source, options: ScanValues) -> Session:
 
 
 def _tasks(spark: SparkSession, tasks: Sequence[ScanTask]) -> DataFrame:
-    """Return one row for each task, each in a Spark partition of its own."""
+    """Return one row for each task, each in a separate Spark partition."""
     messages = [(number, pickle.dumps(each)) for number, each in enumerate(tasks)]
     if not messages:
         return spark.createDataFrame([], "number int, task binary")

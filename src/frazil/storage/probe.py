@@ -2,6 +2,8 @@
 
 Some servers accept the conditions and ignore them. This stays hidden until two writers commit at the same
 time. Then one commit is lost although its writer gets a success.
+
+Specification: *Storage Operations*.
 """
 
 from __future__ import annotations

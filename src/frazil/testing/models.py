@@ -35,8 +35,8 @@ class ModelStore(MemoryStore):
     ) -> None:
         """Move every chunk of an array by ``offset`` chunks.
 
-        Chunks that leave the grid of ``num_chunks`` are deleted. Places that get no chunk become missing
-        chunks.
+        Chunks that leave the grid of ``num_chunks`` are deleted. Places that get no chunk become
+        missing chunks.
         """
         prefix = f"{array_path.strip('/')}/c".lstrip("/")
         old = {

@@ -8,9 +8,9 @@ files of pyspark and stopped by process id. They write to a temporary directory 
 The executors run this Python and get this process's ``sys.path``. The module needs Linux, because it finds
 processes in ``/proc``.
 
-``environment`` is for the driver, which is a separate process: `frazil.spark.get_spark` finds the master in
-it. The driver may run any number of applications, one after the other. An executor uses all resources of its
-worker.
+``environment`` is for the driver, which is a separate process: `frazil.spark.get_spark` finds the master
+in it. The driver may run any number of applications, one after the other. An executor uses all resources
+of its worker.
 """
 
 from __future__ import annotations

@@ -370,8 +370,8 @@ class StorageSuite:
 def add_line(storage: Storage, key: str, line: str) -> None:
     """Append ``line`` to an object with conditional updates, until the object contains it.
 
-    Neither a refusal nor an error proves that nothing was written. Therefore the function first looks for the
-    line.
+    Neither a refusal nor an error proves that nothing was written. Therefore the function first looks
+    for the line.
     """
     while True:
         data, version = storage.get_versioned(key)

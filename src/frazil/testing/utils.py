@@ -32,8 +32,8 @@ def precommit_postcommit_readonly(
 ) -> Generator[tuple[str, IcechunkStore]]:
     """Yield three stores with labels.
 
-    These are the store before the commit, the store after the commit, and the store of a new read-only
-    session.
+    These are the store before the commit, the store after the commit, and the store of a new
+    read-only session.
     """
     yield "before the commit", session.store
     session.commit("a commit", allow_empty=allow_empty)

@@ -67,8 +67,8 @@ def to_icechunk(
     ``values``     the arrays can hold the values: times in their units, numbers in their type and packing
     ============== =====================================================================================
 
-    Values of dask arrays are checked when they are computed. The session changes after all of them are
-    written.
+    Values of dask arrays are checked when they are computed. The session changes after all of them
+    are written.
 
     The groups of a ``DataTree`` are written one by one.
 

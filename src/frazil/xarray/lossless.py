@@ -80,7 +80,7 @@ class ArrayForm:
         coded = set(_VALUES) & self.attrs.keys()
         if self.dtype.kind == "f" and _is_nan(self.attrs.get("_FillValue", np.nan)):
             coded -= {"_FillValue"}
-        # numpy considers a cast from 64 bit integers to 64 bit floats as safe.
+        # numpy considers a cast from 64-bit integers to 64-bit floats safe, although it rounds.
         long = variable.dtype.kind in "iu" and variable.dtype.itemsize == 8 and self.dtype.kind not in "iu"
         plain = variable.dtype.kind in "biufc" and not coded and not long
         return plain and np.can_cast(variable.dtype, self.dtype, "safe")

@@ -1,7 +1,7 @@
 """The functions of xarray that Frazil uses although they are not public.
 
-The only public writer of xarray for zarr is ``to_zarr``, and it has no hook for another writer of dask
-arrays.
+The only public writer of xarray for zarr is ``to_zarr``, and it has no hook for another writer of
+dask arrays.
 """
 
 from __future__ import annotations

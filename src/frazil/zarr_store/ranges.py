@@ -13,8 +13,8 @@ def span(request: ByteRequest | None, size: int) -> tuple[int, int]:
     The range is empty if the request begins after the end of the value.
 
     Raises:
-        InvalidInputError: ``invalid-byte-range`` for negative numbers, and for an object that is not a
-            request.
+        InvalidInputError: ``invalid-byte-range`` for negative numbers, and for an object that is
+            not a request.
 
     Examples:
         >>> span(RangeByteRequest(2, 100), 10), span(OffsetByteRequest(4), 10), span(SuffixByteRequest(3), 10)

@@ -247,8 +247,8 @@ class IcechunkStore(Store):
         """Return whether there is a value under a key.
 
         Raises:
-            InvalidInputError: ``invalid-key`` for a text that is not a key; ``not-an-array`` for a chunk of a
-                group.
+            InvalidInputError: ``invalid-key`` for a text that is not a key; ``not-an-array`` for a
+                chunk of a group.
             NodeNotFoundError: ``key-not-found`` for a key of zarr version 2.
         """
         workspace = self._session.workspace
@@ -265,8 +265,8 @@ class IcechunkStore(Store):
 
         Raises:
             KeyNotFoundError: There is no value under the key. It is a ``FileNotFoundError``.
-            InvalidInputError: ``invalid-key`` for a text that is not a key; ``not-an-array`` for a chunk of a
-                group.
+            InvalidInputError: ``invalid-key`` for a text that is not a key; ``not-an-array`` for a
+                chunk of a group.
         """
         workspace = self._session.workspace
         path, what = _parsed(workspace, key)
@@ -592,7 +592,7 @@ class IcechunkStore(Store):
                 ``no-container-for-virtual-chunk`` if there is no container for the location.
             SessionStateError: ``not-allowed`` for the key of a document.
 
-        Specification: *Chunk Manifest Files*.
+        Specification: *ChunkRef*.
 
         Examples:
             >>> import frazil, numpy as np, zarr
@@ -633,7 +633,7 @@ class IcechunkStore(Store):
             ReadOnlyError: The store or the session is read only.
             IcechunkError: As in ``set_virtual_ref``, except ``no-container-for-virtual-chunk``.
 
-        Specification: *Chunk Manifest Files*.
+        Specification: *ChunkRef*.
 
         Examples:
             >>> import frazil, numpy as np, zarr
@@ -662,8 +662,8 @@ class IcechunkStore(Store):
     ) -> _List[tuple[int, ...]] | None:
         """Set a box of virtual chunks of one array from columns.
 
-        The columns have one entry for each chunk of the box, in C order. A million references take about 0.2
-        s.
+        The columns have one entry for each chunk of the box, in C order. A million references take
+        about 0.2 s.
 
         Args:
             array_path: Path of the array.
@@ -683,7 +683,7 @@ class IcechunkStore(Store):
             ReadOnlyError: The store or the session is read only.
             IcechunkError: As in ``set_virtual_ref``, except ``no-container-for-virtual-chunk``.
 
-        Specification: *Chunk Manifest Files*.
+        Specification: *ChunkRef*.
 
         Examples:
             >>> import frazil, numpy as np, zarr

@@ -154,10 +154,7 @@ def test_sound_files_are_not_damaged(tmp_path: Path, repo: frazil.Repository) ->
 def test_every_kind_that_stops_an_ingest_names_what_helps() -> None:
     for kind in KINDS:
         lines = refusal([Problem(kind, "is wrong", "a.nc")] * 12, 20).message.splitlines()
-        assert (
-            lines[0]
-            == "the files are not one dataset: 12 problems in 1 of 20 files. Nothing was written"
-        )
+        assert lines[0] == "the files are not one dataset: 12 problems in 1 of 20 files. Nothing was written"
         assert lines[1:11] == [f"  {kind}: a.nc: is wrong"] * 10
         assert "and 2 more" in lines[11]
         assert lines[-1] == (

@@ -192,7 +192,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a variable": ({"encoding": {"tass": {}}}, "name variables of the files.*'tass'"),
     "no chunk": ({"encoding": {"tas": {"chunks": (0, 1, 1)}}}, "chunks of tas must"),
     "an argument": ({"encoding": {"tas": {"dtype": "f8"}}}, "only chunks, shards.*got 'dtype'"),
-    "a codec": ({"encoding": {"tas": {"compressors": "zip"}}}, "`/new/tas`.* must be one that zarr accepts.*zip"),
+    "a codec": (
+        {"encoding": {"tas": {"compressors": "zip"}}},
+        "/new/tas`.* that zarr accepts.*zip",
+    ),
     "shards": ({"encoding": {"tas": {"chunks": (2, 2, 2), "shards": (3, 2, 2)}}}, "one that zarr accepts"),
     "no such variable": ({"variables": ["nope"]}, "got 'nope', which no file has"),
     "a format": ({"format": "xyz"}, "format must be one of"),

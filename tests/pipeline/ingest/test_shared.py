@@ -150,7 +150,9 @@ def test_a_copy_follows_references_in_other_chunks(tmp_path: Path, repo: frazil.
         paths.append(str(path))
     more: dict[str, Any] = {"virtual": True, "containers": [container(tmp_path)], "engine": Inline()}
     ingest(paths[0], repo, **more)
-    with pytest.raises(InvalidInputError, match=r"chunks of `/a` must be \(2,\).*a copy \(without virtual=True"):
+    with pytest.raises(
+        InvalidInputError, match=r"chunks of `/a` must be \(2,\).*a copy \(without virtual=True"
+    ):
         ingest(paths[1], repo, mode="append", **more)
     dataset = stored_dataset(ingest(paths[1], repo, mode="append", engine=Inline()).version)
     assert dataset.a.values.tolist() == [1.0, 11.0, 21.0]

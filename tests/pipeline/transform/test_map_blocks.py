@@ -247,9 +247,7 @@ def test_values_that_the_data_type_does_not_hold(stored: str, values: Any, fits:
         result = map_blocks(lambda _: values, repo, ["x"], to=to, engine=INLINE)
         np.testing.assert_array_equal(read(result, "out/x")[...], values.astype(stored))
         return
-    with pytest.raises(
-        IcechunkError, match=f"The values of `/?out/x` must fit into {stored[0]}.*dtype="
-    ):
+    with pytest.raises(IcechunkError, match=f"The values of `/?out/x` must fit into {stored[0]}.*dtype="):
         map_blocks(lambda _: values, repo, ["x"], to=to, engine=INLINE)
     if values.dtype.kind in "fi":
         asked = map_blocks(lambda _: values, repo, ["x"], to=to, dtype="f8", engine=INLINE)

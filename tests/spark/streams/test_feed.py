@@ -130,7 +130,10 @@ def test_a_query_begins_where_its_options_say(repo: frazil.Repository) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"stream_max_commits": "0"}, "Option `stream-max-commits` must be a whole number of at least 1, got '0'"),
+        (
+            {"stream_max_commits": "0"},
+            "Option `stream-max-commits` must be a whole number of at least 1, got '0'",
+        ),
         ({"stream_from_timestamp": "noon"}, "must be a time in ISO 8601 .* got 'noon'"),
         ({"stream_from_timestamp": "1000", "stream_from": "latest"}, "got both"),
         ({"stream_fail_on_data_loss": "perhaps"}, "must be true or false, got 'perhaps'"),

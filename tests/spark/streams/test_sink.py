@@ -136,7 +136,11 @@ APPENDING = {"write": "append", "append-dim": "time"}
 @pytest.mark.parametrize(
     ("table", "options", "expected"),
     [
-        (observed((0, 10.0, 1), (0, 10.0, 1), tas=[1.0, 2.0]), {}, r"Each cell must have one row.*lat = 10.0"),
+        (
+            observed((0, 10.0, 1), (0, 10.0, 1), tas=[1.0, 2.0]),
+            {},
+            r"Each cell must have one row.*lat = 10.0",
+        ),
         (observed((0, 11.0, 1), tas=[1.0]), APPENDING, "lat = 11.0"),
         (observed((0, None, 1), tas=[1.0]), {}, "null"),
         (observed((0, 10.0, 1), tas=["warm"]), {}, "tas"),

@@ -198,14 +198,14 @@ def _payloads(tokens: Tokens, tags: I64, bodies: I64) -> _Columns:
 
 
 def _structs(tokens: Tokens, body: I64, *members: int) -> I64:
-    """``body``, if all of it are arrays with one of these numbers of members."""
+    """Return ``body`` if all of its tokens are arrays with one of these numbers of members."""
     if not (tokens.is_array(body) & np.isin(tokens.members[body], members)).all():
         raise FormatError("expected the parts of a reference")
     return body
 
 
 def _ids(tokens: Tokens, body: I64) -> tuple[U8, I64]:
-    """Chunk ids of native references; the tokens behind them."""
+    """Return the chunk ids of native references, and the tokens after the ids."""
     first = _structs(tokens, body, 3) + 1
     if tokens.is_text(first).all():
         return _from_text(tokens.fixed(first, _CHARACTERS[OBJECT_ID_BYTES]), OBJECT_ID_BYTES), first + 1
@@ -215,7 +215,7 @@ def _ids(tokens: Tokens, body: I64) -> tuple[U8, I64]:
 
 
 def _foreign(tokens: Tokens, body: I64) -> tuple[ForeignObjects, NDArray[Any], I64]:
-    """The objects of virtual references, which of them each one means, and the tokens of the offsets."""
+    """Return the objects of virtual references, each reference's object, and the tokens of the offsets."""
     at = _structs(tokens, body, 3, 4) + 1
     named = tokens.is_map(at)
     if not (tokens.says(at[named] + 1, "Absolute") & (tokens.members[at[named]] == 2)).all():

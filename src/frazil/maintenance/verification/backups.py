@@ -1,9 +1,9 @@
 """The backups of ``repo`` that contain the older parts of the ops log.
 
-A file of the ops log names a backup for each of its updates except the newest one. The backup was written
-directly after the update, so this update is the newest one in it. Most of these backups may be deleted. A
-garbage collection keeps only the chain, in which each file names the file with the next older part of the
-log.
+A file of the ops log names a backup for each of its updates except the newest one. The backup was
+written directly after the update, so this update is the newest one in it. Most of these backups may be
+deleted. A garbage collection keeps only the chain, in which each file names the file with the next
+older part of the log.
 """
 
 from __future__ import annotations

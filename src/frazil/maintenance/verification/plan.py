@@ -217,8 +217,8 @@ def _check_bytes(needed: dict[bytes, Needed], run: Run, progress: _Progress) -> 
 def _check_backups(context: Context, state: State, level: VerifyLevel, run: Run) -> list[Finding]:
     """Check the chain of backups.
 
-    Writers of the repository change the chain, and a collection then deletes backups that are no longer in
-    it.
+    Writers of the repository change the chain, and a collection then deletes backups that are no
+    longer in it.
     """
     info = state.info
     for _ in range(_TRIES):

@@ -156,9 +156,9 @@ def _differences(
     """Yield contradictions between a log and the two snapshots, with the number of nodes in each.
 
     Without ``before``, only the later snapshot is compared. A node that is written again with the same
-    content is updated only in the log. The reference joins the logs of a commit and of its amendment. Then a
-    node that the commit created and the amendment deleted is in both lists of the log, and in neither
-    snapshot.
+    content is updated only in the log. The reference joins the logs of a commit and of its amendment.
+    Then a node that the commit created and the amendment deleted is in both lists of the log, and in
+    neither snapshot.
     """
     passing: list[Any] = []
     for kind, arrays in (("arrays", True), ("groups", False)):

@@ -96,7 +96,7 @@ class _Shared:
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Where the climatology is: its group, that of the deviations, and the name of the time dimension."""
+    """The groups of the climatology and of the deviations, and the name of the time dimension."""
 
     climatology: str
     spread: str | None

@@ -73,7 +73,7 @@ class ReductionPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Costs:
-    """A reduction, its number among those of the job, and what it costs. Sizes are in bytes."""
+    """A reduction, its number in the job, and its costs. Sizes are in bytes."""
 
     number: int
     reduction: Reduction

@@ -102,7 +102,7 @@ class ArrayInfo:
     @cached_property
     def array(self) -> zarr.Array[Any]:
         """An empty array of this kind, for its data type and fill value."""
-        self.grid  # noqa: B018  # refuses what is not regular
+        self.grid  # noqa: B018  # it refuses irregular grids
         store = zarr.storage.MemoryStore()
         zarr.core.sync.sync(
             store.set(

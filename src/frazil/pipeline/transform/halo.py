@@ -39,7 +39,7 @@ def require_boundary(boundary: Boundary) -> None:
 
 
 def margins_of(halo: Halo | None, array: ArrayInfo) -> Margins | None:
-    """Return the margins that an argument ``halo`` means; None for no halo.
+    """Return the margins of an argument ``halo``; None for no halo.
 
     Raises ``InvalidInputError`` for a depth below 0.
     """

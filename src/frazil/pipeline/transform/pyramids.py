@@ -228,7 +228,7 @@ class _Levels:
 
 
 def _level_chunks(chunks: Lengths | None, array: ArrayInfo) -> tuple[int, ...]:
-    """Return the chunks of all levels: those of the array where the caller gives none."""
+    """Return the chunks of all levels: those of the caller, else those of the array."""
     out = chunk_lengths(chunks, array, array.chunks, "chunks")
     assert out is not None
     return out

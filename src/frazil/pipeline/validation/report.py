@@ -19,8 +19,13 @@ _SHOWN: Final = 6
 class Row:
     """The result of one rule.
 
-    ``expected`` is what the rule expects, ``found`` is what the version has. ``where`` is the index and the
-    labels of the first value that breaks the rule, or empty.
+    Attributes:
+        rule: The name of the rule.
+        path: The path of the array or group.
+        ok: Whether the rule holds.
+        expected: What the rule expects, in words.
+        found: What the version has, in words.
+        where: The index and the labels of the first value that breaks the rule, or empty.
     """
 
     rule: str

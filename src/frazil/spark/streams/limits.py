@@ -31,13 +31,13 @@ else:
 
     @dataclass
     class ReadMaxFiles(ReadLimit):
-        """At most so many commits."""
+        """At most ``max_files`` commits."""
 
         max_files: int
 
     @dataclass
     class ReadMaxRows(ReadLimit):
-        """At most so many rows."""
+        """At most ``max_rows`` rows."""
 
         max_rows: int
 

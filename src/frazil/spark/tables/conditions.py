@@ -9,7 +9,7 @@
                 name  [NOT] LIKE 'x%' | '%x' | '%x%'
     literal     12  -0.5e3  'text'  true  false  null  nan  inf  -inf  TIMESTAMP '2024-05-01 12:00'
 
-All conditions must hold. There is no OR and no arithmetic: those are for Spark.
+All conditions must hold. OR and arithmetic are not supported; use them in queries of Spark.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _of_integers(predicate: Predicate) -> Predicate:
 
 
 def _whole(value: Any) -> Any:
-    """Return a number without a fraction as an integer; others as they are."""
+    """Return a number without a fraction as an integer; other values unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

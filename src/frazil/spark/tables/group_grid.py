@@ -155,7 +155,7 @@ def _size_of(arrays: Sequence[_Array], dim: str) -> int:
         if dim in each.dims:
             return each.shape[each.dims.index(dim)]
     raise InvalidInputError(
-        f"The dimension `{dim}` must be that of an array, got no array", ErrorKind.INVALID_ARRAY_METADATA
+        f"The dimension `{dim}` must belong to an array, got no array", ErrorKind.INVALID_ARRAY_METADATA
     )
 
 

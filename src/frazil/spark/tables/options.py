@@ -83,15 +83,15 @@ _FOREIGN: Final[Mapping[str, str]] = {
     "maxbytespertrigger": "use `stream-max-rows`",
     "readchangefeed": "use the option `table` with the value `changes`",
     "readchangedata": "use the option `table` with the value `changes`",
-    "pushdown": "use `where`, which belongs to one relation: conditions of one query that Spark hands over "
-    "would also be applied to other queries of the same relation",
-    "mergeschema": "columns that are not there yet are written with frazil.spark.write_table",
+    "pushdown": "use `where`, which belongs to one relation. If Spark passed on the conditions of one query, "
+    "they would also apply to other queries of the same relation",
+    "mergeschema": "use frazil.spark.write_table to write new columns",
     "overwriteschema": "delete the arrays first, and write them again",
     "replacewhere": 'mode("overwrite") replaces the box around the rows',
     "partitionoverwritemode": 'mode("overwrite") replaces the box around the rows',
     "partitionby": "use `chunks`",
     "userMetadata".lower(): "use `message`",
-    "paths": "a relation has one path: read each repository by itself, and combine them with union",
+    "paths": "a relation has one path: read each repository separately, and combine them with union",
     "accesskey": "use `access-key-id`",
     "awsaccesskeyid": "use `access-key-id`",
     "fss3aaccesskey": "use `access-key-id`",
@@ -123,7 +123,7 @@ def options_of(query: Options, use: Use, schema: StructType | None = None) -> di
     Options of another ``use`` are allowed, because a table has options for reading and for writing. Raises
     ``InvalidInputError`` (``invalid-argument``) for an unknown option.
     """
-    # A catalog gives each option of a table twice, and adds options of its own.
+    # A catalog passes each option of a table twice, and adds its own options.
     options = {name.lower().removeprefix("option."): value for name, value in query.items()}
     if "provider" in options:
         options = {name: value for name, value in options.items() if name in _ALL}

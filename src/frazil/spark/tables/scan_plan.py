@@ -64,7 +64,7 @@ class Split:
 class Scan:
     """What all tasks of a query share.
 
-    grid      its columns are those of the result
+    grid      the grid, with the columns of the result
     schema    names and types of the columns of the result
     read      columns that only conditions need
     where     conditions that every row must meet

@@ -1,4 +1,4 @@
-"""Tables about what is stored: chunks by array and slab, files by kind."""
+"""Tables about the stored data: chunks by array and slab, files by kind."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def regions(
     """Return how many chunks of each array are stored, and their bytes.
 
     With ``slab``, the name or number of a dimension: for each row of chunks along it, with the elements
-    ``start`` up to but not including ``stop``. Arrays without that dimension are left out.
+    ``start`` up to but not including ``stop``. Arrays without that dimension have no row.
     """
     session = session_of(repo, branch, tag, snapshot_id)
     parts = [_regions(session, path, slab) for path in array_paths(session, array)]

@@ -132,7 +132,7 @@ def _write(fork: ForkSession, shared: _Shared, item: bytes) -> Outcome:
 class _RowEngine:
     """An engine that brings each task its rows.
 
-    It stages nothing, because a later run may bring other rows.
+    It does not stage results, because a later run may have other rows.
     """
 
     resumable = False
