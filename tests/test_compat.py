@@ -106,6 +106,7 @@ def test_what_is_missing_for_a_submodule_is_named() -> None:
     """) == ["dask False"]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("installed", [False, True])
 def test_pickles_are_read_by_processes_that_did_not_install_it(installed: bool) -> None:
     assert run(f"""
