@@ -177,6 +177,7 @@ def test_each_task_has_a_slot_of_its_own(spark: SparkSession) -> None:
     assert set(frozen) == {"True"}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
 def test_workers_go_with_their_driver(tmp_path: Path, number: signal.Signals) -> None:
     program = (
