@@ -1,6 +1,6 @@
 # The verbs of the house. Each makes itself ready first (scripts/setup); a second run is quick.
 
-.PHONY: demo pipeline test test-all test-lowest test-pipeline lint types check bench fuzz golden clean
+.PHONY: demo pipeline test test-all test-lowest test-minimal test-pipeline lint types check build bench fuzz golden clean
 .NOTPARALLEL:
 
 demo:    ## real data through Spark into one repository, and what came out
@@ -26,6 +26,9 @@ test-lowest: ## the lowest supported Python, with the pinned and with the lowest
 	@scripts/test-python 3.12 $(ARGS)
 	@scripts/test-python 3.12 --lowest $(ARGS)
 
+test-minimal: ## the core packages alone, without any extra
+	@scripts/test-python 3.12 --minimal $(ARGS)
+
 test-pipeline: ## the extra `pipeline` alone, without pyspark: pinned versions, and the lowest
 	@scripts/test-python 3.12 --pipeline $(ARGS)
 	@scripts/test-python 3.12 --pipeline --lowest $(ARGS)
@@ -39,7 +42,11 @@ types:   ## strict type check
 	@scripts/setup test lint
 	@scripts/run mypy
 
-check: lint types test-pipeline test-lowest test-all   ## what CI runs
+check: lint types test-minimal test-pipeline test-lowest test-all   ## what CI runs
+
+build:   ## the wheel and the sdist, checked, installed into an empty environment and tried
+	@scripts/setup lint
+	@scripts/build
 
 fuzz:    ## the property tests, deep and at random
 	@scripts/setup test

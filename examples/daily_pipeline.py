@@ -1,19 +1,19 @@
-"""Every morning: new files arrive, and readers get checked data, a fresh climatology and a tidy repository.
+"""A daily pipeline: ingest new files, check and publish the data, update a climatology, clean up.
 
     python examples/daily_pipeline.py [DIRECTORY] [--days N] [--cluster [--kill-worker]]
 
-    ingest      on a branch of its own; files that are damaged are left out, and named
-    audit       rules about units, ranges, missing values, the time axis
-    publish     the branch that people read moves to what was checked, in one step
-    climatology monthly means of all that is published
-    upkeep      old versions expire, what only they needed is deleted
+    ingest      write the new files to a separate branch; leave out and name damaged files
+    audit       check rules about units, ranges, missing values and the time axis
+    publish     move the branch of the readers to the checked data, in one step
+    climatology compute monthly means of all published data
+    maintenance expire old versions, and delete files that only they used
 
-Each step finds out what is left to do: run it again, and nothing happens; let it die anywhere, run it again,
-and it is finished. ``--days`` is how many days of the (invented) archive have arrived. One
-file is damaged on its first morning, as downloads sometimes are, and whole on the next.
+Each step finds out what is left to do. If you run the program again, it does nothing. If it dies at any
+point, run it again, and it continues. ``--days`` is the number of days of the (invented) archive that have
+arrived. One file is damaged on its first morning, like an interrupted download, and complete on the next.
 
-It runs on a local Spark, or with ``--cluster`` on a standalone cluster that it starts for the purpose: two
-workers, on 127.0.0.1 and 127.0.0.2. ``--kill-worker`` kills one of them in the middle of the ingest.
+The program runs on a local Spark. With ``--cluster``, it starts a standalone cluster with two workers, on
+127.0.0.1 and 127.0.0.2. ``--kill-worker`` kills one of them in the middle of the ingest.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ RULES = [
 
 
 def morning(directory: Path, days: int, keep: int) -> bool:
-    """Bring the repository up to date; whether there was anything to do."""
+    """Bring the repository up to date, and return whether it changed."""
     files = deliver(directory / "archive", days)
     repo = frazil.Repository.open_or_create(frazil.local_filesystem_storage(str(directory / "repository")))
     told(f"{len(files)} files, until {files[-1].stem[-10:]}")
 
     def work(target: Target) -> object:
-        told(f"Spark is {get_spark().sparkContext.master}")  # nobody starts it on a quiet morning
+        told(f"Spark is {get_spark().sparkContext.master}")  # without new files, Spark does not start
         with Progress("   ingest", 0, sys.stdout) as bar:
             return ingest(
                 [str(file) for file in files],
@@ -98,7 +98,7 @@ def morning(directory: Path, days: int, keep: int) -> bool:
     means = climatology(
         Version.of(repo), ["/weather/t2m", "/weather/tp"], "month", to=Target(repo, group="/climatology")
     )
-    told(f"climatology: {'as it was' if means.done_before else means.snapshot_id}")
+    told(f"climatology: {'unchanged' if means.done_before else means.snapshot_id}")
     changed = not (published.done_before and means.done_before)
     picture = directory / f"climatology-{means.snapshot_id}.png"
     if not picture.exists():
@@ -112,7 +112,7 @@ def morning(directory: Path, days: int, keep: int) -> bool:
 
 
 def deliver(directory: Path, days: int) -> list[Path]:
-    """What has arrived by this morning: a file is damaged at first, and sent again the next day."""
+    """Return the files that have arrived. The second newest one is damaged, and complete on the next day."""
     known = set(directory.glob("*.nc"))
     files = archive.fill(directory, FIRST, days)
     note = directory / "damaged.json"
@@ -128,28 +128,28 @@ def deliver(directory: Path, days: int) -> list[Path]:
 
 
 def name_of(files: list[Path]) -> str:
-    """A name for exactly these files: the same files are the same work."""
+    """Return a job id for exactly these files, so that the same files are the same work."""
     seen = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return f"weather-{hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:16]}"
 
 
 def tidy(repo: frazil.Repository, keep: int) -> bool:
-    """Let older versions expire, and delete what only they needed; whether there were any."""
+    """Expire older versions, delete files that only they used, and return whether there were any."""
     published = [info for info in repo.ancestry(branch="main") if "frazil_audit" in info.metadata]
     if len(published) <= keep:
         return False
     limit = published[keep - 1].written_at
     expired = repo.expire_snapshots(limit)
     freed = garbage_collect(repo, limit)
-    told(f"upkeep: {len(expired)} versions expired, {freed.bytes_deleted / 1e6:.1f} MB deleted")
+    told(f"maintenance: {len(expired)} versions expired, {freed.bytes_deleted / 1e6:.1f} MB deleted")
     return True
 
 
 def report(repo: frazil.Repository) -> None:
-    """What the jobs of the newest versions took, as their commits tell."""
+    """Print the metrics of the newest jobs, which their commits record."""
     for row in job_metrics(repo, branch="main")[:2]:
         told(
-            f"{row['name']}: {row['tasks']} tasks ({row['retries']} tried again), "
+            f"{row['name']}: {row['tasks']} tasks ({row['retries']} retried), "
             f"{row['bytes_read'] / 1e6:.1f} MB read, {row['bytes_written'] / 1e6:.1f} MB written, "
             f"{row['requests']} requests, {row['seconds']:.1f} s"
         )
@@ -159,7 +159,7 @@ def told(line: str) -> None:
     print(f"  {line}", flush=True)
 
 
-# Where it runs
+# Start the program here or on a cluster
 
 
 def main(arguments: list[str]) -> int:
@@ -167,10 +167,16 @@ def main(arguments: list[str]) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("directory", type=Path, nargs="?", default=Path("pipeline-output"))
-    parser.add_argument("--days", type=int, default=120, help="so many days have arrived (120)")
-    parser.add_argument("--keep", type=int, default=2, help="so many published versions stay (2)")
-    parser.add_argument("--cluster", action="store_true", help="on a standalone cluster, started for this")
-    parser.add_argument("--kill-worker", action="store_true", help="kill a worker in the middle")
+    parser.add_argument(
+        "--days", type=int, default=120, help="number of days that have arrived (default 120)"
+    )
+    parser.add_argument(
+        "--keep", type=int, default=2, help="number of published versions that stay (default 2)"
+    )
+    parser.add_argument("--cluster", action="store_true", help="start a standalone cluster, and run on it")
+    parser.add_argument(
+        "--kill-worker", action="store_true", help="kill a worker in the middle of the ingest"
+    )
     options = parser.parse_args(arguments)
     if options.kill_worker and not options.cluster:
         parser.error("--kill-worker needs --cluster")
@@ -188,7 +194,7 @@ def main(arguments: list[str]) -> int:
 
 
 def on_a_cluster(options: argparse.Namespace) -> int:
-    """The same program, in a process whose Spark is a cluster."""
+    """Run this program in another process, with a cluster as its Spark."""
     given = {"--days": options.days, "--keep": options.keep}
     command = [sys.executable, __file__, str(options.directory), *(f"{k}={v}" for k, v in given.items())]
     with spark_cluster() as cluster:
@@ -200,7 +206,7 @@ def on_a_cluster(options: argparse.Namespace) -> int:
 
 
 def kill_a_worker(cluster: SparkCluster, staging: Path, driver: subprocess.Popen[bytes]) -> None:
-    """As soon as the first task has left its result; the others have to do without this worker."""
+    """Kill a worker when the first task has staged its result."""
     while driver.poll() is None:
         if any(staging.glob("*/*/*/*")):  # job, driver, round, task
             cluster.kill_worker("127.0.0.2")

@@ -1,8 +1,8 @@
-"""Real NetCDF files, through Spark, into one repository, in one commit; and what came out.
+"""Write real NetCDF files with Spark into one repository, in one commit, and show the result.
 
-    python examples/demo.py [DIRECTORY]       (or: make demo; the directory is demo-output)
+    python examples/demo.py [DIRECTORY]       (or: make demo; the default directory is demo-output)
 
-Read `main` for the story; `demo_parts` has the data, the printing, the picture and the proof.
+`main` has the steps. The package `demo_parts` has the data, the printing, the picture and the comparison.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import frazil
 from frazil.jobs.progress import size
 from frazil.spark import OnSpark, Progress, get_spark, write_blocks
 
-# What the second commit changes: ten years of a corner of the Great Plains. (The error is invented.)
+# The second commit changes ten years of a part of the Great Plains. (The error in the data is invented.)
 CORRECTED = "e1/air_temperature"
 BOX = np.s_[190:200, 20:29, 16:25]
 TOO_WARM = np.float32(0.4)
@@ -43,14 +43,14 @@ def main(directory: Path) -> int:
     costs = Costs(repository)
     costs.commit("(create)")
 
-    with step(1, "Ingest: Spark tasks write, one commit"):
+    with step(1, "Ingest: Spark tasks write, and one commit publishes"):
         first = ingest(repo)
         costs.commit("ingest")
         repo.create_tag("v1", snapshot_id=first)
         costs.commit("(tag v1)")
     with step(2, "The tree"):
         tree(zarr.open_group(repo.readonly_session(tag="v1").store, mode="r"))
-    with step(3, "A correction, on a branch of its own"):
+    with step(3, "A correction on a separate branch"):
         repo.create_branch("corrections", snapshot_id=first)
         costs.commit("(branch)")
         correct(repo)
@@ -58,30 +58,30 @@ def main(directory: Path) -> int:
         describe(repo)
         costs.commit("titles")
         difference(repo)
-    with step(4, "Time travel: one read, two snapshots"):
+    with step(4, "Time travel: the same read in two snapshots"):
         travel(repo)
     with step(5, "The history"):
         for line in str(repo.ancestry_graph(plain=True)).splitlines():
             say(line)
-    with step(6, "What it cost: bytes and files that each commit added"):
+    with step(6, "Cost: bytes and files that each commit added"):
         costs.show()
-    with step(7, "A picture of the data read back with xarray"):
+    with step(7, "A picture of the data, read with xarray"):
         picture = directory / "demo.png"
         draw(repo.readonly_session("main").store, picture)
         say(f"{picture}: {size(picture.stat().st_size)}")
-    with step(8, "The proof: the published icechunk reads the same"):
+    with step(8, "Comparison: the published icechunk reads the same data"):
         differences = prove(repository)
 
     seconds = time.monotonic() - start
     if differences:
         print(f"\nFAILED: {len(differences)} differences, in {seconds:.0f} s")
         return 1
-    print(f"\nOK: everything is equal, bit by bit. All of it took {seconds:.0f} s.")
+    print(f"\nOK: everything is equal, bit by bit. The demo took {seconds:.0f} s.")
     return 0
 
 
 def ingest(repo: frazil.Repository) -> str:
-    """Metadata from here, values from Spark, and one commit for both."""
+    """Write metadata on the driver and values in Spark tasks, and publish both in one commit."""
     session = repo.writable_session("main")
     work = []
     for source in SOURCES:
@@ -93,14 +93,14 @@ def ingest(repo: frazil.Repository) -> str:
     spark = get_spark()
     say(
         f"Spark {pyspark.__version__} with {spark.sparkContext.master}, "
-        f"up in {time.monotonic() - started:.1f} s"
+        f"started in {time.monotonic() - started:.1f} s"
     )
     try:
         with Progress("   writing", len(work), sys.stdout) as bar:
             written = write_blocks(session, read_block, work, OnSpark(spark), progress=bar)
     finally:
         spark.stop()
-    say(f"the tasks sent back {size(written.returned)} of references for {size(written.bytes)} of values")
+    say(f"the tasks returned {size(written.returned)} of references for {size(written.bytes)} of values")
     id_ = session.commit(
         "Ingest two scenarios and the sea surface",
         metadata={
@@ -111,7 +111,7 @@ def ingest(repo: frazil.Repository) -> str:
             "sources": [source.fingerprint() for source in SOURCES],
         },
     )
-    say(f"commit {id_}: all three groups are there, or none would be")
+    say(f"commit {id_} publishes all three groups at once")
     return id_
 
 
@@ -125,7 +125,7 @@ def correct(repo: frazil.Repository) -> None:
 
 
 def describe(repo: frazil.Repository) -> None:
-    """Meanwhile on main: attributes only, so no chunk is written."""
+    """Change attributes on main. This writes no chunks."""
     with repo.transaction("main", message="Titles for the groups") as store:
         root = zarr.open_group(store, mode="r+")
         for source in SOURCES:
@@ -134,11 +134,11 @@ def describe(repo: frazil.Repository) -> None:
 
 
 def difference(repo: frazil.Repository) -> None:
-    say("what `corrections` changed since `v1`:")
+    say("changes of `corrections` since `v1`:")
     changed = repo.diff(from_tag="v1", to_branch="corrections").updated_chunks
     for path, chunks in changed.items():
         say(f"  {path}: {len(chunks)} chunks, {' '.join(map(str, sorted(map(tuple, chunks))))}")
-    say("what `main` changed since `v1`:")
+    say("changes of `main` since `v1`:")
     for path in sorted(repo.diff(from_tag="v1", to_branch="main").updated_groups):
         say(f"  {path}: attributes")
 
@@ -157,9 +157,9 @@ def travel(repo: frazil.Repository) -> None:
 
 def prove(repository: Path) -> list[str]:
     arrays, differences = compared(repository)
-    say(f"{arrays} arrays on all branches, by Frazil and by icechunk: {len(differences)} differences")
+    say(f"{arrays} arrays on all branches, read by Frazil and by icechunk: {len(differences)} differences")
     variables, from_files = compared_with_files(repository, "v1")
-    say(f"{variables} variables of the NetCDF files, by icechunk from v1: {len(from_files)} differences")
+    say(f"{variables} variables of the NetCDF files and of icechunk at v1: {len(from_files)} differences")
     for path in differences + from_files:
         say(f"  DIFFERENT: {path}")
     return differences + from_files

@@ -12,7 +12,7 @@ from collections.abc import Generator
 import pytest
 
 pytest_plugins = ["tests.support.tiers", "tests.support.engines"]
-pytest.register_assert_rewrite("tests.expected")
+pytest.register_assert_rewrite("tests.expected", "tests.interop.both")
 
 # `make test` runs in a network namespace without a way out. These are for a plain `pytest`: cloud
 # clients, told to be anonymous, may still ask the metadata service, and hang; Spark must resolve its host.
@@ -27,6 +27,7 @@ _LOOPBACK = {
     "no_proxy": "127.0.0.1,localhost",
     "SPARK_LOCAL_IP": "127.0.0.1",
     "SPARK_LOCAL_HOSTNAME": "localhost",
+    "ICECHUNK_LOG": "error",  # the published icechunk, in tests of parity
     "PYSPARK_PYTHON": sys.executable,  # else its workers run whatever python3 is on PATH
 }
 for _name, _value in _LOOPBACK.items():

@@ -69,9 +69,9 @@ def test_checks() -> None:
         with pytest.raises(TypeError):
             unsigned(8)("n", wrong)
     instance(str)("n", None)
-    with pytest.raises(TypeError, match="n: expected str or int or None, found float"):
+    with pytest.raises(TypeError, match="n must be str or int or None, got float"):
         instance(str, int)("n", 1.0)
-    with pytest.raises(TypeError, match="n: expected str, found NoneType"):
+    with pytest.raises(TypeError, match="n must be str, got NoneType"):
         required(str)("n", None)
 
 

@@ -13,7 +13,8 @@ from types import ModuleType
 from typing import NamedTuple, get_origin
 
 import pytest
-from tests.support.house import PATHS, REPOSITORY, is_ours, room
+from tests.support import subjects
+from tests.support.house import PATHS, REPOSITORY, is_ours, parsed, room
 
 import frazil
 
@@ -207,7 +208,7 @@ def imports_of(module: str, for_types: bool = False) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
             yield from visit(child, inside)
 
-    return visit(ast.parse(path.read_bytes()), False)
+    return visit(parsed(path), False)
 
 
 def is_deliberate(edge: Import) -> bool:
@@ -374,7 +375,7 @@ def test_a_star_import_replaces_no_built_in() -> None:
     replaced = {
         module
         for module, path in PATHS.items()
-        if set(dir(builtins)).intersection(names_of_star_import(ast.parse(path.read_bytes())))
+        if set(dir(builtins)).intersection(names_of_star_import(parsed(path)))
     }
     assert replaced == set(BUILT_INS_REPLACED)
 
@@ -394,6 +395,27 @@ def names_of_star_import(tree: ast.Module) -> set[str]:
         for constant in ast.walk(value)
         if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
     }
+
+
+# ---- tests -------------------------------------------------------------------------------------------
+
+
+def test_test_files_mirror_modules_or_have_a_subject() -> None:
+    """`tests/format/test_columns.py` is for `frazil.format.columns`."""
+    tests = REPOSITORY / "tests"
+    files = {str(path.relative_to(tests)) for path in tests.rglob("test_*.py")}
+    files = {name for name in files if name.partition("/")[0] not in subjects.FOLDERS}
+    mirrors = {name for name in files if mirrored_module(name) in PATHS}
+    listed_files = set(subjects.SUBJECTS)
+    assert not (text := sorted(files - mirrors - listed_files)), f"move it, or list its subject: {text}"
+    assert not (text := sorted(listed_files - files)), f"does not exist: {text}"
+    assert not (text := sorted(listed_files & mirrors)), f"needs no entry, it mirrors a module: {text}"
+
+
+def mirrored_module(name: str) -> str:
+    folder, _, file = name.rpartition("/")
+    parts = [*filter(None, folder.split("/")), file.removeprefix("test_").removesuffix(".py")]
+    return ".".join(["frazil", *parts])
 
 
 # ---- what git holds ---------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.house import PATHS, REPOSITORY, room
+from tests.support.house import PATHS, REPOSITORY, parsed, room
 
 #: Check -> rooms that do not pass it yet. The table only shrinks, and ends empty.
 NOT_YET: dict[str, set[str]] = {}
@@ -20,9 +20,8 @@ NOT_YET: dict[str, set[str]] = {}
 TESTS = REPOSITORY / "tests"
 
 
-@functools.cache
 def tree_of(module: str) -> ast.Module:
-    return ast.parse(PATHS[module].read_bytes())
+    return parsed(PATHS[module])
 
 
 def place(module: str, node: ast.AST) -> str:
@@ -188,7 +187,7 @@ def test_names_in_tests_are_nouns() -> None:
     offences = [
         (str(path.relative_to(TESTS).parent), f"{path.relative_to(REPOSITORY)}:{node.lineno}: {name}")
         for path in sorted(TESTS.rglob("*.py"))
-        for node, name in identifiers(ast.parse(path.read_bytes()))
+        for node, name in identifiers(parsed(path))
         if is_no_noun(name) and not name.startswith("test_")
         if not (isinstance(node, ast.Attribute) and name in PUBLIC_ATTRIBUTES)
     ]

@@ -107,13 +107,13 @@ ROWS: Final = {
         lambda repo: repo.readonly_session("main", as_of=datetime(2020, 1, 1)),
         TypeError,
         None,
-        ("as_of: expected a datetime with a time zone", "2020-01-01T00:00:00", "tzinfo=datetime.UTC"),
+        ("as_of must be a datetime with a time zone", "2020-01-01T00:00:00", "tzinfo=datetime.UTC"),
     ),
     "two versions": Row(
         lambda repo: repo.readonly_session("main", tag="v1"),
         ValueError,
         None,
-        ("expected exactly one of branch, tag and snapshot_id, found 2: 'main', 'v1'",),
+        ("expected exactly one of branch, tag and snapshot_id, got 2: 'main', 'v1'",),
     ),
     "diff": Row(lambda repo: repo.diff(from_branch="mian", to_tag="v1"), *_REF, ("Did you mean `main`?",)),
     "branch exists": Row(
@@ -181,35 +181,37 @@ ROWS: Final = {
     ),
     # Metadata
     "set": Row(
-        lambda repo: repo.update_metadata({"a": {1, 2}}), *_METADATA, ("metadata `a`: expected", "found set")
+        lambda repo: repo.update_metadata({"a": {1, 2}}), *_METADATA, ("metadata `a`: expected", "got set")
     ),
-    "name": Row(lambda repo: repo.update_metadata({1: 2}), *_METADATA, ("names of str, found 1",)),  # type: ignore[dict-item]
+    "name": Row(
+        lambda repo: repo.update_metadata({1: 2}), *_METADATA, ("names of metadata must be str, got 1",)
+    ),  # type: ignore[dict-item]
     "nan": Row(
         lambda repo: repo.update_metadata({"b": [np.nan]}), *_METADATA, ("metadata `b`", "a finite number")
     ),
     "of a commit": Row(
         lambda repo: repo.writable_session("main").commit("m", {"c": {"d": EARLY}}, allow_empty=True),
         *_METADATA,
-        ("metadata `c`", "found datetime"),
+        ("metadata `c`", "got datetime"),
     ),
     # One thing in place of another
     "path as storage": Row(
         lambda _: frazil.Repository.open("/data"),  # type: ignore[arg-type]
         TypeError,
         None,
-        ("open: storage: expected Storage, found str", "local_filesystem_storage(path)"),
+        ("open(): storage must be Storage, got str", "local_filesystem_storage(path)"),
     ),
     "repository as session": Row(
         lambda repo: frazil.xarray.to_icechunk(None, repo),  # type: ignore[arg-type]
         TypeError,
         None,
-        ("session: expected Session, found Repository", "repo.writable_session(branch)"),
+        ("session must be Session, got Repository", "repo.writable_session(branch)"),
     ),
     "store as session": Row(
         lambda repo: frazil.xarray.to_icechunk(None, repo.readonly_session("main").store),  # type: ignore[arg-type]
         TypeError,
         None,
-        ("found IcechunkStore", "pass store.session"),
+        ("got IcechunkStore", "Pass store.session"),
     ),
     "session as target of dask": Row(
         lambda repo: frazil.dask.store_dask(sources=[], targets=[repo.writable_session("main")]),  # type: ignore[list-item]
@@ -236,7 +238,7 @@ ROWS: Final = {
         ),
         frazil.NodeNotFoundError,
         ErrorKind.KEY_NOT_FOUND,
-        ("is a key of zarr version 2", "use zarr_format=3"),
+        ("is a key of zarr version 2", "Use zarr_format=3"),
     ),
 }
 
@@ -330,7 +332,7 @@ def test_chunks_of_a_conflict_are_named() -> None:
 def test_metadata_that_json_cannot_hold_is_a_type_error(repo: frazil.Repository) -> None:
     with pytest.raises(TypeError):
         repo.update_metadata({"a": {1, 2}})
-    with pytest.raises(ValueError, match="found set"):
+    with pytest.raises(ValueError, match="got set"):
         repo.update_metadata({"a": {1, 2}})
     assert repo.update_metadata({"a": np.float32(1.5)})["a"] == 1.5
 
@@ -379,13 +381,13 @@ def test_a_session_in_place_of_a_repository(repo: frazil.Repository) -> None:
         lambda: spark.ingest([], session),
     ]
     for call in calls:
-        check(call, TypeError, None, "expected", "Repository", "found Session", "pass the repository")
-    check(lambda: spark.mean("/data", "t"), TypeError, None, "found str", "Repository.open")
+        check(call, TypeError, None, "must be", "Repository", "got Session", "Pass the repository")
+    check(lambda: spark.mean("/data", "t"), TypeError, None, "got str", "Repository.open")
     check(
         lambda: spark.rechunk(repo, ["air/t2m"], {}, to=repo),
         TypeError,
         None,
-        "to: expected Target or None, found Repository",
+        "to must be Target or None, got Repository",
         "Target(repo, branch, group)",
     )
 

@@ -1,8 +1,8 @@
-"""An archive that grows by a file a day, as a model or a sensor network leaves it: ``2 m temperature`` and
-``precipitation`` every six hours on a grid, temperature packed in 16 bits.
+"""An archive that grows by one file each day, like the output of a model or a sensor network.
 
-The values are invented: a mean by latitude, a season, a day, weather that drifts eastwards. A day's file is
-the same whenever it is made.
+Each file has ``2 m temperature`` and ``precipitation`` every six hours on a grid. Temperature is packed in 16
+bits. The values are invented: a mean by latitude, a season, a daily cycle, and weather that moves eastwards.
+The file of a day always has the same content.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EPOCH = date(2000, 1, 1)
 
 
 def fill(folder: Path, first: date, days: int) -> list[Path]:
-    """The files of some days, made where they are not there yet."""
+    """Return the files of the days, and write the missing ones."""
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / f"weather-{first + timedelta(number):%Y-%m-%d}.nc" for number in range(days)]
     for number, file in enumerate(files):
@@ -30,12 +30,12 @@ def fill(folder: Path, first: date, days: int) -> list[Path]:
 
 
 def damage(file: Path) -> None:
-    """What an interrupted download leaves: the first half."""
+    """Keep only the first half of the file, like an interrupted download."""
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
 def repair(file: Path) -> None:
-    """The file as it should be."""
+    """Write the complete file again."""
     _write(file, date.fromisoformat(file.stem[-10:]))
 
 

@@ -1,4 +1,4 @@
-"""A picture of the climatology: temperature and precipitation of each month, on the whole globe."""
+"""A picture of the climatology: global temperature and precipitation of each month."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import matplotlib as mpl
 import xarray as xr
 
 mpl.use("Agg")
-from matplotlib import pyplot  # after the choice of a backend that needs no screen
+from matplotlib import pyplot  # after mpl.use, which chooses a backend without a screen
 
 
 def draw(store: Any, path: Path) -> None:
-    """Months from left to right, one row for each variable."""
+    """Draw the months from left to right, with one row for each variable."""
     means = xr.open_zarr(store, group="climatology/weather", consolidated=False, zarr_format=3)
     weather = xr.open_zarr(store, group="weather", consolidated=False, zarr_format=3)
     months = means.sizes["month"]

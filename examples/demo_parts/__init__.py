@@ -1,1 +1,1 @@
-"""What demo.py is made of: sources in, things to look at out, and the proof at the end."""
+"""The parts of demo.py: data sources, printed output, the picture, and the comparison with icechunk."""

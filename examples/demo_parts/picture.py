@@ -1,4 +1,4 @@
-"""One picture of the data, as xarray reads them back."""
+"""A picture of the data, read with xarray."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STYLE: Any = {
 
 
 def draw(store: Any, path: Path) -> None:
-    """Warming by scenario as a map and as a series; El Niño in the ocean."""
+    """Draw the warming of each scenario as a map and as a time series, and El Niño in the ocean."""
     a1b, e1, ostia = (
         xr.open_zarr(store, group=group, consolidated=False, chunks=None) for group in ("a1b", "e1", "ostia")
     )

@@ -1,6 +1,6 @@
-"""The proof: everything in the repository, read by the published icechunk, beside what Frazil reads.
+"""Compare the repository as Frazil reads it with the published icechunk, and with the NetCDF files.
 
-And beside the NetCDF files themselves, so that the two are not merely wrong in the same way.
+The comparison with the files finds errors that both libraries have in common.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def nodes_of(repo: Any, branch: str) -> Nodes:
 
 
 def compared(repository: Path) -> tuple[int, list[str]]:
-    """The number of arrays that were compared, and what was different."""
-    icechunk.set_logs_filter("error")  # it warns of its own local storage
+    """Return the number of compared arrays, and a list of differences."""
+    icechunk.set_logs_filter("error")  # icechunk warns about local storage
     ours = frazil.Repository.open(frazil.local_filesystem_storage(str(repository)))
     theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(repository)))
     count, found = 0, []
@@ -37,7 +37,7 @@ def compared(repository: Path) -> tuple[int, list[str]]:
         if history(ours, branch) != history(theirs, branch):
             found.append(f"{branch}: the history")
         left, right = nodes_of(ours, branch), nodes_of(theirs, branch)
-        found += [f"{branch}: {path} in one of the two only" for path in left.keys() ^ right.keys()]
+        found += [f"{branch}: {path} exists in only one of the two" for path in left.keys() ^ right.keys()]
         both = left.keys() & right.keys()
         found += [f"{branch}: {path}" for path in sorted(both) if not equal(left[path], right[path])]
         count += sum(isinstance(left[path], zarr.Array) for path in both)
@@ -49,7 +49,7 @@ def history(repo: Any, branch: str) -> list[tuple[str, str]]:
 
 
 def equal(left: zarr.Array[Any] | zarr.Group, right: zarr.Array[Any] | zarr.Group) -> bool:
-    """The same kind of node, metadata, and values to the last bit."""
+    """Return whether two nodes have the same kind, the same metadata, and the same bits as values."""
     if left.metadata.to_dict() != right.metadata.to_dict():
         return False
     if isinstance(left, zarr.Array) and isinstance(right, zarr.Array):
@@ -63,7 +63,7 @@ def same_bits(left: Any, right: Any) -> bool:
 
 
 def compared_with_files(repository: Path, tag: str) -> tuple[int, list[str]]:
-    """As icechunk reads the tag, every variable is what its NetCDF file has."""
+    """Compare each variable that icechunk reads at the tag with the variable of its NetCDF file."""
     theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(repository)))
     store = theirs.readonly_session(tag=tag).store
     count, found = 0, []

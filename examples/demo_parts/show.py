@@ -1,4 +1,4 @@
-"""Printing: headings, tables, the tree of a group, and what a commit put on disk."""
+"""Print headings, tables, the tree of a group, and the files of each commit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = ("chunks", "manifests", "snapshots", "transactions", "repo", "overwritte
 
 @contextmanager
 def step(number: int, title: str) -> Iterator[None]:
-    """A part of the demo, with the time it took."""
+    """Print the heading of a step, and at the end its duration."""
     print(f"\n{number}. {title}\n")
     start = time.monotonic()
     yield
@@ -30,7 +30,7 @@ def say(text: str = "") -> None:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns as wide as they must be; the first one to the left, numbers to the right."""
+    """Print a table. The first column is aligned to the left, and the others to the right."""
     lines = [tuple(map(str, row)) for row in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for number, line in enumerate(lines):
@@ -41,7 +41,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def tree(group: zarr.Group, margin: str = "") -> None:
-    """A group and everything below it."""
+    """Print a group and all nodes below it."""
     members = sorted(group.members())
     for number, (name, node) in enumerate(members, 1):
         branch, below = ("└── ", "    ") if number == len(members) else ("├── ", "│   ")
@@ -62,14 +62,14 @@ def numbers(shape: Sequence[int]) -> str:
 
 @dataclass(slots=True)
 class Costs:
-    """What each commit added to the directory of a repository."""
+    """The files that each commit added to the directory of a repository."""
 
     root: Path
     seen: dict[str, tuple[int, int]] = field(default_factory=dict)
     rows: list[tuple[str, ...]] = field(default_factory=list)
 
     def commit(self, name: str) -> None:
-        """Everything that is new since the last call belongs to this commit."""
+        """Count the files that are new since the last call as files of this commit."""
         now = {
             path.relative_to(self.root).as_posix(): (stat.st_mtime_ns, stat.st_size)
             for path in self.root.rglob("*")
@@ -82,4 +82,4 @@ class Costs:
         self.seen = now
 
     def show(self) -> None:
-        table(("commit", *KINDS, "together"), self.rows)
+        table(("commit", *KINDS, "total"), self.rows)

@@ -1,6 +1,6 @@
 """The files that the demo ingests: real data of the Met Office, from the package iris-sample-data.
 
-Two scenarios of the same climate model over North America, a year in each of 240 time steps, and
+There are two scenarios of the same climate model over North America, with 240 time steps of one year, and
 54 months of sea surface temperature along the equator.
 """
 
@@ -24,9 +24,9 @@ FILES = Path(iris_sample_data.path)
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file: where it goes, and how its large variable is cut along time.
+    """One file, its target group, and how its large variable is divided along time.
 
-    A chunk has ``chunk`` time steps; a task reads and writes ``block`` of them, a few chunks.
+    A chunk has ``chunk`` time steps. A task reads and writes ``block`` time steps, which are a few chunks.
     """
 
     group: str
@@ -40,7 +40,7 @@ class Source:
         return FILES / self.file
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells later whether the file is still the one that was ingested."""
+        """Return the name, size and hash of the file, which identify it later."""
         content = self.path.read_bytes()
         return {"file": self.file, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
@@ -53,15 +53,15 @@ SOURCES = (
 
 
 def write_metadata(source: Source, store: Any) -> None:
-    """The group: all arrays and attributes, and all values but those of the large variable.
+    """Write the group with all arrays and attributes, and all values except those of the large variable.
 
-    Values stay as they are in the file (``decode_cf=False``): units, calendars and fill values are
-    attributes, and xarray applies them when the data are read back.
+    Values stay as they are in the file (``decode_cf=False``). Units, calendars and fill values are
+    attributes, and xarray applies them when it reads the data.
     """
     with xr.open_dataset(source.path, decode_cf=False) as file:
         data = file[source.variable]
         chunks = (source.chunk, *data.shape[1:])
-        # A dask array with compute=False: xarray makes the array and leaves its values to us.
+        # With a dask array and compute=False, xarray creates the array, but does not write its values.
         template = file.assign({source.variable: data.chunk(dict(zip(data.dims, chunks, strict=True)))})
         template.drop_encoding().to_zarr(
             store,
@@ -74,7 +74,7 @@ def write_metadata(source: Source, store: Any) -> None:
 
 
 def blocks(source: Source) -> list[Block]:
-    """What the tasks do: pieces of the large variable, along time."""
+    """Return the blocks of the large variable along time, one for each task."""
     with netCDF4.Dataset(source.path) as file:
         steps, *rest = file[source.variable].shape
     path = f"{source.group}/{source.variable}"
@@ -86,7 +86,7 @@ def blocks(source: Source) -> list[Block]:
 
 
 def read_block(block: Block) -> NDArray[Any]:
-    """On an executor: the values of one block, from its file."""
+    """Read the values of one block from its file. This runs on an executor."""
     source: Source = block.source
     with netCDF4.Dataset(source.path) as file:
         file.set_auto_maskandscale(False)

@@ -1,7 +1,9 @@
-"""What can be configured, for one process and for everybody.
+"""Options of a repository, for one program or for all users.
 
-A configuration given to `open` or `create` counts for this process; `save_config` keeps it in the repository,
-for everybody who opens it later. Run it:  python examples/how_to/configuration.py
+A configuration that is passed to `open` applies to that repository object only. `create` and `save_config`
+save the configuration in the repository, for all users.
+
+Run it:  python examples/how_to/configuration.py
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ def count(folder: Path, kind: str) -> int:
 def main(folder: Path) -> None:
     storage = frazil.local_filesystem_storage(str(folder))
     config = frazil.RepositoryConfig.default()
-    # Chunks of up to so many bytes go into the manifest, with the references: no request of their own.
+    # Chunks up to this size (in bytes) are stored in the manifest, and need no separate request.
     config.inline_chunk_threshold_bytes = 64
-    # A manifest holds the references of at most 10 chunks along the first dimension, of any array. A commit
-    # writes anew only the manifests in which something changed.
+    # For the array `forecast`, a manifest holds the references of at most 10 chunks along the first
+    # dimension. A commit writes only manifests with changed references.
     config.manifest = frazil.ManifestConfig(
         splitting=frazil.ManifestSplittingConfig.from_dict(
             {
@@ -36,9 +38,8 @@ def main(folder: Path) -> None:
             }
         )
     )
-    config.compression = frazil.CompressionConfig(
-        level=9
-    )  # of metadata files, not of chunks: those are zarr's
+    # The compression level of metadata files. zarr compresses the chunks.
+    config.compression = frazil.CompressionConfig(level=9)
     config.caching = frazil.CachingConfig(num_chunk_refs=1_000_000)
     repo = frazil.Repository.create(storage, config)
 
@@ -47,15 +48,15 @@ def main(folder: Path) -> None:
     array[:] = np.random.default_rng(0).random((40, 1000))
     session.commit("40 chunks")
     print("manifests:", count(folder, "manifests"), " chunk files:", count(folder, "chunks"))
-    with repo.transaction("main", message="One of them") as store:
+    with repo.transaction("main", message="One chunk") as store:
         zarr.open_array(store, path="forecast")[15] = 0
     print("manifests:", count(folder, "manifests"), " (one more)")
 
-    # `create` has kept it; whoever opens the repository has it, and may change it for himself.
-    kept = frazil.Repository.fetch_config(storage)
-    assert kept is not None
-    assert kept.compression is not None
-    print("kept:", kept.inline_chunk_threshold_bytes, "bytes inline, level", kept.compression.level)
+    # `create` has saved the configuration. Every user gets it, and can override it for one repository object.
+    saved = frazil.Repository.fetch_config(storage)
+    assert saved is not None
+    assert saved.compression is not None
+    print("saved:", saved.inline_chunk_threshold_bytes, "bytes inline, level", saved.compression.level)
     mine = frazil.Repository.open(storage, frazil.RepositoryConfig(inline_chunk_threshold_bytes=0))
     theirs = frazil.Repository.open(storage)
     print(
@@ -65,9 +66,9 @@ def main(folder: Path) -> None:
         theirs.config.inline_chunk_threshold_bytes,
     )
     mine.save_config()
-    print("saved:", frazil.Repository.open(storage).config.inline_chunk_threshold_bytes)
+    print("saved again:", frazil.Repository.open(storage).config.inline_chunk_threshold_bytes)
 
-    # How the storage is used: retries, timeouts, how many requests at a time.
+    # Storage settings: retries, time-outs, and the number of concurrent requests.
     settings = frazil.StorageSettings(
         concurrency=frazil.StorageConcurrencySettings(max_concurrent_requests_for_object=4),
         retries=frazil.StorageRetriesSettings(max_tries=5, initial_backoff_ms=50, max_backoff_ms=5_000),
@@ -77,7 +78,7 @@ def main(folder: Path) -> None:
     assert tuned.config.storage.retries is not None
     print("tries:", tuned.config.storage.retries.max_tries)
 
-    # Small chunks written together go into one file, a pack. This is Frazil's own: the reference ignores it.
+    # Small chunks that are written together share one file, a pack. icechunk ignores this option of Frazil.
     packed = frazil.RepositoryConfig(packing=frazil.PackingConfig(enabled=False))
     before = count(folder, "chunks")
     alone = frazil.Repository.open(storage, packed)
@@ -85,7 +86,7 @@ def main(folder: Path) -> None:
         zarr.open_array(store, path="forecast")[:5] = np.random.default_rng(1).random((5, 1000))
     print("files of 5 chunks without packs:", count(folder, "chunks") - before)
 
-    # Facts about the repository, for people and programs.
+    # Metadata of the repository, and default metadata of commits.
     repo = frazil.Repository.open(storage)
     repo.set_metadata({"title": "Forecasts", "contact": "ada@example.org"})
     repo.set_default_commit_metadata({"pipeline": "nightly"})

@@ -1,4 +1,4 @@
-"""Two sessions changed one branch: rebase, and decide what conflicts.
+"""Two sessions change one branch: rebase the second one, and solve conflicts.
 
 Run it:  python examples/how_to/conflicts.py
 """
@@ -18,7 +18,7 @@ from frazil.conflicts import BasicConflictSolver, Conflict, ConflictDetector, Ve
 def prepared() -> frazil.Repository:
     repo = frazil.Repository.create(frazil.in_memory_storage())
     with repo.transaction("main", message="An array") as store:
-        codecs: dict[str, Any] = {"compressors": None}  # so that the solver below can add the bytes
+        codecs: dict[str, Any] = {"compressors": None}  # the solver below reads the bytes as numbers
         zarr.create_array(store, name="a", shape=(4,), chunks=(1,), dtype="<i4", **codecs)[:] = 0
     return repo
 
@@ -35,7 +35,7 @@ def values(repo: frazil.Repository) -> list[int]:
 
 
 class Sum:
-    """A solver of one's own: counters that two people raised are raised by both."""
+    """A custom solver for counters: it adds the increments of both sides."""
 
     def solve(self, conflicts: Sequence[Conflict]) -> list[Any]:
         return [self.added(conflict) for conflict in conflicts]
@@ -43,14 +43,14 @@ class Sum:
     def added(self, conflict: Conflict) -> Any:
         if conflict.conflict_type.name != "ChunkDoubleUpdate":
             return VersionSelection.Fail
-        # One number in each chunk: its bytes are the number
+        # Each chunk holds one number without compression, so its bytes are the number.
         sides = [side.read(conflict.chunks) for side in (conflict.ours, conflict.theirs, conflict.base)]
         ours, theirs, base = (np.frombuffer(b"".join(side), "<i4") for side in sides)
         return [number.tobytes() for number in ours + theirs - base]
 
 
 def main() -> None:
-    # Different chunks: no conflict. The second commit goes on top of the first.
+    # Different chunks do not conflict. The second commit is rebased onto the first.
     repo = prepared()
     one, two = repo.writable_session("main"), repo.writable_session("main")
     write(one, {0: 1})
@@ -59,7 +59,8 @@ def main() -> None:
     two.commit("two", rebase_with=ConflictDetector())
     print("aligned:", values(repo), [snapshot.message for snapshot in repo.ancestry(branch="main")][:2])
 
-    # The same chunk: the detector solves nothing, and says what is in the way. Nothing is lost.
+    # The same chunk conflicts. ConflictDetector solves nothing, and reports the conflicts. The session keeps
+    # its changes.
     one, two = repo.writable_session("main"), repo.writable_session("main")
     write(one, {0: 10, 2: 10})
     write(two, {0: 20, 3: 20})
@@ -70,20 +71,20 @@ def main() -> None:
         for conflict in error.conflicts:
             print("conflict:", conflict.conflict_type.name, conflict.path, conflict.conflicted_chunks)
 
-    # Decide: where both wrote, theirs stands.
+    # Use their version of each chunk that both sides wrote.
     two.rebase(BasicConflictSolver(on_chunk_conflict=VersionSelection.UseTheirs))
     two.commit("twenties")
     print("theirs:", values(repo))
 
-    # Or with a rule that only you know, with both sides' bytes at hand.
+    # A custom solver can use the bytes of both sides.
     one, two = repo.writable_session("main"), repo.writable_session("main")
-    write(one, {0: 11})  # somebody counted one more
-    write(two, {0: 15})  # and somebody five more
+    write(one, {0: 11})  # one writer adds 1
+    write(two, {0: 15})  # the other writer adds 5
     one.commit("one more")
     two.commit("five more", rebase_with=Sum())
     print("sum:", values(repo))
 
-    # What was read counts as well, if the session tracks it: read again, and write again.
+    # A session that tracks its reads refuses a commit if others changed the read data. Read and write again.
     one, two = (repo.writable_session("main", track_reads=True) for _ in range(2))
     write(one, {1: 7})
     write(two, {3: zarr.open_array(two.store, path="a")[1] + 1})
@@ -91,7 +92,7 @@ def main() -> None:
     try:
         two.commit("one more than the neighbour", rebase_with=ConflictDetector())
     except frazil.StaleReadError as error:
-        print("stale:", *error.reads)
+        print("stale:", *[read.path for read in error.reads])
     two = repo.writable_session("main", track_reads=True)
     write(two, {3: zarr.open_array(two.store, path="a")[1] + 1})
     two.commit("one more than the neighbour")

@@ -1,4 +1,4 @@
-"""Errors: few classes that say what to do next, and a kind that says what happened.
+"""Errors: the class determines what to do next, and the kind names the exact cause.
 
 Run it:  python examples/how_to/error_handling.py
 """
@@ -13,7 +13,7 @@ import frazil
 def main() -> None:
     storage = frazil.in_memory_storage()
 
-    # Every error is an IcechunkError with a message and a kind. Some are builtin errors as well.
+    # Every error is an IcechunkError with a message and a kind. Some are also builtin errors.
     try:
         frazil.Repository.open(storage)
     except frazil.RepositoryNotFoundError as error:
@@ -21,24 +21,24 @@ def main() -> None:
     repo = frazil.Repository.create(storage)
     try:
         repo.create_tag("v 1", snapshot_id="no id")
-    except frazil.InvalidInputError as error:  # a ValueError too
+    except frazil.InvalidInputError as error:  # also a ValueError
         print(f"{error.kind}: {error}")
 
-    # Right call, wrong moment.
+    # The call does not fit the state of the session.
     session = repo.writable_session("main")
     try:
         session.commit("nothing")
     except frazil.SessionStateError as error:
-        print(f"{error.kind}: pass allow_empty=True if that is what you want")
+        print(f"{error.kind}: pass allow_empty=True to make an empty commit")
 
-    # Through zarr and xarray the same errors come out.
+    # zarr and xarray raise the same errors.
     readonly = repo.readonly_session("main")
     try:
         zarr.create_group(readonly.store)
     except (frazil.ReadOnlyError, ValueError) as error:
         print("read only:", type(error).__name__)
 
-    # Two sessions, one branch: who comes second is told, and loses nothing.
+    # Two sessions commit to one branch: the second commit raises an error, and its session keeps the changes.
     with repo.transaction("main", message="An array") as store:
         zarr.create_array(store, name="a", shape=(4,), chunks=(1,), dtype="i4")
     first, second = repo.writable_session("main"), repo.writable_session("main")
@@ -51,7 +51,7 @@ def main() -> None:
         print(f"{error.kind}: expected {error.expected_parent[:4]}..., found {error.actual_parent[:4]}...")
     print("still there:", second.has_uncommitted_changes)
 
-    # A handler for what comes and goes: ask again a little later.
+    # Retry in a new session after a conflict.
     for attempt in range(3):
         try:
             session = repo.writable_session("main")
@@ -62,7 +62,7 @@ def main() -> None:
         except frazil.ConflictError:
             continue
 
-    # In a log or a dashboard, count kinds: they never change their meaning.
+    # Use kinds in logs and dashboards, because their meaning never changes.
     kinds = [frazil.ErrorKind.COMMIT_CONFLICT, frazil.ErrorKind.OBJECT_STORE, frazil.ErrorKind.THROTTLED]
     print("kinds:", *kinds)
 

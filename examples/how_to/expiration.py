@@ -1,7 +1,9 @@
-"""Forget old versions, and get their space back.
+"""Delete old versions and free their space.
 
-Two steps. Expiration takes old snapshots out of the history; it deletes no file. Garbage collection deletes
-files that no version leads to any more. Run it:  python examples/how_to/expiration.py
+Expiration removes old snapshots from the history, and deletes no files. Garbage collection deletes files that
+no version uses.
+
+Run it:  python examples/how_to/expiration.py
 """
 
 from __future__ import annotations
@@ -35,18 +37,18 @@ def main(folder: Path) -> None:
             limit = datetime.now(UTC)
     print("before:", len(list(repo.ancestry(branch="main"))), "versions,", size(folder), "kB")
 
-    # Older than the limit goes; what a branch or a tag names stays, and so does the first snapshot.
+    # Remove snapshots older than the limit. Tips of branches, tags and the first snapshot stay.
     expired = repo.expire_snapshots(older_than=limit)
     print("expired:", len(expired))
     print("history:", [snapshot.message for snapshot in repo.ancestry(branch="main")])
     print("the tag:", zarr.open_array(repo.readonly_session(tag="release").store, path="a", mode="r").shape)
 
-    # Look first, then do it. Leave more time than the longest session lasts (24 hours by default), because
-    # the files of a commit that is under way are not in any version yet.
-    tomorrow = datetime.now(UTC) + timedelta(days=1)  # all sessions of this example are over
-    would = repo.garbage_collect(tomorrow, dry_run=True)
-    print("would delete:", would.chunks_deleted, "chunk files,", would.snapshots_deleted, "snapshots")
-    print("still:", size(folder), "kB")
+    # Make a dry run first. In a real program, use a cut-off that is older than the longest session (24 hours
+    # by default), because the files of a running session are not in any version yet.
+    tomorrow = datetime.now(UTC) + timedelta(days=1)  # this example has no open sessions
+    dry_run = repo.garbage_collect(tomorrow, dry_run=True)
+    print("would delete:", dry_run.chunks_deleted, "chunk files,", dry_run.snapshots_deleted, "snapshots")
+    print("still used:", size(folder), "kB")
     done = repo.garbage_collect(tomorrow)
     print("deleted:", done.chunks_deleted, "chunk files,", done.bytes_deleted // 1000, "kB")
     print("after:", size(folder), "kB")

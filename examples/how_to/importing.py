@@ -1,8 +1,10 @@
-"""Repositories from before version 1 (icechunk 0.1.0a1 to 0.1.3, which today's icechunk opens no more).
+"""Import repositories from before version 1 (icechunk 0.1.0a1 to 0.1.3).
+
+The current icechunk cannot open these repositories.
 
 Run it:  python examples/how_to/importing.py
 
-The small repository beside this file, old_repository.zip, is in the last of those formats.
+The small repository old_repository.zip, in the folder of this file, has the newest of these formats.
 """
 
 from __future__ import annotations
@@ -27,29 +29,30 @@ def main(folder: Path) -> None:
     zipfile.ZipFile(Path(__file__).with_name("old_repository.zip")).extractall(folder / "old")
     old = frazil.local_filesystem_storage(folder / "old")
 
-    # It is recognised, not mistaken for damage.
+    # Frazil recognises the old format, and does not report damage.
     try:
         frazil.Repository.open(old)
     except frazil.FormatError as error:
         print(error.kind)
 
-    # Look before anything is copied: into memory, with the chunks where they are.
+    # To look into the repository without a copy, import it into memory and leave the chunks where they are.
     report = frazil.upgrade(old, frazil.in_memory_storage(), chunks="reference")
     print("found:", report.generation)
     print(f"{report.snapshots} snapshots, {report.arrays} arrays, {report.chunk_references} references")
 
-    # To somewhere else, with the chunks. The old files stay as they are. An import that was interrupted is
-    # simply done again; one that is done does nothing.
+    # Import it into another folder, with the chunks. The old files do not change. If an import was
+    # interrupted, run it again. A second import of a complete repository does nothing.
     new = frazil.local_filesystem_storage(folder / "new")
     report = frazil.upgrade(old, new)
     print("copied:", report.chunks_copied, "of", report.chunk_files, "left out:", list(report.left_out))
     print("again: ", frazil.upgrade(old, new).was_there)
 
-    # What the virtual chunks need when they are read: leave for the places where they are.
+    # Readers must authorise these locations of virtual chunks.
     print("to authorise:", list(report.virtual_prefixes))
     show(frazil.Repository.open(new))
 
-    # Or in place: chunk files are used where they are, only metadata is written anew, beside the old.
+    # Or import it in place: Frazil uses the chunk files where they are, and writes new metadata beside the
+    # old.
     frazil.upgrade(old)
     show(frazil.Repository.open(old))
 

@@ -1,4 +1,4 @@
-"""Branches that come together: merge, cherry-pick, revert.
+"""Combine branches: merge, cherry-pick, revert.
 
 Run it:  python examples/how_to/merging.py
 """
@@ -31,27 +31,27 @@ def main() -> None:
         zarr.create_array(store, name="a", shape=(6,), chunks=(1,), dtype="i4")[:] = 0
     repo.create_branch("dev", repo.lookup_branch("main"))
 
-    # Both branches go on. What they did in different chunks goes together.
+    # Both branches get new commits. They change different chunks, so they do not conflict.
     write(repo, "main", "A value", {0: 1})
     fix = write(repo, "dev", "A correction", {1: 2})
     write(repo, "dev", "An idea", {2: 3})
 
-    # One commit of dev, without the others
+    # Apply one commit of dev, without the others.
     repo.cherry_pick(fix)
     print("picked:  ", values(repo))
 
-    # All of dev. What main has of it already is no conflict.
+    # Merge all of dev. Changes that main already has do not conflict.
     merged = repo.merge("dev", message="The idea, too")
     print("merged:  ", values(repo))
     parents = repo.lookup_snapshot(merged).metadata["__frazil"]["parents"]
     print("parents: ", parents[1] == repo.lookup_branch("dev"))
 
-    # Undo one commit; what came after it stays. History keeps both, the commit and its undoing.
+    # Undo one commit, but not the later ones. The history keeps the commit, and the commit that undoes it.
     write(repo, "main", "More", {3: 4})
     repo.revert(merged)
     print("reverted:", values(repo))
 
-    # Both wrote one chunk: nothing is merged, and the error says which.
+    # Both branches wrote the same chunk: nothing is merged, and the error names the chunk.
     write(repo, "main", "Five", {4: 5})
     write(repo, "dev", "Six", {4: 6, 5: 6})
     try:
@@ -60,7 +60,7 @@ def main() -> None:
         for conflict in error.conflicts:
             print("conflict:", conflict.conflict_type.name, conflict.path, conflict.conflicted_chunks)
 
-    # Decide. In a merge, "ours" is what is brought, "theirs" what the branch has.
+    # A solver decides. In a merge, "ours" is the side that is merged, and "theirs" is the target branch.
     repo.merge("dev", solver=BasicConflictSolver(on_chunk_conflict=VersionSelection.UseTheirs))
     print("decided: ", values(repo))
     print([snapshot.message for snapshot in repo.ancestry(branch="main")])

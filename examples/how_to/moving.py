@@ -1,4 +1,4 @@
-"""Move arrays and groups, and the chunks of an array, without copying one.
+"""Move arrays, groups, and the chunks of an array, without a copy.
 
 Run it:  python examples/how_to/moving.py
 """
@@ -16,24 +16,24 @@ def tree(repo: frazil.Repository) -> list[str]:
 
 
 def chunks(repo: frazil.Repository) -> None:
-    """A window over time: the newest chunks come in at the end, the oldest leave at the start."""
+    """A moving window of time: new chunks are added at the end, and old chunks are removed at the start."""
     session = repo.writable_session("main")
     session.shift_array("/archive/temperature", [-1])
     array = zarr.open_array(session.store, path="archive/temperature")
     print("shifted: ", array[:])
     array[6:] = [8, 9]
-    session.commit("The window moves on by one chunk")
+    session.commit("Move the window by one chunk")
 
-    # Any other order: a function from the coordinates of a chunk to where it goes.
+    # For any other order, pass a function from the old to the new coordinates of a chunk.
     session = repo.writable_session("main")
     session.reindex_array("/archive/temperature", lambda at: [3 - at[0]])
     print("reversed:", zarr.open_array(session.store, path="archive/temperature")[:])
-    session.commit("The newest first")
+    session.commit("Reverse the order of the chunks")
 
 
 def main() -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage())
-    with repo.transaction("main", message="As it came") as store:
+    with repo.transaction("main", message="Incoming data") as store:
         root = zarr.create_group(store)
         for name in ("tmp", "precip"):
             array = root.create_array(f"incoming/{name}", shape=(8,), chunks=(2,), dtype="f4")
@@ -41,15 +41,15 @@ def main() -> None:
         root.create_group("archive")
     print(tree(repo))
 
-    # A session of its own kind: it moves, and changes nothing else.
+    # A rearrange session can move nodes, and nothing else.
     session = repo.rearrange_session("main")
     session.move("/incoming/tmp", "/archive/temperature")
     session.move("/incoming", "/archive/rest")
     print(session.status())
-    session.commit("Tidied up")
+    session.commit("Move nodes to the archive")
     print(tree(repo))
 
-    # The array is the same, with its history: its id stays, and no chunk was touched.
+    # The array keeps its id and its history, and no chunk changes.
     before, after = [snapshot.id for snapshot in repo.ancestry(branch="main")][1::-1]
     moved = repo.diff(from_snapshot_id=before, to_snapshot_id=after)
     print("moved:", moved.moved_nodes, " chunks:", moved.updated_chunks)

@@ -1,9 +1,9 @@
 """Many writers, one commit: threads, processes, Dask, Spark.
 
-Run it:  python examples/how_to/parallel_writes.py          (with `spark`: on Spark, which needs Java)
+Run it:  python examples/how_to/parallel_writes.py          (add `spark` to use Spark, which needs Java)
 
-Workers that share chunks would overwrite each other, so work is cut along the chunks. Frazil checks it: two
-workers that wrote the same chunk are an error when their work is merged, never a silent loss.
+Workers that write parts of the same chunk would overwrite each other, so divide the work along chunk
+boundaries. Frazil checks this: if two workers wrote the same chunk, the merge raises an error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PARTS = [slice(start, start + CHUNK) for start in range(0, STEPS, CHUNK)]
 
 
 def compute(part: slice) -> np.ndarray:
-    """What is expensive in real life."""
+    """Stand for an expensive computation."""
     return np.arange(part.start, part.stop)[:, None] * np.ones(100)
 
 
@@ -38,7 +38,7 @@ def write(session: frazil.Session, part: slice) -> None:
 
 
 def in_a_process(fork: bytes, part: slice) -> bytes:
-    """A worker gets a fork as bytes, writes its part, and sends the fork back."""
+    """The worker: receive a fork as bytes, write one part, return the fork."""
     session = pickle.loads(fork)
     write(session, part)
     return pickle.dumps(session)
@@ -66,17 +66,17 @@ def main(folder: Path, with_spark: bool) -> None:
     session.commit("By threads")
     check(repo, "threads")
 
-    # Processes, of this machine or others, get forks of one, and what comes back is merged.
+    # Processes, on this machine or others, get forks of a session. The session merges the returned forks.
     session = repo.writable_session("main")
     fork = pickle.dumps(session.fork())
-    # spawn: a child made by fork() would inherit the parent's threads in a broken state
+    # With fork(), a child process would inherit the threads of the parent in a broken state. So use spawn.
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         done = list(pool.map(in_a_process, [fork] * len(PARTS), PARTS))
     session.merge(*map(pickle.loads, done))
     session.commit("By processes")
     check(repo, "processes")
 
-    # Two workers, one chunk: refused, and nothing is merged.
+    # If two workers wrote the same chunk, merge raises an error and merges nothing.
     session = repo.writable_session("main")
     one, two = session.fork(), session.fork()
     zarr.open_array(one.store, path="a")[:4] = -1  # half of the first chunk
@@ -84,9 +84,9 @@ def main(folder: Path, with_spark: bool) -> None:
     try:
         session.merge(one, two)
     except frazil.SessionStateError as error:
-        print(f"{error.kind}: {str(error).partition(';')[0]}")
+        print("refused:", error.kind)
 
-    # Dask does it by itself: a task for each of its chunks, a fork for each task.
+    # With Dask, to_icechunk makes the forks: one task for each chunk of Dask, and one fork for each task.
     session = repo.writable_session("main")
     lazy = dask.array.concatenate([dask.array.from_array(compute(part)) for part in PARTS])
     to_icechunk(xr.Dataset({"a": (("t", "x"), lazy)}), session, mode="w")
@@ -99,7 +99,7 @@ def read_block(block: Any) -> np.ndarray:
 
 
 def by_spark(repo: frazil.Repository) -> None:
-    """Spark: a fork goes out with the tasks, and each sends back what it changed, which is small."""
+    """Send a fork with the tasks of Spark. Each task returns only its change set, which is small."""
     from frazil.spark import Block, OnSpark, get_spark, write_blocks
 
     session = repo.writable_session("main")

@@ -1,7 +1,7 @@
-"""Where a repository can live: memory, a folder, an object store, a web server.
+"""Storages for a repository: memory, a folder, an object store, a web server.
 
-The object store and the web server here are small ones on this machine; with a real one only the arguments
-differ. The object store is ministack, a package of its own; without it that part is left out.
+The object store and the web server of this example run on this machine. Real ones need only other arguments.
+The object store is the package ministack. If it is not installed, the example skips this part.
 Run it:  pip install ministack; python examples/how_to/storage.py
 """
 
@@ -25,7 +25,7 @@ from frazil.testing.processes import free_port, running
 
 
 def first_commit(storage: frazil.Storage) -> frazil.Repository:
-    """The same everywhere: create, write, commit."""
+    """Create a repository, write an array, and commit it. This works with every storage."""
     repo = frazil.Repository.create(storage)
     with repo.transaction("main", message="A first array") as store:
         zarr.create_array(store, name="t", shape=(100,), chunks=(10,), dtype="f4")[:] = 15.0
@@ -39,11 +39,11 @@ def mean(repo: frazil.Repository) -> float:
 
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Print no log lines."""
 
 
 def status(port: int, method: str, path: str) -> int:
-    """The status of an HTTP request to this machine; 0 if nobody answers."""
+    """Return the status of an HTTP request to this machine, or 0 if there is no reply."""
     connection = HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request(method, path)
@@ -56,7 +56,7 @@ def status(port: int, method: str, path: str) -> int:
 
 @contextmanager
 def object_store(folder: Path) -> Iterator[int]:
-    """Run an object store with the interface of S3 that has a bucket named ``bucket``; yield its port."""
+    """Run an S3-compatible object store with a bucket named ``bucket``, and yield its port."""
     port = free_port()
     command = [sys.executable, "-m", "ministack"]
     environment = {"GATEWAY_PORT": str(port), "PERSIST_STATE": "0"}
@@ -66,7 +66,7 @@ def object_store(folder: Path) -> Iterator[int]:
 
 
 def main(folder: Path) -> None:
-    # Memory: for tests, and gone with the process.
+    # Memory: for tests. The data are lost when the process ends.
     print("memory:", mean(first_commit(frazil.in_memory_storage())))
 
     # A folder. Any number of processes may commit to it at the same time.
@@ -74,15 +74,15 @@ def main(folder: Path) -> None:
     print("folder:", mean(first_commit(local)))
     print("folders:", sorted(path.name for path in (folder / "repo").iterdir() if path.is_dir()))
 
-    # Whoever has the storage has the repository: open it, or make sure that there is one.
+    # Open the repository of a storage, and create it if it does not exist.
     print("exists:", frazil.Repository.exists(local))
     print("again: ", mean(frazil.Repository.open_or_create(local)))
 
-    # An object store with the interface of S3. Credentials are given here, come from the environment
-    # (from_env=True) or from a function that knows fresh ones (get_credentials=...), or are not needed
-    # (anonymous=True).
+    # An S3-compatible object store. The credentials are arguments here. They can also come from the
+    # environment (from_env=True) or from a function (get_credentials=...). anonymous=True uses no
+    # credentials.
     if importlib.util.find_spec("ministack") is None:
-        print("s3:     left out, as ministack is not installed")
+        print("s3:     skipped, because ministack is not installed")
     else:
         with object_store(folder) as port:
             s3 = frazil.s3_storage(
@@ -98,7 +98,7 @@ def main(folder: Path) -> None:
             print("s3:    ", mean(first_commit(s3)))
             print("keys:  ", len(list(s3.list(""))), "objects below weather/")
 
-    # Any web server that serves the files, to read only.
+    # Any web server that serves the files. It is read-only.
     handler = partial(Quiet, directory=str(folder / "repo"))
     server_ = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     Thread(target=server_.serve_forever, daemon=True).start()

@@ -1,7 +1,8 @@
-"""Many programs that commit to one branch: those that know each other, and those that do not.
+"""Many programs that commit to one branch, with and without cooperation.
 
-*Cooperative*: one program has the session, workers write into forks of it, one commit publishes all.
-*Not cooperative*: each program has its own session; commits that do not conflict go on top of each other.
+*Cooperative*: one program has the session, workers write to forks of it, and one commit publishes all
+changes. *Independent*: each program has its own session, and late commits without conflicts are rebased.
+
 Run it:  python examples/how_to/transactions.py
 """
 
@@ -25,7 +26,7 @@ def written(session: frazil.Session, part: int, value: int) -> None:
 def cooperative(repo: frazil.Repository) -> None:
     session = repo.writable_session("main")
 
-    def work(part: int) -> bytes:  # on another machine, say
+    def work(part: int) -> bytes:  # this can run on another machine
         fork = pickle.loads(sent)
         written(fork, part, 1)
         return pickle.dumps(fork)
@@ -37,8 +38,8 @@ def cooperative(repo: frazil.Repository) -> None:
 
 
 def on_its_own(storage: frazil.Storage, part: int) -> str:
-    """A program that knows nothing of the others."""
-    # For so long a commit that meets others goes on top of them, as long as nothing conflicts.
+    """A program that does not know the other programs."""
+    # A late commit is rebased and retried until this time-out expires, unless it conflicts.
     patient = frazil.RepositoryConfig(fast_forward_timeout=timedelta(seconds=60))
     session = frazil.Repository.open(storage, patient).writable_session("main")
     written(session, part, 2)
@@ -60,7 +61,7 @@ def main(folder: Path) -> None:
     values = zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[::10]
     print("values:", values)
 
-    # The same chunk twice is a conflict, whatever the patience: read again, decide again, write again.
+    # Two writes to the same chunk conflict, and fast_forward_timeout cannot solve this. Read and write again.
     patient = frazil.RepositoryConfig(fast_forward_timeout=timedelta(seconds=60))
     repo = frazil.Repository.open(storage, patient)
     one, two = repo.writable_session("main"), repo.writable_session("main")

@@ -1,4 +1,4 @@
-"""Repositories of version 1 of the format: use them as they are, or upgrade them.
+"""Use repositories of version 1 of the format, or upgrade them to version 2.
 
 Run it:  python examples/how_to/upgrading.py
 """
@@ -23,7 +23,7 @@ def describe(repo: frazil.Repository, folder: Path) -> None:
 def main(folder: Path) -> None:
     storage = frazil.local_filesystem_storage(str(folder))
 
-    # Version 1 keeps a file for each branch and tag. It is read and written like version 2.
+    # Version 1 stores a file for each branch and tag. Frazil reads and writes it like version 2.
     repo = frazil.Repository.create(storage, spec_version=1)
     with repo.transaction("main", message="Written to version 1") as store:
         zarr.create_array(store, name="a", shape=(10,), chunks=(5,), dtype="i4")[:] = 7
@@ -31,14 +31,14 @@ def main(folder: Path) -> None:
     print("on open:", frazil.Repository.fetch_spec_version(storage))
     describe(repo, folder)
 
-    # What version 1 cannot do says so.
+    # Operations that need version 2 raise an error.
     try:
         repo.rearrange_session("main")
     except frazil.FormatError as error:
         print(error.kind)
 
-    # Upgrading writes one file from which everything else is found; arrays, snapshots and ids stay. Look
-    # first: a dry run changes nothing. An upgrade that was interrupted is simply done again.
+    # An upgrade writes one file that leads to all others. Arrays, snapshots and ids do not change. A dry run
+    # changes nothing. If an upgrade was interrupted, run it again.
     frazil.upgrade_icechunk_repository(repo, dry_run=True)
     print("after the dry run:", frazil.Repository.fetch_spec_version(storage))
     before = repo.lookup_branch("main")

@@ -1,7 +1,9 @@
-"""Read files of other formats through a repository, without a copy: virtual chunks.
+"""Virtual chunks: read files of other formats through a repository, without a copy.
 
-A repository may hold references into files that are there already, NetCDF files say. First by hand, then
-with VirtualiZarr, which finds the references in a file by itself (it needs `pip install virtualizarr h5py`).
+A repository can refer to byte ranges of existing files, for example NetCDF files. The first part sets
+references by hand. The second part uses VirtualiZarr, which finds the references in a file. It needs `pip
+install virtualizarr h5py`.
+
 Run it:  python examples/how_to/virtual_datasets.py
 """
 
@@ -21,7 +23,7 @@ from frazil.credentials import LocalFileSystemAccess
 
 
 def by_hand(repo: frazil.Repository, files: Path) -> None:
-    """One file with ten rows of numbers; a reference for each row."""
+    """Write a file with ten rows of numbers, and a reference for each row."""
     path = files / "rows.bin"
     path.write_bytes(np.arange(1000, dtype="<i4").tobytes())
     session = repo.writable_session("main")
@@ -41,7 +43,7 @@ def by_hand(repo: frazil.Repository, files: Path) -> None:
     store = repo.readonly_session("main").store
     print("row 7:", zarr.open_array(store, path="rows", mode="r")[7, :4])
 
-    # A file that changes after it was referenced is noticed, never read as if nothing had happened.
+    # If a file changes after it was referenced, reading its chunks raises an error.
     later = path.stat().st_mtime + 3600
     os.utime(path, (later, later))
     try:
@@ -51,8 +53,8 @@ def by_hand(repo: frazil.Repository, files: Path) -> None:
 
 
 def with_virtualizarr(repo: frazil.Repository, files: Path) -> None:
-    """Two NetCDF files as one dataset: the second is appended later."""
-    # VirtualiZarr says `import icechunk`. With this, that is Frazil.
+    """Make one dataset of two NetCDF files. The second file is appended later."""
+    # VirtualiZarr imports `icechunk`. After this call, it gets Frazil.
     from frazil.compat import install_as_icechunk
 
     install_as_icechunk()
@@ -85,8 +87,8 @@ def main(folder: Path) -> None:
     files = folder / "files"
     files.mkdir()
     prefix = f"file://{files}/"
-    # The configuration says where references may lead, and is kept in the repository. Whoever opens it says
-    # which of these places he trusts, and with which credentials: no repository makes anybody read.
+    # The saved configuration names the locations of virtual chunks. Each reader authorises the locations that
+    # it trusts, with credentials. A repository alone cannot make a reader open a file.
     config = frazil.RepositoryConfig.default()
     store = frazil.local_filesystem_store(str(files))
     config.set_virtual_chunk_container(frazil.VirtualChunkContainer(prefix, store))

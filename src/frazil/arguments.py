@@ -1,11 +1,14 @@
-"""Arguments of public functions are checked before anything happens, by what their annotations say.
+"""Type checks of the arguments of public functions, from their annotations.
 
-Only what can be looked at in no time: text, numbers, dates, containers as such, and classes that the module
-of the function knows. A parameter with any other annotation is left to the function. Nothing is checked below
-the top: not the items of a list.
+A check runs before the function does anything. It covers the types that are cheap to check: text, numbers,
+dates, containers, and the classes that the module of the function imports. It does not look into containers:
+the items of a list are not checked. The function itself checks parameters with any other annotation.
 
-What a defect of Frazil raises (``KeyError``, ``AssertionError`` and the like) reaches nobody as it is: it
-becomes an ``InternalError`` that asks to be reported. What a user's own callable raised passes.
+A wrong argument raises a ``TypeError`` with the text "NAME must be EXPECTED, got VALUE", followed by advice.
+
+The wrappers also convert defects: an error such as ``KeyError`` or ``AssertionError`` that Frazil itself
+raises becomes an ``InternalError``, which asks the user for a bug report. Errors from the user's callables
+are not converted.
 """
 
 from __future__ import annotations
@@ -44,9 +47,9 @@ _CLASSES: Final[Mapping[str, tuple[type, ...]]] = {
     "Iterable": (collections.abc.Iterable,),
     "datetime": (datetime,),
     "timedelta": (timedelta,),
-    "Callable": (collections.abc.Callable,),  # type: ignore[dict-item]  # as good as a type here
+    "Callable": (collections.abc.Callable,),  # type: ignore[dict-item]  # isinstance accepts it
 }
-#: Text and bytes are sequences to Python, and never what is meant.
+#: Text and bytes are sequences in Python. A caller that passes one made a mistake.
 _NO_SEQUENCE: Final = (str, bytes)
 _VARIOUS: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _GENERIC: Final = re.compile(r"\[[^\[\]]*\]")
@@ -61,54 +64,55 @@ _DEFECTS: Final = (
     StopIteration,
 )
 
-#: What to do with a value of a class that is often given in place of another: by what was given and expected.
+#: Advice for common mix-ups, by the class of the argument and the expected class.
 _REMEDIES: Final = {
-    ("Session", "Repository"): "pass the repository, and name the version in the arguments for it",
-    ("Session", "Version"): "pass the repository or `Version.of(repo, branch=...)`",
-    ("Session", "IcechunkStore"): "pass session.store",
-    ("IcechunkStore", "Session"): "pass store.session",
+    ("Session", "Repository"): "Pass the repository, and select the version with the arguments for it",
+    ("Session", "Version"): "Pass the repository or `Version.of(repo, branch=...)`",
+    ("Session", "IcechunkStore"): "Pass session.store",
+    ("IcechunkStore", "Session"): "Pass store.session",
     (
         "Repository",
         "Session",
-    ): "pass a session: repo.writable_session(branch) or repo.readonly_session(branch)",
-    ("Repository", "Target"): "pass Target(repo, branch, group)",
-    ("Repository", "Storage"): "pass repo.storage",
-    ("Storage", "Repository"): "open it first: Repository.open(storage)",
-    ("str", "Repository"): "open it first: Repository.open(local_filesystem_storage(path))",
-    ("Path", "Repository"): "open it first: Repository.open(local_filesystem_storage(path))",
-    ("type", "Engine"): "pass an instance, such as Inline()",
-    ("SparkSession", "Engine"): "pass OnSpark(spark)",
-    ("str", "Storage"): "pass local_filesystem_storage(path), or s3_storage(bucket=..., prefix=...)",
-    ("Path", "Storage"): "pass local_filesystem_storage(path)",
-    ("str", "Sequence"): "pass a list of one text",
-    ("str", "datetime"): "pass datetime.fromisoformat(text), with a time zone",
-    ("int", "timedelta"): "pass timedelta(seconds=...)",
+    ): "Pass a session: repo.writable_session(branch) or repo.readonly_session(branch)",
+    ("Repository", "Target"): "Pass Target(repo, branch, group)",
+    ("Repository", "Storage"): "Pass repo.storage",
+    ("Storage", "Repository"): "Open it first: Repository.open(storage)",
+    ("str", "Repository"): "Open it first: Repository.open(local_filesystem_storage(path))",
+    ("Path", "Repository"): "Open it first: Repository.open(local_filesystem_storage(path))",
+    ("type", "Engine"): "Pass an instance, such as Inline()",
+    ("SparkSession", "Engine"): "Pass OnSpark(spark)",
+    ("str", "Storage"): "Pass local_filesystem_storage(path), or s3_storage(bucket=..., prefix=...)",
+    ("Path", "Storage"): "Pass local_filesystem_storage(path)",
+    ("str", "Sequence"): "Pass a list with one text",
+    ("str", "datetime"): "Pass datetime.fromisoformat(text), with a time zone",
+    ("int", "timedelta"): "Pass timedelta(seconds=...)",
 }
 _UNEXPECTED: Final = re.compile(r"unexpected keyword argument '(\w+)'$")
 
 
 def wrong_type(name: str, value: object, *expected: str) -> TypeError:
-    """The error for an argument of another class than the ones with these names, with what to do.
+    """Return the error for an argument of the wrong class, with advice for common mix-ups.
 
     >>> print(wrong_type("to", 3, "Target", "None"))
-    to: expected Target or None, found int
+    to must be Target or None, got int
     """
-    text = f"{name}: expected {' or '.join(expected)}, found {type(value).__name__}"
+    text = f"{name} must be {' or '.join(expected)}, got {type(value).__name__}"
     given = [each.__name__ for each in type(value).__mro__]
     remedies = (_REMEDIES.get(pair) for pair in itertools.product(given, expected))
     remedy = next(filter(None, remedies), None)
-    return TypeError(text if remedy is None else f"{text}: {remedy}")
+    return TypeError(text if remedy is None else f"{text}. {remedy}")
 
 
-#: What a parameter may be, and how to say so; None if it is not looked at.
+#: The classes that a parameter accepts, their names for the message, and whether the parameter is a sequence.
+#: None if the parameter is not checked.
 type _Expected = tuple[tuple[type, ...], str, bool] | None
 
 
 class _ArgumentCheck:
     """The check of the arguments of one function.
 
-    Its signature and annotations are read at the first call: hundreds of functions would make the import
-    slow.
+    The first call reads the signature and the annotations. Doing so for hundreds of functions during the
+    import would make the import slow.
     """
 
     __slots__ = ("_expected", "_function", "_only", "_signature")
@@ -120,7 +124,7 @@ class _ArgumentCheck:
         self._expected: dict[str, _Expected] = {}
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """``TypeError`` if an argument is unknown, missing, or of the wrong type."""
+        """Raise ``TypeError`` if an argument is unknown, missing, or of the wrong type."""
         signature = self._signature or self._read_signature()
         try:
             given = signature.bind(*args, **kwargs)
@@ -130,7 +134,7 @@ class _ArgumentCheck:
         for name, value in given.arguments.items():
             wanted = self._expected[name]
             if wanted is not None and not _is_one(value, wanted):
-                raise wrong_type(f"{self._function.__name__}: {name}", value, *wanted[1].split(" or "))
+                raise wrong_type(f"{_call(self._function)}: {name}", value, *wanted[1].split(" or "))
 
     def _read_signature(self) -> inspect.Signature:
         signature = inspect.signature(self._function)
@@ -148,7 +152,7 @@ class _ArgumentCheck:
     def _raise_as_python_does(
         self, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Call the function: Python's own message names the function and the wrong argument."""
+        """Call the function to get Python's message, which names the function and the wrong argument."""
         try:
             inspect.unwrap(self._function)(*args, **kwargs)
         except TypeError as error:
@@ -159,16 +163,16 @@ class _ArgumentCheck:
 
 
 def checked[**P, R](function: Callable[P, R], only: Container[str] | None = None) -> Callable[P, R]:
-    """A function that looks at its arguments first; ``TypeError`` if one is of the wrong type.
+    """Return a function that raises ``TypeError`` for an argument of the wrong type.
 
-    ``only``: the names of the parameters to look at, all of them unless given.
+    ``only`` has the names of the parameters to check. The default is all parameters.
 
     >>> @checked
     ... def double(number: int) -> int:
     ...     return 2 * number
     >>> double("3")
     Traceback (most recent call last):
-    TypeError: double: number: expected int, found str
+    TypeError: double(): number must be int, got str
     """
     check = _ArgumentCheck(function, only)
 
@@ -209,18 +213,18 @@ def checked[**P, R](function: Callable[P, R], only: Container[str] | None = None
 
 
 def unchecked[F: Callable[..., Any]](method: F) -> F:
-    """A method that ``checks_arguments`` leaves as it is: it is called for every chunk, and checks itself."""
+    """Exclude a method from ``checks_arguments``, for methods that are called for every chunk."""
     method.__dict__["unchecked"] = True
     return method
 
 
 def check_fields(value: Any) -> None:
-    """``checked`` for the fields of a dataclass: to be called by its ``__post_init__``."""
+    """Raise ``TypeError`` for a field of the wrong type. A dataclass calls this in ``__post_init__``."""
     cls = type(value)
     for name, wanted in _fields_of(cls):  # type: ignore[arg-type]  # classes can be hashed
         given = getattr(value, name)
         if wanted is not None and not _is_one(given, wanted):
-            raise wrong_type(f"{cls.__name__}: {name}", given, *wanted[1].split(" or "))
+            raise wrong_type(f"{cls.__name__}(): {name}", given, *wanted[1].split(" or "))
 
 
 @functools.cache
@@ -230,7 +234,7 @@ def _fields_of(cls: type) -> list[tuple[str, _Expected]]:
 
 
 def checks_arguments[C: type](cls: C) -> C:
-    """``checked`` for the public methods of a class and of its bases here, and for its constructor."""
+    """Apply ``checked`` to the constructor and the public methods of a class and of its Frazil bases."""
     ours = [base for base in reversed(cls.__mro__) if base.__module__.startswith("frazil.")]
     for name, value in {name: value for base in ours for name, value in vars(base).items()}.items():
         if name.startswith("_") and name != "__init__":
@@ -269,19 +273,19 @@ def _is_alias(value: object) -> bool:
 
 
 def _class(value: object) -> tuple[type, ...] | None:
-    """The classes behind a name in an annotation; None if there is something else behind it."""
+    """Return the classes that a name in an annotation refers to, or None for any other object."""
     if isinstance(value, typing.TypeAliasType):
-        # A union of classes: ``type Source = Repository | Version``.
+        # A union of classes, such as ``type Source = Repository | Version``.
         members = typing.get_args(value.__value__)
         return members if members and all(isinstance(each, type) for each in members) else None
-    # A protocol can be asked only if it says so.
+    # isinstance accepts only protocols that are runtime checkable.
     is_protocol = getattr(value, "_is_protocol", False) and not getattr(value, "_is_runtime_protocol", False)
     return (value,) if isinstance(value, type) and not is_protocol else None
 
 
 def _is_one(value: Any, expected: tuple[tuple[type, ...], str, bool]) -> bool:
     types, _, sequence = expected
-    # An array without dimensions is iterable by its type only.
+    # An array without dimensions has a method __iter__ that fails.
     if sequence and (isinstance(value, _NO_SEQUENCE) or getattr(value, "ndim", 1) == 0):
         return False
     if type(value) is bool and bool not in types:
@@ -289,16 +293,24 @@ def _is_one(value: Any, expected: tuple[tuple[type, ...], str, bool]) -> bool:
     return isinstance(value, types)
 
 
+def _call(function: Callable[..., Any]) -> str:
+    """Return how a program calls the function: ``open()``, or ``Target()`` for a constructor."""
+    return function.__qualname__.removesuffix(".__init__").rpartition(".")[2] + "()"
+
+
 def _explained(error: Exception, function: Callable[..., Any]) -> InternalError:
     return InternalError(
-        f"{function.__name__}: unexpected {type(error).__name__}: {error}. This is a defect in Frazil: "
+        f"{_call(function)} failed with {type(error).__name__}: {error}. This is a defect in Frazil: "
         "please report it, with the whole traceback",
         ErrorKind.UNKNOWN,
     )
 
 
 def _is_defect(error: Exception) -> bool:
-    """Whether it is no error of Frazil's own, but was raised in Frazil, not in a callable of the user."""
+    """Return whether Frazil raised the error by accident.
+
+    An ``IcechunkError`` or an ``OSError`` is deliberate. An error from a user's callable is not a defect.
+    """
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -22,7 +22,7 @@ from tests.importing.older import (
 
 import frazil
 
-pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore:The data type")]
+pytestmark = [pytest.mark.deep, pytest.mark.interop, pytest.mark.filterwarnings("ignore:The data type")]
 
 
 @pytest.mark.parametrize("mode", ["copy", "reference", "in place"])

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import zarr
 from tests.interop.both import Side, check_same, sides, splitting
-from tests.interop.test_errors import CASES, NOTHING_HAPPENS, ONLY_OURS, Act, Scene, public
+from tests.parity.test_errors import CASES, NOTHING_HAPPENS, ONLY_OURS, Act, Scene, public
 
 import frazil
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
 PACKAGES = (frazil, icechunk)
 

@@ -45,7 +45,7 @@ def test_a_failure_names_the_task_and_the_reason(every_engine: Engine) -> None:
     assert first == "task 3 of 5 failed with FileNotFoundError: no file with the name `a}b.nc`"
     assert re.fullmatch(r'  File ".*tasks\.py", line \d+, in fails_on_two', where)
     attempts = 1 if isinstance(every_engine, Inline) else 4
-    assert more == [f"  after {attempts} attempts; this is the error of the last one"] * (attempts > 1)
+    assert more == [f"  after {attempts} attempts; this is the error of the last attempt"] * (attempts > 1)
     assert isinstance(error, TaskFailedError)
     assert (error.kind, error.task, error.tasks, error.attempts) == ("task-failed", 3, 5, attempts)
     assert isinstance(error.__cause__, FileNotFoundError)
@@ -157,7 +157,7 @@ def test_inline_stays_in_this_thread() -> None:
 
 @pytest.mark.parametrize("wrong", [{"workers": 0}, {"attempts": 0}])
 def test_what_cannot_be_is_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(InvalidInputError, match="expected at least 1, found 0"):
+    with pytest.raises(InvalidInputError, match="must be at least 1, got 0"):
         Local(**wrong)
 
 

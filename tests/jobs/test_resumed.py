@@ -261,7 +261,7 @@ def test_after_the_lifetime_of_sessions(repo: frazil.Repository, hours: int, tmp
 def test_an_id_is_for_one_job(repo: frazil.Repository) -> None:
     stopped(repo, id="monday")
     other = replace(counting(repo, id="monday"), parameters={"rows": 7})
-    with pytest.raises(InvalidInputError, match="started with other parameters or inputs") as caught:
+    with pytest.raises(InvalidInputError, match="was started with other parameters or inputs") as caught:
         run_job(other, ENGINE)
     assert caught.value.kind == ErrorKind.CONFLICTING_ARGUMENTS
     discard_job(repo, "monday")

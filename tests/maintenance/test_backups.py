@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.maintenance.schedules import Schedule, Seen
 from tests.maintenance.test_in_use import opened_by
+from tests.support.tiers import deep
 
 import frazil
 from frazil.format.keys import backup_key
@@ -42,7 +43,7 @@ def log(storage: Any) -> list[Any]:
     return list(ops_log(storage, decode_repo_info(bytes(storage.get("repo")), "repo")))
 
 
-@pytest.mark.parametrize("keep", [1, 3, 10, 1000])
+@pytest.mark.parametrize("keep", [*deep(1), 3, *deep(10, 1000)])
 def test_the_ops_log_stays_whole(keep: int) -> None:
     """Also when updates go on, and when another collection comes."""
     storage = MemoryStorage()
@@ -61,7 +62,8 @@ def test_the_ops_log_stays_whole(keep: int) -> None:
         assert summary.backups_deleted == count + 1 - len(backups(storage))
         for number in range(25):
             repo.create_tag(f"after{round_}.{number}", repo.lookup_branch("main"))
-            assert len(log(storage)) == len(after) + number + 1
+            if number in (0, 1, 2, 5, 11, 24):
+                assert len(log(storage)) == len(after) + number + 1
         names += [f"after{round_}.{number}" for number in range(25)]
     logged = [entry.name for entry in log(storage)[::-1] if str(entry.name).startswith("after")]
     assert logged == names
@@ -120,7 +122,7 @@ def test_a_damaged_backup_keeps_all() -> None:
     storage.put(backup_key(name), b"damaged")
     summary = repo.garbage_collect(TOMORROW)
     assert summary.backups_deleted == 0
-    assert "backups" in summary.delete_errors[0]
+    assert "no backup was deleted" in summary.delete_errors[0]
     assert before.keys() <= backups(storage).keys()
 
 

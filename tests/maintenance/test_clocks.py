@@ -15,6 +15,7 @@ import pytest
 import zarr
 from tests.maintenance.schedules import Clocked, HostTime, Seen
 from tests.maintenance.test_in_use import BY_CONTENT, REFUSED, leave_a_chunk, opened_by, repository, write
+from tests.support.tiers import deep
 
 import frazil
 from frazil.errors import IcechunkError, SnapshotNotFoundError
@@ -109,7 +110,11 @@ def tried_before(repo: frazil.Repository) -> Finish:
 WAYS = {each.__name__: each for each in (commit, amend, flush_and_tag, tag, fork, late_fork, rebased)}
 WAYS["tried_before"] = tried_before
 #: How a clock behaves: whose it is, and whether it is set while the session is open.
-CLOCKS = [(whose, ahead) for whose in ("differs", "storage is set", "host is set") for ahead in AHEAD]
+CLOCKS = [
+    pytest.param(whose, ahead, marks=() if ahead == 1_200 else pytest.mark.deep)
+    for whose in ("differs", "storage is set", "host is set")
+    for ahead in AHEAD
+]
 
 
 @pytest.fixture
@@ -159,7 +164,7 @@ class Scene:
 
 @pytest.mark.parametrize(("whose", "ahead"), CLOCKS)
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("at", ["once", "put repo", "delete snapshots", "delete chunks"])
+@pytest.mark.parametrize("at", ["once", *deep("put repo", "delete snapshots", "delete chunks")])
 def test_a_collection_between_writing_and_committing(
     way: str, whose: str, ahead: float, at: str, host: HostTime
 ) -> None:

@@ -96,7 +96,7 @@ async def test_a_lease_that_is_broken() -> None:
 @pytest.mark.parametrize("name", ["", "x", "../repo", "job.x"])
 def test_only_leases_are_broken(name: str) -> None:
     repo = repository(MemoryStorage())
-    with pytest.raises(InvalidInputError, match="lease_id: expected the id of a lease") as error:
+    with pytest.raises(InvalidInputError, match="lease_id must be the id of a lease") as error:
         repo.break_lease(name)
     assert error.value.kind == ErrorKind.NOT_ALLOWED
     assert values(repo) == [1] * 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.maintenance.schedules import Schedule, Seen
 from tests.maintenance.test_in_use import REFUSED, TOMORROW, opened_by
+from tests.repository.version_1 import copy_of
 from tests.support.examples import examples
 
 import frazil
@@ -26,16 +28,22 @@ CONFIG = frazil.RepositoryConfig(
 
 def with_garbage(hours: float) -> MemoryStorage:
     """A repository with a chunk of sevens to which nobody refers, stored so many hours ago."""
+    storage = copy_of(_with_garbage())
+    objects = storage._contents.objects
+    for key in objects:
+        modified = objects[key].modified - timedelta(hours=hours)
+        objects[key] = replace(objects[key], modified=modified)
+    return storage
+
+
+@cache
+def _with_garbage() -> MemoryStorage:
     storage = MemoryStorage()
     repo = frazil.Repository.create(storage, CONFIG)
     repo.save_config()
     with repo.transaction("main", message="made") as store:
         zarr.create_array(store, name="x", shape=(4,), chunks=(2,), dtype="i4", compressors=None)[2:] = 1
     write(repo.writable_session("main"))
-    objects = storage._contents.objects
-    for key in objects:
-        modified = objects[key].modified - timedelta(hours=hours)
-        objects[key] = replace(objects[key], modified=modified)
     return storage
 
 
@@ -71,6 +79,7 @@ def test_with_an_allowed_limit_every_commit_succeeds(order: list[int], hours: fl
     assert isinstance(committed, str), committed
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("hours", [11, 30])
 def test_one_between_any_two_requests_of_the_other(first: int, hours: float) -> None:

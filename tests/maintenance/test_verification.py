@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import zarr
 from tests.fixtures import fixture_folders
+from tests.repository.version_1 import copy_of
 
 import frazil
 from frazil.errors import ConflictError, InvalidInputError
@@ -40,7 +42,19 @@ def config(**changes: Any) -> frazil.RepositoryConfig:
 
 def small(spec_version: int = 2, **changes: Any) -> frazil.Repository:
     """Four commits, of two arrays with different chunks, and a tag for each."""
-    repo = frazil.Repository.create(MemoryStorage(), config(**changes), spec_version=spec_version)
+    if changes:
+        return frazil.Repository.open(_small(spec_version, **changes))
+    return frazil.Repository.open(copy_of(_template(spec_version)))
+
+
+@cache
+def _template(spec_version: int) -> MemoryStorage:
+    return _small(spec_version)
+
+
+def _small(spec_version: int, **changes: Any) -> MemoryStorage:
+    storage = MemoryStorage()
+    repo = frazil.Repository.create(storage, config(**changes), spec_version=spec_version)
     repo.save_config()
     for value in range(4):
         with repo.transaction("main", message=f"{value}") as store:
@@ -49,7 +63,7 @@ def small(spec_version: int = 2, **changes: Any) -> frazil.Repository:
                     zarr.create_array(store, name=name, shape=(4,), chunks=(2,), dtype="i8", compressors=None)
                 zarr.open_array(store, path=name)[:] = np.arange(4) + 10 * value + 100 * (name == "b")
         repo.create_tag(f"v{value}", repo.lookup_branch("main"))
-    return repo
+    return storage
 
 
 def keys(storage: Any, folder: str) -> list[str]:
@@ -325,7 +339,7 @@ def test_an_ops_log_that_always_moves(monkeypatch: pytest.MonkeyPatch) -> None:
 
     numbers = count()
     monkeypatch.setattr(plan, "state_of", moved)
-    with pytest.raises(ConflictError, match=r"^the ops log moved to other backups") as caught:
+    with pytest.raises(ConflictError, match=r"^the ops log changed its backups") as caught:
         repo.verify()
     assert caught.value.kind == "repo-info-updated"
 

@@ -22,6 +22,7 @@ from frazil.readers.registry import open_source
 from frazil.spark import Inline, ingest
 
 pytestmark = [
+    pytest.mark.deep,
     pytest.mark.interop,
     pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning"),
     pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning"),

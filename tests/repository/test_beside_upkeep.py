@@ -201,6 +201,7 @@ CASES = [
 ]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("version", "operation", "meanwhile"), CASES)
 def test_any_order(version: int, operation: str, meanwhile: str) -> None:
     for config in (HASTY, PATIENT) if operation == "commit" else (HASTY,):

@@ -441,7 +441,7 @@ def test_what_no_store_has_cannot_be_authorised() -> None:
             frazil.in_memory_storage(), authorize_virtual_chunk_access={"ftp://user:pass@h/": None}
         )
     assert error.value.kind == "invalid-credentials"
-    assert "pass" not in str(error.value).partition("found")[2]
+    assert "pass" not in str(error.value).partition("got")[2]
 
 
 # Spelling

@@ -47,6 +47,7 @@ def check(root, count, spec_version=2):
         repo.readonly_session(snapshot_id=commit.id).workspace.nodes.children("/")
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("spec_version", [1, 2])
 def test_no_commit_is_lost_or_duplicated(spec_version, tmp_path):
@@ -57,6 +58,7 @@ def test_no_commit_is_lost_or_duplicated(spec_version, tmp_path):
     check(tmp_path, count, spec_version)
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(300)
 def test_killed_at_random_and_started_again(tmp_path):
     Repository.create(local_filesystem_storage(str(tmp_path)))

@@ -41,9 +41,14 @@ def with_history(storage: Any) -> frazil.Repository:
 
 def copy_of(storage: MemoryStorage) -> MemoryStorage:
     out = MemoryStorage()
-    for info in storage.list(""):
-        out.put(info.key, bytes(storage.get(info.key)))
+    fill(out, storage)
     return out
+
+
+def fill(storage: Any, template: MemoryStorage) -> None:
+    """Store what another storage has, as if it were written now."""
+    for info in template.list(""):
+        storage.put(info.key, bytes(template.get(info.key)))
 
 
 def files_of(storage: Any) -> set[str]:

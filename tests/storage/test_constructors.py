@@ -205,7 +205,7 @@ def test_a_missing_bucket_is_named(server: ObjectServer) -> None:
         bucket="nobody", prefix="p", endpoint_url=server.url, allow_http=True, anonymous=True
     )
     for call in (lambda: storage.put("repo", b"1"), lambda: storage.put("repo", b"1", IfAbsent())):
-        with pytest.raises(StorageError, match="no such bucket 'nobody'") as caught:
+        with pytest.raises(StorageError, match="bucket 'nobody' does not exist") as caught:
             call()
         assert caught.value.kind == ErrorKind.BUCKET_NOT_FOUND
     with pytest.raises(StorageError, match="NoSuchBucket"):

@@ -102,7 +102,7 @@ def test_refreshable(make: Any, function: Any) -> None:
 
 
 def test_a_refreshing_function_that_returns_something_else() -> None:
-    with pytest.raises(InvalidInputError, match="S3StaticCredentials, found GcsBearerCredential") as error:
+    with pytest.raises(InvalidInputError, match="S3StaticCredentials, got GcsBearerCredential") as error:
         c.s3_refreshable_credentials(fresh_gcs).refresh()  # type: ignore[arg-type]  # what is tested
     assert error.value.kind == "invalid-credentials"
 
@@ -200,5 +200,5 @@ def test_containers_credentials() -> None:
         "http://a/": c.Credentials.HttpAccess(),
         "s3://b/": None,
     }
-    with pytest.raises(ValueError, match="s3://x/: expected credentials"):
+    with pytest.raises(ValueError, match="container s3://x/ must be credentials"):
         c.containers_credentials({"s3://x/": 3})  # type: ignore[dict-item]  # what is tested

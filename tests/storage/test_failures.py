@@ -90,14 +90,18 @@ class Answered:
 _DENIED: Final = (
     "no permission for this request in bucket 'ice'",
     "AccessDenied",
-    "give credentials that have it",
+    "pass credentials with this permission",
 )
 _REGION: Final = (
     "The authorization header is malformed; the region 'us-east-1' is wrong; expecting 'eu-west-1'"
 )
 ANSWERED: Final = [
     Answered(
-        s3, 404, xml("NoSuchBucket"), ErrorKind.BUCKET_NOT_FOUND, ("no such bucket 'ice' at http://127.",)
+        s3,
+        404,
+        xml("NoSuchBucket"),
+        ErrorKind.BUCKET_NOT_FOUND,
+        ("bucket 'ice' does not exist at http://127.",),
     ),
     Answered(s3, 403, xml("AccessDenied"), ErrorKind.STORAGE_PERMISSION, _DENIED),
     Answered(
@@ -128,7 +132,7 @@ ANSWERED: Final = [
         s3, 500, xml("InternalError"), ErrorKind.OBJECT_STORE, ("failed (InternalError)", "try again later")
     ),
     Answered(s3, 507, "", ErrorKind.STORAGE_FULL, ("no space left",)),
-    Answered(s3, 401, "", ErrorKind.CREDENTIALS_REFUSED, ("needs credentials, or does not accept",)),
+    Answered(s3, 401, "", ErrorKind.CREDENTIALS_REFUSED, ("requires credentials, or refuses",)),
     Answered(s3, 403, "", ErrorKind.STORAGE_PERMISSION, ("refuses this request (HTTP 403)",)),
     Answered(
         s3,
@@ -142,7 +146,7 @@ ANSWERED: Final = [
         404,
         '{"error":{"code":404,"message":"The specified bucket does not exist."}}',
         ErrorKind.BUCKET_NOT_FOUND,
-        ("no such bucket 'ice'",),
+        ("bucket 'ice' does not exist",),
     ),
     Answered(
         gcs,
@@ -152,14 +156,18 @@ ANSWERED: Final = [
         ("refuses this request (HTTP 403)", "me does not have storage.objects.get access"),
     ),
     Answered(
-        gcs, 401, '{"error":{"message":"Invalid"}}', ErrorKind.CREDENTIALS_REFUSED, ("does not accept",)
+        gcs,
+        401,
+        '{"error":{"message":"Invalid"}}',
+        ErrorKind.CREDENTIALS_REFUSED,
+        ("or refuses the credentials",),
     ),
     Answered(
         azure,
         404,
         xml("ContainerNotFound"),
         ErrorKind.BUCKET_NOT_FOUND,
-        ("no such container 'ice' of account 'me'",),
+        ("container 'ice' of account 'me' does not exist",),
     ),
     Answered(
         azure, 403, xml("AuthenticationFailed"), ErrorKind.CREDENTIALS_REFUSED, ("AuthenticationFailed",)
@@ -213,7 +221,7 @@ def test_a_write_that_a_server_does_not_find_a_place_for() -> None:
 def test_a_repository_in_a_bucket_that_does_not_exist() -> None:
     with LoopbackHttp(answering(404, xml("NoSuchBucket"))) as server:
         storage = s3(f"http://127.0.0.1:{server.port}")
-        words = ("no such bucket 'ice' at http://127.0.0.1", "create it, or correct its name")
+        words = ("bucket 'ice' does not exist at http://127.0.0.1", "create it, or correct its name")
         bucket = ErrorKind.BUCKET_NOT_FOUND
         check(lambda: frazil.Repository.open(storage), frazil.RepositoryNotFoundError, bucket, *words)
         check(lambda: frazil.Repository.create(storage), frazil.StorageError, bucket, *words)
@@ -229,7 +237,7 @@ def test_anonymous_requests_that_are_refused_need_credentials() -> None:
             lambda: storage.get("repo"),
             frazil.StorageError,
             ErrorKind.CREDENTIALS_MISSING,
-            "only to requests with credentials",
+            "requires credentials for",
             "access_key_id",
         )
 
@@ -286,14 +294,14 @@ def test_servers_that_cannot_be_reached() -> None:
         read("https://no-such-host.invalid"),
         frazil.StorageError,
         unreachable,
-        "the host of https://no-such-host.invalid is not known (DNS)",
+        "the host name of https://no-such-host.invalid is not known (DNS)",
     )
     check(
         read(nobody, allow_http=False),
         frazil.StorageError,
         ErrorKind.STORAGE_CONFIG,
         f"{nobody} is not encrypted",
-        "give `allow_http=True`",
+        "pass `allow_http=True`",
     )
     with LoopbackHttp(answering(200, "")) as server:
         https = f"https://127.0.0.1:{server.port}"
@@ -320,8 +328,8 @@ def test_an_endpoint_that_is_no_address(url: str) -> None:
             lambda storage=storage: storage.get("repo"),  # type: ignore[misc]  # bound in the loop
             frazil.StorageError,
             ErrorKind.STORAGE_CONFIG,
-            "expected an address such as https://host",
-            f"found {url!r}",
+            "must be a URL such as https://host",
+            f"got {url!r}",
         )
 
 
@@ -331,8 +339,8 @@ def test_a_bucket_whose_name_is_none(name: str) -> None:
         lambda: s3("http://127.0.0.1:9", bucket=name).get("repo"),
         frazil.StorageError,
         ErrorKind.STORAGE_CONFIG,
-        "expected the name of a bucket",
-        f"found {name!r}",
+        "the name of a bucket or container must",
+        f"got {name!r}",
         "`prefix`",
     )
 
@@ -343,7 +351,7 @@ def test_a_function_for_credentials_that_fails() -> None:
         lambda: storage.get("repo"),
         frazil.StorageError,
         ErrorKind.INVALID_CREDENTIALS,
-        "the function that gets the credentials of S3 failed",
+        "the function `get_credentials` for S3 failed",
         "RuntimeError: the vault is closed",
     )
 
@@ -375,7 +383,7 @@ def web(url: str, user: str = "") -> Storage:
 @pytest.mark.parametrize(
     ("status", "kind", "words"),
     [
-        (401, ErrorKind.CREDENTIALS_REFUSED, "needs credentials, or does not accept"),
+        (401, ErrorKind.CREDENTIALS_REFUSED, "requires credentials, or refuses"),
         (403, ErrorKind.STORAGE_PERMISSION, "refuses this request (HTTP 403)"),
         (418, ErrorKind.OBJECT_STORE, "status 418"),
         (429, ErrorKind.THROTTLED, "too many requests (HTTP 429)"),
@@ -455,7 +463,7 @@ def test_a_repository_where_nothing_is(tmp_path: Path) -> None:
     check(opened(tmp_path), of, missing, f"no repository in the directory {tmp_path}", "Repository.create")
     check(opened(tmp_path / "typo"), of, missing, "typo, which does not exist")
     (tmp_path / "file").touch()
-    check(opened(tmp_path / "file"), of, missing, "file, which is a file, not a directory")
+    check(opened(tmp_path / "file"), of, missing, "file, which is a file and not a directory")
     check(
         lambda: frazil.Repository.create(frazil.local_filesystem_storage(tmp_path / "file")),
         frazil.StorageError,

@@ -177,10 +177,10 @@ def test_a_server_that_redirects_is_asked_again(server: ObjectServer, redirects:
     [
         ("s3://b/p", "query parameter 'region'"),
         ("r2://b/p", "query parameter 'account_id'"),
-        ("file:///etc", "unknown scheme"),
-        ("memory://", "unknown scheme"),
+        ("file:///etc", "the scheme must be one of"),
+        ("memory://", "the scheme must be one of"),
         ("/loop", "more than 10 times"),
-        ("/missing", "found status 404"),
+        ("/missing", "got status 404"),
         ("http://127.0.0.1:9/", "failed"),
     ],
 )
@@ -205,7 +205,7 @@ def test_a_server_without_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert bytes(storage.get("repo", 2, 5)) == whole[2:5]
         assert bytes(storage.get("repo", 2)) == whole[2:]
         assert bytes(asyncio.run(storage.get_async("repo", 2, 1 << 20))) == whole[2:]
-        with pytest.raises(StorageError, match="past its end"):
+        with pytest.raises(StorageError, match="after its end"):
             storage.get("repo", 1 << 20, 1 << 21)
         web = frazil.Repository.open(storage)
         assert (zarr.open_array(web.readonly_session("main").store, mode="r")[:] == 2).all()

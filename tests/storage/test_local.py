@@ -11,7 +11,7 @@ import time
 import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.patience import patience
@@ -73,6 +73,7 @@ def _start_writer(root: Path, log: Path, count: int) -> int:
         os._exit(status)
 
 
+@pytest.mark.deep
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_no_update_is_lost_when_writers_are_killed(tmp_path: Path) -> None:
     """8 processes, 100 updates each, killed at random and started again until each has done its part."""
@@ -114,41 +115,53 @@ def test_no_update_is_lost_when_writers_are_killed(tmp_path: Path) -> None:
     assert sorted(os.listdir(root)) == ["repo", "repo#0"]
 
 
+def _exit_code_of_killed_writer(root: Path, calls: int) -> int:
+    """A process that overwrites `repo` and is killed before its next system call after so many."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        storage = LocalStorage(root)
+        version = storage.get_versioned("repo")[1]
+        for name in ("open", "write", "fsync", "replace", "close"):
+            setattr(os, name, _Deadly(getattr(os, name)))
+        _Deadly.calls_left = calls
+        storage.put("repo", b"new" * 1000, IfVersion(version))
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+class _Deadly:
+    """A function that kills the process when no calls are left."""
+
+    calls_left = 0
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        if _Deadly.calls_left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        _Deadly.calls_left -= 1
+        return self._call(*arguments, **options)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_writer_killed_at_any_system_call_leaves_the_old_or_the_new_object(tmp_path: Path) -> None:
-    code = """
-import os, sys
-from frazil.storage.base import IfVersion
-from frazil.storage.local import LocalStorage
-storage = LocalStorage(sys.argv[1])
-version = storage.get_versioned("repo")[1]
-names = ["open", "write", "fsync", "replace", "close"]
-left = int(sys.argv[2])
-def deadly(call):
-    def wrapped(*args, **kwargs):
-        global left
-        left -= 1
-        if left < 0:
-            os.kill(os.getpid(), 9)
-        return call(*args, **kwargs)
-    return wrapped
-for name in names:
-    setattr(os, name, deadly(getattr(os, name)))
-storage.put("repo", b"new" * 1000, IfVersion(version))
-os._exit(0)
-"""
     storage = LocalStorage(tmp_path)
     contents: list[bytes] = []
     for calls in range(30):
         storage.put("repo", b"old")
-        done = subprocess.run([sys.executable, "-c", code, str(tmp_path), str(calls)], timeout=patience(60))
+        code = _exit_code_of_killed_writer(tmp_path, calls)
         contents.append(bytes(storage.get("repo")))
         assert [info.key for info in storage.list("")] == ["repo"]
         began = time.monotonic()
         assert isinstance(storage.put("repo", b"next", IfVersion(storage.get_versioned("repo")[1])), Stored)
         assert time.monotonic() - began < patience(2)
-        if done.returncode == 0:
+        if code == 0:
             break
-        assert done.returncode == -signal.SIGKILL
+        assert code == -signal.SIGKILL
     else:
         pytest.fail("the writer was never left alive")
     assert set(contents) == {b"old", b"new" * 1000}

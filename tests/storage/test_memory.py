@@ -42,7 +42,7 @@ def test_a_pickle_is_the_same_storage_while_it_lives() -> None:
     assert bytes(pickle.loads(pickled).get("repo")) == b"1"
     del copy
     gc.collect()
-    with pytest.raises(StorageError, match="only in the process that made it"):
+    with pytest.raises(StorageError, match="only in the process that created it"):
         pickle.loads(pickled)
 
 

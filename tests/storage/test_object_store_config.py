@@ -50,9 +50,9 @@ def test_azure_account_goes_into_the_options() -> None:
 
 
 def test_wrong_types() -> None:
-    with pytest.raises(TypeError, match="path: expected str"):
+    with pytest.raises(TypeError, match="path must be str"):
         ObjectStoreConfig.LocalFileSystem(3)  # type: ignore[arg-type]  # what is tested
-    with pytest.raises(TypeError, match="options: expected S3Options"):
+    with pytest.raises(TypeError, match="options must be S3Options"):
         ObjectStoreConfig.S3({})  # type: ignore[arg-type]  # what is tested
     with pytest.raises(TypeError, match="no instances"):
         ObjectStoreConfig()

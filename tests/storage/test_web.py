@@ -130,7 +130,7 @@ def test_what_one_server_is(url: str, target: str, same: bool) -> None:
 def test_no_answer(server: Listener) -> None:
     storage = frazil.http_storage("http://me:password@127.0.0.1:9/x").with_settings(QUICK)
     with pytest.raises(
-        StorageError, match=r"'k': connection refused: nothing listens at http://127.0.0.1:9:"
+        StorageError, match=r"'k': connection refused: no server listens at http://127.0.0.1:9:"
     ) as error:
         storage.get("k")
     assert error.value.kind == "storage-unreachable"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from functools import cache
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -41,3 +43,9 @@ def room(module: str) -> str:
         names[2] == "__init__" or names[1] == "pipeline" or PATHS[".".join(names[:3])].name == "__init__.py"
     )
     return ".".join(names[1:3]) if inner else names[1]
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a file. It is shared: do not change it."""
+    return ast.parse(path.read_bytes())

@@ -26,6 +26,12 @@ SECOND_TIER = ("deep", "cluster", "connect", "servers")
 #: Seconds for one test and its fixtures on a quiet machine, where it has no mark `timeout`.
 ONE_TEST = 300.0
 
+
+def deep(*values: object) -> list[object]:
+    """Return parameters for `pytest.mark.parametrize` that only the second tier has."""
+    return [pytest.param(value, marks=pytest.mark.deep) for value in values]
+
+
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=100, print_blob=True)
 settings.register_profile("quick", settings.get_profile("ci"), max_examples=20, stateful_step_count=25)
 settings.register_profile(

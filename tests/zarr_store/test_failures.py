@@ -177,5 +177,5 @@ def test_equality(store: IcechunkStore, repo: frazil.Repository) -> None:
 
 
 def test_a_store_is_over_a_session() -> None:
-    with pytest.raises(TypeError, match="expected Session, found str"):
+    with pytest.raises(TypeError, match="must be Session, got str"):
         frazil.IcechunkStore("x")  # type: ignore[arg-type]

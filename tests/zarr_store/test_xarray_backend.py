@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
 from tests.support.patience import patience
 
 CLASSES = Path(__file__).with_name("xarray_backend.py")
@@ -28,6 +29,7 @@ NOT_RUN = {
 }
 
 
+@pytest.mark.deep
 def test_xarrays_own_tests_pass(tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     options = [

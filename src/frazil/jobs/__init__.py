@@ -1,1 +1,1 @@
-"""Jobs: plan on the driver, work in tasks, commit once. Neither pyspark nor an operation is known here."""
+"""Jobs: the driver plans, tasks work, one commit follows. Imports neither pyspark nor an operation."""

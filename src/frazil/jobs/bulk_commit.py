@@ -1,18 +1,19 @@
-"""Commits of very many references: the manifests are written by the executors, the driver puts them together.
+"""Commits of very many references: executors write the manifests, and the driver commits them.
 
-    first stage     a task that changed many references of an array does not send them: it stages them in the
-                    repository's storage, cut into boxes of the chunk grid, and sends where they are
-    driver          counts. Up to a number of references it reads them back and goes on as always; beyond,
-    second stage    a task takes some boxes: reads what was staged for them, and the manifests that the array
-                    has there; no two may have set the same chunk; writes the manifests
-    driver          gets an id, a box and a size for each, and commits
+    first stage     a task that changed many references of an array stages them in the storage of the
+                    repository, divided into boxes of the chunk grid, and sends only their location
+    driver          counts the references; if there are few, it reads them back and merges them as usual,
+                    otherwise there is a
+    second stage    a task gets some boxes: it reads their staged references, and the existing manifests of
+                    the array there, checks that no two tasks set the same chunk, and writes the manifests
+    driver          gets an id, a box and a size for each manifest, and commits
 
-The driver then holds some hundred bytes for each million references, but for the transaction log: it names
-each chunk that was set or deleted in an array that was there before. Of an array that the same commit
-creates it names none, since nobody else can have changed it: readers list it as new.
+The driver then holds some hundred bytes for each million references. The exception is the transaction log,
+which names each chunk that was set or deleted in an existing array. For an array that the same commit
+creates, it names no chunks: no other session can have changed it, and readers list the array as new.
 
-What the first stage leaves behind is deleted in the end; what a task wrote that ran twice, or before the job
-died, is referred to by nobody, and garbage.
+The staged references are deleted at the end. The files of a task that ran twice, or of a job that died, are
+garbage: nothing refers to them.
 """
 
 from __future__ import annotations
@@ -54,21 +55,21 @@ from frazil.repository.session.manifest_files import num_refs, split_of
 from frazil.repository.session.session import ForkSession, Session
 from frazil.repository.session.workspace import Workspace
 
-#: Beyond so many references the executors write the manifests: where an array gets several, and there is
-#: something to share out. The driver merges and commits two millions in two seconds and half a gigabyte,
-#: about what a second stage takes to start; ten millions would take five times as much.
+#: With more references, the executors write the manifests: then an array has several manifests to distribute.
+#: The driver merges and commits two million references in two seconds with half a gigabyte, about the cost of
+#: the start of a second stage. Ten million references would cost five times as much.
 MANIFESTS_ON_EXECUTORS_ABOVE: Final = UNSPLIT_REFS
 
-#: The driver waits for so many references before it stages them.
+#: The driver collects so many references before it stages them.
 _WAITING_REFERENCES: Final = 1 << 20
-#: A flatbuffer has no more bytes, and a chunk in a transaction log takes these and 4 for each dimension.
+#: The limit of a flatbuffer, in bytes. A chunk in a transaction log takes 16 bytes, and 4 for each dimension.
 _LOG_BYTES: Final = (1 << 31) - (1 << 24)
 _LOG_ENTRY: Final = 16
 
 
 @dataclass(slots=True)
 class TaskChanges:
-    """The changes of a round's tasks, each in a fork of ``base``, on their way into ``session``.
+    """The changes of the tasks of a round, each in a fork of ``base``, before the merge into ``session``.
 
     ``place`` is the folder of staged references. With ``keeps`` they stay after the merge.
     """
@@ -86,15 +87,17 @@ class TaskChanges:
 
     @property
     def is_big(self) -> bool:
+        """Whether there are so many references that the executors write the manifests."""
         return self.refs > self.above
 
     def add_result(self, result: Result) -> Result:
         """Add the changes of a task, and return the result without them.
 
-        Raises ``SessionStateError`` (``merge-failed``) as ``Session.merge`` does.
+        Raises:
+            SessionStateError: ``merge-failed`` as ``Session.merge`` does.
         """
         if not all(each.key.startswith(f"{self.place}/") for each in result.segments):
-            raise FormatError("references staged in another place", ErrorKind.INVALID_FILE_FORMAT)
+            raise FormatError("a task staged references in another folder", ErrorKind.INVALID_FILE_FORMAT)
         if self.session.workspace.reads is not None:
             self.session.workspace.reads.add(result.reads)
         self.changes.append(result.changes)
@@ -110,9 +113,10 @@ class TaskChanges:
     def finish(self, engine: Engine) -> None:
         """Merge all changes into the session.
 
-        Raises ``SessionStateError`` (``merge-failed``) if two tasks set the same chunk, and
-        ``InvalidInputError`` (``not-allowed``) for more chunks of arrays that were there before than a
-        transaction log can have.
+        Raises:
+            SessionStateError: ``merge-failed`` if two tasks set the same chunk.
+            InvalidInputError: ``not-allowed`` for more chunks of existing arrays than a transaction log can
+                name.
         """
         workspace = self.session.workspace
         storage = workspace.context.storage
@@ -137,7 +141,7 @@ class TaskChanges:
         return fork
 
     def _stage_waiting(self, least: int) -> None:
-        """Stage waiting references of arrays with ``least`` or more, and of arrays with staged references."""
+        """Stage the collected references of arrays with at least ``least``, or with staged references."""
         staged_arrays = set(map(attrgetter("node_id"), self.segments))
         counts: dict[bytes, int] = {}
         for id_, edits in chain.from_iterable(changes.chunks.items() for changes in self.changes):
@@ -208,7 +212,26 @@ def _write_manifests(
 def rewritten(
     context: Context, parent: Snapshot, above: int, engine: Engine
 ) -> dict[bytes, PreparedManifests]:
-    """All manifests of arrays with more than ``above`` references written anew, as they are split now."""
+    """Write all manifests of arrays with more than ``above`` references again, with the present split.
+
+    Args:
+        context: The context of the repository.
+        parent: The snapshot whose arrays are rewritten.
+        above: The number of references above which tasks rewrite the manifests of an array.
+        engine: The engine that runs the tasks.
+
+    Returns:
+        The new manifests, by the id of the array.
+
+    >>> import frazil
+    >>> from frazil.format.ids import INITIAL_SNAPSHOT_ID
+    >>> from frazil.jobs.engine import Inline
+    >>> from frazil.repository.handle.interior import context_of
+    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+    >>> context = context_of(repo)
+    >>> rewritten(context, context.assets.snapshot(INITIAL_SNAPSHOT_ID), 0, Inline())
+    {}
+    """
     nodes, files = parent.nodes.exact(), parent.manifests
     arrays = map(nodes.node, np.flatnonzero(nodes.is_array).tolist())
     many: dict[bytes, Node] = {}
@@ -220,7 +243,7 @@ def rewritten(
             split = split_of(context, node, refs)
             boxes += boxes_of(node, split, (), (), is_logged=False, everything=True)[1]
     stored = write_boxes(context, boxes, engine)
-    own = ChangeSet(created=set(many))  # nothing for the log
+    own = ChangeSet(created=set(many))  # the log names no chunks of new arrays
     return {
         id_: replace(_ready(node, (), stored, files, own), index=np.zeros((0, 0), np.uint32))
         for id_, node in many.items()
@@ -233,7 +256,7 @@ def _count(files: ManifestFiles, node: Node) -> int:
 
 
 def _files(workspace: Workspace, own: ChangeSet) -> ManifestFiles:
-    """Sizes of all manifests that the arrays have now."""
+    """Return the sizes of all present manifests of the arrays."""
     return _join_files([workspace.snapshot.manifests, *map(attrgetter("files"), own.ready.values())])
 
 
@@ -249,8 +272,8 @@ def _require_log(boxes: Iterable[Box]) -> None:
     size = sum(box.count * (_LOG_ENTRY + 4 * len(box.split)) for box in boxes if box.is_logged)
     if size > _LOG_BYTES:
         raise InvalidInputError(
-            f"the transaction log would have {size} bytes, at most {_LOG_BYTES} are possible: it names every "
-            "chunk that is set in an array that was there before. Commit in parts, or write new arrays",
+            f"the transaction log must have at most {_LOG_BYTES} bytes, got {size}: it names every chunk "
+            "that is set in an existing array. Commit in parts, or write new arrays",
             ErrorKind.NOT_ALLOWED,
         )
 
@@ -274,7 +297,7 @@ def _ready(
 
 
 def _union(encoded: Sequence[bytes | None], before: U32 | None) -> U32:
-    """Coordinates of all boxes, sorted."""
+    """Return the coordinates of all boxes, sorted."""
     tables = [] if before is None else [ChunkTable.from_absent(before)]
     for each in encoded:
         if each is not None:

@@ -1,16 +1,16 @@
-"""Run one function over many messages.
+"""Engines: they run one function for many messages.
 
-A task function is a plain function of a module, ``(shared, task) -> result``, bytes to bytes.
-``shared`` is the same for all tasks of a run; what differs is small. What it needs to know is in its
-arguments, what it did is in its result: it may run on another machine, and more than once.
+A task function is a function of a module, ``(shared, task) -> result``, from bytes to bytes. ``shared`` is
+the same for all tasks of a run, and ``task`` is small. A task function uses only its arguments and has no
+effect on the process, because it may run on another machine, and more than once.
 
-    Inline     here, one after the other: small jobs, tests, debuggers
+    Inline     in this thread, one task after the other: small jobs, tests, debuggers
     Local      threads or processes of this machine (``local``)
-    OnSpark    executors of Spark, on this machine or on a thousand (``on_spark``)
+    OnSpark    executors of Spark, on one machine or a thousand (``spark``)
 
-All of them give results in the order of the tasks while later ones are at work, hold few of them at a time,
-and stop the rest when the caller stops. A task that fails is tried again where the engine says so; if it
-fails for good, so does the run.
+All engines return results in the order of the tasks while later tasks run, hold only a few results at a time,
+and stop the remaining tasks when the caller stops. Some engines retry a failed task. If a task fails in all
+its attempts, the run fails.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from frazil.jobs.task_failures import failure_of, task_error
 
 type Task = Callable[[bytes, bytes], bytes]
 
-#: An engine by its name: `frazil.jobs.engines` makes it.
+#: The name of an engine: `frazil.jobs.engines` makes the engine.
 type EngineName = Literal["inline", "local", "spark"]
 
-#: Tries of one task, the first included.
+#: The number of attempts of one task, including the first.
 ATTEMPTS = 4
 
 _attempt: ContextVar[int] = ContextVar("frazil_attempt", default=0)
 
 
 def attempt() -> int:
-    """Which try of its task the code is in, from 0."""
+    """Return the number of the current attempt of the task, from 0."""
     return _attempt.get()
 
 
 def begin_attempt(number: int) -> None:
-    """What engines call before a task."""
+    """Set the number of the attempt. Engines call this before a task."""
     _attempt.set(number)
 
 
@@ -49,7 +49,7 @@ _description: ContextVar[str] = ContextVar("frazil_description", default="")
 
 @contextmanager
 def described(text: str) -> Iterator[None]:
-    """What runs of an engine are for: engines that show their work, as Spark does, show this."""
+    """Return a context in which engines describe their runs with this text, as in the UI of Spark."""
     token = _description.set(text)
     try:
         yield
@@ -58,40 +58,63 @@ def described(text: str) -> Iterator[None]:
 
 
 def description(task: Callable[..., object]) -> str:
-    """What a run is for: the text of ``described``, else the name of its function."""
+    """Return the description of a run: the text of ``described``, or else the name of its function."""
     return _description.get() or f"frazil {getattr(task, '__name__', 'tasks')}"
 
 
 class Engine(Protocol):
-    """Something that runs tasks."""
+    """The protocol of engines, which run tasks.
+
+    >>> from frazil.pipeline import Inline
+    >>> list(Inline().run(lambda shared, task: shared + task, [b"1", b"2"], b"no. "))
+    [b'no. 1', b'no. 2']
+    """
 
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
-        """``task(shared, t)`` for each ``t``, in order.
+        """Run ``task(shared, t)`` for each ``t`` of ``tasks``.
 
-        If one fails for good, raises ``TaskFailedError`` with its number and the error that it raised.
-        If the engine itself fails, raises ``IcechunkError`` (``concurrency``).
+        Args:
+            task: A function of a module that the workers can import. It may be called more than once for a
+                task, and in another process.
+            tasks: The message of each task.
+            shared: A message for all tasks. It is sent once to each worker.
+
+        Returns:
+            An iterator of the results, in the order of ``tasks``. Close it early to stop the other tasks.
+
+        Raises:
+            TaskFailedError: If a task fails in all its attempts; it has the number of the task and its error.
+            IcechunkError: ``concurrency`` if the engine itself fails.
         """
         ...
 
 
 @runtime_checkable
 class ResumableEngine(Engine, Protocol):
-    """An engine that says whether jobs stage the results of its tasks, so that a later run can continue
-    (`frazil.jobs.staging`). Without ``resumable`` they do not.
+    """An engine that tells whether jobs stage the results of its tasks, so that a later run can continue.
+
+    Jobs on an engine without this property do not stage results. See `frazil.jobs.staging`.
     """
 
     @property
-    def resumable(self) -> bool: ...
+    def resumable(self) -> bool:
+        """Whether jobs stage the results of tasks."""
+        ...
 
 
 def is_resumable(engine: Engine) -> bool:
-    """Whether jobs on this engine stage the results of its tasks."""
+    """Return whether jobs on this engine stage the results of its tasks."""
     return isinstance(engine, ResumableEngine) and engine.resumable
 
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """Tasks run in this thread, when their result is asked for; each is tried once.
+    """An engine that runs tasks in this thread, one after the other, when the caller asks for their results.
+
+    Each task has one attempt.
+
+    Args:
+        resumable: Whether jobs stage the results of tasks, so that a later run can continue. Default: False.
 
     >>> list(Inline().run(lambda shared, task: shared + task, [b"1", b"2"], b"no. "))
     [b'no. 1', b'no. 2']
@@ -101,15 +124,28 @@ class Inline:
 
     @property
     def slots(self) -> int:
-        """Tasks that run at the same time."""
+        """The number of tasks that run at the same time."""
         return 1
 
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
+        """Run the tasks, each when the caller asks for its result: see `Engine.run`.
+
+        Args:
+            task: The function of the tasks.
+            tasks: The message of each task.
+            shared: A message for all tasks.
+
+        Yields:
+            The results, in the order of ``tasks``.
+
+        Raises:
+            TaskFailedError: If a task fails.
+        """
         for number, message in enumerate(tasks):
             try:
                 result = task(shared, message)
             except KeyboardInterrupt:
-                raise  # of the user, who is at this process
+                raise  # the user stops this process, not the task
             except BaseException as error:
                 raise task_error(failure_of(error), number, len(tasks), cause=error)  # noqa: B904  # it has one
             yield result

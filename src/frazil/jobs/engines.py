@@ -1,14 +1,14 @@
-"""Which engine runs the tasks of an operation: the caller's, one by its name, or the default.
+"""Finds the engine of an operation: the engine of the caller, an engine by its name, or the default.
 
-    Engine      as it is
+    Engine      the engine itself
     "inline"    `Inline()`, in this thread
     "local"     `Local(processes=True)`, on processes of this machine
     "spark"     `OnSpark(get_spark())`
     None        `default_engine()`
 
-Engines of other rooms and of other packages are entry points of the group ``frazil.engines``: a name, and a
-function without arguments that returns an engine. So this room does not import them, and Spark is imported
-only when an engine on Spark is asked for.
+Engines of other packages are entry points of the group ``frazil.engines``: a name, and a function without
+arguments that returns an engine. So this package does not import them, and imports Spark only when the caller
+asks for an engine on Spark.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from frazil.extras import installed, needs
 from frazil.jobs.engine import Engine, EngineName, Inline
 from frazil.jobs.local_engine import Local
 
-#: Engines of this room, by name.
+#: The engines of this package, by name.
 _ENGINES: Final[Mapping[str, Callable[[], Engine]]] = {
     "inline": Inline,
     "local": lambda: Local(processes=True),
@@ -32,25 +32,40 @@ _GROUP: Final = "frazil.engines"
 
 
 def default_engine() -> Engine:
-    """The engine of an operation that gets none.
+    """Return the engine of an operation that is called without ``engine``.
 
-    Where pyspark is installed this is Spark: the active session, or the one that `get_spark` starts.
-    Elsewhere it is processes of this machine.
+    Returns:
+        If pyspark is installed, an engine on Spark, with the active session or a session that `get_spark`
+        starts. Otherwise an engine on processes of this machine.
+
+    Examples:
+        >>> from frazil.pipeline import default_engine
+        >>> default_engine()  # doctest: +SKIP
+        Local(workers=None, processes=True, attempts=4, resumable=True)
     """
     return engine_of("spark" if installed("pyspark") else "local")
 
 
 def engine_of(engine: Engine | EngineName | None) -> Engine:
-    """The engine that a caller gives or names; the default for None.
+    """Return the engine that the caller passes or names.
 
-    Raises ``InvalidInputError`` (``unknown-choice``) for any other text, ``TypeError`` for what is no engine,
-    and ``MissingExtraError`` for the name ``"spark"`` where pyspark is not installed.
+    Args:
+        engine: An `Engine`, or the name of an engine: "inline", "local", "spark", or an entry point of the
+            group ``frazil.engines``. None: `default_engine()`.
+
+    Returns:
+        The engine.
+
+    Raises:
+        InvalidInputError: ``unknown-choice`` for an unknown name.
+        TypeError: If ``engine`` is neither an engine nor a name.
+        MissingExtraError: For the name ``"spark"`` if pyspark is not installed.
 
     >>> engine_of("inline")
     Inline(resumable=False)
     >>> engine_of("fast")
     Traceback (most recent call last):
-    frazil.errors.InvalidInputError: engine: expected 'inline', 'local' or 'spark', found 'fast'
+    frazil.errors.InvalidInputError: engine must be 'inline', 'local' or 'spark', got 'fast'
     """
     if engine is None:
         return default_engine()
@@ -68,7 +83,7 @@ def _named(name: str) -> Engine:
     if name not in registered.names:
         *names, last = map(repr, sorted({*_ENGINES, *registered.names}))
         raise InvalidInputError(
-            f"engine: expected {', '.join(names)} or {last}, found {name!r:.80}", ErrorKind.UNKNOWN_CHOICE
+            f"engine must be {', '.join(names)} or {last}, got {name!r:.80}", ErrorKind.UNKNOWN_CHOICE
         )
     with needs(f"the engine {name!r}", extra="spark"):
         factory: Callable[[], Engine] = registered[name].load()

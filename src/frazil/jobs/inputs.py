@@ -1,15 +1,15 @@
-"""Whether what a job has read is still there when it commits.
+"""Checks that the inputs of a job have not changed when it commits.
 
-A job reads versions, and takes time. If others change its inputs meanwhile, its result belongs to a version
-that the branch does not have any more. So inputs are compared before each commit of a job:
+A job reads versions, and runs for some time. If another session changes its inputs meanwhile, the result does
+not fit the tip of the branch. So inputs are checked before each commit of a job:
 
-    on the branch that the job writes to    compared: a change is a ``StaleReadError``; however the
-                                            repository is addressed, and in copies of it
-    on another branch, at a tag or a        fixed: the version that was read is in the commit, and what comes
-    snapshot, in another repository         after it does not matter
+    on the branch that the job writes to    checked: a change raises ``StaleReadError``, for every URL of the
+                                            repository, and in copies of it
+    on another branch, at a tag or a        fixed: the commit records the version, and later versions do not
+    snapshot, in another repository         matter
 
-Only transaction logs are read, and none if nobody else has committed. Inputs are what a job names: of groups
-all that is below, so that a new array in a group that is an input is a change.
+The check reads only transaction logs, and none if no other session has committed. Inputs are the nodes that
+the job names, and all nodes below them: a new array in an input group is a change.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _ATTEMPTS: Final = 3
 
 
 def live_inputs(inputs: Sequence[Input], target: Target) -> list[Input]:
-    """The inputs that are on the branch to which the target leads.
+    """Return the inputs that are on the branch of the target.
 
-    The address of a storage is not enough to find them: one place has several (other credentials, a symbolic
-    link, another endpoint), and all repositories in the memory of a process have the same. The snapshot is:
-    only one repository, and copies of it, have it.
+    The address of a storage is not enough to find them: one storage has several addresses (other credentials,
+    a symbolic link, another endpoint), and all repositories in memory have the same address. But a snapshot
+    is only in one repository and its copies.
     """
     named = [each for each in inputs if each.branch == target.branch]
     place = address(target.repo.storage)
@@ -48,20 +48,20 @@ def live_inputs(inputs: Sequence[Input], target: Target) -> list[Input]:
 
 
 def _has(snapshots: Snapshots, name: str) -> bool:
-    """Whether a repository has a snapshot; the first one, which is empty, all repositories have."""
+    """Return whether a repository has a snapshot, except the empty first snapshot, which all have."""
     if not is_id_text(name.upper()):
-        return False  # an input that is no version of a repository
+        return False  # the input is not a version of a repository
     id_ = id_from_text(name)
     return id_ != INITIAL_SNAPSHOT_ID and snapshots.find_snapshot(id_) >= 0
 
 
 def reads_of(inputs: Sequence[Input]) -> ReadSet:
-    """What was read, to be compared."""
+    """Return the inputs as a set of reads, for the check."""
     return ReadSet(trees=frozenset(absolute(path) for each in inputs for path in each.paths))
 
 
 def require_current(name: str, inputs: Sequence[Input], session: Session) -> None:
-    """Raises ``StaleReadError`` if inputs of the job ``name`` are not those of the session's snapshot."""
+    """Raise ``StaleReadError`` if inputs of the job ``name`` differ from the snapshot of the session."""
     workspace = session.workspace
     for each in inputs:
         start = id_from_text(each.snapshot)
@@ -72,34 +72,45 @@ def require_current(name: str, inputs: Sequence[Input], session: Session) -> Non
 
 
 def of_job(name: str, error: StaleReadError) -> StaleReadError:
-    """The error, for whoever runs a job."""
+    """Return the error with a message for the user of the job ``name``."""
     details = "; ".join(map(str, error.reads))
     return StaleReadError(
         error.snapshot,
         error.reads,
-        f"others changed what the job `{name}` has read, first in snapshot {error.snapshot}: {details}. "
-        "Nothing was committed: run it again with the new version. To read an older version on purpose, name "
-        "it by its id: `Version.of(repo, snapshot_id=...)`",
+        f"another session changed inputs that the job `{name}` has read, first in snapshot {error.snapshot}: "
+        f"{details}. "
+        "Nothing was committed. Run the job again with the new version. To read an older version on purpose, "
+        "name it by its id: `Version.of(repo, snapshot_id=...)`",
     )
 
 
 def run_again_if_stale[R](run: Callable[[], R], attempts: int = _ATTEMPTS) -> R:
-    """Call ``run``, and again while it raises ``StaleReadError``; at most ``attempts`` times.
+    """Call a function, and call it again while it raises ``StaleReadError``.
 
-    ``run`` calls an operation, or makes a job and runs it: each time with the version that is there then.
-    Raises ``InvalidInputError`` for less than one attempt.
+    Args:
+        run: A function without arguments that calls an operation, or makes a job and runs it. Each call reads
+            the present version of its inputs.
+        attempts: The largest number of calls. Default: 3.
 
-    >>> import frazil, zarr
-    >>> from frazil.spark import Inline, mean, run_again_if_stale
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> with repo.transaction("main", message="data") as store:
-    ...     t = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="f8", dimension_names=["x"])
-    >>> result = run_again_if_stale(lambda: mean(repo, "t", "x", engine=Inline()))
+    Returns:
+        The result of ``run``.
+
+    Raises:
+        InvalidInputError: ``invalid-argument`` if ``attempts`` is less than 1.
+        StaleReadError: If the last call raises it.
+
+    Examples:
+        >>> import frazil, numpy, zarr
+        >>> from frazil.pipeline import mean, run_again_if_stale
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="data") as store:
+        ...     t = zarr.create_array(store, name="t", data=numpy.arange(4.0), dimension_names=["x"])
+        >>> result = run_again_if_stale(lambda: mean(repo, "t", "x", engine="inline"))
+        >>> float(zarr.open_array(result.version.session().store, path="mean/t")[()])
+        1.5
     """
     if attempts < 1:
-        raise InvalidInputError(
-            f"attempts: expected at least 1, found {attempts}", ErrorKind.INVALID_ARGUMENT
-        )
+        raise InvalidInputError(f"attempts must be at least 1, got {attempts}", ErrorKind.INVALID_ARGUMENT)
     for _ in range(attempts - 1):
         try:
             return run()

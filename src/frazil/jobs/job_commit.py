@@ -1,4 +1,4 @@
-"""The commit of a job, on top of what others have committed meanwhile."""
+"""The commit of a job, on top of commits of other sessions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST_PAUSE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class JobCommit:
-    """What a job commits. ``reads`` are compared at each rebase."""
+    """The commit of a job, as one value. ``reads`` are checked at each rebase."""
 
     id: str
     name: str
@@ -34,17 +34,20 @@ class JobCommit:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The snapshot with the result of a job, and whether this run committed it or another driver."""
+    """The snapshot with the result of a job. ``is_own``: this run committed it, not another driver."""
 
     snapshot_id: str
     is_own: bool
 
 
 def commit_job(commit: JobCommit, session: Session) -> Committed:
-    """Commit the session, and rebase it as often as others commit first.
+    """Commit the session, and rebase it as often as other sessions commit first.
 
-    Each rebase compares what the job has read, and checks whether another driver has committed the job.
-    Raises ``StaleReadError`` and ``RebaseFailedError``.
+    Each rebase checks the reads of the job, and whether another driver has committed the job.
+
+    Raises:
+        StaleReadError: If another session changed nodes that the job has read.
+        RebaseFailedError: If another session changed the same nodes.
     """
     base = session.snapshot_id
     for tries in itertools.count():
@@ -64,7 +67,7 @@ def commit_job(commit: JobCommit, session: Session) -> Committed:
 
 
 def _rebase(commit: JobCommit, session: Session, base: str) -> str | None:
-    """The snapshot of another driver that has committed the same job, else None."""
+    """Rebase the session. Return the snapshot if another driver has committed the same job, else None."""
     target = commit.target
     try:
         session.rebase(ConflictDetector(), reads=[commit.reads])

@@ -1,8 +1,8 @@
-"""Which commit of a branch is the result of a job.
+"""Finds the commit of a branch that is the result of a job.
 
-given id      the commit with this id is in the history of the branch
-derived id    and what the commit wrote is still as it left it. Otherwise the job runs again, and its id
-              gets a suffix: the digest of the state that it runs again for
+given id      the commit in the history of the branch whose job record has this id
+derived id    the same, if the nodes that the commit wrote have not changed since. Otherwise the job runs
+              again, and its id gets a suffix: a digest of the present state of these nodes
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from frazil.repository.handle.interior import context_of
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """The id of a job, and the snapshot that it committed; None if it has to run."""
+    """The id of a job, and the snapshot of its commit; None if the job has to run."""
 
     id: str
     snapshot_id: str | None
@@ -35,9 +35,10 @@ class _Commit:
 
 
 def job_state(job: Job, tip: str) -> JobState:
-    """Whether the history of the snapshot ``tip`` has the job's commit.
+    """Return the id of the job, and its commit if the history of the snapshot ``tip`` has it.
 
-    Raises ``InvalidInputError`` (``conflicting-arguments``) if a commit of other work has the job's id.
+    Raises:
+        InvalidInputError: ``conflicting-arguments`` if a commit of another job has the same id.
     """
     return _derived_state(job, tip) if job.id is None else _given_state(job, job.id, tip)
 
@@ -48,8 +49,8 @@ def _given_state(job: Job, id_: str, tip: str) -> JobState:
         return JobState(id_, None)
     if commit.record.get("work", work_digest(job)) != work_digest(job):
         raise InvalidInputError(
-            f"the job `{id_}` was committed as {commit.snapshot_id}, with another name or other parameters: "
-            "give this job another id",
+            f"the job `{id_}` was committed as {commit.snapshot_id}, with another name or other parameters. "
+            "Give this job another id",
             ErrorKind.CONFLICTING_ARGUMENTS,
         )
     return JobState(id_, commit.snapshot_id)
@@ -71,9 +72,9 @@ def _without_suffix(record: dict[str, Any]) -> str:
 
 
 def find_job(target: Target, id_: str, tip: str | None = None, *, until: str | None = None) -> str | None:
-    """The snapshot that a job committed, if the history of ``tip`` has it. ``tip`` None is the branch's tip.
+    """Return the snapshot of the commit of a job, if the history of ``tip`` (None: of the branch) has it.
 
-    With ``until``, only commits after this snapshot are looked at.
+    With ``until``, only commits after this snapshot are searched.
     """
     tip = tip or target.repo.lookup_branch(target.branch)
     commit = _find_commit(target, tip, id_, lambda record: record.get("id") == id_, until)
@@ -83,9 +84,9 @@ def find_job(target: Target, id_: str, tip: str | None = None, *, until: str | N
 def _find_commit(
     target: Target, tip: str, text: str, is_wanted: Callable[[dict[str, Any]], bool], until: str | None = None
 ) -> _Commit | None:
-    """The newest commit whose job record contains ``text`` and is wanted.
+    """Return the newest commit whose job record contains ``text`` and is wanted; None if there is none.
 
-    Only the metadata with this text are decoded: the history of a job that runs each hour is long.
+    Only metadata with this text are decoded, because the history of a job that runs each hour is long.
     """
     info = context_of(target.repo).catalog.repo_info()
     end = None if until is None else id_from_text(until)

@@ -1,8 +1,8 @@
-"""What identifies a job, and what its commit records about it.
+"""The id of a job, and its record in the metadata of its commit.
 
-A job has an id: one that the user gives, or a hash of its name, its parameters, the digests of its inputs
-and its target. The metadata of its commit hold a record under the key `JOB`: id, name, parameters, inputs,
-outputs, a digest of the work, and metrics.
+The id is given by the user, or is a hash of the name, the parameters, the digests of the inputs and the
+target. The record under the key `JOB` has the id, name, parameters, inputs, outputs, a digest of the work,
+and metrics.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from frazil.jobs.job import Job
 from frazil.jobs.job_result import Metrics
 from frazil.jobs.versions import address
 
-#: The key of a job's record in the metadata of its commit.
+#: The key of the record of a job in the metadata of its commit.
 JOB: Final = "frazil_job"
 
 _PATHS_SHOWN: Final = 3
 
 
 def derived_id(job: Job, *salt: str) -> str:
-    """A hash of all that decides the result of a job."""
+    """Return a hash of everything that decides the result of a job, and of ``salt``."""
     parts = [work_digest(job, inputs=True), address(job.target.repo.storage), job.target.branch, salt]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]
 
 
 def work_digest(job: Job, *, inputs: bool = False) -> str:
-    """A hash of what the job does, and with ``inputs`` also of what it reads."""
+    """Return a hash of the operation and its parameters, and with ``inputs`` also of the inputs."""
     work = {
         "name": job.name,
         "parameters": job.parameters,
@@ -43,7 +43,7 @@ def work_digest(job: Job, *, inputs: bool = False) -> str:
 
 
 def commit_metadata(job: Job, id_: str, metrics: Metrics) -> dict[str, Any]:
-    """The metadata of the job's commit: the user's, and the job's record."""
+    """Return the metadata of the commit of a job: the metadata of the user, and the record of the job."""
     record = {
         "id": id_,
         "name": job.name,
@@ -57,24 +57,25 @@ def commit_metadata(job: Job, id_: str, metrics: Metrics) -> dict[str, Any]:
 
 
 def require_recordable(job: Job) -> None:
-    """Check before the work that the commit can record the job.
+    """Check before the work that the metadata of a commit can hold the record of the job.
 
-    Raises ``InvalidInputError`` (``bad-metadata``).
+    Raises:
+        InvalidInputError: ``bad-metadata`` if they cannot.
     """
     record = {"id": job.id, "name": job.name, "parameters": dict(job.parameters)}
     MetadataColumn.of([{**job.metadata, JOB: record}], job.target.repo.spec_version)
     if job.id is not None and not (isinstance(job.id, str) and job.id):
-        raise InvalidInputError(f"job_id: expected text, found {job.id!r}", ErrorKind.BAD_METADATA)
+        raise InvalidInputError(f"job_id must be non-empty text, got {job.id!r}", ErrorKind.BAD_METADATA)
     for name in ("name", "message"):
         text = getattr(job, name) or ""
         if not isinstance(text, str) or text.encode(errors="replace").decode() != text:
             raise InvalidInputError(
-                f"{name}: expected text that UTF-8 can encode, found {text!r:.80}", ErrorKind.BAD_METADATA
+                f"{name} must be text that UTF-8 can encode, got {text!r:.80}", ErrorKind.BAD_METADATA
             )
 
 
 def label(job: Job, id_: str) -> str:
-    """A job in a few words, for the user interface of Spark."""
+    """Return a short description of a job, for the user interface of Spark."""
     inputs = list(dict.fromkeys(path for each in job.inputs for path in each.paths))
     arrow = f"{_few(inputs)} -> " if inputs else ""
     return f"frazil {job.name} {arrow}{_few(job.writes)} ({id_})"

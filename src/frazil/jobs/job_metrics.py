@@ -1,4 +1,4 @@
-"""What jobs have cost, as their commits tell it."""
+"""The metrics of jobs, from the metadata of their commits."""
 
 from __future__ import annotations
 
@@ -18,20 +18,31 @@ from frazil.repository.handle.repository import Repository
 def job_metrics(
     repo: Repository, *, branch: str | None = None, snapshot_id: str | None = None
 ) -> list[dict[str, Any]]:
-    """Rows with the metrics of jobs: those in the history of a branch (``main`` unless told otherwise), the
-    newest first, or that of one snapshot.
+    """Return the metrics of the jobs in the history of a branch, or of one snapshot.
 
-    Each row has ``id``, ``name``, ``snapshot_id``, ``written_at`` and the fields of `Metrics`. Snapshots
-    that are no job's are left out.
+    Snapshots without the record of a job are left out.
 
-    >>> import frazil
-    >>> job_metrics(frazil.Repository.create(frazil.in_memory_storage()))
-    []
+    Args:
+        repo: The repository.
+        branch: The branch whose history is read. None: ``main``.
+        snapshot_id: The id of a single snapshot, instead of a branch.
+
+    Returns:
+        A dict for each job, the newest first, with ``id``, ``name``, ``snapshot_id``, ``written_at`` and the
+        fields of `Metrics`.
+
+    Raises:
+        InvalidInputError: ``conflicting-arguments`` for both ``branch`` and ``snapshot_id``.
+        RefNotFoundError: If there is no such branch.
+
+    Examples:
+        >>> import frazil
+        >>> from frazil.pipeline import job_metrics
+        >>> job_metrics(frazil.Repository.create(frazil.in_memory_storage()))
+        []
     """
     if branch is not None and snapshot_id is not None:
-        raise InvalidInputError(
-            "expected a branch or a snapshot_id, found both", ErrorKind.CONFLICTING_ARGUMENTS
-        )
+        raise InvalidInputError("give branch or snapshot_id, not both", ErrorKind.CONFLICTING_ARGUMENTS)
     if snapshot_id is None:
         info = context_of(repo).catalog.repo_info()
         infos = snapshot_infos(list(mentioning(info, branch_tip(info, branch or "main"), JOB)))

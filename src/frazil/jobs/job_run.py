@@ -1,7 +1,7 @@
 """The run of a job: rounds of tasks, and one commit.
 
     rounds     prepare on the driver, work on the executors (`frazil.jobs.task_rounds`)
-    finish     driver: what needs the values of all items
+    finish     driver: writes results that need the values of all items
     commit     driver: one version, with its inputs and metrics in the metadata (lineage)
 
 The commit carries the id of the job (`frazil.jobs.job_identity`). A job whose commit exists does not run
@@ -49,25 +49,51 @@ from frazil.storage.traffic import TRAFFIC
 
 _log = logging.getLogger(__name__)
 
-#: A job starts at most so many times, if its staged results are unusable.
+#: The number of starts of a job if its staged results are unusable.
 _STARTS: Final = 3
-#: Staged results that are lost to a garbage collection, or to time: the job starts again.
+#: Errors of lost staged results, which were collected or have expired: the job starts again.
 _LOST: Final = {ErrorKind.GARBAGE_COLLECTED, ErrorKind.SESSION_EXPIRED}
 
 
 def run_job(
     job: Job, engine: Engine | EngineName | None = None, *, progress: Progress | None = None
 ) -> JobResult:
-    """Run the job, unless its commit exists, and commit it to the target's branch.
+    """Run a job, and commit its result to the branch of its target, unless its commit already exists.
 
-    With an engine that is ``resumable`` (all but ``Inline()``), results of tasks are staged in the target's
-    storage until the commit: a second run of the same job runs the missing tasks. See `frazil.jobs.staging`.
+    With an engine that is ``resumable`` (all engines except ``Inline()``), the results of tasks are staged in
+    the storage of the target until the commit. A second run of the same job then runs only the missing tasks.
+    If a job fails, nothing is committed.
 
-    Raises what ``prepare`` and ``finish`` raise, ``TaskFailedError`` if a task fails for good (its kind is
-    that of the task's error, else ``task-failed`` or ``worker-lost``), ``RebaseFailedError`` if somebody else
-    changed the same arrays meanwhile, ``StaleReadError`` if somebody changed its inputs on the branch that it
-    writes to (see ``run_again_if_stale``), and ``InvalidInputError`` if the job's id belongs to a job with
-    other parameters, or the metadata of a commit cannot hold the job's record. Nothing is committed then.
+    Args:
+        job: The `Job`.
+        engine: The engine that runs the tasks: an `Engine`, or "inline", "local", "spark". None:
+            `default_engine()`.
+        progress: A `Progress` that shows the tasks.
+
+    Returns:
+        The `JobResult` with the new version, or with the version of the existing commit.
+
+    Raises:
+        TaskFailedError: If a task fails in all its attempts. The kind is that of the error of the task, or
+            ``task-failed`` or ``worker-lost``.
+        RebaseFailedError: If another session changed the same arrays during the job.
+        StaleReadError: If another session changed the inputs on the branch of the target (see
+            `run_again_if_stale`).
+        ConflictError: If staged results are unusable several times, because another driver runs the same job.
+        InvalidInputError: ``conflicting-arguments`` if the id belongs to a job with other parameters,
+            ``bad-metadata`` if the metadata of a commit cannot hold the record of the job.
+        Exception: Any error of ``prepare`` and ``finish``.
+
+    Examples:
+        >>> import frazil, zarr
+        >>> from frazil.pipeline import Job, Target, Tasks, run_job
+        >>> def prepare(session):
+        ...     _ = zarr.create_group(session.store, path="results")
+        ...     return Tasks([])
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> job = Job("make a group", Target(repo), prepare, work=print, id="job-1")
+        >>> run_job(job, "inline").done_before, run_job(job, "inline").done_before
+        (False, True)
     """
     started = time.monotonic()
     require_recordable(job)
@@ -79,8 +105,8 @@ def run_job(
             return outcome
         reason = outcome.reason
     raise ConflictError(
-        message=f"the job `{job.id or job.name}` started {_STARTS} times, and its staged results were not "
-        f"usable, at last because {reason}. Is another driver running the same job?"
+        message=f"the job `{job.id or job.name}` started {_STARTS} times, but its staged results were not "
+        f"usable. The last reason: {reason}. Check whether another driver runs the same job"
     )
 
 
@@ -96,7 +122,7 @@ class _Attempt:
     started: float
 
     def done(self, snapshot_id: str) -> JobResult:
-        """The result of a job that another run has committed. That run may have died before it cleaned up."""
+        """Return the result of a job that another run has committed, and clean up after that run."""
         return _earlier_result(self.job.target, self.id, snapshot_id)
 
 
@@ -122,7 +148,7 @@ def _start(
         if outcome is not None:
             return outcome
         if isinstance(error, TaskFailedError):
-            raise error.with_traceback(None) from error.__cause__  # frames of jobs explain nothing
+            raise error.with_traceback(None) from error.__cause__  # without frames of the job machinery
         raise
 
 
@@ -132,10 +158,10 @@ def _earlier_result(target: Target, id_: str, snapshot_id: str) -> JobResult:
 
 
 def _after_failure(attempt: _Attempt, staging: Staging, error: Exception) -> JobResult | Restart | None:
-    """What to do after a failure: return another driver's result, start again, or None to raise the error.
+    """Return the result of another driver, or a restart, or None if the caller must raise the error.
 
-    Staged results stay, unless another run would fail in the same way. Without any, their lease goes: it
-    holds back garbage collections.
+    Staged results stay, unless another run would fail in the same way. If there are none, their lease is
+    removed, because it delays garbage collections.
     """
     state_kind = error.kind if isinstance(error, SessionStateError) else None
     if isinstance(error, RebaseFailedError) or state_kind == ErrorKind.MERGE_FAILED:
@@ -146,7 +172,7 @@ def _after_failure(attempt: _Attempt, staging: Staging, error: Exception) -> Job
         staging.discard()
         return Restart(str(error))
     if state_kind is None:
-        # The driver that commits first deletes the staged results of all.
+        # The driver that commits first deletes the staged results, and other drivers fail.
         snapshot_id = find_job(attempt.job.target, attempt.id, until=attempt.tip)
         if snapshot_id is not None:
             _log.info("job %s: another driver has committed it; the error here: %s", attempt.id, error)
@@ -194,7 +220,7 @@ def _run(attempt: _Attempt, staging: Staging | None) -> JobResult | Restart:
 
 @contextmanager
 def _lease_until_failure(session: Session) -> Iterator[None]:
-    """A session ends with a failure: its lease must not hold back garbage collections."""
+    """Remove the lease of the session after a failure, because it delays garbage collections."""
     try:
         yield
     except Exception:
@@ -204,7 +230,7 @@ def _lease_until_failure(session: Session) -> Iterator[None]:
 
 
 def _run_rounds(job: Job, inputs: Sequence[Input], rounds: Rounds) -> list[Any] | Restart:
-    """The values of the last round."""
+    """Run all rounds, and return the values of the last round."""
     values = rounds.run(functools.partial(_prepare_job, job, inputs), job.work)
     for phase in job.phases:
         if isinstance(values, Restart):
@@ -214,7 +240,7 @@ def _run_rounds(job: Job, inputs: Sequence[Input], rounds: Rounds) -> list[Any] 
 
 
 def _prepare_job(job: Job, inputs: Sequence[Input], session: Session) -> Tasks:
-    """The tasks, if the inputs are those of the session: others may have committed before it was opened."""
+    """Return the tasks. Checks the inputs, because other sessions may have committed before this session."""
     tasks = job.prepare(session)
     require_current(job.name, inputs, session)
     warn_of_misalignment(session, job.writes)
@@ -228,6 +254,6 @@ def _prepare_phase(phase: Phase, values: list[Any], session: Session) -> Tasks:
 def _require_tasks(tasks: Any) -> Tasks:
     if not isinstance(tasks, Tasks):
         raise InvalidInputError(
-            f"`prepare` has to return Tasks, found {type(tasks).__name__}", ErrorKind.INVALID_ARGUMENT
+            f"`prepare` must return Tasks, got {type(tasks).__name__}", ErrorKind.INVALID_ARGUMENT
         )
     return tasks

@@ -1,8 +1,8 @@
-"""Tasks on the threads or processes of this machine, without a JVM.
+"""The engine that runs tasks in threads or processes of this machine, without a JVM.
 
-Threads are enough where the work is numpy, codecs and storage, which run without the interpreter's lock.
-Processes (`frazil.jobs.worker_process`) are for other work, such as HDF5, which has one lock for each
-process, and for work that may crash.
+Threads are enough for numpy, codecs and storage, which release the global interpreter lock. Processes
+(`frazil.jobs.worker_process`) are for other work, such as HDF5, which has one lock in each process, and for
+work that may crash.
 """
 
 from __future__ import annotations
@@ -22,13 +22,22 @@ from frazil.jobs.unpicklable import sendable
 from frazil.jobs.worker_process import IDLE_PROCESSES, ProcessWorker
 from frazil.threads import Purpose, start_threads
 
-#: Tasks of each worker whose results the caller has not read yet.
+#: The number of tasks of each worker whose results the caller has not read yet.
 _AHEAD: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """Tasks run in ``workers`` threads, or processes; each is tried ``attempts`` times.
+    """An engine that runs tasks in threads or processes of this machine.
+
+    Args:
+        workers: The number of threads or processes. None: the number of CPUs.
+        processes: Whether to use processes instead of threads. Default: False.
+        attempts: The number of attempts of each task. Default: 4.
+        resumable: Whether jobs stage the results of tasks, so that a later run can continue. Default: True.
+
+    Raises:
+        InvalidInputError: ``invalid-argument`` if ``workers`` or ``attempts`` is less than 1.
 
     >>> list(Local(2).run(lambda shared, task: shared + task, [b"1", b"2"], b"no. "))
     [b'no. 1', b'no. 2']
@@ -43,16 +52,28 @@ class Local:
         for name in ("workers", "attempts"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise InvalidInputError(
-                    f"{name}: expected at least 1, found {value}", ErrorKind.INVALID_ARGUMENT
-                )
+                raise InvalidInputError(f"{name} must be at least 1, got {value}", ErrorKind.INVALID_ARGUMENT)
 
     @property
     def slots(self) -> int:
-        """Tasks that run at the same time."""
+        """The number of tasks that run at the same time."""
         return self.workers or os.cpu_count() or 1
 
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
+        """Run the tasks in parallel: see `Engine.run`.
+
+        Args:
+            task: The function of the tasks.
+            tasks: The message of each task.
+            shared: A message for all tasks.
+
+        Yields:
+            The results, in the order of ``tasks``.
+
+        Raises:
+            TaskFailedError: If a task fails in all its attempts.
+            InvalidInputError: ``invalid-argument`` if the function or ``shared`` cannot be sent to a process.
+        """
         if not tasks:
             return
         count = min(self.slots, len(tasks))
@@ -71,10 +92,10 @@ class Local:
             raise error.with_traceback(None) from error.__cause__  # without the frames of the pool
         except KeyboardInterrupt:
             workers.close()
-            IDLE_PROCESSES.end_processes()  # the user wants the machine back
+            IDLE_PROCESSES.end_processes()  # the user wants to free the machine
             raise
         finally:
-            # Also if the caller stops early: then nobody reads the other results.
+            # The caller may stop early, and does not read the other results then.
             pool.shutdown(wait=False, cancel_futures=True)
             workers.close()
             pool.shutdown(wait=True)
@@ -87,12 +108,12 @@ class _Worker(Protocol):
 
 
 def _try_task(attempts: int, workers: _Workers, tasks: Sequence[bytes], number: int) -> bytes:
-    """The result of a task, after several attempts if need be; ``TaskFailedError``."""
+    """Return the result of a task after at most ``attempts`` attempts, or raise ``TaskFailedError``."""
     for tries in range(attempts):
         cause: BaseException | None = None
         try:
             result = workers.of_this_thread().call(tasks[number], tries)
-        except BaseException as error:  # interrupts of the user go to the main thread, and not here
+        except BaseException as error:  # Python raises interrupts of the user in the main thread, not here
             result, cause = failure_of(error), error
         if not isinstance(result, Failure):
             return result
@@ -112,6 +133,7 @@ class _Workers:
         self.closed = False
 
     def of_this_thread(self) -> _Worker:
+        """Return the worker of the calling thread, and make it at the first call."""
         worker: _Worker | None = getattr(self._local, "worker", None)
         if worker is None:
             worker = self._local.worker = self._make()
@@ -122,6 +144,7 @@ class _Workers:
         return worker
 
     def close(self) -> None:
+        """Close all workers, and workers that threads make later."""
         with self._lock:
             self.closed = True
             for worker in self._all:

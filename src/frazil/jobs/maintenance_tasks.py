@@ -1,4 +1,4 @@
-"""Pieces of maintenance as tasks: each is a function of a context and an item, found by its name."""
+"""Pieces of maintenance as tasks. A piece is a function of a context and an item, found by its name."""
 
 from __future__ import annotations
 
@@ -20,19 +20,79 @@ from frazil.repository.catalog.context import Context
 
 
 def sum_parts(context: Context, ids: list[bytes]) -> Iterator[Parts]:
+    """Yield the sums of the references in manifests, for the statistics of a storage.
+
+    Args:
+        context: The context of the repository.
+        ids: The ids of manifests.
+
+    Yields:
+        The sums of one manifest.
+
+    >>> list(sum_parts(None, []))
+    []
+    """
     return (parts_of(context.storage, id_) for id_ in ids)
 
 
 def walk_manifests(context: Context, item: Any) -> Iterator[ManifestFiles]:
+    """Yield the manifests of snapshots.
+
+    Args:
+        context: The context of the repository.
+        item: A pair of lists of ids: of the snapshots to read, and of other snapshots.
+
+    Yields:
+        The manifests, with sizes and numbers of references.
+
+    >>> import frazil
+    >>> from frazil.repository.handle.interior import context_of
+    >>> context = context_of(frazil.Repository.create(frazil.in_memory_storage()))
+    >>> [len(files.ids) for files in walk_manifests(context, ([], []))]
+    [0]
+    """
     ids, others = map(id_matrix, item)
     yield LocalWalk(Bounds()).manifests(context.storage, ids, others)
 
 
 def walk_chunks(context: Context, ids: list[bytes]) -> Iterator[U8]:
+    """Yield the distinct ids of the chunk files to which manifests refer.
+
+    Args:
+        context: The context of the repository.
+        ids: The ids of manifests.
+
+    Yields:
+        The ids, (chunks, bytes of an id).
+
+    >>> import frazil
+    >>> from frazil.repository.handle.interior import context_of
+    >>> context = context_of(frazil.Repository.create(frazil.in_memory_storage()))
+    >>> [ids.shape for ids in walk_chunks(context, [])]
+    [(0, 12)]
+    """
     yield distinct([chunks_of(context.storage, id_) for id_ in ids])
 
 
 def delete_files(context: Context, item: Any) -> Iterator[Swept]:
+    """Delete files of a repository, and yield the numbers of deleted files and bytes.
+
+    Args:
+        context: The context of the repository.
+        item: The listed files, and the patience with errors of the storage.
+
+    Yields:
+        The result of the deletion.
+
+    >>> import frazil
+    >>> from frazil.repository.handle.interior import context_of
+    >>> context = context_of(frazil.Repository.create(frazil.in_memory_storage()))
+    >>> from frazil.maintenance.deletion import Patience
+    >>> from frazil.maintenance.listing import listed
+    >>> files = listed(context.storage, "chunks")
+    >>> [swept.objects for swept in delete_files(context, (files, Patience()))]
+    [0]
+    """
     files, patience = item
     yield Sweeper(context.storage, patience).sweep(files)
 
@@ -43,7 +103,7 @@ _PIECES: Final[dict[str, plan.Piece]] = {
 
 
 def run_piece(shared: bytes, task: bytes) -> bytes:
-    """The task: a piece of work on one item; all that it gave."""
+    """Run one task: a piece with one item. The result is a pickled list."""
     name, context = _unpacked(shared)
     return pickle.dumps(list(_PIECES[name](context, pickle.loads(task))))
 
@@ -55,12 +115,38 @@ def _unpacked(shared: bytes) -> tuple[str, Context]:
 
 
 def pieces_run(context: Context, engine: Engine) -> plan.Run:
-    """How pieces of a verification are done by tasks."""
+    """Return a function that runs the pieces of a verification as tasks.
+
+    Args:
+        context: The context of the repository.
+        engine: The engine that runs the tasks.
+
+    Returns:
+        A function of a piece and its items, like `pieces`.
+
+    >>> from frazil.jobs.engine import Inline
+    >>> list(pieces_run(None, Inline())(sum_parts, [[]]))
+    []
+    """
     return functools.partial(pieces, context, engine)
 
 
 def pieces(context: Context, engine: Engine, piece: plan.Piece, items: Sequence[Any]) -> Iterator[Any]:
-    """What the piece gives for all items, one after the other."""
+    """Run a piece for items, one task for each item.
+
+    Args:
+        context: The context of the repository.
+        engine: The engine that runs the tasks.
+        piece: A function of this module, or a piece of a verification.
+        items: The items.
+
+    Yields:
+        The results of the piece for all items, in order.
+
+    >>> from frazil.jobs.engine import Inline
+    >>> list(pieces(None, Inline(), sum_parts, [[], []]))
+    []
+    """
     shared = pickle.dumps((piece.__name__, context))
     for result in engine.run(run_piece, list(map(pickle.dumps, items)), shared):
         yield from pickle.loads(result)

@@ -1,18 +1,18 @@
-"""Many tasks write, one commit.
+"""Parallel writes of blocks in one session.
 
-    driver      plan: each block lies on chunk borders, no chunk is in two blocks
-                fork the session, send the fork to all tasks
-    executors   read the values of a block, write them through a fork of the fork
-                send back what changed: references, not data
-    driver      merge the changes into the session; the caller commits
+    driver      checks that each block is on chunk borders, and that no chunk is in two blocks
+                forks the session, and sends the fork to all tasks
+    executors   read the values of a block, and write them in a fork of the fork
+                send back the changes: references, not data
+    driver      merges the changes into the session; the caller commits
 
-A task may run twice, because it failed or because Spark was impatient. The first attempt then leaves
-chunks that nothing refers to, for garbage collection, and never a trace in the repository. When a task
-fails for good nothing is merged, and the session is what it was.
+A task may run twice, after a failure or by speculative execution of Spark. The chunks of the first attempt
+are then garbage, and the repository never refers to them. If a task fails in all its attempts, no changes are
+merged, and the session stays as it was.
 
-Because no chunk is in two blocks, no task reads a chunk to change a part of it, and the result does
-not depend on the order of the tasks. This is checked before anything starts; ``Session.merge`` would find
-two writers of one chunk as well, after the work was done.
+No chunk is in two blocks. So no task reads a chunk to change a part of it, and the result does not depend on
+the order of the tasks. The driver checks this before the work. ``Session.merge`` would also find two writers
+of one chunk, but only after the work.
 """
 
 from __future__ import annotations
@@ -45,9 +45,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A rectangle of one array, ``start`` up to but not including ``stop``, in elements.
+    """A rectangle of an array, in elements.
 
-    ``source`` is for the function that reads its values: anything that can be pickled.
+    Args:
+        path: The path of the array.
+        start: The first index in each dimension.
+        stop: The end in each dimension, exclusive.
+        source: A value for the function that reads the values of the block, such as the name of a file. It
+            can be pickled. Default: None.
+
+    >>> from frazil.pipeline import Block
+    >>> block = Block("air/t", (0, 0), (24, 180))
+    >>> block.shape, block.region
+    ((24, 180), (slice(0, 24, None), slice(0, 180, None)))
     """
 
     path: str
@@ -57,23 +67,31 @@ class Block:
 
     @property
     def region(self) -> tuple[slice, ...]:
+        """The block as a slice for each dimension."""
         return tuple(map(slice, self.start, self.stop))
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The length of the block in each dimension."""
         return tuple(stop - start for start, stop in zip(self.start, self.stop, strict=True))
 
     def __str__(self) -> str:
         return f"{self.path}[{', '.join(map('{}:{}'.format, self.start, self.stop))}]"
 
 
-#: Values of a block, with its shape. A function of a module that executors can import.
+#: A function that returns the values of a block, with its shape. Executors must be able to import it.
 type Read = Callable[[Block], NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Plan(Summary):
-    """Blocks that may be written at the same time, each with its number of chunks and bytes."""
+    """Blocks that can be written at the same time.
+
+    Attributes:
+        blocks: The blocks, array by array.
+        chunks: The number of chunks of each block.
+        bytes: The bytes of the values of each block, before compression.
+    """
 
     blocks: tuple[Block, ...]
     chunks: tuple[int, ...]
@@ -89,7 +107,14 @@ class Plan(Summary):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class WriteResult(Summary):
-    """What a job wrote; ``bytes`` before compression, ``returned`` what the executors sent back."""
+    """The result of `write_blocks`.
+
+    Attributes:
+        tasks: The number of tasks.
+        chunks: The number of chunks that were written.
+        bytes: The bytes of the values, before compression.
+        returned: The bytes that tasks sent back to the driver.
+    """
 
     tasks: int
     chunks: int
@@ -108,11 +133,37 @@ class WriteResult(Summary):
 def write_blocks(
     session: Session, read: Read, blocks: Sequence[Block], engine: Engine, *, progress: Progress | None = None
 ) -> WriteResult:
-    """Write ``read(block)`` to every block, in parallel. Commit the session afterwards.
+    """Write ``read(block)`` to each block, in parallel tasks.
 
-    The arrays must be there, committed or not. ``read`` is a function of a module that executors can
-    import. Raises ``InvalidInputError`` before anything is written if blocks overlap or do not lie on chunk
-    borders, and ``TaskFailedError`` if a task fails.
+    The caller commits the session afterwards. If a task fails, the session stays as it was.
+
+    Args:
+        session: A writable session. It has the arrays of all blocks, committed or not.
+        read: A function that returns the values of a `Block`, with its shape. Executors must be able to
+            import it.
+        blocks: The blocks. They are on chunk borders, and have no chunk in common.
+        engine: The engine that runs the tasks: an `Engine`, or "inline", "local", "spark".
+        progress: A `Progress` that shows the tasks.
+
+    Returns:
+        The `WriteResult` with the numbers of tasks, chunks and bytes.
+
+    Raises:
+        InvalidInputError: ``invalid-chunk-index``, before anything is written, if a block is outside of its
+            array or not on chunk borders, or if two blocks have a chunk in common.
+        TaskFailedError: If a task fails in all its attempts.
+
+    Examples:
+        >>> import frazil, numpy, zarr
+        >>> from frazil.pipeline import Block, write_blocks
+        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+        >>> t = zarr.create_array(session.store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+        >>> blocks = [Block("t", (0,), (2,), source=7), Block("t", (2,), (4,), source=8)]
+        >>> def read(block):
+        ...     return numpy.full(block.shape, block.source)
+        >>> result = write_blocks(session, read, blocks, "inline")
+        >>> result.chunks, t[:].tolist()
+        (2, [7, 7, 8, 8])
     """
     engine = engine_of(engine)
     planned = plan(session, blocks)
@@ -132,24 +183,24 @@ def write_blocks(
 
 
 def write_block(shared: bytes, task: bytes) -> bytes:
-    """The task: write one block through a fork, and give back what changed in it."""
+    """Run one task: write a block in a fork, and return the changes of the fork."""
     base, read = _unpacked(shared)
     block: Block = pickle.loads(task)
-    fork = base.fork()  # not `base`: this process keeps it for the next task
+    fork = base.fork()  # not `base`, which this process uses for the next task
     values = np.asarray(read(block))
     if values.shape != block.shape:
         raise InvalidInputError(
-            f"expected values of shape {block.shape} for {block}, found {values.shape}",
+            f"values of {block} must have the shape {block.shape}, got {values.shape}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     _array(fork, block.path)[block.region] = values
     workspace = fork.workspace
-    workspace.writer.flush()  # nothing may refer to chunks that are not durable
+    workspace.writer.flush()  # the result must refer only to durable chunks
     return wire.encode(workspace.changes)
 
 
 def returned(base: ForkSession, result: bytes) -> ForkSession:
-    """On the driver: the fork of ``base`` in which a task changed what ``result`` says."""
+    """Return a fork of ``base`` with the changes in the result of a task."""
     fork = base.fork()
     fork.workspace.changes = wire.decode(result)
     return fork
@@ -157,7 +208,7 @@ def returned(base: ForkSession, result: bytes) -> ForkSession:
 
 @functools.lru_cache(maxsize=2)
 def _unpacked(shared: bytes) -> tuple[ForkSession, Read]:
-    """Once in each process: snapshot and node table are read once, not for each task."""
+    """Unpickle once in each process, so that snapshot and node table are not read for each task."""
     base: tuple[ForkSession, Read] = pickle.loads(shared)
     return base
 
@@ -171,14 +222,33 @@ def _array(session: Session, path: str) -> zarr.Array[Any]:
 
 @takes_versions
 def plan(session: Session, blocks: Sequence[Block]) -> Plan:
-    """Check that the blocks can be written at the same time.
+    """Check that blocks can be written at the same time.
 
-    Raises ``InvalidInputError`` for a block that is outside of its array or not on chunk borders, and
-    for two blocks with a chunk in common.
+    Args:
+        session: The session with the arrays of the blocks.
+        blocks: The blocks.
+
+    Returns:
+        The `Plan`: the blocks, array by array, with their numbers of chunks and bytes.
+
+    Raises:
+        InvalidInputError: ``invalid-chunk-index`` if a block is outside of its array or not on chunk borders,
+            or if two blocks have a chunk in common.
+
+    Examples:
+        >>> import frazil, zarr
+        >>> from frazil.pipeline import Block, plan
+        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+        >>> t = zarr.create_array(session.store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+        >>> plan(session, [Block("t", (0,), (4,))]).chunks
+        (2,)
+        >>> plan(session, [Block("t", (0,), (3,))])
+        Traceback (most recent call last):
+        frazil.errors.InvalidInputError: a block must be on the borders of chunks of (2,), got t[0:3]
     """
     by_path: dict[str, list[Block]] = {}
     for block in blocks:
-        by_path.setdefault(block.path.strip("/"), []).append(block)  # one array, however it is written
+        by_path.setdefault(block.path.strip("/"), []).append(block)  # one array, with or without slashes
     arrays = {path: _array(session, path) for path in by_path}
     ordered: list[Block] = []
     chunks: list[int] = []
@@ -201,7 +271,7 @@ type _Corners = NDArray[np.int64]  # (blocks, dimensions)
 def _bounds(blocks: Sequence[Block], ndim: int) -> tuple[_Corners, _Corners]:
     for block in blocks:
         if not len(block.start) == len(block.stop) == ndim:
-            raise _refused(block, f"{ndim} dimensions")
+            raise _refused(block, f"have {ndim} dimensions")
     corners = np.array([(block.start, block.stop) for block in blocks], np.int64).reshape(
         len(blocks), 2, ndim
     )
@@ -211,24 +281,22 @@ def _bounds(blocks: Sequence[Block], ndim: int) -> tuple[_Corners, _Corners]:
 def _on_chunk_borders(
     blocks: Sequence[Block], starts: _Corners, stops: _Corners, shape: tuple[int, ...], grid: tuple[int, ...]
 ) -> tuple[_Corners, _Corners]:
-    """First chunk, and the one after the last, of each block."""
+    """Return the first chunk and the end chunk of each block."""
     extent, step = np.array(shape, np.int64), np.array(grid, np.int64)
     inside = ((starts >= 0) & (starts < stops) & (stops <= extent)).all(axis=1)
     if not inside.all():
-        raise _refused(
-            blocks[int(np.argmin(inside))], f"a block that is not empty and inside of the shape {shape}"
-        )
+        raise _refused(blocks[int(np.argmin(inside))], f"not be empty, and be inside of the shape {shape}")
     aligned = ((starts % step == 0) & ((stops % step == 0) | (stops == extent))).all(axis=1)
     if not aligned.all():
-        raise _refused(blocks[int(np.argmin(aligned))], f"a block on the borders of chunks of {grid}")
+        raise _refused(blocks[int(np.argmin(aligned))], f"be on the borders of chunks of {grid}")
     return starts // step, -(-stops // step)
 
 
 def _disjoint(blocks: Sequence[Block], low: _Corners, high: _Corners) -> None:
-    """Count the blocks over each cell of the grid that their own borders draw.
+    """Raise an error if two blocks have a chunk in common.
 
-    A block adds one from its low corner on and takes it away again past its high corners: the
-    running sums along all axes are the counts.
+    The borders of all blocks form a grid of cells. A block adds one at its low corner, and subtracts one at
+    its high corners. The cumulative sums along all axes are then the numbers of blocks over each cell.
     """
     ndim = low.shape[1]
     lines = [np.unique(np.concatenate([low[:, axis], high[:, axis]])) for axis in range(ndim)]
@@ -249,10 +317,10 @@ def _disjoint(blocks: Sequence[Block], low: _Corners, high: _Corners) -> None:
     at = np.array([line[i] for line, i in zip(lines, cell, strict=True)], np.int64)
     first, second = np.flatnonzero(((low <= at) & (at < high)).all(axis=1))[:2].tolist()
     raise InvalidInputError(
-        f"expected blocks without a chunk in common, found {blocks[first]} and {blocks[second]}",
+        f"blocks must not have a chunk in common, got {blocks[first]} and {blocks[second]}",
         ErrorKind.INVALID_CHUNK_INDEX,
     )
 
 
 def _refused(block: Block, expected: str) -> InvalidInputError:
-    return InvalidInputError(f"expected {expected}, found {block}", ErrorKind.INVALID_CHUNK_INDEX)
+    return InvalidInputError(f"a block must {expected}, got {block}", ErrorKind.INVALID_CHUNK_INDEX)

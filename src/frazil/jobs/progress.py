@@ -1,4 +1,4 @@
-"""How far a job is: one line that moves on a terminal or in a notebook, a few that do not in a log."""
+"""The progress of a job: one line that is redrawn in a terminal or notebook, or a few lines in a log."""
 
 from __future__ import annotations
 
@@ -13,18 +13,28 @@ from typing import Any, Final, Self, TextIO
 from frazil.display import counted
 
 WIDTH = 24
-#: Lines in a log: one for each quarter.
+#: The number of lines in a log: one for each quarter.
 STEPS = 4
-#: Seconds between two updates of a notebook.
+#: The time between two updates of a notebook, in seconds.
 _PAUSE: Final = 0.2
 
 
 @dataclass(slots=True)
 class Progress:
-    """A bar for ``total`` tasks; ``advance`` it as they finish, then leave the context.
+    """A progress bar for tasks. Pass it as ``progress`` to an operation, inside of its context.
 
-    A ``total`` of 0 grows with the rounds of the job that it is given to. In the kernel of a notebook it
-    shows as HTML below the cell, unless ``out`` is given.
+    In the kernel of a notebook the bar is HTML below the cell, unless ``out`` is given.
+
+    Args:
+        name: The text before the bar.
+        total: The number of tasks. 0: the job sets it when its rounds begin.
+        out: The text stream for the bar. Default: ``sys.stderr``.
+        clock: A function that returns the time in seconds. Default: ``time.monotonic``.
+        done: The number of finished tasks.
+        rows: The number of rows in finished tasks.
+        chunks: The number of chunks in finished tasks.
+        bytes: The number of bytes in finished tasks.
+        resumed: The number of finished tasks that an earlier run did.
 
     >>> import sys
     >>> with Progress("write", 2, sys.stdout, clock=lambda: 0.0) as bar:
@@ -63,17 +73,38 @@ class Progress:
             self.out.write("\n")
 
     def expect(self, tasks: int) -> None:
-        """So many tasks are begun: where the total was given as 0, they are added to it."""
+        """Announce tasks. If the total was 0 at the beginning, they are added to it.
+
+        Args:
+            tasks: The number of tasks of a round that begins.
+
+        >>> bar = Progress("write", 0)
+        >>> bar.expect(4)
+        >>> bar.total
+        4
+        """
         if self._grows is None:
             self._grows = not self.total
         if self._grows:
             self.total += tasks
 
     def advance(self, *, rows: int = 0, chunks: int = 0, bytes: int = 0, resumed: bool = False) -> None:
-        """One more task is done, with so much in it; ``resumed`` says that an earlier run has done it."""
+        """Count one more finished task, and redraw the bar.
+
+        Args:
+            rows: The number of rows of the task.
+            chunks: The number of chunks that the task wrote.
+            bytes: The number of bytes of values that the task wrote.
+            resumed: Whether an earlier run did the task. Such tasks do not count for the time estimate.
+
+        >>> import sys
+        >>> with Progress("write", 1, sys.stdout, clock=lambda: 0.0) as bar:
+        ...     bar.advance(chunks=1, bytes=80_000)
+        write 100%  1/1 tasks  0 rows  1 chunk  80.0 kB  in 0.0 s
+        """
         before = self.done * STEPS // max(self.total, 1)
         self.done += 1
-        self.total = max(self.total, self.done)  # more than was expected: a job that was begun anew
+        self.total = max(self.total, self.done)  # a job that starts again has more tasks than expected
         self.resumed += resumed
         self.rows += rows
         self.chunks += chunks
@@ -108,13 +139,13 @@ class Progress:
         passed = self.clock() - self._start
         if share >= 1:
             return [f"in {passed:.1f} s"]
-        own = self.done - self.resumed  # what an earlier run has done tells nothing of the pace
+        own = self.done - self.resumed  # tasks of an earlier run took no time in this one
         return [f"{passed / own * (self.total - self.done):.0f} s left"] if own and passed else []
 
 
 def _cell() -> Any:
-    """A place for output in the notebook that this process is the kernel of; None if it is not."""
-    ipython: Any = sys.modules.get("IPython")  # a kernel has imported it; nobody else needs it
+    """Return a display in the notebook if this process is the kernel of a notebook, else None."""
+    ipython: Any = sys.modules.get("IPython")  # a kernel has already imported it
     shell = None if ipython is None else ipython.get_ipython()
     if getattr(shell, "kernel", None) is None:
         return None
@@ -128,7 +159,7 @@ def _mime(parts: list[str], share: float) -> dict[str, str]:
 
 
 def size(number: float) -> str:
-    """Bytes for people, in powers of 1000.
+    """Return a number of bytes as text for people, in powers of 1000.
 
     >>> size(12), size(1_740_000)
     ('12 B', '1.7 MB')

@@ -1,8 +1,8 @@
-"""How an operation runs: the options that all operations have in common, and how they are passed.
+"""The run options, which all operations have in common, and how operations accept them.
 
-A caller gives them by name. An operation declares them as ``**options: Unpack[RunOptions]``
-(`BoundedRunOptions` with ``max_mem``), and passes them on as one value, `Run`. `with_options` shows them in
-the signature, so that ``help()`` lists them, and refuses others.
+The caller passes run options by name. An operation declares them as ``**options: Unpack[RunOptions]``
+(`BoundedRunOptions` adds ``max_mem``), and passes them on as one value, `Run`. The decorator `with_options`
+adds them to the signature, so that ``help()`` lists them, and refuses unknown options.
 """
 
 from __future__ import annotations
@@ -16,16 +16,21 @@ from typing import Any, Protocol, TypedDict
 from frazil.display import suggest
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.memory import MaxMem
+from frazil.jobs.option_docs import with_option_docs
 from frazil.jobs.progress import Progress
 
 
 class RunOptions(TypedDict, total=False):
-    """The options of every operation.
+    """The options of every operation. All of them are optional.
 
-    engine      where tasks run: an `Engine`, or "inline", "local", "spark"; None is `default_engine()`
-    job_id      the name of the job: a run with the name of an earlier one continues it, or returns its result
-    message     the message of the commit; None is a message that names the operation
-    progress    a `Progress` that shows the tasks
+    Attributes:
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
+            is Spark where pyspark is installed, else processes of this machine (`default_engine`).
+        job_id: The id of the job. A call with the id of an earlier job continues that job if it was
+            interrupted, and returns its result if it was committed. The default, None, is a hash of the
+            operation, its arguments, its inputs and its target.
+        message: The message of the commit. The default, None, is a message that names the operation.
+        progress: A `Progress`, which shows how many tasks are done. The default, None, shows nothing.
     """
 
     engine: Engine | EngineName | None
@@ -35,9 +40,11 @@ class RunOptions(TypedDict, total=False):
 
 
 class BoundedRunOptions(RunOptions, total=False):
-    """`RunOptions` of operations whose tasks hold blocks of arrays.
+    """The run options of operations whose tasks hold blocks of arrays in memory.
 
-    max_mem     bytes for the values of one task: a number, or a text such as "1GB"; None is 256 MB
+    Attributes:
+        max_mem: The most memory for the values that one task holds, in bytes: a number, or a text such as
+            ``"1GB"``. The default, None, is 256 MB, or more where one chunk needs more.
     """
 
     max_mem: MaxMem
@@ -45,7 +52,7 @@ class BoundedRunOptions(RunOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The options of one run, with their defaults: see `RunOptions` and `BoundedRunOptions`."""
+    """The options of one run with their defaults; see `RunOptions` and `BoundedRunOptions`."""
 
     engine: Engine | EngineName | None = None
     job_id: str | None = None
@@ -55,16 +62,22 @@ class Run:
 
 
 class _Decorator(Protocol):
-    """A decorator that keeps the type of its function."""
+    """The type of a decorator that preserves the type of its function."""
 
     def __call__[**P, R](self, function: Callable[P, R], /) -> Callable[P, R]: ...
 
 
 def with_options(options: type, values: type = Run) -> _Decorator:
-    """A decorator for functions with ``**options: Unpack[options]``: the signature lists each option.
+    """Return a decorator that lists the options of ``**options: Unpack[options]`` in the signature.
 
-    ``options``: the ``TypedDict``. ``values``: a dataclass with the defaults of these options.
     The decorated function raises ``TypeError`` for an option that ``options`` does not have.
+
+    Args:
+        options: The ``TypedDict`` of the options.
+        values: A dataclass with the defaults of these options.
+
+    Returns:
+        The decorator.
 
     >>> @with_options(RunOptions)
     ... def copy(source, **options): ...
@@ -101,13 +114,14 @@ def with_options(options: type, values: type = Run) -> _Decorator:
             return function(*args, **given)
 
         call.__signature__ = signature.replace(parameters=[*own, *shown])  # type: ignore[attr-defined]
+        call.__doc__ = with_option_docs(function.__doc__, options)
         return call
 
     return decorate
 
 
 def _annotations(options: type) -> dict[str, Any]:
-    """Name -> annotation, as text where the module defers annotations."""
+    """Return the annotations by name, as text if the module defers annotations."""
     return {
         name: getattr(annotation, "__forward_arg__", annotation)
         for name, annotation in options.__annotations__.items()

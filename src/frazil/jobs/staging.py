@@ -1,21 +1,23 @@
-"""The staged results of a job: what a second driver needs to continue the job.
+"""The staged results of a job, with which a second driver can continue the job.
 
     staging/<place>/plan                   JSON: the job, its snapshot, and the name of the folder below
-    staging/<place>/<name>/0               the first round: the driver's changes, a digest of the items
+    staging/<place>/<name>/0               the first round: the changes of the driver, a digest of the items
     staging/<place>/<name>/0.<hash>/17     the result of its task 17, see ``task_results``
     staging/<place>/<name>/1 ...           further rounds, if the job has phases
 
-Each object is put once, whole or not at all, and only if it does not exist: of two attempts of a task, or two
-drivers of a job, the first wins, and both can use it. A second driver opens a session on the snapshot of the
-first one, and runs ``prepare`` again: ``finish`` and the tasks need its values, with credentials that are
-still valid. It then replaces its own changes with those of the first driver: new nodes have random ids, and
-the staged results refer to these. The items have to be the same, byte by byte. If they are not, or the
-snapshot is gone, or others changed the same nodes, the plan is discarded and the job starts again.
+Each object is written once, as a whole, and only if it does not exist. If two attempts of a task, or two
+drivers of a job, write the same object, the first one wins, and both can use it.
 
-The hash is that of the round's file: results never meet a plan that they do not belong to.
+A second driver opens a session on the snapshot of the first driver, and runs ``prepare`` again, because
+``finish`` and the tasks need its values, with valid credentials. Then it replaces its own changes with those
+of the first driver: new nodes have random ids, and the staged results refer to the ids of the first driver.
+The items must be the same, byte by byte. If they differ, or the snapshot was deleted, or other sessions
+changed the same nodes, the driver discards the plan, and the job starts again.
 
-Secrets are not staged: no storage, no shared value, no items. How long staged files live, and how garbage
-collections spare them: `frazil.repository.session.staged_work`.
+The hash is that of the file of the round. So results are never used with a plan that they do not belong to.
+
+Secrets are never staged: no storage, no shared value, no items. The lifetime of staged files, and their
+protection from garbage collections: `frazil.repository.session.staged_work`.
 """
 
 from __future__ import annotations
@@ -57,14 +59,23 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Why a job has to start again: its staged results are unusable, or another driver has started it."""
+    """The reason why a job must start again: unusable staged results, or another driver has started it."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StagedJob(Summary):
-    """A job that started and has no commit yet. ``tasks`` counts its staged results."""
+    """A job that was started, and was neither committed nor discarded.
+
+    Attributes:
+        id: The id of the job.
+        name: The name of the operation.
+        branch: The branch that the job commits to.
+        snapshot_id: The id of the snapshot with which the job started.
+        started_at: The time of the first run.
+        tasks: The number of tasks with staged results.
+    """
 
     id: str
     name: str
@@ -80,7 +91,7 @@ class StagedJob(Summary):
 class Staging:
     """The staged results of one job, and the session that they belong to.
 
-    ``resumed`` says that an earlier run has staged some of them. ``rounds`` is the folder of the rounds.
+    ``resumed``: an earlier run has started the job. ``rounds`` is the folder of the rounds.
     """
 
     repo: Repository
@@ -92,21 +103,24 @@ class Staging:
 
     @classmethod
     def open(cls, repo: Repository, branch: str, job: str, name: str, digest: str) -> Staging | Restart:
-        """Continue what is staged for the job, or start.
+        """Continue a job with its staged results, or start it.
 
-        ``digest`` is a hash of all that decides what the tasks do. Raises ``InvalidInputError``
-        (``conflicting-arguments``) if other work is staged under the same id.
+        ``digest`` is a hash of everything that decides the results of tasks.
+
+        Raises:
+            InvalidInputError: ``conflicting-arguments`` if results of another job with the same id are
+            staged.
         """
         place = place_of(branch, job)
         plan = _read_plan(repo, place)
         if plan is not None and plan.digest != digest:
             raise InvalidInputError(
-                f"the job `{job}` started with other parameters or inputs, and was not committed: run it "
-                "with these, give it another id, or give up its results with discard_job",
+                f"the job `{job}` was started with other parameters or inputs, and was not committed. Run it "
+                "with these, give this job another id, or discard the staged results with discard_job",
                 ErrorKind.CONFLICTING_ARGUMENTS,
             )
         if plan is not None and (has_ended(plan.started) or not has_base(repo, plan)):
-            _log.info("job %s: its plan has expired, or the snapshot that it started with", job)
+            _log.info("job %s: its plan has expired, or its first snapshot was deleted", job)
             give_up(repo.storage, place)
             plan = None
         if plan is None:
@@ -131,7 +145,7 @@ class Staging:
             id_to_text(new_object_id()),
         )
         if not _folder(repo, place).put("plan", encode_plan(plan)):
-            return Restart("another driver has started it at the same time")
+            return Restart("another driver started the job at the same time")
         state.lease, state.since, state.expires_at = lease, relied.since, ends(started)
         rounds = _folder(repo, place).subfolder(plan.folder)
         return cls(repo, job, place, rounds, session, resumed=False)
@@ -152,10 +166,11 @@ class Staging:
         return cls(repo, plan.job, place, rounds, session, resumed=True)
 
     def stage_round(self, number: int, session: Session, items: Sequence[bytes]) -> StagedRound | Restart:
-        """A round of tasks, after ``prepare`` has changed the session. If another driver has staged this
-        round, its changes replace those of the session.
+        """Stage a round of tasks, after ``prepare`` has changed the session.
+
+        If another driver has staged this round, its changes replace those of the session.
         """
-        session.workspace.writer.flush()  # nothing may refer to chunks that are not durable
+        session.workspace.writer.flush()  # staged changes must refer only to durable chunks
         hashed = hashlib.sha256(b"".join(hashlib.sha256(item).digest() for item in items)).hexdigest()
         header = json.dumps({"tasks": len(items), "items": hashed}).encode()
         data = joined([header, wire.encode(session.workspace.changes)])
@@ -170,18 +185,18 @@ class Staging:
         return StagedRound(self.rounds.subfolder(f"{number}.{digest}"))
 
     def has_results(self) -> bool:
-        """Whether any task has staged its result."""
+        """Return whether any task has staged its result."""
         try:
             return any(name.count("/") > 1 for name in _folder(self.repo, self.place).names())
         except StorageError:
             return True
 
     def discard(self) -> None:
-        """Delete what is staged: it can never be committed."""
+        """Delete the staged results, which can then never be committed."""
         give_up(self.repo.storage, self.place)
 
     def clean_up(self) -> None:
-        """After the commit."""
+        """Delete the staged results after the commit."""
         clean_up(self.repo.storage, self.place)
 
 
@@ -190,18 +205,20 @@ def _folder(repo: Repository, place: str) -> Folder:
 
 
 def _read_plan(repo: Repository, place: str) -> Plan | None:
-    """The plan of an earlier run. One of another version of Frazil is discarded."""
+    """Return the plan of an earlier run, and discard a plan of another version of Frazil."""
     data = _folder(repo, place).get("plan")
     plan = None if data is None else decode_plan(data)
     if data is not None and (plan is None or not plan.is_of_this_version):
-        _log.warning("another version of Frazil has staged results: they are discarded, the job starts again")
+        _log.warning(
+            "results of another version of Frazil are staged: the job discards them, and starts again"
+        )
         give_up(repo.storage, place)
         return None
     return plan
 
 
 def _conflict(repo: Repository, branch: str, plan: Plan, rounds: Folder) -> IcechunkError | None:
-    """Why the staged changes cannot be rebased to the tip of the branch: better known before the work."""
+    """Return the error that a rebase of the staged changes onto the tip of the branch raises, else None."""
     first = rounds.get("0")
     if first is None or repo.lookup_branch(branch) == plan.base:
         return None
@@ -225,7 +242,20 @@ def _purpose(job: str, branch: str) -> str:
 
 @takes_versions
 def staged_jobs(repo: Repository) -> list[StagedJob]:
-    """Jobs that started, and were neither committed nor given up, the oldest first."""
+    """Return the jobs that were started, and were neither committed nor discarded.
+
+    Args:
+        repo: The repository.
+
+    Returns:
+        The jobs, the oldest first. A job whose last run failed can be continued by another run.
+
+    Examples:
+        >>> import frazil
+        >>> from frazil.pipeline import staged_jobs
+        >>> staged_jobs(frazil.Repository.create(frazil.in_memory_storage()))
+        []
+    """
     names = Folder(repo.storage, STAGING).names()
     jobs = []
     for name in names:
@@ -245,7 +275,22 @@ def _staged_job(plan: Plan, place: str, names: Sequence[str]) -> StagedJob:
 
 @takes_versions
 def discard_job(repo: Repository, job_id: str, branch: str = "main") -> None:
-    """Give up a job that started and was not committed: what it has written is garbage from now on. Nothing
-    happens if there is none. Do not call it while the job runs.
+    """Delete the staged results of a job that was started and not committed.
+
+    The chunks that the job has written become garbage. If there is no such job, nothing happens. Do not call
+    this function while the job runs.
+
+    Args:
+        repo: The repository.
+        job_id: The id of the job, as in `StagedJob`.
+        branch: The branch that the job commits to. Default: ``main``.
+
+    Examples:
+        >>> import frazil
+        >>> from frazil.pipeline import discard_job, staged_jobs
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> discard_job(repo, "daily-mean")
+        >>> staged_jobs(repo)
+        []
     """
     give_up(repo.storage, place_of(branch, job_id))

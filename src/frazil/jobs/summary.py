@@ -1,4 +1,4 @@
-"""How results print: a few short lines that fit on a screen. In notebooks, details are folded below them."""
+"""Prints results as a few short lines that fit on a screen. In notebooks, details are folded below them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 from frazil.display import Record, Shown, counted, record_html
 from frazil.jobs.progress import size
 
-#: Characters of a value.
+#: The largest number of characters of a value.
 WIDTH: Final = 100
 _REPR: Final = Repr(
     maxlevel=2, maxtuple=4, maxlist=4, maxdict=4, maxset=4, maxfrozenset=4, maxstring=60, maxother=60
@@ -19,15 +19,15 @@ _REPR: Final = Repr(
 
 
 class Summary(Record):
-    """A result: a slotted dataclass (with ``repr=False``) that names itself in ``shown_as``.
+    """The base class of results: slotted dataclasses with ``repr=False`` and a name in ``shown_as``.
 
-    `_rows` are its lines, the fields unless a class says more; `_details` are records for its HTML alone.
+    `_rows` are the printed lines, by default one for each field. `_details` are records only for the HTML.
     """
 
     __slots__ = ()
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
-        # a Record is no dataclass, a Summary is one
+        # a Record is not a dataclass, but a Summary is
         return [(each.name, brief(getattr(self, each.name))) for each in fields(self)]  # type: ignore[arg-type]
 
     def _details(self) -> Iterable[tuple[str, Shown]]:
@@ -38,7 +38,7 @@ class Summary(Record):
 
 
 class Listing(Record):
-    """Rows under a title: a detail of a `Summary`."""
+    """Rows below a title: a detail of a `Summary`."""
 
     __slots__ = ("_lines", "_named")
 
@@ -54,9 +54,9 @@ class Listing(Record):
 
 
 def brief(value: Any) -> str:
-    """A value on one line of at most `WIDTH` characters.
+    r"""Return a value as one line of at most `WIDTH` characters.
 
-    >>> brief(12000), brief("two\\nlines"), brief(list(range(1000)))
+    >>> brief(12000), brief("two\nlines"), brief(list(range(1000)))
     ('12,000', 'two lines', '[0, 1, 2, 3, ...]')
     """
     match value:
@@ -73,7 +73,7 @@ def brief(value: Any) -> str:
 
 
 def with_size(number: int, noun: str, total: int) -> str:
-    """A number of things and their bytes.
+    """Return a number of things and their bytes as text.
 
     >>> with_size(1200, "chunk", 3_400_000)
     '1,200 chunks, 3.4 MB'
@@ -82,7 +82,7 @@ def with_size(number: int, noun: str, total: int) -> str:
 
 
 def listed(parts: Iterable[str]) -> str:
-    """Parts of one line; those that are empty are left out.
+    """Return parts as one line, without empty parts; ``"nothing"`` if all are empty.
 
     >>> listed(["12 rows", "", "3 chunks"]), listed([])
     ('12 rows, 3 chunks', 'nothing')

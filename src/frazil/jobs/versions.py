@@ -1,11 +1,11 @@
-"""What a job reads and what it writes: versions of arrays, in words that can be kept in a commit.
+"""The source and the target of a job, and the inputs that its commit records.
 
-    Version    one snapshot of a repository, and the branch it was found on: what jobs take and return
-    Target     where a job writes: a repository, a branch, a group in it
-    Input      a version of some arrays as it is recorded in the metadata of the commit (lineage)
+    Version    one snapshot of a repository, and its branch: jobs accept and return versions
+    Target     a repository, a branch, and a group: a job writes there
+    Input      a version of some arrays, as the metadata of a commit record it (lineage)
 
-An ``Input`` has a digest of what was read: the ids of the nodes, their metadata and their manifests. It is
-the same as long as nobody changes these arrays, whatever else is committed.
+An ``Input`` has a digest of the ids of the nodes, their metadata and their manifests. The digest changes only
+if a commit changes these nodes, but not with other commits.
 """
 
 from __future__ import annotations
@@ -29,11 +29,19 @@ from frazil.storage.base import Storage, storage_label
 class Version(Summary):
     """One snapshot of a repository.
 
+    Attributes:
+        repo: The repository.
+        snapshot_id: The id of the snapshot.
+        branch: The branch on which the snapshot was found; None for a snapshot by tag or id.
+
     >>> import frazil
+    >>> from frazil.pipeline import Version
     >>> repo = frazil.Repository.create(frazil.in_memory_storage())
     >>> version = Version.of(repo)
-    >>> version.branch, version.snapshot_id == repo.lookup_branch("main")
+    >>> version.branch, version.place() == f"{repo.lookup_branch('main')} on main"
     ('main', True)
+    >>> version.session().read_only, version.input(["/"]).paths
+    (True, ('/',))
     """
 
     repo: Repository
@@ -50,7 +58,21 @@ class Version(Summary):
         tag: str | None = None,
         snapshot_id: str | None = None,
     ) -> Version:
-        """The version that somebody means: the tip of ``main`` unless told otherwise."""
+        """Return the version of a branch, a tag or a snapshot.
+
+        Args:
+            source: A `Repository`, or a `Version`, which is returned without changes.
+            branch: The branch whose tip is the version. Default: ``main``.
+            tag: The tag whose snapshot is the version, instead of a branch.
+            snapshot_id: The id of the snapshot, instead of a branch or tag.
+
+        Returns:
+            The version.
+
+        Raises:
+            TypeError: If ``source`` is neither a repository nor a version.
+            RefNotFoundError: If there is no such branch or tag.
+        """
         if isinstance(source, Version):
             return source
         if not isinstance(source, Repository):
@@ -65,15 +87,30 @@ class Version(Summary):
         yield "repository", brief(address(self.repo.storage))
 
     def place(self) -> str:
-        """The snapshot and the branch, in one line."""
+        """Return the snapshot and the branch as text.
+
+        Returns:
+            The id of the snapshot, and ``on BRANCH`` if the version has a branch.
+        """
         return self.snapshot_id if self.branch is None else brief(f"{self.snapshot_id} on {self.branch}")
 
     def session(self) -> Session:
-        """A session that reads it."""
+        """Return a read-only session on the snapshot.
+
+        Returns:
+            The session.
+        """
         return self.repo.readonly_session(snapshot_id=self.snapshot_id)
 
     def input(self, paths: Sequence[str] = ("/",)) -> Input:
-        """These nodes, and all that is below them, for the record."""
+        """Return nodes of the version as an input of a job.
+
+        Args:
+            paths: The paths of the nodes. All nodes below them are part of the input. Default: the root.
+
+        Returns:
+            The input, with a digest of the nodes.
+        """
         return Input(
             address(self.repo.storage),
             self.branch,
@@ -89,13 +126,22 @@ _PLACES: Final = frozenset({"source", "to", "repo", "target", "session"})
 
 
 def takes_versions[**P, R](function: Callable[P, R]) -> Callable[P, R]:
-    """An operation that first checks what it reads and where it writes; ``TypeError``."""
+    """Return an operation that first checks the types of its source and target, or raises ``TypeError``."""
     return checked(function, _PLACES)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a job writes: below ``group``, on ``branch``, which has to be there."""
+    """The place where a job writes.
+
+    Args:
+        repo: The repository.
+        branch: The branch that the job commits to. It must exist. Default: ``main``.
+        group: The path of the group below which the job writes. Default: the root group.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+    """
 
     repo: Repository
     branch: str = "main"
@@ -105,7 +151,13 @@ class Target:
         check_fields(self)
 
     def path(self, name: str) -> str:
-        """The path of something below the group.
+        """Return the absolute path of a node below the group.
+
+        Args:
+            name: The path of the node, relative to the group.
+
+        Returns:
+            The absolute path.
 
         >>> import frazil
         >>> repo = frazil.Repository.create(frazil.in_memory_storage())
@@ -117,7 +169,19 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """Arrays that a job has read, in words."""
+    """Nodes that a job has read, as the metadata of its commit record them.
+
+    Attributes:
+        repository: The address of the repository, without secrets.
+        branch: The branch of the version; None for a version by tag or id.
+        snapshot: The id of the snapshot.
+        paths: The paths of the nodes. All nodes below them are part of the input.
+        digest: A hash of the nodes. It changes if a commit changes one of them.
+
+    >>> from frazil.pipeline import Input
+    >>> Input("in-memory", "main", "1CECHNKREP0F1RSTCMT0", ("/air",), "00").as_json()["paths"]
+    ['/air']
+    """
 
     repository: str
     branch: str | None
@@ -126,11 +190,16 @@ class Input:
     digest: str
 
     def as_json(self) -> dict[str, Any]:
+        """Return the input as a dict of values that JSON can hold.
+
+        Returns:
+            The fields by name.
+        """
         return {**asdict(self), "paths": list(self.paths)}
 
 
 def digest(session: Session, paths: Sequence[str]) -> str:
-    """A hash of nodes and all that is below them, as committed: other data or metadata, another hash."""
+    """Return a hash of nodes and all nodes below them. Other data or metadata have another hash."""
     nodes = session.workspace.snapshot.nodes
     hashed, numbers = hashlib.sha256(), np.arange(len(nodes))
     for path in sorted({"/" + path.strip("/") for path in paths}):
@@ -144,14 +213,14 @@ def digest(session: Session, paths: Sequence[str]) -> str:
 
 
 def same_storage(source: Version, target: Target) -> bool:
-    """Whether both are in one place, opened once or twice."""
+    """Return whether source and target are the same storage, even if it was opened twice."""
     one, other = source.repo.storage, target.repo.storage
-    # In the memory of a process there are many places without a name.
+    # All storages in memory have the same address.
     return one is other or (address(one) == address(other) != "in-memory")
 
 
 def address(storage: Storage) -> str:
-    """Where a storage is, in one line without secrets.
+    """Return the address of a storage as one line without secrets.
 
     >>> import frazil
     >>> address(frazil.local_filesystem_storage("/tmp/climate"))

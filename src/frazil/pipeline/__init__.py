@@ -1,19 +1,19 @@
-"""Pipelines without Spark: files to arrays, arrays to arrays and statistics, rules, publishing.
+"""Pipelines: files to arrays, arrays to arrays and statistics, validation, publishing, lineage.
 
     ingest         many files become one dataset
     transform      arrays to arrays: rechunk, map_blocks, coarsen, regrid, ...
     reductions     statistics along dimensions, of groups, zones and periods
-    validation     rules about data, and reports of what does not hold
+    validation     rules about data, and reports of the rules that fail
     publishing     write, audit, publish; roll back
     provenance     lineage: the inputs and outputs of jobs
     maintenance    garbage collection, verification and others, by tasks
     replication    copies of repositories
 
-`frazil.jobs` has what every operation consists of: a job that is prepared, run by tasks, and committed; and
-engines, which run tasks in this thread, in processes of this machine, or on Spark.
+`frazil.jobs` has the parts that every operation consists of: a job, which is prepared, run by tasks, and
+committed; and engines, which run tasks in this thread, in processes of this machine, or on Spark.
 
 Each operation takes an ``engine``. The default is Spark where pyspark is installed, else processes of this
-machine. Nothing here imports pyspark: `frazil.spark` has what does.
+machine. The modules of this package do not import pyspark; `frazil.spark` does.
 
 >>> import frazil, numpy, zarr
 >>> from frazil.pipeline import Target, mean

@@ -1,13 +1,13 @@
-"""Maintenance of large repositories by tasks: the same work as that of ``Repository``'s methods.
+"""Maintenance of large repositories by tasks: the functions do the work of methods of ``Repository``.
 
     garbage_collect      tasks read manifests, and delete files
     verify               tasks check every reference, up to every byte
     storage_stats        tasks sum up manifests
     rewrite_manifests    tasks write the manifests of large arrays (`frazil.jobs.bulk_commit`)
 
-The driver lists, decides, and makes the one conditional write. Leases and records keep collections from
-deleting what sessions need, as they do in one process. Expiration is one conditional write and has
-no tasks: ``Repository.expire_snapshots``.
+The driver lists the files, decides, and makes the one conditional write. Leases and records protect the files
+of sessions from garbage collection, as they do in one process. Expiration is one conditional write and has no
+tasks: ``Repository.expire_snapshots``.
 """
 
 from __future__ import annotations
@@ -63,17 +63,33 @@ def garbage_collect(
     max_concurrent_deletes: int = 10,
     max_consecutive_delete_failures: int = 50,
 ) -> GCSummary:
-    """``Repository.garbage_collect`` with tasks: it deletes the same files, and raises the same errors.
+    """Delete the files that no version needs, by tasks.
 
-    Files that no version needs and that are older than ``delete_object_older_than`` are deleted; with
-    ``dry_run`` they are only counted. The limits of deletes are those of one task.
+    It deletes the same files as ``Repository.garbage_collect``, and raises the same errors.
 
-    >>> import frazil
-    >>> from datetime import UTC, datetime
-    >>> from frazil.pipeline.maintenance import garbage_collect
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> garbage_collect(repo, datetime.now(UTC), engine="inline").chunks_deleted
-    0
+    Args:
+        repo: The repository.
+        delete_object_older_than: The cut-off, with a time zone: only files that are older are deleted.
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
+            is Spark where pyspark is installed, else processes of this machine (`default_engine`).
+        dry_run: Whether files are only counted, and not deleted.
+        max_concurrent_deletes: The number of delete requests that one task makes at the same time.
+        max_consecutive_delete_failures: A task stops and raises an error after this many failed deletes in a
+            row.
+
+    Returns:
+        The number of deleted files by kind, and their size in bytes.
+
+    Raises:
+        InvalidInputError: The cut-off is not a time with a time zone.
+
+    Examples:
+        >>> import frazil
+        >>> from datetime import UTC, datetime
+        >>> from frazil.pipeline.maintenance import garbage_collect
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> garbage_collect(repo, datetime.now(UTC), engine="inline").chunks_deleted
+        0
     """
     engine = engine_of(engine)
     context = context_of(repo)
@@ -88,7 +104,26 @@ def garbage_collect(
 
 
 def storage_stats(repo: Repository, *, engine: Engine | EngineName | None = None) -> ChunkStorageStats:
-    """``Repository.chunk_storage_stats`` with tasks. The driver holds 16 bytes for each distinct range."""
+    """Sum up the size of all chunks, by tasks.
+
+    The result is that of ``Repository.chunk_storage_stats``. The driver holds 16 bytes for each distinct
+    range of bytes.
+
+    Args:
+        repo: The repository.
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
+            is Spark where pyspark is installed, else processes of this machine (`default_engine`).
+
+    Returns:
+        The sizes in bytes, by kind of chunk.
+
+    Examples:
+        >>> import frazil
+        >>> from frazil.pipeline.maintenance import storage_stats
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> storage_stats(repo, engine="inline").native_bytes
+        0
+    """
     engine = engine_of(engine)
     context, info = context_of(repo), context_of(repo).catalog.full_repo_info()
     walk = _EngineWalk(context, engine)
@@ -107,10 +142,35 @@ def rewrite_manifests(
     commit_method: CommitMethod = "new_commit",
     manifests_on_executors_above: int = MANIFESTS_ON_EXECUTORS_ABOVE,
 ) -> str:
-    """``Repository.rewrite_manifests`` with tasks.
+    """Rewrite the manifests of a branch, by tasks.
 
-    Returns the id of the new snapshot of ``branch``. Tasks write the manifests of arrays with more than
-    ``manifests_on_executors_above`` references.
+    The result is that of ``Repository.rewrite_manifests``.
+
+    Args:
+        repo: The repository.
+        message: The message of the commit.
+        branch: The name of the branch.
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
+            is Spark where pyspark is installed, else processes of this machine (`default_engine`).
+        metadata: Metadata of the commit, added to the default metadata of the repository.
+        commit_method: ``"new_commit"`` (the default), or ``"amend"`` to replace the last commit of the
+            branch.
+        manifests_on_executors_above: Tasks write the manifests of arrays with more references than this
+            number; the driver writes the others.
+
+    Returns:
+        The id of the new snapshot of the branch.
+
+    Raises:
+        ConflictError: Another writer commits to the branch during the call.
+
+    Examples:
+        >>> import frazil
+        >>> from frazil.pipeline.maintenance import rewrite_manifests
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> snapshot_id = rewrite_manifests(repo, "fewer manifests", branch="main", engine="inline")
+        >>> snapshot_id == repo.lookup_branch("main")
+        True
     """
     engine = engine_of(engine)
     context = context_of(repo)
@@ -126,14 +186,26 @@ def rewrite_manifests(
 def verify(
     repo: Repository, level: VerifyLevel = "metadata", *, engine: Engine | EngineName | None = None
 ) -> VerificationReport:
-    """``Repository.verify`` with tasks: they read the same, and the report is the same.
+    """Check that all files of the repository exist and are intact, by tasks.
 
-    >>> import frazil
-    >>> from frazil.pipeline import Inline, verify
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> report = verify(repo, "checksum", engine=Inline())
-    >>> report.ok, report.snapshots
-    (True, 1)
+    The tasks read the same files as ``Repository.verify``, and the report is the same.
+
+    Args:
+        repo: The repository.
+        level: How much is read: see ``Repository.verify``. The default is ``"metadata"``.
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
+            is Spark where pyspark is installed, else processes of this machine (`default_engine`).
+
+    Returns:
+        The report, with one finding for each damaged or missing file.
+
+    Examples:
+        >>> import frazil
+        >>> from frazil.pipeline import verify
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> report = verify(repo, "checksum", engine="inline")
+        >>> report.ok, report.snapshots
+        (True, 1)
     """
     engine, context = engine_of(engine), context_of(repo)
     return plan.verify(context, verify_level(level), pieces_run(context, engine))
@@ -157,7 +229,10 @@ class _EngineWalk(Walk):
 
 
 def _sweep_by_tasks(context: Context, engine: Engine, patience: Patience) -> Callable[[Listed], Swept]:
-    """Deletes by tasks. If a task gives up, the error does not have what others deleted."""
+    """Return a function that deletes files by tasks.
+
+    If a task gives up, its error does not count the files that other tasks have deleted.
+    """
 
     def sweep(files: Listed) -> Swept:
         numbers = np.arange(len(files)) // _FILES_PER_TASK

@@ -22,10 +22,20 @@ _SHOWN: Final = 8
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Step(Summary):
-    """One commit: its job, with the inputs; ``job`` is None for a commit that no job made.
+    """One commit, with the record of its job.
 
-    ``inputs`` are mappings with ``repository``, ``branch``, ``snapshot``, ``paths`` and ``digest``;
-    ``audit`` is the report of a check that the commit records.
+    Attributes:
+        snapshot_id: The id of the snapshot.
+        written_at: The time of the commit.
+        message: The message of the commit.
+        job: The name of the operation; None for a commit that no job made.
+        job_id: The id of the job.
+        parameters: The arguments of the operation.
+        inputs: One mapping for each version that the job read, with ``repository``, ``branch``, ``snapshot``,
+            ``paths`` and ``digest``.
+        outputs: The paths that the job wrote.
+        metrics: The time, the bytes and other measures of the job.
+        audit: The report of a check that the commit records.
     """
 
     snapshot_id: str
@@ -65,21 +75,41 @@ class Step(Summary):
 
 @takes_versions
 def lineage(repo: Repository, snapshot_id: str | None = None) -> Step:
-    """The job record of a commit; without ``snapshot_id``, of the tip of ``main``. ``print`` shows it.
+    """Return the commit of a snapshot, with the record of its job; ``print`` shows it.
 
-    Raises ``SnapshotNotFoundError``.
+    Args:
+        repo: The repository.
+        snapshot_id: The id of the snapshot. The default, None, is the tip of ``main``.
 
-    >>> import frazil
-    >>> from frazil.pipeline import lineage
-    >>> lineage(frazil.Repository.create(frazil.in_memory_storage())).message
-    'Repository initialized'
+    Returns:
+        The `Step`. Its ``job`` is None if no job made the commit.
+
+    Raises:
+        SnapshotNotFoundError: The repository does not have the snapshot.
+
+    Examples:
+        >>> import frazil
+        >>> from frazil.pipeline import lineage
+        >>> lineage(frazil.Repository.create(frazil.in_memory_storage())).message
+        'Repository initialized'
     """
     return _step(repo.lookup_snapshot(repo.lookup_branch("main") if snapshot_id is None else snapshot_id))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Graph(Summary):
-    """Steps, newest first. As a table: a row for each input of each step."""
+    """The steps of a history, newest first. As a table, it has a row for each input of each step.
+
+    Examples:
+        >>> import frazil, numpy as np, zarr
+        >>> from frazil.pipeline import lineage_graph, mean
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="a row") as store:
+        ...     row = zarr.create_array(store, name="t", data=np.arange(4.0), dimension_names=["x"])
+        >>> result = mean(repo, "t", engine="inline")
+        >>> lineage_graph(repo).inputs_of("/mean/t")
+        frozenset({'/t'})
+    """
 
     steps: tuple[Step, ...]
 
@@ -99,7 +129,7 @@ class Graph(Summary):
 
     @property
     def rows(self) -> tuple[tuple[str, str, str, str, str], ...]:
-        """For each input: snapshot, job, the paths of outputs and inputs, the snapshot of the input."""
+        """The rows of the table: snapshot, job, paths of outputs, paths of inputs, snapshot of the input."""
         return tuple(
             (
                 step.snapshot_id,
@@ -113,7 +143,14 @@ class Graph(Summary):
         )
 
     def inputs_of(self, path: str) -> frozenset[str]:
-        """The paths of all direct and indirect inputs of a path, over all steps."""
+        """Return the direct and indirect inputs of a node, over all steps.
+
+        Args:
+            path: The path of an array or a group.
+
+        Returns:
+            The paths of the inputs.
+        """
         inputs: set[str] = set()
         pending = {"/" + path.strip("/")}
         while pending:
@@ -138,9 +175,28 @@ class Graph(Summary):
 
 @takes_versions
 def lineage_graph(source: Source, *, branch: str = "main", jobs_only: bool = True) -> Graph:
-    """The steps of the history of a version, newest first: those of jobs, or with ``jobs_only=False`` all.
+    """Return the steps of the history of a version, newest first.
 
-    ``source`` is a version, or a repository for the tip of ``branch``.
+    Args:
+        source: A `Version`, or a `Repository` for the tip of ``branch``.
+        branch: The name of the branch. It is ignored if ``source`` is a version.
+        jobs_only: Whether the graph has only the commits of jobs. With False it has all commits.
+
+    Returns:
+        The `Graph`.
+
+    Raises:
+        RefNotFoundError: The branch does not exist.
+
+    Examples:
+        >>> import frazil, numpy as np, zarr
+        >>> from frazil.pipeline import lineage_graph, mean
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="a row") as store:
+        ...     row = zarr.create_array(store, name="t", data=np.arange(4.0), dimension_names=["x"])
+        >>> result = mean(repo, "t", engine="inline")
+        >>> [step.job for step in lineage_graph(repo, jobs_only=False).steps]
+        ['mean', None, None]
     """
     version = Version.of(source, branch=branch) if isinstance(source, Repository) else source
     history: Sequence[Step] = tuple(map(_step, version.repo.ancestry(snapshot_id=version.snapshot_id)))

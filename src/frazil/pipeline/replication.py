@@ -1,15 +1,15 @@
 """Copies of repositories, with all of their history, in another storage.
 
-Objects of a repository never change, but for one: the repo info, which refers to everything else. So a copy
-consists of the repo info as it was at the start, and all other objects that existed then, which tasks copy in
-any order. The repo info is written last: until then the target is no repository.
+Objects of a repository never change, except the repo info, which refers to all others. So a copy consists of
+the repo info as it was at the start, and all other objects that existed then, which tasks copy in any order.
+The repo info is written last: until then the target is not a repository.
 
-A lease keeps garbage collections from deleting objects during the copy. Other implementations do not know
-leases. So before the repo info is written, all objects that it needs are checked in the target: metadata
-files are read, chunk files have to be long enough. Damaged objects are copied again, each object once.
+A lease keeps garbage collections from deleting objects during the copy. Other implementations ignore leases.
+So before the repo info is written, all objects that it needs are checked in the target: metadata files are
+read, chunk files have to be long enough. Damaged objects are copied again, each object once.
 
-Objects of the same size in the target are not copied again: a second call brings a copy up to date, and
-continues a copy that was interrupted.
+Objects of the same size in the target are not copied again. So a second call updates a copy, and continues a
+copy that was interrupted.
 """
 
 from __future__ import annotations
@@ -44,20 +44,26 @@ from frazil.repository.handle.repository import Repository
 from frazil.storage.base import IfAbsent, IfVersion, ObjectInfo, Refused, Storage
 from frazil.threads import Purpose, thread_pool
 
-#: Folders that a copy has.
+#: The folders that are copied.
 _FOLDERS: Final = (CHUNKS, MANIFESTS, TRANSACTIONS, SNAPSHOTS, OVERWRITTEN)
 _BYTES_PER_TASK: Final = 256_000_000
-#: An object takes as much time as so many bytes.
+#: Copying an object takes as much time as copying this number of bytes.
 _BYTES_PER_OBJECT: Final = 100_000
 _AT_ONCE: Final = 32_000_000
-#: How long a lease holds, and after which time it is renewed, in microseconds.
+#: The duration of a lease, and the time after which it is renewed, in microseconds.
 _LEASE: Final = 24 * 3600 * 1_000_000
 _RENEWED: Final = 3600 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Copied(Summary):
-    """The objects and bytes that were copied. ``existing`` counts objects that did not have to be copied."""
+    """The result of `copy_repository`.
+
+    Attributes:
+        objects: The number of objects that were copied.
+        bytes: Their size.
+        existing: The number of objects that the target had already.
+    """
 
     objects: int
     bytes: int
@@ -81,31 +87,47 @@ def copy_repository(
 ) -> Copied:
     """Copy a repository to a storage that is empty, or holds an earlier copy of it.
 
-    The copy has branches, tags and history as they are when it starts, whoever commits or collects garbage
-    meanwhile; snapshots have the same ids. Virtual chunks still refer to files elsewhere: see `materialize`.
-    Garbage is copied too: collect it before. A lease in the source keeps collections from deleting anything
-    meanwhile. A copy that was killed leaves the lease, which ends after a day. A read-only source gets none.
+    The copy has the branches, tags and history that the source has at the start of the call, also if other
+    writers commit or collect garbage during the copy. Snapshots have the same ids. Virtual chunks still refer
+    to files elsewhere, see `materialize`. Garbage is copied too: collect it before.
+
+    A lease in the source protects its files from garbage collection during the copy. A copy that was killed
+    leaves the lease, which ends after a day. A read-only source gets no lease.
 
     Objects of the same size in the target are not copied again. Metadata files are read in the target, and
-    copied again where they are damaged. ``compare=True`` also reads all other objects that both storages
-    have, and copies again those that differ.
+    copied again if they are damaged.
 
-    Raises ``FormatError`` for a repository of spec version 1 (upgrade it), and for a source with missing or
-    damaged files: ``Repository.verify`` lists them. Raises ``ConflictError`` (``repo-info-updated``) if the
-    target has commits or tags that the source does not have, or changes meanwhile. The repo info of the
-    target stays as it is then.
+    Args:
+        source: The repository.
+        target: The storage of the copy.
+        compare: Whether all other objects that both storages have are read too, and copied again if they
+            differ.
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
+            is Spark where pyspark is installed, else processes of this machine (`default_engine`).
+        progress: A `Progress`, which shows how many objects and bytes are copied. The default, None, shows
+            nothing.
 
-    >>> import frazil
-    >>> from frazil.pipeline import Inline, copy_repository
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> backup = frazil.in_memory_storage()
-    >>> copied = copy_repository(repo, backup, engine=Inline())
-    >>> frazil.Repository.open(backup).lookup_branch("main") == repo.lookup_branch("main")
-    True
+    Returns:
+        The number of objects and bytes that were copied, as `Copied`.
+
+    Raises:
+        FormatError: The source has spec version 1 (``unsupported-operation-for-version``; upgrade it), or has
+            missing or damaged files, which ``Repository.verify`` lists.
+        ConflictError: The target has commits or tags that the source does not have, or changes during the
+            call (``repo-info-updated``). The repo info of the target stays unchanged then.
+
+    Examples:
+        >>> import frazil
+        >>> from frazil.pipeline import copy_repository
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> backup = frazil.in_memory_storage()
+        >>> copied = copy_repository(repo, backup, engine="inline")
+        >>> frazil.Repository.open(backup).lookup_branch("main") == repo.lookup_branch("main")
+        True
     """
     if source.spec_version < 2:
         raise FormatError(
-            "expected a repository of spec version 2, found version 1: upgrade it first",
+            "source must be a repository of spec version 2, got version 1. Upgrade it first",
             ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
         )
     with _leased(source.storage) as renew:
@@ -114,7 +136,7 @@ def copy_repository(
 
 @dataclass(slots=True)
 class _RepositoryCopy:
-    """One copy, and how many objects and bytes it has copied. ``renew`` renews the lease in the source."""
+    """One copy, with the number of objects and bytes so far. ``renew`` renews the lease in the source."""
 
     source: Repository
     target: Storage
@@ -139,8 +161,8 @@ class _RepositoryCopy:
         is_refused = isinstance(target.put(REPO, repo_object, condition), Refused)
         if is_refused and bytes(target.get(REPO)) != repo_object:
             raise ConflictError(
-                message=f"another writer changed the repository in {target.label()} during the copy: "
-                "copy again",
+                message=f"Another writer changed the repository in {target.label()} during the copy. "
+                "Copy again",
                 kind=ErrorKind.REPO_INFO_UPDATED,
             )
         return Copied(self.objects, self.bytes, len(objects) - self.objects)
@@ -156,8 +178,8 @@ class _RepositoryCopy:
     def _repair_target(self, info: RepoInfo, objects: Sequence[ObjectInfo]) -> None:
         """Copy objects again that are missing or damaged in the target, each once.
 
-        Damaged metadata hide damage of what they refer to, so there may be several rounds. Raises
-        ``FormatError`` if a second copy of an object does not help.
+        Damaged metadata hide damage of the files that they refer to, so several rounds may be needed. Raises
+        ``FormatError`` if an object is still damaged after a second copy.
         """
         on_target = replace(context_of(self.source), storage=self.target)
         run = pieces_run(on_target, self.engine)
@@ -168,9 +190,9 @@ class _RepositoryCopy:
             damaged = [each for each in objects if each.key in keys]
             if not damaged:
                 raise FormatError(
-                    f"the copy in {self.target.label()} is not complete, and is not published: {findings[0]} "
-                    f"({len(findings)} findings). Look for damage with `verify` on the source, or copy again "
-                    "if garbage was collected meanwhile"
+                    f"The copy in {self.target.label()} is not complete, and is not published: {findings[0]} "
+                    f"({len(findings)} findings). Check the source with `verify`, or copy again if garbage "
+                    "was collected during the copy"
                 )
             repaired |= keys
             for _ in self._copy_objects(damaged, compare=True):
@@ -178,9 +200,9 @@ class _RepositoryCopy:
 
 
 def _repo_info_condition(info: RepoInfo, target: Storage) -> IfAbsent | IfVersion:
-    """The condition for writing the repo info to the target.
+    """Return the condition for writing the repo info to the target.
 
-    Raises ``ConflictError`` if the target has commits or tags of its own.
+    Raises ``ConflictError`` if the target has commits or tags that the source does not have.
     """
     if target.head(REPO) is None:
         return IfAbsent()
@@ -194,8 +216,8 @@ def _repo_info_condition(info: RepoInfo, target: Storage) -> IfAbsent | IfVersio
     own += [f"its tag {name!r}" for name in earlier.tags if name not in tags]
     if own:
         raise ConflictError(
-            message=f"expected an earlier copy of the repository in {target.label()}, found {own[0]} that "
-            "the source does not have: copy to another place",
+            message=f"target must be empty or hold an earlier copy of the repository, got {target.label()} "
+            f"with {own[0]}, which the source does not have. Copy to another storage",
             kind=ErrorKind.REPO_INFO_UPDATED,
         )
     return IfVersion(version)
@@ -203,11 +225,11 @@ def _repo_info_condition(info: RepoInfo, target: Storage) -> IfAbsent | IfVersio
 
 @contextmanager
 def _leased(storage: Storage) -> Iterator[Callable[[], None]]:
-    """A lease in a storage. Yields the function that renews it after a while."""
+    """Take a lease in a storage, and yield a function that renews the lease once an hour has passed."""
     renewed_at = now_us()
     lease: Lease | None = None
     if not storage.is_read_only:
-        with suppress(StorageError):  # without a lease, the check in the target finds what is missing
+        with suppress(StorageError):  # without a lease, the check in the target finds missing objects
             lease = Lease.take(storage, 0, renewed_at + _LEASE, purpose="copy")
 
     def renew() -> None:
@@ -239,7 +261,7 @@ def _copy_by_tasks(
 
 
 def copy_objects(shared: bytes, item: bytes) -> bytes:
-    """The task: copy objects from one storage to another; with ``compare`` only those that differ."""
+    """Copy objects from one storage to another, with ``compare`` only those that differ: the task."""
     source, target, compare = pickle.loads(shared)
     keys, sizes = pickle.loads(item)
 

@@ -9,19 +9,19 @@ from frazil.errors import ErrorKind, FormatError, StorageError
 
 
 def damaged(url: str, expected: str, actual: object) -> FormatError:
-    """The error for a file that is damaged, truncated or of another format. All readers raise it."""
+    """Return the error for a file that is damaged, truncated or of another format. All readers raise it."""
     text = " ".join(str(actual).split())
     return FormatError(f"{url}: expected {expected}, found {text}", ErrorKind.INVALID_FILE_FORMAT)
 
 
 def no_group(url: str, group: str, actual: object) -> FormatError:
-    """The error for a group that a file does not have. All readers raise it."""
+    """Return the error for a group that a file does not have. All readers raise it."""
     return FormatError(f"{url}: expected a group {group}, found {actual}", ErrorKind.KEY_NOT_FOUND)
 
 
 @contextmanager
 def file_access(url: str) -> Iterator[None]:
-    """A context for calls of the operating system: its errors become ``StorageError``, with the URL."""
+    """Return a context in which errors of the operating system become ``StorageError`` with the URL."""
     try:
         yield
     except FileNotFoundError as error:

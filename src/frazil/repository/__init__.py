@@ -1,4 +1,4 @@
-"""Transactions: the only room that both decides and does I/O."""
+"""Repositories, sessions and their configuration: the room that both decides and does I/O."""
 
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.ops_values import Update

@@ -1,11 +1,13 @@
-"""The asynchronous twins of the public methods: the same call on a thread.
+"""The asynchronous twins of the public methods: they run the same method on a thread.
 
-The core is synchronous. Where a method has to be awaited, the twin is made from it, so that there is one
-implementation and one docstring. The threads are Frazil's own: the loop's default executor has a few threads
-for each processor, which is little for requests that wait for a network, and other people's calls in it.
+The core is synchronous. Each twin is made from its method, so that there is one implementation and one
+docstring. The threads belong to Frazil. The default executor of the event loop has a few threads for each
+processor, which is too few for requests that wait for a network, and it also runs the calls of other
+libraries.
 
-Cancelling the await does not undo the call: what has not begun never begins, what has begun goes on. A commit
-whose await was cancelled has happened or not, and the session is as it is then.
+Cancelling the await does not undo the call. A call that has not started never starts, and a call that has
+started continues. A commit whose await was cancelled may have happened or not, and the session is in the
+corresponding state.
 """
 
 from __future__ import annotations
@@ -21,21 +23,21 @@ from frazil.threads import Purpose, shared_pool
 
 
 def begin[**P, R](function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-    """Call on a thread, in the caller's context."""
+    """Call a function on a thread, in the context of the caller. Return the future of its result."""
     context = contextvars.copy_context()
     call = functools.partial(context.run, function, *args, **kwargs)
     return shared_pool(Purpose.ASYNC_CALLS).submit(call)
 
 
 async def on_thread[**P, R](function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call on a thread, and await what it returns."""
+    """Call a function on a thread, and await its result."""
     return await asyncio.wrap_future(begin(function, *args, **kwargs))
 
 
 def awaitable[S, **P, R](
     method: Callable[Concatenate[S, P], R],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
-    """``commit_async = awaitable(commit)``"""
+    """Return the asynchronous twin of a method, for example of ``commit``."""
 
     async def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return await on_thread(method, self, *args, **kwargs)
@@ -43,38 +45,44 @@ def awaitable[S, **P, R](
     functools.update_wrapper(twin, method)
     twin.__name__ = f"{method.__name__}_async"
     twin.__qualname__ = f"{method.__qualname__}_async"
-    twin.__doc__ = f"``{method.__name__}``, to be awaited."
+    twin.__doc__ = f"Run ``{method.__name__}`` on a thread, to be awaited."
     return twin
 
 
 def awaitable_class(method: Any) -> Any:
-    """``awaitable`` for a class method. Types cannot say "the same, awaited" of one that returns Self."""
+    """Return the asynchronous twin of a class method.
+
+    Type annotations cannot express "the same method, awaited" for a method that returns ``Self``.
+    """
     return classmethod(awaitable(method.__func__))
 
 
 def awaitable_static[**P, R](method: Callable[P, R]) -> staticmethod[P, Coroutine[Any, Any, R]]:
-    """``awaitable`` for a static method."""
+    """Return the asynchronous twin of a static method."""
 
     async def twin(*args: P.args, **kwargs: P.kwargs) -> R:
         return await on_thread(method, *args, **kwargs)
 
     functools.update_wrapper(twin, method)
+    twin.__doc__ = f"Run ``{method.__name__}`` on a thread, to be awaited."
     return staticmethod(twin)
 
 
 class Table(Protocol):
-    """Something with a text, and with HTML for notebooks."""
+    """An object with a text form, and with HTML for notebooks."""
 
-    def html(self) -> str: ...
+    def html(self) -> str:
+        """Return the object as HTML."""
 
 
 class BothWays[T]:
-    """An iterator for ``for`` as well as for ``async for``: each step of the latter is made on a thread.
+    """An iterator for ``for`` and for ``async for``. Each asynchronous step runs on a thread.
 
-    A step whose await was cancelled is not lost: the next one gets its value. Close it with ``aclose`` (or
-    ``contextlib.aclosing``), or leave it: no thread and no task stays behind.
+    If the await of a step is cancelled, its value is not lost: the next step returns it. ``aclose`` or
+    ``contextlib.aclosing`` closes the iterator. An iterator that is not closed leaves no thread and no task
+    behind.
 
-    ``table`` is what consoles and notebooks show; showing it takes nothing from the iterator.
+    ``table`` is the form that consoles and notebooks show. Showing it does not advance the iterator.
 
     >>> list(BothWays(iter([1, 2])))
     [1, 2]
@@ -112,7 +120,7 @@ class BothWays[T]:
             running = self._step = begin(next, self._values, _END)
         try:
             step = await asyncio.shield(asyncio.wrap_future(running))
-        except Exception:  # being cancelled is none
+        except Exception:  # a cancellation is not an Exception
             self._step = None
             raise
         self._step = None
@@ -121,7 +129,7 @@ class BothWays[T]:
         return step  # type: ignore[no-any-return]  # not the end, so a T
 
     async def aclose(self) -> None:
-        """Nothing is asked for any more."""
+        """Close the iterator: it has no more values."""
         self._values, self._step = iter(()), None
 
 

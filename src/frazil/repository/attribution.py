@@ -1,4 +1,4 @@
-"""Who is asking: labels that go into the ``User-Agent`` of every request to the storage."""
+"""Attribution: labels for the ``User-Agent`` header of every request to the storage."""
 
 from __future__ import annotations
 
@@ -17,20 +17,25 @@ if TYPE_CHECKING:
 _MAX_BYTES: Final = 128
 _TOKEN: Final = r"[A-Za-z0-9!#$%&'*+\-.^_`|~]+"
 _PRODUCT: Final = re.compile(f"{_TOKEN}(/{_TOKEN})?")
-# What may stand in a comment of the header without breaking it: no ( ) ; = " or backslash.
+# The characters that a comment of the header can hold: all but ( ) ; = " and backslash.
 _LABEL: Final = re.compile(r"[ !#$%&'*+,\-./0-9:<>?@A-Z\[\]^_`a-z{|}~]*")
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Attribution(Record):
-    """Labels of at most 128 bytes for the requests of a repository, for the storage's access logs.
+    """Labels of a repository's requests, which appear in the access logs of the storage.
 
-    ``client`` is a program, as ``name`` or ``name/version`` in token characters of HTTP; ``workload`` and
-    ``principal`` are printable ASCII without ``( ) ; = "`` and backslash. Raises ``InvalidInputError`` (a
-    ``ValueError``) for others.
+    Each label has at most 128 bytes. ``InvalidInputError`` (``storage-config``), which is a ``ValueError``,
+    is raised for other values.
 
-    >>> Attribution(client="ingest/1.2", workload="nightly").client
-    'ingest/1.2'
+    Attributes:
+        client: The program, as ``name`` or ``name/version`` in token characters of HTTP.
+        workload: What the program does: printable ASCII without ``( ) ; = "`` and backslash.
+        principal: For whom the program works: printable ASCII without ``( ) ; = "`` and backslash.
+
+    Examples:
+        >>> Attribution(client="ingest/1.2", workload="nightly").client
+        'ingest/1.2'
     """
 
     client: str | None = None
@@ -43,7 +48,7 @@ class Attribution(Record):
         check_fields(self)
         for name, value in self._values():
             if value is not None and len(value.encode()) > _MAX_BYTES:
-                raise _invalid(name, f"at most {_MAX_BYTES} bytes", f"{len(value.encode())}")
+                raise _invalid(name, f"at most {_MAX_BYTES} bytes long", f"{len(value.encode())} bytes")
         if self.client is not None and not _PRODUCT.fullmatch(self.client):
             raise _invalid("client", "`name` or `name/version` in token characters", repr(self.client))
         for name, value in (("workload", self.workload), ("principal", self.principal)):
@@ -51,10 +56,15 @@ class Attribution(Record):
                 raise _invalid(name, 'printable ASCII without ( ) ; = " or backslash', repr(value))
 
     def user_agent(self) -> str:
-        """What requests carry as ``User-Agent``.
+        """Return the ``User-Agent`` header of the requests.
 
-        >>> Attribution(client="ingest/1.2", workload="nightly").user_agent().replace(user_agent(), "frazil")
-        'ingest/1.2 frazil (workload=nightly)'
+        Returns:
+            The client, Frazil with its version, and the other labels as a comment.
+
+        Examples:
+            >>> labels = Attribution(client="ingest/1.2", workload="nightly")
+            >>> labels.user_agent().replace(user_agent(), "frazil")
+            'ingest/1.2 frazil (workload=nightly)'
         """
         labels = [f"{name}={value}" for name, value in self._values()[1:] if value]
         parts = (self.client, user_agent(), f"({'; '.join(labels)})" if labels else None)
@@ -72,5 +82,5 @@ class Attribution(Record):
 
 def _invalid(name: str, expected: str, actual: str) -> InvalidInputError:
     return InvalidInputError(
-        f"attribution `{name}`: expected {expected}, found {actual}", ErrorKind.STORAGE_CONFIG
+        f"attribution `{name}` must be {expected}, got {actual}", ErrorKind.STORAGE_CONFIG
     )

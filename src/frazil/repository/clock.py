@@ -1,4 +1,4 @@
-"""Time and randomness, in one place: everything below asks here, so tests can replace both."""
+"""Time and randomness in one place, so that tests can replace both."""
 
 from __future__ import annotations
 
@@ -13,30 +13,32 @@ import numpy as np
 
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES
 
-_LAST_US: Final = 250_000_000_000_000_000  # of the year 9892: numpy knows later times than datetime
+_LAST_US: Final = 250_000_000_000_000_000  # in the year 9892: numpy represents later times than datetime
 _in_utc: Callable[[datetime], datetime] = methodcaller("replace", tzinfo=UTC)
 
 
 def now_us() -> int:
-    """Microseconds since 1970, UTC."""
+    """Return the present time in microseconds since 1970, UTC."""
     return time.time_ns() // 1000
 
 
 def elapsed_us() -> int:
-    """Microseconds since some moment of this process, by a clock that nobody sets."""
+    """Return microseconds since some moment of this process, by a monotonic clock."""
     return time.monotonic_ns() // 1000
 
 
 def new_object_id() -> bytes:
+    """Return a random id for a file, as bytes."""
     return os.urandom(OBJECT_ID_BYTES)
 
 
 def new_node_id() -> bytes:
+    """Return a random id for a node, as bytes."""
     return os.urandom(NODE_ID_BYTES)
 
 
 def to_datetime(us: int) -> datetime:
-    """A point in time of the format, with its time zone.
+    """Return a time of the format as a datetime with a time zone.
 
     >>> to_datetime(0).isoformat()
     '1970-01-01T00:00:00+00:00'
@@ -46,7 +48,7 @@ def to_datetime(us: int) -> datetime:
 
 
 def utc_text(us: int) -> str:
-    """A point in time of the format, for messages. Also of times that ``datetime`` does not know.
+    """Return a time of the format as text for messages, also of times that ``datetime`` cannot represent.
 
     >>> utc_text(1_577_836_800_000_000)
     '2020-01-01T00:00:00.000000Z'
@@ -55,17 +57,32 @@ def utc_text(us: int) -> str:
 
 
 def to_datetimes(us: Sequence[int]) -> list[datetime]:
-    """``to_datetime`` for many: histories are long."""
+    """Return the datetimes of many times, faster than ``to_datetime`` in a loop."""
     if not us or max(us) > _LAST_US:
         return list(map(to_datetime, us))
     return list(map(_in_utc, np.array(us, "datetime64[us]").tolist()))
 
 
 def from_datetime(when: datetime, name: str = "time") -> int:
-    """Microseconds since 1970; ``TypeError`` for a datetime without a time zone."""
+    """Return a datetime as microseconds since 1970.
+
+    Args:
+        when: The datetime, with a time zone.
+        name: The name of the argument, for the message of an error.
+
+    Returns:
+        Microseconds since 1970, UTC.
+
+    Raises:
+        TypeError: If the datetime has no time zone.
+
+    Examples:
+        >>> from_datetime(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
+        1000000
+    """
     if when.tzinfo is None:
         raise TypeError(
-            f"{name}: expected a datetime with a time zone, found {when.isoformat()} without one: add "
+            f"{name} must be a datetime with a time zone, got {when.isoformat()} without one. Add "
             "tzinfo=datetime.UTC"
         )
     delta = when - datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,5 +1,7 @@
-"""Small JSON objects in a repository's storage by which processes inform each other: leases, and records of
-garbage collections. The format knows nothing of them, and other implementations ignore them.
+"""Markers: small JSON objects in the storage by which processes inform each other.
+
+Leases and records of garbage collections are markers. The format does not define them, and other
+implementations ignore them.
 """
 
 from __future__ import annotations
@@ -20,36 +22,37 @@ from frazil.threads import Purpose, thread_pool
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """One such object. ``modified`` is by the storage's clock, in microseconds since 1970."""
+    """A marker as it is stored. ``modified`` is in microseconds since 1970, by the clock of the storage."""
 
     key: str
     modified: int
     content: Mapping[str, Any]
 
     def number(self, name: str) -> int:
-        """A field; 0 where it is missing or no integer."""
+        """Return a field as an integer; 0 if it is missing or not an integer."""
         value = self.content.get(name)
         return value if isinstance(value, int) else 0
 
     def text(self, name: str) -> str:
-        """A field; empty where it is missing or no text."""
+        """Return a field as text; empty if it is missing or not text."""
         value = self.content.get(name)
         return value if isinstance(value, str) else ""
 
 
 def new_key(folder: str) -> str:
-    """A key that no other object has."""
+    """Return a random key in a folder."""
     return f"{folder}/{id_to_text(os.urandom(OBJECT_ID_BYTES))}"
 
 
 def put_marker(storage: Storage, key: str, content: Mapping[str, Any], condition: Condition = ALWAYS) -> None:
-    """Write one."""
+    """Write a marker."""
     storage.put(key, json.dumps(content).encode(), condition)
 
 
 def read_markers(storage: Storage, folder: str, ignored: str = "") -> Iterator[Marker]:
-    """All in a folder, but for keys that end in ``ignored``. One that is damaged has no fields; one that is
-    deleted meanwhile is left out.
+    """Read all markers of a folder, except those with keys that end in ``ignored``.
+
+    A damaged marker has no fields. A marker that is deleted during the call is left out.
     """
     objects = [info for info in storage.list(folder) if not (ignored and info.key.endswith(ignored))]
     with thread_pool(Purpose.MARKER_READS) as pool:

@@ -1,7 +1,7 @@
-"""What to say when nobody knows whether a change took effect.
+"""Errors for changes whose outcome is unknown.
 
-An answer is lost, and what would tell cannot be read. "Failed" would be a guess, and who believes it and
-repeats the change may have made it twice.
+An answer of the storage is lost, and the objects that would show the outcome cannot be read. An error that
+reports a failure would be a guess, and a caller who repeats the change may make it twice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOOK: Final = {
     UpdateKind.FEATURE_FLAG_CHANGED: "the setting in `Repository.feature_flags`",
     UpdateKind.REPO_STATUS_CHANGED: "the status that `Repository.get_status` returns",
 }
-#: Answers of a storage that has not carried out the request, and will not if it is repeated.
+#: Errors of a storage that has not carried out the request, and would refuse it again.
 _NOT_CARRIED_OUT: Final = frozenset(
     {
         ErrorKind.BUCKET_NOT_FOUND,
@@ -47,7 +47,7 @@ _LOG: Final = "the newest entries of `Repository.ops_log`"
 
 
 def outcome_unknown(entry: OpsEntry, why: str) -> OutcomeUnknownError:
-    """The error for the update that ``entry`` describes; ``why`` says what could not be read."""
+    """Return the error for the update that ``entry`` describes. ``why`` is the reason in a few words."""
     snapshot = None if entry.new_snapshot is None else id_to_text(entry.new_snapshot)
     look = _LOOK.get(entry.kind, _LOG).format(snapshot=snapshot, name=entry.name)
     return OutcomeUnknownError(
@@ -58,27 +58,32 @@ def outcome_unknown(entry: OpsEntry, why: str) -> OutcomeUnknownError:
 
 
 def not_applied(error: StorageError) -> StorageError:
-    """The error for an update that is known to have had no effect."""
-    return StorageError(f"{error.message}. The update had no effect: it can be repeated", error.kind)
+    """Return the error for an update that certainly had no effect."""
+    return StorageError(f"{error.message}. The update had no effect and can be repeated", error.kind)
 
 
 def write_once(
     storage: Storage, key: str, data: bytes, policy: RetryPolicy, condition: Condition, what: str
 ) -> bool:
-    """Write the object that makes a place a repository; False if another writer was first. ``data`` are like
-    no other writer's; ``what`` describes the write, for errors.
+    """Write the object whose existence makes a storage a repository.
 
-    Raises the ``StorageError`` of a storage that refuses the write, and ``OutcomeUnknownError`` if nobody can
-    tell whether it was carried out.
+    ``data`` must differ from the data of every other writer. ``what`` describes the write in errors.
+
+    Returns:
+        True if the object was written, False if another writer was first.
+
+    Raises:
+        StorageError: If the storage refuses the write.
+        OutcomeUnknownError: ``outcome-unknown`` if it is not known whether the write took effect.
     """
-    failure = StorageError(f"the storage refuses to write `{key}`, which nobody else has changed")
+    failure = StorageError(f"the storage refuses to write `{key}`, although no other writer has changed it")
     for attempt in range(policy.errors):
         try:
             if not isinstance(storage.put(key, data, condition), Refused):
                 return True
         except StorageError as error:
             if error.kind in _NOT_CARRIED_OUT and not attempt:
-                raise  # the first answer, so that no earlier write is on its way
+                raise  # the first answer, so no earlier write is still in progress
             failure = error
         try:
             stored, version = retried(partial(storage.get_versioned, key), policy)
@@ -89,7 +94,7 @@ def write_once(
         except StorageError as error:
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise _unknown(storage, what, error) from error
-    if storage.is_local:  # no request is still on its way
+    if storage.is_local:  # no request is still in progress
         raise not_applied(failure) from failure
     raise _unknown(storage, what, failure) from failure
 

@@ -1,4 +1,7 @@
-"""Paths of nodes: absolute, canonical (specification, "Node Paths")."""
+"""Paths of nodes: absolute and canonical.
+
+Specification: *Node Paths*.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,26 @@ from frazil.errors import ErrorKind, InvalidInputError
 
 
 def absolute(path: str) -> str:
-    """The canonical form of a node's path, with or without the slash in front.
+    """Return the canonical form of the path of a node, with or without a leading slash.
 
-    Raises ``InvalidInputError`` (``invalid-path``) for empty, ``.`` or ``..`` segments.
+    Args:
+        path: The path.
 
-    >>> absolute("group/array"), absolute("/"), absolute("")
-    ('/group/array', '/', '/')
+    Returns:
+        The path with a leading slash, without a trailing one. The root is ``/``.
+
+    Raises:
+        InvalidInputError: ``invalid-path`` if a segment is empty, ``.`` or ``..``.
+
+    Examples:
+        >>> absolute("group/array"), absolute("/"), absolute("")
+        ('/group/array', '/', '/')
     """
     inner = path.strip("/") if path in ("", "/") else path.removeprefix("/").removesuffix("/")
     if not inner:
         return "/"
     if not {"", ".", ".."}.isdisjoint(inner.split("/")):
         raise InvalidInputError(
-            f"invalid path {path!r}: expected no empty, '.' or '..' segment", ErrorKind.INVALID_PATH
+            f"a path must not have an empty, '.' or '..' segment, got {path!r}", ErrorKind.INVALID_PATH
         )
     return "/" + inner

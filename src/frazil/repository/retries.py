@@ -1,4 +1,4 @@
-"""How often, and after how long, something is tried again."""
+"""Retries: how often, and after what pause."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from frazil.errors import ErrorKind, StorageError
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often, and after how long, an update is tried again when another writer was first."""
+    """How often, and after what pause, an update is retried when another writer was first."""
 
     tries: int = 100
     initial_backoff_ms: int = 50
     max_backoff_ms: int = 30_000
-    #: So many attempts follow one another at once.
+    #: How many attempts are made without a pause.
     eager: int = 5
-    #: So many errors of the storage are borne before the last one is raised.
+    #: After how many errors of the storage the last one is raised.
     errors: int = 5
 
     def pause(self, attempt: int) -> float:
-        """Seconds to wait after an attempt, with jitter so that competitors spread."""
+        """Return the seconds to wait after an attempt, with jitter so that competing writers spread."""
         if attempt < self.eager:
             return random.uniform(0, 0.002 * (attempt + 1))
         backoff = self.initial_backoff_ms * 2.0 ** min(attempt - self.eager, 30)
@@ -31,8 +31,9 @@ class RetryPolicy:
 
 
 def retried[T](read: Callable[[], T], policy: RetryPolicy) -> T:
-    """What ``read`` returns; it is tried again after errors of the storage, but not where that says that
-    there is no such object.
+    """Return the result of ``read``, and retry it after errors of the storage.
+
+    ``object-not-found`` is not retried.
     """
     for failures in range(1, max(policy.errors, 1)):
         try:

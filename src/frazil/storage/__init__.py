@@ -1,4 +1,7 @@
-"""Bytes under keys: one contract (``base``), and object stores, local files, memory and HTTP that keep it."""
+"""Storages: bytes under keys, in object stores, local files, memory, and on web servers.
+
+``frazil.storage.base`` has the contract that all of them keep.
+"""
 
 from frazil.storage.base import (
     ALWAYS,

@@ -33,7 +33,7 @@ _S3: Final[tuple[_Access, _Access]] = (
     lambda: Credentials.S3(S3Credentials.Anonymous()),
     lambda: Credentials.S3(S3Credentials.FromEnv()),
 )
-#: Kind of store -> access without credentials, and access with those of the environment.
+#: Kind of store -> access without credentials, access with the credentials of the environment.
 _ACCESS: Final[dict[type, tuple[_Access, _Access]]] = {
     ObjectStoreConfig.LocalFileSystem: (
         Credentials.LocalFileSystemAccess,
@@ -54,38 +54,49 @@ _ACCESS: Final[dict[type, tuple[_Access, _Access]]] = {
 
 
 def scheme_of(url_prefix: str) -> str:
-    """The scheme of a prefix. Early versions of the format have prefixes that are only a scheme: ``s3``."""
+    """Return the scheme of a URL prefix, in lower case.
+
+    Early versions of the format have prefixes that are only a scheme, for example ``s3``.
+    """
     return url_prefix.partition(":")[0].lower()
 
 
 def require_scheme(store: AnyObjectStoreConfig, url_prefix: str) -> None:
-    """Raise ``InvalidInputError`` (``invalid-virtual-ref``) if the store cannot hold such URLs."""
+    """Raise ``InvalidInputError`` (``invalid-virtual-ref``) if the store cannot hold URLs of this prefix."""
     schemes = SCHEMES[type(store)]
     if scheme_of(url_prefix) not in schemes:
-        expected = " or ".join(f"{scheme}://" for scheme in schemes) or "no container"
+        expected = (
+            " or ".join(f"{scheme}://" for scheme in schemes)
+            or "nothing: this store cannot hold virtual chunks"
+        )
         raise InvalidInputError(
-            f"virtual chunk container: expected {expected} for {type(store).__name__}, "
-            f"found {shown_url(url_prefix)}",
+            f"the URL prefix of a virtual chunk container in {type(store).__name__} must begin with "
+            f"{expected}, got {shown_url(url_prefix)}. Change the prefix or the store",
             ErrorKind.INVALID_VIRTUAL_REF,
         )
 
 
 def anonymous_access(url_prefix: str) -> AnyCredential:
-    """Permission to read below a prefix without credentials.
+    """Return the permission to read below a URL prefix without credentials.
 
-    Raises ``InvalidInputError`` (``invalid-credentials``) for a scheme that no store has.
+    Raises:
+        InvalidInputError: ``invalid-credentials`` for a scheme that no store has.
 
-    >>> anonymous_access("file:///data/")
-    <frazil.credentials.Credentials.LocalFileSystemAccess>
-    <BLANKLINE>
+    Examples:
+        >>> anonymous_access("file:///data/")
+        <frazil.credentials.Credentials.LocalFileSystemAccess>
+        <BLANKLINE>
     """
     return _access(url_prefix)[0]()
 
 
 def environment_access(url_prefix: str) -> AnyCredential:
-    """Permission to read below a prefix with the credentials in the environment of the process.
+    """Return the permission to read below a URL prefix with the credentials of the environment.
 
-    Files and web addresses need no credentials. Raises as ``anonymous_access`` does.
+    Files and web servers need no credentials.
+
+    Raises:
+        InvalidInputError: ``invalid-credentials`` for a scheme that no store has.
     """
     return _access(url_prefix)[1]()
 
@@ -96,7 +107,7 @@ def _access(url_prefix: str) -> tuple[_Access, _Access]:
         if scheme in SCHEMES[kind]:
             return access
     raise InvalidInputError(
-        "authorize_virtual_chunk_access: expected a prefix of file, s3, gs, az, http or https URLs, "
-        f"found {shown_url(url_prefix)!r}",
+        "the prefixes in authorize_virtual_chunk_access must be file, s3, gs, az, http or https URLs, "
+        f"got {shown_url(url_prefix)!r}",
         ErrorKind.INVALID_CREDENTIALS,
     )

@@ -1,4 +1,4 @@
-"""The URL of a storage as locations of virtual chunks have it, and the store of a container for it."""
+"""The URL of a storage in the form of chunk locations, and the store of a container for it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from frazil.storage.url_parts import UrlParts
 
 
 def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig] | None:
-    """The URL of a folder in it, with a slash at the end, and the store; None for memory and the like.
+    """Return the URL of a folder in a storage, with a slash at its end, and the store of a container for it.
 
-    It does not hold credentials, nor options that may contain credentials.
+    Neither contains credentials, or options that may contain credentials. The result is None for a storage
+    without a URL, such as an in-memory storage.
 
-    >>> from frazil.storage.constructors import s3_storage
-    >>> address_of(s3_storage(bucket="ice", prefix="a/b", anonymous=True), "chunks")[0]
-    's3://ice/a/b/chunks/'
+    Examples:
+        >>> from frazil.storage.constructors import s3_storage
+        >>> address_of(s3_storage(bucket="ice", prefix="a/b", anonymous=True), "chunks")[0]
+        's3://ice/a/b/chunks/'
     """
     if isinstance(storage, LocalStorage):
         root = os.path.join(storage.root, folder, "")

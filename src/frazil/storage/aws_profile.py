@@ -1,14 +1,15 @@
-"""Keys and region of the user's AWS profile, which the object store client does not look up itself.
+"""Keys and region of the user's AWS profile. The object store client does not read these files itself.
 
-Of the places that AWS's own tools search, the client knows environment variables, web identity tokens,
-container credentials and the instance's metadata. Between the first and the rest come two files::
+AWS's own tools search several places. The client reads environment variables, web identity tokens, container
+credentials and the metadata of the instance. Two files come after the environment variables and before the
+other places::
 
     ~/.aws/credentials    [name]           aws_access_key_id, aws_secret_access_key, aws_session_token
     ~/.aws/config         [profile name]   the same, and region
 
-``AWS_PROFILE`` names the profile (else ``default``); ``AWS_SHARED_CREDENTIALS_FILE`` and
-``AWS_CONFIG_FILE`` name other files. Single sign-on, assumed roles and credential processes are not
-followed: give their result through ``get_credentials`` or the environment.
+``AWS_PROFILE`` is the name of the profile (default: ``default``). ``AWS_SHARED_CREDENTIALS_FILE`` and
+``AWS_CONFIG_FILE`` are paths of other files. Single sign-on, assumed roles and credential processes are not
+supported: the user passes their result through ``get_credentials`` or the environment.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from frazil.storage.credentials import S3StaticCredentials
 
 
 def profile_keys() -> S3StaticCredentials | None:
-    """The profile's keys; None if it has none, or if the environment has keys, which go first."""
+    """Return the keys of the profile, or None if it has no keys.
+
+    The result is also None if the environment has keys, which take precedence.
+    """
     if "AWS_ACCESS_KEY_ID" in os.environ:
         return None
     profile = _profile()
@@ -33,7 +37,10 @@ def profile_keys() -> S3StaticCredentials | None:
 
 
 def profile_region() -> str | None:
-    """The profile's region; None if it has none, or if the environment has one, which goes first."""
+    """Return the region of the profile, or None if it has no region.
+
+    The result is also None if the environment has a region, which takes precedence.
+    """
     if "AWS_REGION" in os.environ or "AWS_DEFAULT_REGION" in os.environ:
         return None
     return _profile().get("region")
@@ -54,7 +61,7 @@ def _section(variable: str, file: str, section: str) -> dict[str, str]:
     except (Error, UnicodeDecodeError) as error:
         raise StorageError(
             f"cannot read the AWS profile in {path}: {' '.join(str(error).split())}. Correct the file, or "
-            "give keys",
+            "pass access_key_id and secret_access_key",
             ErrorKind.STORAGE_CONFIG,
         ) from error
     return dict(parser[section]) if parser.has_section(section) else {}

@@ -1,35 +1,46 @@
-"""The contract of a storage: bytes under keys. One page; every implementation keeps all of it.
+"""The contract of a storage, which stores bytes under keys. Every implementation keeps all of it.
 
-*Keys* are relative paths with ``/``, as the specification lays them out (``repo``,
-``chunks/1CECHNKREP0F1RSTCMT0``). No empty, ``.`` or ``..`` segments; anything else is an
-``InvalidInputError``.
+``frazil.testing.storage_suite.StorageSuite`` tests an implementation against this contract.
 
-*Reading.* A read after an acknowledged write sees it. A missing object is a ``StorageError`` of kind
-``object-not-found``, never None and never empty bytes. A range past the end is clamped; a range
-that starts at or past the end gives a ``StorageError``. A short read is an error, not a result.
+**Keys.** A key is a relative path with ``/`` between its segments, such as ``repo`` or
+``chunks/1CECHNKREP0F1RSTCMT0``. No segment is empty, ``.`` or ``..``, and no character is NUL. Every method
+raises ``InvalidInputError`` (``bad-key-prefix``) for another key.
 
-*Writing.* An object appears whole or not at all, also when the process dies in between. A write
-without a condition (``Always``) is only for keys that nobody else writes (they carry a random id).
-``IfAbsent`` and ``IfVersion`` are atomic against every other writer of that key, in any process.
-When ``put`` returns ``Stored``, the object is durable. ``Refused`` says that the server answered "the
-condition does not hold", which is *no proof that this call wrote nothing*: the client may have retried
-after a lost answer and met its own write. An exception proves even less. Whoever writes with a condition
-must be able to recognise his own bytes and look for them (``repository.catalog.repo_update`` does).
+**Reading.** A read that begins after a write has returned sees this write. A missing object raises
+``StorageError`` (``object-not-found``); a read never returns None or empty bytes instead. A range that ends
+after the end of the object is shortened. A range that begins at the end or after it raises ``StorageError``.
+If fewer bytes arrive than the object has in the range, the read raises an error.
 
-*Versions* are opaque. Two writes of different bytes never have the same version; two of the same
-bytes may. The version of an unconditional write may be empty (no etag, no generation): read the object
-before conditioning on it.
+**Writing.** A reader sees the whole object or no object, also after the writing process has died. When
+``put`` returns ``Stored``, the object is durable.
 
-*Deleting* a missing object is no error. *Listing* is recursive, in no promised order, and shows
-only whole objects.
+A write without a condition (``Always``) is only for keys that no other writer uses. Such keys contain a
+random id. The conditions ``IfAbsent`` and ``IfVersion`` are atomic: the comparison and the write exclude
+every other writer of the key, in any process.
 
-*Threads.* Every method may be called from many threads. A storage can be pickled (but for memory,
-which says so), and must not be used in a child made by ``os.fork()`` after use in the parent: it
-notices and raises ``StorageError`` of kind ``forked-process``.
+``Refused`` means that the server answered that the condition does not hold. **It does not prove that this
+call wrote nothing.** The client may have lost the answer to its first attempt, retried, and found its own
+write. An exception does not prove it either. A caller that writes with a condition must be able to recognise
+its own bytes, and must read the object to look for them (as ``repository.catalog.repo_update`` does).
 
-The core is synchronous; the two ``*_async`` methods exist for zarr's event loop, where hundreds of
-chunk requests wait at once. For a storage with ``is_local`` they are never needed: its plain reads
-return at once.
+**Versions** are opaque. Two writes of different bytes never have the same version. Two writes of the same
+bytes may have the same version. The version of an unconditional write may be empty (without etag and
+generation). In this case the caller reads the object before it writes with the condition ``IfVersion``.
+
+**Deleting.** To delete a missing object is not an error.
+
+**Listing** is recursive and shows only whole objects. Their order is not defined.
+
+**Threads and processes.** Many threads may call every method at the same time. A storage can be pickled. (An
+in-memory storage can be unpickled only in its own process.) A storage that was used in a process cannot be
+used in a child that ``os.fork()`` creates afterwards. The storage detects the child and raises
+``StorageError`` (``forked-process``).
+
+The methods are synchronous. ``get_async`` and ``put_async`` exist for zarr's event loop, in which hundreds of
+requests for chunks wait at the same time. A caller does not need them if ``is_local`` is true, because the
+synchronous methods then return at once.
+
+Specification: *Storage Operations*.
 """
 
 from __future__ import annotations
@@ -51,7 +62,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Which write of an object this is. Opaque: compare, pickle, hand back in ``IfVersion``."""
+    """The version of an object: it identifies one write. Opaque to callers.
+
+    Callers compare versions, pickle them, and pass them to ``IfVersion``.
+    """
 
     etag: str | None = None
     generation: str | None = None
@@ -59,22 +73,22 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Always:
-    """Write whatever is there."""
+    """The condition of a write that always takes effect. It replaces an existing object."""
 
 
 @dataclass(frozen=True, slots=True)
 class IfAbsent:
-    """Write only if there is no object under the key."""
+    """The condition of a write that takes effect only if there is no object under the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class IfVersion:
-    """Write only if the object is still the one that was read as ``version``."""
+    """The condition of a write that takes effect only if the object still has the version ``version``."""
 
     version: Version
 
 
-#: ``list`` is a method of the storage.
+#: In the class, the name ``list`` means the method of the storage.
 type _List[T] = list[T]
 Condition = Always | IfAbsent | IfVersion
 ALWAYS: Final = Always()
@@ -82,19 +96,31 @@ ALWAYS: Final = Always()
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The write took effect; this is its version."""
+    """The result of a write that took effect, with the new version of the object."""
 
     version: Version
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The condition did not hold, says the server. See the contract for what this proves."""
+    """The result of a write whose condition did not hold, as the server answered.
+
+    The module's docstring says what this proves.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One object of a listing; what is known of its version comes with `Storage.head` alone."""
+    """One object of a listing, or the answer of ``Storage.head``.
+
+    Only ``Storage.head`` sets ``etag``; in a listing it may be None.
+
+    Attributes:
+        key: Key of the object.
+        size: Size in bytes.
+        modified: Time of the last write, with a time zone.
+        etag: Etag without quotes, or None if it is not known.
+    """
 
     key: str
     size: int
@@ -103,111 +129,374 @@ class ObjectInfo:
 
 
 def storage_label(storage: Storage) -> str:
-    """Which storage it is, on one line without secrets: the kind, and what says where."""
+    """Return one line that names a storage, without secrets: its kind, bucket and prefix or path."""
     lines = [line.partition(": ") for line in repr(storage).splitlines() if ": " in line]
     return ", ".join(value if name == "type" else f"{name} {value}" for name, _, value in lines)
 
 
 class Storage(StorageClassMethods["Storage"], ABC):
-    """See the module's docstring: the contract."""
+    """Bytes under keys: the base class of all storages.
 
-    #: Reads and writes cost microseconds and never wait for a network.
+    The docstring of the module ``frazil.storage.base`` is the contract. A class for another storage
+    implements the abstract methods. ``frazil.testing.storage_suite.StorageSuite`` tests it.
+
+    Attributes:
+        is_local: True if reads and writes take microseconds and never wait for a network. Default: False.
+        is_read_only: True if every write raises ``ReadOnlyError`` (``read-only-storage``). Default: False.
+        is_whole_bucket: True if the storage is a bucket without a prefix, so that everything in the bucket
+            would belong to the repository. Default: False.
+
+    Examples:
+        >>> from frazil.storage import IfAbsent, IfVersion, in_memory_storage
+        >>> storage = in_memory_storage()
+        >>> first = storage.put("repo", b"first", IfAbsent())
+        >>> storage.put("repo", b"second", IfAbsent())
+        Refused()
+        >>> second = storage.put("repo", b"second", IfVersion(first.version))
+        >>> bytes(storage.get("repo"))
+        b'second'
+        >>> [info.key for info in storage.list("")]
+        ['repo']
+        >>> storage.delete(["repo"])
+        >>> storage.head("repo") is None
+        True
+    """
+
     is_local: bool = False
-    #: Every write raises ``ReadOnlyError`` of kind ``read-only-storage``.
     is_read_only: bool = False
-
-    #: A bucket without a prefix: everything in it would be the repository.
     is_whole_bucket: bool = False
 
     def label(self) -> str:
-        """Which storage it is, on one line, for messages."""
+        """Return one line that names the storage in messages. It contains no secrets.
+
+        Returns:
+            The kind of the storage, and its bucket and prefix, its path or its URL.
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> in_memory_storage().label()
+            'in-memory'
+        """
         return storage_label(self)
 
     def encodes_names(self) -> bool:
-        """Whether the reference percent-encodes some characters in the names of objects here.
+        """Return whether object names in this storage contain percent codes for some characters.
 
-        All but S3: what was written there is only found under such names.
+        The reference implementation percent-encodes some characters in the names of the objects that it
+        writes. It does so in all storages except S3. A reader finds these objects only under the
+        encoded names.
+
+        Returns:
+            True if names are encoded. The base class returns False.
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> in_memory_storage().encodes_names()
+            True
         """
         return False
 
     @abstractmethod
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
-        """The bytes ``start <= i < stop`` of an object, to its end if ``stop`` is None."""
+        """Return a range of bytes of an object.
+
+        The default range is the whole object. Only this range may be read from an object without bytes.
+
+        Args:
+            key: Key of the object.
+            start: First byte of the range. Default: 0.
+            stop: End of the range; the byte at this position is not part of the range. It must be greater
+                than ``start``. None, the default, means the end of the object. A position after the end of
+                the object means its end.
+
+        Returns:
+            The bytes ``start <= i < stop``. The type is any buffer, for example ``bytes`` or ``memoryview``.
+
+        Raises:
+            StorageError: ``object-not-found`` if there is no such object; ``object-store`` if the range
+                begins at the end of the object or after it; another kind if the request fails.
+            InvalidInputError: ``bad-key-prefix`` for an invalid key; ``invalid-byte-range`` unless
+                ``0 <= start < stop``.
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> storage = in_memory_storage()
+            >>> stored = storage.put("chunks/A", b"0123456789")
+            >>> bytes(storage.get("chunks/A", 2, 5)), bytes(storage.get("chunks/A", 8, 100))
+            (b'234', b'89')
+        """
 
     @abstractmethod
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
-        """The whole object and its version, from one answer."""
+        """Return a whole object and its version.
+
+        Both come from one answer of the storage, so that no write can happen between them.
+
+        Args:
+            key: Key of the object.
+
+        Returns:
+            The bytes, and the version for ``IfVersion``. This version is never empty in a storage that
+            supports conditional updates.
+
+        Raises:
+            StorageError: ``object-not-found`` if there is no such object; another kind if the request fails.
+            InvalidInputError: ``bad-key-prefix`` for an invalid key.
+
+        Examples:
+            >>> from frazil.storage import IfVersion, in_memory_storage
+            >>> storage = in_memory_storage()
+            >>> stored = storage.put("repo", b"1")
+            >>> data, version = storage.get_versioned("repo")
+            >>> isinstance(storage.put("repo", bytes(data) + b"2", IfVersion(version)), Stored)
+            True
+        """
 
     @abstractmethod
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
-        """Write a whole object; durable on return."""
+        """Write a whole object.
+
+        The object is durable when the method returns ``Stored``. After an error, the object may or may
+        not be written.
+
+        Args:
+            key: Key of the object.
+            data: All bytes of the object.
+            condition: ``ALWAYS`` (the default), ``IfAbsent()`` or ``IfVersion(version)``. The comparison and
+                the write are atomic for all writers of the key. ``ALWAYS`` is only for keys that no other
+                writer uses.
+
+        Returns:
+            ``Stored`` with the new version. This version may be empty for ``ALWAYS``. ``Refused`` if the
+            server answered that the condition does not hold; this does not prove that the call wrote nothing.
+
+        Raises:
+            StorageError: The write failed or its outcome is not known.
+            ReadOnlyError: ``read-only-storage`` if the storage is read only.
+            InvalidInputError: ``bad-key-prefix`` for an invalid key.
+
+        Examples:
+            >>> from frazil.storage import IfAbsent, in_memory_storage
+            >>> storage = in_memory_storage()
+            >>> storage.put("repo", b"first", IfAbsent())
+            Stored(version=Version(etag='1', generation=None))
+            >>> storage.put("repo", b"second", IfAbsent())
+            Refused()
+        """
 
     def put_many(self, objects: Iterable[tuple[str, Buffer]]) -> None:
-        """Write whole objects without condition; all of them durable on return.
+        """Write many whole objects without conditions.
 
-        For names that are random, which nobody looks at yet: until it returns, and after an error, any of
-        them may be there or not, and after a power cut in part. A storage may do this faster than one by one.
+        All objects are durable when the method returns. The keys must contain random ids, and no reader may
+        look for them before the method returns. Until then, and after an error, each object may or may not be
+        there. After a power failure an object may be incomplete.
+
+        The base class calls ``put`` for each object. A storage may override this method with a faster one.
+
+        Args:
+            objects: Pairs of key and bytes.
+
+        Raises:
+            StorageError: A write failed.
+            ReadOnlyError: ``read-only-storage`` if the storage is read only.
+            InvalidInputError: ``bad-key-prefix`` for an invalid key.
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> storage = in_memory_storage()
+            >>> storage.put_many([("chunks/A", b"1"), ("chunks/B", b"2")])
+            >>> sorted(info.key for info in storage.list("chunks"))
+            ['chunks/A', 'chunks/B']
         """
         for key, data in objects:
             self.put(key, data)
 
     @abstractmethod
     def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
-        """Make ``to`` an object with the bytes ``data``, which were read from ``key`` as ``version``.
+        """Create a copy of an object that the caller has read.
 
-        A storage may copy or link on its own side, if it makes sure that the bytes are of that version;
-        or simply write ``data``.
+        A storage may copy or link the object on its own side if it ensures that the bytes are those of
+        ``version``. It may also write ``data``. An existing object at ``to`` is replaced.
+
+        Args:
+            key: Key of the object that was read.
+            version: Version of the object, from ``get_versioned``.
+            data: Bytes of the object, from ``get_versioned``.
+            to: Key of the copy.
+
+        Raises:
+            StorageError: The write failed.
+            ReadOnlyError: ``read-only-storage`` if the storage is read only.
+            InvalidInputError: ``bad-key-prefix`` for an invalid key.
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> storage = in_memory_storage()
+            >>> stored = storage.put("repo", b"state")
+            >>> data, version = storage.get_versioned("repo")
+            >>> storage.backup("repo", version, data, to="overwritten/repo.1")
+            >>> bytes(storage.get("overwritten/repo.1"))
+            b'state'
         """
 
     @abstractmethod
     def head(self, key: str) -> ObjectInfo | None:
-        """Size and time of an object; None if there is none."""
+        """Return the size and the modification time of an object, without its bytes.
+
+        Args:
+            key: Key of the object.
+
+        Returns:
+            The information about the object, or None if there is no such object.
+
+        Raises:
+            StorageError: The request failed.
+            InvalidInputError: ``bad-key-prefix`` for an invalid key.
+        """
 
     @abstractmethod
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Every object whose key starts with the path ``prefix`` (whole segments; '' is everything)."""
+        """List the objects in a directory and in all directories below it.
+
+        Args:
+            prefix: Path of the directory, in whole segments, with or without a slash at the end. The prefix
+                ``chunks`` does not match the key ``chunks2/A``. The empty string means all objects.
+
+        Returns:
+            An iterator over the objects, in no defined order. Objects that are written or deleted during the
+            listing may or may not be part of it.
+
+        Raises:
+            StorageError: A request failed, or the storage cannot list (``object-store``). The iterator
+                may raise, too.
+            InvalidInputError: ``bad-key-prefix`` for an invalid prefix.
+        """
 
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; missing ones are no error."""
+        """Delete objects. Missing objects are ignored.
+
+        Args:
+            keys: Keys of the objects.
+
+        Raises:
+            StorageError: A request failed. Some of the objects may be deleted.
+            ReadOnlyError: ``read-only-storage`` if the storage is read only.
+            InvalidInputError: ``bad-key-prefix`` for an invalid key.
+        """
 
     @abstractmethod
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
-        """``get`` for an event loop."""
+        """Do the same as ``get``, for an event loop."""
 
     @abstractmethod
     async def put_async(self, key: str, data: Buffer) -> Stored:
-        """``put(key, data, ALWAYS)`` for an event loop."""
+        """Do the same as ``put`` without a condition, for an event loop."""
 
     @abstractmethod
     def default_settings(self) -> StorageSettings:
-        """What this kind of storage does where the user's settings say nothing."""
+        """Return the default settings of this kind of storage.
+
+        A repository uses a default where the user's settings and the saved configuration have None.
+
+        Returns:
+            The settings. Fields without a special default are None.
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> in_memory_storage().default_settings().retries.max_tries
+            1
+        """
 
     @abstractmethod
     def with_settings(self, settings: StorageSettings) -> Storage:
-        """The same storage with other settings (timeouts, retries, storage classes)."""
+        """Return a storage for the same objects with other settings.
+
+        Args:
+            settings: All settings of the new storage: retries, time-outs, concurrency, storage classes and
+                conditions. They replace the current settings. A field that is None has its default.
+
+        Returns:
+            A new storage. This storage does not change.
+
+        Examples:
+            >>> from frazil.storage import StorageSettings, StorageTimeoutSettings, s3_storage
+            >>> settings = StorageSettings(timeouts=StorageTimeoutSettings(connect_timeout_ms=2000))
+            >>> storage = s3_storage(bucket="ice", prefix="a", anonymous=True).with_settings(settings)
+        """
 
     def with_user_agent(self, user_agent: str) -> Storage:
-        """The same storage, whose requests say who asks. Without requests it is this one."""
+        """Return a storage for the same objects whose requests carry another user agent.
+
+        Args:
+            user_agent: Value of the header ``User-Agent``.
+
+        Returns:
+            A new storage, or this storage if it does not send requests over a network.
+
+        Examples:
+            >>> from frazil.storage import s3_storage
+            >>> storage = s3_storage(bucket="ice", prefix="a", anonymous=True).with_user_agent("forecast/1.2")
+        """
         return self
 
     @checked
     def list_objects(
         self, settings: StorageSettings | None = None, prefix: str | None = None
     ) -> _List[tuple[str, int]]:
-        """Key and size in bytes of every object; ``list_objects_metadata`` also knows when it was written."""
+        """Return the key and the size of every object.
+
+        ``list_objects_metadata`` also returns the times of the writes.
+
+        Args:
+            settings: Settings for the requests. Default: the settings of the storage.
+            prefix: Path of a directory. The result then contains only the objects below it, and the keys are
+                relative to it. Default: all objects.
+
+        Returns:
+            Pairs of key and size in bytes, in no defined order.
+
+        Raises:
+            StorageError: A request failed, or the storage cannot list (``object-store``).
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> storage = in_memory_storage()
+            >>> storage.put_many([("repo", b"12"), ("chunks/A", b"123")])
+            >>> storage.list_objects(prefix="chunks")
+            [('A', 3)]
+        """
         return [(info.key, info.size_bytes) for info in self.list_objects_metadata(settings, prefix)]
 
     @checked
     def list_objects_metadata(
         self, settings: StorageSettings | None = None, prefix: str | None = None
     ) -> _List[StorageObjectInfo]:
-        """Every object, or those in the directory ``prefix``; their keys are then relative to it."""
+        """Return the key, the size and the modification time of every object.
+
+        Args:
+            settings: Settings for the requests. Default: the settings of the storage.
+            prefix: Path of a directory. The result then contains only the objects below it, and the keys are
+                relative to it. Default: all objects.
+
+        Returns:
+            One ``StorageObjectInfo`` for each object, in no defined order.
+
+        Raises:
+            StorageError: A request failed, or the storage cannot list (``object-store``).
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> storage = in_memory_storage()
+            >>> stored = storage.put("repo", b"12")
+            >>> [(info.key, info.size_bytes) for info in storage.list_objects_metadata()]
+            [('repo', 2)]
+        """
         storage = self if settings is None else self.with_settings(settings)
         objects = storage.list(prefix or "")
         inside = len(prefix.rstrip("/")) + 1 if prefix and prefix.rstrip("/") else 0
         return [StorageObjectInfo(info.key[inside:], info.size, info.modified) for info in objects]
 
     def _repr_html_(self) -> str:
-        """The storage as HTML, for notebooks."""
+        """Return the storage as HTML, for notebooks."""
         return Lines(f"{PACKAGE}.Storage", repr(self))._repr_html_()

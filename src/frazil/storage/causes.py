@@ -1,4 +1,7 @@
-"""Why requests to object stores fail: from codes, statuses and network errors to causes and remedies."""
+"""Tables of causes for failed requests to object stores.
+
+The tables lead from codes, statuses and network errors to a cause, a kind of error, and a remedy.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from frazil.errors import ErrorKind
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A row of the tables: the kind, what happened, and what to do.
+    """A row of the tables: the kind of error, what happened, and what to do.
 
-    Both texts may name the fields of the terms, the ``{server}`` that was asked, and the ``{status}``
-    and ``{code}`` of its answer.
+    Both texts may contain the fields of ``MessageTerms``, the ``{server}`` that received the request, and the
+    ``{status}`` and ``{code}`` of its answer.
     """
 
     kind: ErrorKind
@@ -24,26 +27,24 @@ class Cause:
 
 NO_CREDENTIALS: Final = Cause(
     ErrorKind.CREDENTIALS_MISSING,
-    "no credentials for {service}: none were given, and this machine and its environment have none",
+    "no credentials for {service}: the caller passed none, and this machine and its environment have none",
     "{advice}",
 )
-NEEDED: Final = Cause(
-    ErrorKind.CREDENTIALS_MISSING, "{server} gives {name} only to requests with credentials", "{advice}"
-)
+NEEDED: Final = Cause(ErrorKind.CREDENTIALS_MISSING, "{server} requires credentials for {name}", "{advice}")
 REFUSED: Final = Cause(
     ErrorKind.CREDENTIALS_REFUSED,
     "{server} refuses the credentials ({code})",
-    "check the key, secret or token that was given, or that the environment has",
+    "check the key, secret or token in the arguments or the environment",
 )
 UNAUTHORIZED: Final = Cause(
     ErrorKind.CREDENTIALS_REFUSED,
-    "{server} needs credentials, or does not accept those of this request ({code})",
-    "check the key, secret or token that was given, or that the environment has",
+    "{server} requires credentials, or refuses the credentials of this request ({code})",
+    "check the key, secret or token in the arguments or the environment",
 )
 EXPIRED: Final = Cause(
     ErrorKind.CREDENTIALS_REFUSED,
     "the credentials have expired ({code})",
-    "get new ones, or give a function that gets them as `get_credentials`",
+    "get new credentials, or pass a function that gets them as `get_credentials`",
 )
 CLOCK: Final = Cause(
     ErrorKind.CREDENTIALS_REFUSED,
@@ -51,34 +52,38 @@ CLOCK: Final = Cause(
     "set the clock of this machine",
 )
 NOT_EXCHANGED: Final = Cause(
-    ErrorKind.CREDENTIALS_REFUSED, "{server} gives no token for the credentials ({code})", "check them"
+    ErrorKind.CREDENTIALS_REFUSED,
+    "{server} did not return a token for the credentials ({code})",
+    "check the credentials",
 )
 DENIED: Final = Cause(
     ErrorKind.STORAGE_PERMISSION,
     "no permission for this request in {name} ({code})",
-    "give credentials that have it, or ask the owner of {name} for it. (For a missing object, S3 says the "
-    "same to credentials that may not list the bucket)",
+    "pass credentials with this permission, or ask the owner of {name} for it. (S3 also sends this answer "
+    "for a missing object if the credentials may not list the bucket)",
 )
 FORBIDDEN: Final = Cause(
     ErrorKind.STORAGE_PERMISSION,
     "{server} refuses this request ({code})",
-    "check that the credentials are right, and that they may do this in {name}",
+    "check that the credentials are correct, and that they have the permission for this request in {name}",
 )
 NO_BUCKET: Final = Cause(
-    ErrorKind.BUCKET_NOT_FOUND, "no such {name} at {server}", "create it, or correct its name"
+    ErrorKind.BUCKET_NOT_FOUND, "{name} does not exist at {server}", "create it, or correct its name"
 )
 NO_OBJECT: Final = Cause(
-    ErrorKind.OBJECT_NOT_FOUND, "{name} has no such object", "it was moved or deleted, or its name is wrong"
+    ErrorKind.OBJECT_NOT_FOUND,
+    "{name} has no such object",
+    "check its name, and whether it was moved or deleted",
 )
 NO_TARGET: Final = Cause(
     ErrorKind.OBJECT_STORE,
     "{server} answers a write with 404 (not found)",
-    "check that {name} exists, and that the endpoint is one of {service}",
+    "check that {name} exists, and that the endpoint belongs to {service}",
 )
 REGION: Final = Cause(
     ErrorKind.STORAGE_CONFIG,
-    "{name} is in another region, or at another endpoint, than the one that was asked",
-    "give the right `region` or `endpoint_url`",
+    "{name} is in another region or at another endpoint than the request",
+    "pass the correct `region` or `endpoint_url`",
 )
 BAD_NAME: Final = Cause(
     ErrorKind.STORAGE_CONFIG, "{server} does not accept the name of {name} ({code})", "correct the name"
@@ -86,19 +91,23 @@ BAD_NAME: Final = Cause(
 BUSY: Final = Cause(
     ErrorKind.THROTTLED,
     "{server} has too many requests ({code})",
-    "try again later, or with fewer requests at once",
+    "try again later, or send fewer requests at the same time",
 )
 FULL: Final = Cause(
-    ErrorKind.STORAGE_FULL, "{name} at {server} has no space left ({code})", "free some, or raise its quota"
+    ErrorKind.STORAGE_FULL,
+    "{name} at {server} has no space left ({code})",
+    "free some space, or raise its quota",
 )
 SERVER_FAILED: Final = Cause(ErrorKind.OBJECT_STORE, "{server} failed ({code})", "try again later")
 PAST_END: Final = Cause(
-    ErrorKind.OBJECT_STORE, "the range of bytes starts past the end of the object ({code})", "read less"
+    ErrorKind.OBJECT_STORE,
+    "the range of bytes starts after the end of the object ({code})",
+    "read a range inside the object",
 )
 PLAIN_HTTP: Final = Cause(
     ErrorKind.STORAGE_CONFIG,
     "{server} is not encrypted, and requests without encryption are not allowed",
-    "give {plain_http}, or an https:// endpoint",
+    "pass {plain_http}, or use an https:// endpoint",
 )
 
 OTHER: Final = Cause(
@@ -139,7 +148,7 @@ BY_STATUS: Final = {
     "504": SERVER_FAILED,
     "507": FULL,
 }
-#: Words in the network error that a client dumps, in the order in which they are looked for.
+#: Words in the debug text of a network error, in the order of the search.
 BY_NETWORK: Final = tuple(
     (re.compile(words), Cause(kind, event, remedy))
     for words, kind, event, remedy in (
@@ -147,13 +156,13 @@ BY_NETWORK: Final = tuple(
         (
             '"dns error"',
             ErrorKind.STORAGE_UNREACHABLE,
-            "the name of the host of {server} is not known (DNS)",
+            "the host name of {server} is not known (DNS)",
             "check the endpoint, the region and the name of {name}, and the network of this machine",
         ),
         (
             "ConnectionRefused",
             ErrorKind.STORAGE_UNREACHABLE,
-            "connection refused: nothing listens at {server}",
+            "connection refused: no server listens at {server}",
             "check the endpoint, and that the server runs",
         ),
         (
@@ -166,7 +175,7 @@ BY_NETWORK: Final = tuple(
             r"InvalidMessage|InvalidContentType|AlertReceived|PeerIncompatible",
             ErrorKind.STORAGE_UNREACHABLE,
             "{server} does not answer with TLS",
-            "if the server speaks plain HTTP, give an http:// endpoint and `allow_http=True`",
+            "if the server uses plain HTTP, pass an http:// endpoint and `allow_http=True`",
         ),
         (
             "NetworkUnreachable|HostUnreachable|NetworkDown|AddrNotAvailable",

@@ -1,4 +1,4 @@
-"""Where the bytes of a chunk are."""
+"""The places where the bytes of a chunk can be."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from frazil.display import NamedEnum
 
 
 class ChunkType(NamedEnum, IntEnum):
-    """Where the bytes of a chunk are: nowhere, in the repository, in somebody's file, or in the manifest.
+    """The place of the bytes of a chunk.
 
-    A number, so that columns of kinds can be compared with it.
+    The value is a number, so that callers can compare it with columns of numbers.
+
+    Attributes:
+        uninitialized: The chunk is missing. A read returns the fill value.
+        native: A chunk file of the repository.
+        virtual: An object outside of the repository.
+        inline: The manifest.
     """
 
     uninitialized = 0

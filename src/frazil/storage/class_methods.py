@@ -1,10 +1,10 @@
-"""The class methods of ``Storage`` that construct a storage: ``Storage.new_s3`` and its siblings.
+"""The class methods of ``Storage`` that create a storage: ``Storage.new_s3`` and similar methods.
 
-They have the names and arguments of the reference. They take options and credentials as values, where the
-functions of ``constructors`` take single arguments.
+They have the names and arguments of the reference. They take options and credentials as objects. The
+functions of ``constructors`` take single arguments instead.
 
-``Storage`` inherits these methods, and the methods construct subclasses of ``Storage``. So this module is
-below ``base``, and does not import the functions that construct storages: `register_constructors` gets them.
+``Storage`` inherits these methods, and the methods create subclasses of ``Storage``. Therefore this module is
+below ``base`` and does not import the functions that create storages. `register_constructors` registers them.
 """
 
 from __future__ import annotations
@@ -20,34 +20,54 @@ if TYPE_CHECKING:
 
     from frazil.storage.credentials import AnyAzureCredential, AnyGcsCredential, AnyS3Credential
 
-#: Constructors by the name of the class method: see `register_constructors`.
+#: Name of a class method -> its constructor. `register_constructors` fills it.
 _constructors: Final[dict[str, Callable[..., Any]]] = {}
 
 
 def register_constructors(constructors: Mapping[str, Callable[..., Any]]) -> None:
-    """Set the functions that construct storages, by the name of the class method that calls them."""
+    """Register the functions that create storages, by the name of the class method that calls them."""
     _constructors.update(constructors)
 
 
 class StorageClassMethods[Storage]:
-    """The class methods of ``Storage``, which is the type parameter of this class."""
+    """The class methods of ``Storage``. The type parameter of this class is ``Storage``."""
 
     @classmethod
     def _construct(cls, method: str, *arguments: Any, **options: Any) -> Storage:
-        """The storage that the constructor of a class method returns."""
+        """Return the result of the constructor that is registered for a class method."""
         storage: Storage = _constructors[method](*arguments, **options)
         return storage
 
     @classmethod
     @checked
     def new_in_memory(cls) -> Storage:
-        """See ``in_memory_storage``."""
+        """Return a new, empty storage in memory. It is the same as ``in_memory_storage``.
+
+        Returns:
+            The storage. No request is sent.
+
+        Examples:
+            >>> from frazil.storage import Storage
+            >>> Storage.new_in_memory().label()
+            'in-memory'
+        """
         return cls._construct("new_in_memory")
 
     @classmethod
     @checked
     def new_local_filesystem(cls, path: str) -> Storage:
-        """See ``local_filesystem_storage``."""
+        """Return a storage in a directory. It is the same as ``local_filesystem_storage``.
+
+        Args:
+            path: Path of the directory. The first write creates it.
+
+        Returns:
+            The storage. No request is sent.
+
+        Examples:
+            >>> from frazil.storage import Storage
+            >>> storage = Storage.new_local_filesystem("/data/ice")
+        """
         return cls._construct("new_local_filesystem", path)
 
     @classmethod
@@ -64,7 +84,33 @@ class StorageClassMethods[Storage]:
         write_headers: dict[str, str] | None = None,
         headers: dict[str, str] | None = None,
     ) -> Storage:
-        """Objects in S3, or in a server that speaks its protocol. See ``s3_storage``."""
+        """Return a storage in S3, or in a server with the same protocol.
+
+        ``s3_storage`` takes the same values as single arguments.
+
+        Args:
+            config: Options of the client: region, endpoint, addressing.
+            bucket: Name of the bucket.
+            prefix: Prefix of the names of all objects, for example ``data/ice``. None means the whole bucket.
+            credentials: Credentials. Default: anonymous if ``config.anonymous`` is True, otherwise from the
+                environment.
+            legacy_rooted_keys: True is not supported and raises an error. Default: None.
+            read_headers: Headers that are sent with every request that reads. Default: none.
+            write_headers: Headers that are sent with every request that writes. Default: none.
+            headers: Headers that are sent with every request. Default: none.
+
+        Returns:
+            The storage. No request is sent.
+
+        Raises:
+            InvalidInputError: ``unimplemented`` for ``legacy_rooted_keys=True``; ``storage-config`` for
+                headers that HTTP does not allow.
+
+        Examples:
+            >>> from frazil.storage import S3Options, Storage
+            >>> Storage.new_s3(S3Options(region="eu-west-1", anonymous=True), "ice", "a").label()
+            'S3 (native), bucket ice, prefix a, region eu-west-1, anonymous True'
+        """
         return cls._construct("new_s3", S3Arguments.from_values(locals()))
 
     @classmethod
@@ -80,7 +126,31 @@ class StorageClassMethods[Storage]:
         write_headers: dict[str, str] | None = None,
         headers: dict[str, str] | None = None,
     ) -> Storage:
-        """``new_s3``: to Frazil there is one client for S3."""
+        """Return a storage in S3. Frazil has one client for S3, the one of ``new_s3``.
+
+        The method exists because the reference has a second client for S3.
+
+        Args:
+            config: Options of the client: region, endpoint, addressing.
+            bucket: Name of the bucket.
+            prefix: Prefix of the names of all objects, for example ``data/ice``. None means the whole bucket.
+            credentials: Credentials. Default: anonymous if ``config.anonymous`` is True, otherwise from the
+                environment.
+            read_headers: Headers that are sent with every request that reads. Default: none.
+            write_headers: Headers that are sent with every request that writes. Default: none.
+            headers: Headers that are sent with every request. Default: none.
+
+        Returns:
+            The storage. No request is sent.
+
+        Raises:
+            InvalidInputError: ``storage-config`` for headers that HTTP does not allow.
+
+        Examples:
+            >>> from frazil.storage import S3Options, Storage
+            >>> Storage.new_s3_object_store(S3Options(anonymous=True), "ice", "a").label()
+            'S3, bucket ice, prefix a, anonymous True'
+        """
         return cls._construct("new_s3", S3Arguments.from_values(locals()), shown_as="S3")
 
     @classmethod
@@ -98,7 +168,35 @@ class StorageClassMethods[Storage]:
         write_headers: dict[str, str] | None = None,
         headers: dict[str, str] | None = None,
     ) -> Storage:
-        """Objects in Tigris. See ``tigris_storage``."""
+        """Return a storage in Tigris.
+
+        ``tigris_storage`` takes the same values as single arguments.
+
+        Args:
+            config: Options of the client: region, endpoint, addressing.
+            bucket: Name of the bucket.
+            prefix: Prefix of the names of all objects, for example ``data/ice``. None means the whole bucket.
+            use_weak_consistency: True reads the nearest copy, which may be old, and makes the
+                storage read only.
+            credentials: Credentials. Default: anonymous if ``config.anonymous`` is True, otherwise from the
+                environment.
+            legacy_rooted_keys: True is not supported and raises an error. Default: None.
+            read_headers: Headers that are sent with every request that reads. Default: none.
+            write_headers: Headers that are sent with every request that writes. Default: none.
+            headers: Headers that are sent with every request. Default: none.
+
+        Returns:
+            The storage. No request is sent.
+
+        Raises:
+            StorageError: ``storage-other`` without a region, unless ``use_weak_consistency`` is True.
+            InvalidInputError: As in ``new_s3``.
+
+        Examples:
+            >>> from frazil.storage import S3Options, Storage
+            >>> Storage.new_tigris(S3Options(), "ice", "a", use_weak_consistency=True).is_read_only
+            True
+        """
         return cls._construct("new_tigris", S3Arguments.from_values(locals()), use_weak_consistency)
 
     @classmethod
@@ -116,7 +214,35 @@ class StorageClassMethods[Storage]:
         write_headers: dict[str, str] | None = None,
         headers: dict[str, str] | None = None,
     ) -> Storage:
-        """Objects in Cloudflare R2. See ``r2_storage``."""
+        """Return a storage in Cloudflare R2.
+
+        ``r2_storage`` takes the same values as single arguments.
+
+        Args:
+            config: Options of the client: region, endpoint, addressing.
+            bucket: Name of the bucket. Default: the first part of ``prefix``.
+            prefix: Prefix of the names of all objects. None means the whole bucket.
+            account_id: Id of the account. Not needed if ``config`` has an endpoint.
+            credentials: Credentials. Default: anonymous if ``config.anonymous`` is True, otherwise from the
+                environment.
+            legacy_rooted_keys: True is not supported and raises an error. Default: None.
+            read_headers: Headers that are sent with every request that reads. Default: none.
+            write_headers: Headers that are sent with every request that writes. Default: none.
+            headers: Headers that are sent with every request. Default: none.
+
+        Returns:
+            The storage. No request is sent.
+
+        Raises:
+            StorageError: ``storage-config`` without a bucket, and without an account id and an endpoint.
+            InvalidInputError: As in ``new_s3``.
+
+        Examples:
+            >>> from frazil.storage import S3Options, Storage
+            >>> storage = Storage.new_r2(S3Options(anonymous=True), prefix="ice/a", account_id="abc")
+            >>> storage.bucket.name, storage.prefix
+            ('ice', 'a')
+        """
         return cls._construct("new_r2", S3Arguments.from_values(locals()), account_id)
 
     @classmethod
@@ -134,7 +260,34 @@ class StorageClassMethods[Storage]:
         write_headers: dict[str, str] | None = None,
         headers: dict[str, str] | None = None,
     ) -> Storage:
-        """Objects in a storage bucket of Hugging Face. See ``hf_storage``."""
+        """Return a storage in a Hugging Face storage bucket.
+
+        ``hf_storage`` takes the same values as single arguments. An endpoint in ``config`` has no effect.
+
+        Args:
+            config: Options of the client: region, endpoint, addressing.
+            bucket: Name of the bucket.
+            prefix: Prefix of the names of all objects, for example ``data/ice``. None means the whole bucket.
+            namespace: Name of the user or organisation that owns the bucket.
+            credentials: Credentials. Default: anonymous if ``config.anonymous`` is True, otherwise from the
+                environment.
+            legacy_rooted_keys: True is not supported and raises an error. Default: None.
+            read_headers: Headers that are sent with every request that reads. Default: none.
+            write_headers: Headers that are sent with every request that writes. Default: none.
+            headers: Headers that are sent with every request. Default: none.
+
+        Returns:
+            The storage. No request is sent.
+
+        Raises:
+            InvalidInputError: ``unimplemented`` for ``legacy_rooted_keys=True``; ``storage-config`` for
+                headers that HTTP does not allow.
+
+        Examples:
+            >>> from frazil.storage import S3Options, Storage
+            >>> Storage.new_hf(S3Options(), "ice", "a", "me").bucket.options.endpoint_url
+            'https://s3.hf.co/me'
+        """
         return cls._construct("new_hf", S3Arguments.from_values(locals()), namespace)
 
     @classmethod
@@ -150,7 +303,31 @@ class StorageClassMethods[Storage]:
         write_headers: dict[str, str] | None = None,
         headers: dict[str, str] | None = None,
     ) -> Storage:
-        """Objects in Google Cloud Storage. See ``gcs_storage``."""
+        """Return a storage in Google Cloud Storage.
+
+        ``gcs_storage`` takes the same values as single arguments.
+
+        Args:
+            bucket: Name of the bucket.
+            prefix: Prefix of the names of all objects, for example ``data/ice``. None means the whole bucket.
+            credentials: Credentials. Default: from the environment.
+            config: Other options of the client and their values. Default: none.
+            read_headers: Headers that are sent with every request that reads. Default: none.
+            write_headers: Headers that are sent with every request that writes. Default: none.
+            headers: Headers that are sent with every request. Default: none.
+
+        Returns:
+            The storage. No request is sent.
+
+        Raises:
+            InvalidInputError: ``storage-config`` for headers that HTTP does not allow.
+
+        Examples:
+            >>> from frazil.credentials import gcs_credentials
+            >>> from frazil.storage import Storage
+            >>> Storage.new_gcs("ice", "a", gcs_credentials(anonymous=True)).label()
+            'GCS, bucket ice, prefix a'
+        """
         return cls._construct(
             "new_gcs", bucket, prefix, credentials, config, headers, read_headers, write_headers
         )
@@ -166,7 +343,26 @@ class StorageClassMethods[Storage]:
         *,
         config: dict[str, str] | None = None,
     ) -> Storage:
-        """Objects in Azure. See ``azure_storage``."""
+        """Return a storage in Azure blob storage.
+
+        ``azure_storage`` takes the same values as single arguments.
+
+        Args:
+            account: Name of the storage account.
+            container: Name of the container.
+            prefix: Prefix of the names of all objects. The empty string means the whole container.
+            credentials: Credentials. Default: from the environment.
+            config: Other options of the client and their values. Default: none.
+
+        Returns:
+            The storage. No request is sent.
+
+        Examples:
+            >>> from frazil.credentials import azure_credentials
+            >>> from frazil.storage import Storage
+            >>> Storage.new_azure_blob("me", "ice", "a", azure_credentials(anonymous=True)).label()
+            'Azure, account me, container ice, prefix a'
+        """
         return cls._construct("new_azure_blob", account, container, prefix, credentials, config)
 
     @classmethod
@@ -174,11 +370,44 @@ class StorageClassMethods[Storage]:
     def new_http(
         cls, base_url: str, config: dict[str, str] | None = None, headers: dict[str, str] | None = None
     ) -> Storage:
-        """Objects on a web server, read only. See ``http_storage``."""
+        """Return a read-only storage on a web server. It is the same as ``http_storage``.
+
+        Args:
+            base_url: URL of the directory that holds the objects.
+            config: Options of the HTTP client and their values. Default: none.
+            headers: Headers that are sent with every request. Default: none.
+
+        Returns:
+            The storage. No request is sent.
+
+        Raises:
+            StorageError: ``cannot-parse-url`` for a URL without a scheme and a host; ``storage-config`` for
+                an invalid option.
+            InvalidInputError: ``storage-config`` for headers that HTTP does not allow.
+
+        Examples:
+            >>> from frazil.storage import Storage
+            >>> Storage.new_http("https://example.org/ice").is_read_only
+            True
+        """
         return cls._construct("new_http", base_url, config, headers)
 
     @classmethod
     @checked
     def new_redirect(cls, base_url: str) -> Storage:
-        """The storage that an address redirects to. See ``redirect_storage``."""
+        """Return the read-only storage behind a URL. It is the same as ``redirect_storage``.
+
+        Args:
+            base_url: URL on a web server that redirects to the URL of the storage.
+
+        Returns:
+            The storage. No request is sent.
+
+        Raises:
+            StorageError: ``cannot-parse-url`` for a URL without a scheme and a host.
+
+        Examples:
+            >>> from frazil.storage import Storage
+            >>> storage = Storage.new_redirect("https://example.org/latest")
+        """
         return cls._construct("new_redirect", base_url)

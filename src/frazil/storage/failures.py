@@ -1,9 +1,9 @@
-"""Why a request to an object store failed: the text of the client, as a cause and a remedy.
+"""The cause and the remedy of a failed request to an object store, from the error text of the client.
 
-obstore raises one class with one long text for nearly everything. ``ErrorParts`` has the parts of that text:
-the request, the status and the code of the server, or the network error. The tables of
-``frazil.storage.causes`` lead from these parts to a ``Cause``. The rest of the text does not count, because
-names of objects and messages of servers may contain any word. A text that no row recognises stays as it is.
+obstore raises the same class with one long text for nearly all failures. ``ErrorParts`` has the parts of this
+text: the request, the status and the code of the server, or the network error. The tables of
+``frazil.storage.causes`` lead from these parts to a ``Cause``. The rest of the text is not searched, because
+names of objects and messages of servers may contain any word. A text that matches no row stays as it is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from frazil.storage.causes import Cause
 
 _log: Final = logging.getLogger(__name__)
 
-#: Where the machine or its cloud would offer credentials: asked only if there are none elsewhere.
+#: Addresses that offer credentials of the machine. The client asks them only if it has no other credentials.
 _METADATA: Final = re.compile(
     r"/latest/api/token|/latest/meta-data/|/computeMetadata/|/metadata/identity/|/msi/token"
 )
@@ -38,7 +38,7 @@ _DEBUG: Final = "\n\nDebug source"
 _GENERIC: Final = re.compile(r"^Generic \w+ error: ")
 _SECRETS: Final = re.compile(r"(?i)\b(sig|signature|x-\w+-signature|x-\w+-security-token|token)=[^&\s\"')]+")
 _USERS: Final = re.compile(r"(?i)\b(https?://)[^/?#\s\"'@]*@")
-#: A client that cannot decode a file of credentials quotes what it found there.
+#: A client that cannot decode a file of credentials quotes the content of the file.
 _CONTENT: Final = re.compile(
     r'(?s)((?:invalid (?:type|value): [a-z ]+|unknown (?:variant|field)) )(?:".*"|`[^`]*`)(?=, expected)'
 )
@@ -47,7 +47,7 @@ _LONGEST: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class ErrorParts:
-    """The parts of an error text of the client. A part that the text does not have is empty."""
+    """The parts of an error text of the client. A part is empty if the text does not have it."""
 
     url: str = ""
     status: str = ""
@@ -57,7 +57,7 @@ class ErrorParts:
 
     @classmethod
     def from_text(cls, text: str) -> ErrorParts:
-        """The parts of a text."""
+        """Return the parts of a text."""
         head, _, debug = text.partition(_DEBUG)
         request, status, network = _REQUEST.search(head), _STATUS.search(head), _NETWORK.search(debug)
         body = status[2] if status else ""
@@ -71,17 +71,21 @@ class ErrorParts:
 
     @property
     def server(self) -> str:
-        """Scheme, host and port that were asked. Never the query, which may hold a signature."""
+        """The scheme, host and port of the request. Never its query, which may contain a signature."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 @dataclass(frozen=True, slots=True)
 class MessageTerms:
-    """What messages call a bucket, and which arguments its user would change.
+    """The words of messages for one bucket, and the arguments that its user can change.
 
-    ``name`` is such as "bucket 'ice'", ``service`` such as "S3"; ``advice`` says how to give credentials,
-    ``plain_http`` how to allow requests without encryption.
+    Attributes:
+        name: The bucket, for example "bucket 'ice'".
+        service: The service, for example "S3".
+        advice: How to pass credentials.
+        plain_http: How to allow requests without encryption.
+        is_anonymous: Whether requests are sent without credentials.
     """
 
     name: str
@@ -92,7 +96,7 @@ class MessageTerms:
 
 
 def storage_error(error: BaseException, terms: MessageTerms, key: str) -> StorageError:
-    """What the client raised while it asked for ``key``, as an error with the cause first."""
+    """Return the error for an exception of the client during a request for ``key``, with the cause first."""
     kind, reason = reason_of(error, terms, missing=causes.NO_TARGET)
     shorten(error)
     return StorageError(f"{reason} (object {key!r} in {terms.name})", kind)
@@ -101,14 +105,15 @@ def storage_error(error: BaseException, terms: MessageTerms, key: str) -> Storag
 def reason_of(
     error: BaseException, terms: MessageTerms, *, missing: Cause = causes.NO_OBJECT
 ) -> tuple[ErrorKind, str]:
-    """The kind of an error of the client; the cause, what to do, and what the server says.
+    """Return the kind of an error of the client, and a text with the cause and the remedy.
 
-    ``missing`` is the cause if the server found nothing, and did not say that it is the bucket.
+    The text ends with the message of the server, if it sent one. ``missing`` is the cause if the server did
+    not find the object and did not say that the bucket is missing.
     """
     text = str(error)
     provider = _PROVIDER.search(text.partition(_DEBUG)[0])
     if provider is not None:
-        problem = f"the function that gets the credentials of {terms.service} failed: {_short(provider[1])}"
+        problem = f"the function `get_credentials` for {terms.service} failed: {_short(provider[1])}"
         return ErrorKind.INVALID_CREDENTIALS, problem
     parts = ErrorParts.from_text(text)
     cause = _cause(text, parts, terms)
@@ -122,7 +127,7 @@ def reason_of(
 
 
 def reason_of_answer(parts: ErrorParts, terms: MessageTerms) -> tuple[ErrorKind, str] | None:
-    """``reason_of`` for an answer of which the parts are known; None if no row recognises it."""
+    """Return the result of ``reason_of`` for an answer with known parts; None if no row matches."""
     cause = causes.NO_OBJECT if parts.status in ("404", "410") else _cause("", parts, terms)
     return None if cause is None else _sentence(cause, parts, terms)
 
@@ -139,17 +144,17 @@ def _sentence(cause: Cause, parts: ErrorParts, terms: MessageTerms) -> tuple[Err
     }
     sentence = f"{cause.event}: {cause.remedy}".format(**words)
     says_more = parts.message and cause is not causes.NO_CREDENTIALS
-    return cause.kind, f"{sentence}. The server says: {parts.message!r}" if says_more else sentence
+    return cause.kind, f"{sentence}. The server sent: {parts.message!r}" if says_more else sentence
 
 
 def shorten(error: BaseException) -> None:
-    """Leave the dump of the client's internals, and secrets, out of a traceback; a log has the dump."""
-    _log.debug("the client of the object store says: %s", _masked(str(error)))
+    """Remove the client's debug text and all secrets from an exception. The debug log gets the full text."""
+    _log.debug("error of the object store client: %s", _masked(str(error)))
     error.args = (first_line(error),)
 
 
 def is_missing_bucket(error: BaseException) -> bool:
-    """Whether an object was not found because its bucket was not."""
+    """Return whether an object was not found because its bucket does not exist."""
     return _is_missing_bucket(ErrorParts.from_text(str(error)))
 
 
@@ -176,7 +181,7 @@ def _cause(text: str, parts: ErrorParts, terms: MessageTerms) -> Cause | None:
 
 
 def first_line(error: BaseException) -> str:
-    """The message of a client's error without dumps of internals, secrets of URLs, and content of files."""
+    """Return the message of a client's error without debug text, secrets of URLs, and contents of files."""
     return _GENERIC.sub("", _masked(str(error).partition(_DEBUG)[0].strip()))
 
 
@@ -189,6 +194,6 @@ def _group(match: re.Match[str] | None) -> str:
 
 
 def _short(text: str) -> str:
-    """On one line, and not longer than a reader bears."""
+    """Return the text on one line, with at most ``_LONGEST`` characters."""
     line = _masked(" ".join(text.split()))
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."

@@ -1,11 +1,13 @@
-"""What a repository may set in a container of virtual chunks.
+"""The options that a repository may set in a container of virtual chunks.
 
-The author of a repository need not be trusted. The user authorises a URL prefix, and the repository names the
-store that holds it. If the repository could also choose the server, it could direct the user's credentials to
-any server. If it could name files with credentials, it could have their content sent. So a saved container is
-a hint. It gives the region or account in the public service that the scheme of the prefix means, and
-timeouts. This module lists the options that are allowed, not those that are forbidden: then an option of a
-later version of a client is refused until somebody reviews it.
+Readers may not trust the author of a repository. The user authorises a URL prefix, and the repository names
+the store for it. If the repository could also choose the server, it could send the user's credentials to any
+server. If it could name files with credentials, it could send the content of these files. Therefore a saved
+container is only a hint. It may set time-outs, and the region or account in the public service that belongs
+to the scheme of the prefix.
+
+This module lists the options that are allowed. It does not list the forbidden ones, so that an option of a
+later version of a client is refused until a developer reviews it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from frazil.storage.access import require_scheme, scheme_of
 from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig, S3Options
 from frazil.storage.option_names import CLIENT_OPTIONS, PLAIN_HEADERS, plain_name, shown_url
 
-#: Options that become a part of the server's name; their values are checked.
+#: Options that become a part of the server's name. Their values are checked.
 _HOST_PARTS: Final = frozenset({"account", "account_name", "region"})
 _HOST_PART: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 
@@ -30,23 +32,25 @@ _AZURE: Final = CLIENT_OPTIONS | {"account", "account_name", "skip_signature", "
 def require_hint(store: AnyObjectStoreConfig, url_prefix: str) -> None:
     """Raise ``InvalidInputError`` unless a repository may set this store for the URLs below the prefix.
 
-    The kind is ``invalid-virtual-ref`` if the store cannot hold such URLs, and
-    ``untrusted-virtual-chunk-container`` if it has options that only the user may set.
+    Raises:
+        InvalidInputError: ``invalid-virtual-ref`` if the store cannot hold such URLs;
+            ``untrusted-virtual-chunk-container`` if the store has options that only the user may set.
 
-    >>> from frazil.storage.object_store_config import s3_store
-    >>> require_hint(s3_store(region="eu-west-1", anonymous=True), "s3://bucket/")
-    >>> require_hint(s3_store(endpoint_url="http://evil.example"), "s3://bucket/")
-    Traceback (most recent call last):
-    frazil.errors.InvalidInputError: the repository's container 's3://bucket/' sets `endpoint_url`...
+    Examples:
+        >>> from frazil.storage.object_store_config import s3_store
+        >>> require_hint(s3_store(region="eu-west-1", anonymous=True), "s3://bucket/")
+        >>> require_hint(s3_store(endpoint_url="http://evil.example"), "s3://bucket/")
+        Traceback (most recent call last):
+        frazil.errors.InvalidInputError: the repository's container 's3://bucket/' sets `endpoint_url`...
     """
     require_scheme(store, url_prefix)
     offences = list(dict.fromkeys(_offences(store, url_prefix)))
     if offences:
         raise InvalidInputError(
             f"the repository's container {shown_url(url_prefix)!r} sets {', '.join(offences)}. A repository "
-            "may not choose which server, file or secret its readers use. If you trust these settings, open "
-            "the repository with config= and a VirtualChunkContainer of your own for this prefix: make a "
-            "new one, or call as_own() on the saved one",
+            "may not choose the server, file or secret that its readers use. If you trust these options, "
+            "open the repository with config= and your own VirtualChunkContainer for this prefix: create a "
+            "new container, or call as_own() on the saved one",
             ErrorKind.UNTRUSTED_VIRTUAL_CHUNK_CONTAINER,
         )
 
@@ -85,4 +89,4 @@ def _offences_of(options: Mapping[str, str], allowed: frozenset[str]) -> Iterato
         if name not in allowed:
             yield f"`{option}`"
         elif name in _HOST_PARTS and _HOST_PART.fullmatch(value) is None:
-            yield f"`{option}` to something that is not letters, digits and hyphens"
+            yield f"`{option}` to a value with other characters than letters, digits and hyphens"

@@ -1,14 +1,14 @@
-"""A repository on a web server: read only, and nothing in it can be listed.
+"""A storage on a web server. It is read only and cannot list objects.
 
-Simple servers, such as ``python -m http.server``, ignore ranges and send whole objects: ``get`` cuts them.
-Redirects to other servers are refused: see ``frazil.storage.web.client``.
+Simple servers, such as ``python -m http.server``, ignore ranges and send whole objects. ``get`` then returns
+the requested part. Redirects to other servers are refused: see ``frazil.storage.web.client``.
 """
 
 from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 from urllib.parse import quote, urlsplit
 
 from frazil.errors import ErrorKind, StorageError, UnreachableError
@@ -31,13 +31,25 @@ _UNQUOTED = "/!$&'()*+,;=:@~"
 
 
 class HttpStorage(ReadOnlyStorage):
-    """The files below ``url``.
+    """The files below a URL on a web server. Read only.
 
-    Raises ``InvalidInputError`` (``storage-config``) for headers that HTTP does not allow. A pickle holds the
-    headers in clear; ``repr`` shows none.
+    A pickle contains the headers in plain text. ``repr`` does not show them.
 
-    >>> HttpStorage("https://example.org/data").is_read_only
-    True
+    Args:
+        url: URL of the directory that holds the objects.
+        options: Options of the HTTP client and their values. Default: none.
+        headers: Headers that are sent with every request. Default: none.
+        settings: Time-outs and retries. Default: ``StorageSettings()``.
+        user_agent: Value of the header ``User-Agent``. Default: name and version of Frazil.
+
+    Raises:
+        StorageError: ``cannot-parse-url`` for a URL without a scheme and a host; ``storage-config`` for an
+            invalid option.
+        InvalidInputError: ``storage-config`` for headers that HTTP does not allow.
+
+    Examples:
+        >>> HttpStorage("https://example.org/data").is_read_only
+        True
     """
 
     def __init__(
@@ -63,35 +75,40 @@ class HttpStorage(ReadOnlyStorage):
 
     @property
     def url(self) -> str:
-        """The address that the names of all objects are added to."""
+        """The URL of the directory that holds the objects."""
         return self._url
 
     @property
     def options(self) -> dict[str, str]:
-        """The options of the client."""
+        """A copy of the options of the HTTP client."""
         return dict(self._options)
 
+    @override
     def encodes_names(self) -> bool:
         return True
 
+    @override
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         check_range(start, stop)
         headers = {} if start == 0 and stop is None else {"Range": _range(start, stop)}
         if headers and start == stop:
-            headers = {"Range": _range(start, start + 1)}  # an empty range cannot be asked for
+            headers = {"Range": _range(start, start + 1)}  # HTTP has no empty ranges
         answer = self._ask("GET", key, headers)
         if answer.status == 416:
             raise range_past_end(key, start, answer.size)
         return TRAFFIC.count_read(_cut(key, answer, start, stop))
 
+    @override
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._client.thread_pool(), self.get, key, start, stop)
 
+    @override
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
         answer = self._ask("GET", key, {})
         return TRAFFIC.count_read(answer.body), Version((answer.etag or "").strip('"') or None)
 
+    @override
     def head(self, key: str) -> ObjectInfo | None:
         try:
             answer = self._ask("HEAD", key, {})
@@ -102,18 +119,23 @@ class HttpStorage(ReadOnlyStorage):
         etag = (answer.etag or "").strip('"') or None
         return ObjectInfo(key, answer.length or 0, datetime.fromtimestamp(answer.modified, UTC), etag)
 
+    @override
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         raise StorageError(
-            "a storage over HTTP cannot list its objects: use the storage that the web server reads from",
+            "a storage on a web server cannot list its objects. Use the storage that the web server reads "
+            "from",
             ErrorKind.OBJECT_STORE,
         )
 
+    @override
     def default_settings(self) -> StorageSettings:
         return StorageSettings()
 
+    @override
     def with_settings(self, settings: StorageSettings) -> HttpStorage:
         return HttpStorage(self._url, self._options, self._headers, settings, self._user_agent)
 
+    @override
     def with_user_agent(self, user_agent: str) -> HttpStorage:
         return HttpStorage(self._url, self._options, self._headers, self._settings, user_agent)
 
@@ -139,7 +161,7 @@ def _range(start: int, stop: int | None) -> str:
 
 
 def _cut(key: str, answer: Answer, start: int, stop: int | None) -> Buffer:
-    """The bytes that were asked for, out of an answer that may hold more."""
+    """Return the requested bytes from an answer that may hold more."""
     first = answer.start
     if first > start or (start and start >= first + len(answer.body)):
         raise range_past_end(key, start, first + len(answer.body))
@@ -148,9 +170,10 @@ def _cut(key: str, answer: Answer, start: int, stop: int | None) -> Buffer:
 
 
 def check_url(url: str) -> str:
-    """``url`` itself.
+    """Return ``url`` if it has a scheme, a host, and no invalid port.
 
-    Raises ``StorageError`` (``cannot-parse-url``) for one without a scheme and a host, or with a bad port.
+    Raises:
+        StorageError: ``cannot-parse-url`` otherwise.
     """
     try:
         parts = urlsplit(url)
@@ -159,8 +182,8 @@ def check_url(url: str) -> str:
         is_valid = False
     if not is_valid:
         raise StorageError(
-            f"cannot parse URL {shown_url(url)!r}: expected a scheme, a host and maybe a port, such as "
-            "https://host/path",
+            f"cannot parse URL {shown_url(url)!r}: it must have a scheme, a host and optionally a port, such "
+            "as https://host/path",
             ErrorKind.CANNOT_PARSE_URL,
         )
     return url

@@ -12,7 +12,13 @@ from frazil.display import Record, Shown, utc
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StorageObjectInfo(Record):
-    """One object of a storage: its key, its size, and the time of its last write."""
+    """One object of a storage.
+
+    Attributes:
+        key: Key of the object.
+        size_bytes: Size in bytes.
+        created_at: Time of the last write, with a time zone.
+    """
 
     key: str
     size_bytes: int

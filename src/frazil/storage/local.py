@@ -1,27 +1,28 @@
-"""Objects as files under a directory, safe between threads, between processes, and across ``kill -9``.
+"""A storage in local files. It is safe between threads, between processes, and after ``kill -9``.
 
-*Appearing whole.* Bytes go to a temporary file beside the object, are flushed to disk (``fsync``), and
-then take the object's name in one step: ``os.replace``, or ``os.link`` if the name must be free. Last,
-the directory is flushed, so that the name survives a power cut as well. No file is rewritten in place.
+**Whole objects.** A write goes to a temporary file beside the object and is flushed to the disk (``fsync``).
+Then one system call gives the file the object's name: ``os.replace``, or ``os.link`` if the name must be
+free. Last, the directory is flushed, so that the name survives a power failure. No file is changed in place.
 
-*Conditional create* is ``os.link``: the kernel refuses a name that is taken.
+**Conditional create** is ``os.link``: the kernel refuses a name that exists.
 
-*Conditional update* must compare and replace as one act, and no system call does that. So there is a
-permanent lock file beside the object, locked with ``fcntl.lockf``: the kernel drops that lock when its
-owner dies, in whatever way, and it also works over NFS. It excludes processes only, hence a lock between
-the threads of this process around it (closing *any* descriptor of a file drops the process's locks on it,
-so no two threads may have it open).
+**Conditional update** must compare and replace in one atomic step, and no system call does this. Therefore a
+permanent lock file beside the object is locked with ``fcntl.lockf``. The kernel releases this lock when its
+owner dies for any reason, and the lock also works over NFS. It excludes only other processes. A lock between
+the threads of this process is held around it. (When a process closes any descriptor of a file, it loses all
+its locks on the file. Therefore only one thread may open the lock file at a time.)
 
-*Versions* are SHA-256 of the bytes. Inode, time and size together are not enough: file systems reuse an
-inode at once and their clocks tick in milliseconds.
+**Versions** are the SHA-256 of the bytes. Inode, time and size are not sufficient: file systems reuse an
+inode immediately, and their clocks have a resolution of milliseconds.
 
-*Hidden names.* Temporary and lock files are called ``<object>#<digits>``. The object_store crate, which
-the reference lists directories with, takes such names for its own unfinished uploads and does not show
-them either. What a killed writer leaves behind is such a file, and harmless.
+**Hidden names.** Temporary files and lock files have names of the form ``<object>#<digits>``. The
+object_store crate, which the reference uses to list directories, also uses such names for unfinished uploads
+and does not list them. A killed writer leaves only such files behind. They do no harm.
 
-*Links.* The root, and folders below it, may be symbolic links: administrators link folders to other disks. An
-object that is a link is read if its target is a file below the root, and refused otherwise: a repository
-from an untrusted source cannot make its reader open other files. A write replaces the link, never its target.
+**Links.** The root and the folders below it may be symbolic links, because administrators link folders to
+other disks. An object that is a link is read only if its target is a file below the root. Otherwise it is
+refused, so that a repository from an untrusted source cannot make its reader open other files. A write
+replaces the link and not its target.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from functools import partial
 from itertools import batched
 from pathlib import Path
 from stat import S_ISREG
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, override
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.storage.base import (
@@ -68,9 +69,9 @@ from frazil.storage.traffic import TRAFFIC
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterable, Iterator
 
-#: Hashing runs at 2 GB/s: for a pack of chunks, which nobody conditions on, that would be wasted.
+#: Larger objects, such as packs of chunks, need no version. Hashing runs only at 2 GB/s.
 _LARGEST_HASHED_ALWAYS: Final = 256 << 10
-#: Files that are written before the first of them is flushed.
+#: Number of files that are written before the first of them is flushed.
 _OPEN_FILES: Final = 64
 
 _is_hidden = re.compile(r".*#\d+", re.DOTALL).fullmatch
@@ -79,19 +80,23 @@ _IS_LINK: Final = frozenset({errno.ELOOP, errno.EMLINK})
 
 
 class LocalStorage(SynchronousStorage):
-    """Objects in the directory ``root``, which is made at the first write.
+    """A storage whose objects are files below a directory. The first write creates the directory.
 
-    >>> import tempfile
-    >>> storage = LocalStorage(tempfile.mkdtemp())
-    >>> stored = storage.put("repo", b"first", IfAbsent())
-    >>> storage.put("repo", b"second", IfVersion(stored.version)) != Refused()
-    True
-    >>> storage.put("repo", b"third", IfVersion(stored.version))
-    Refused()
+    Args:
+        root: Path of the directory.
+        settings: Settings of the storage. Default: ``default_settings()``.
+
+    Examples:
+        >>> storage = LocalStorage("ice")
+        >>> stored = storage.put("repo", b"first", IfAbsent())
+        >>> storage.put("repo", b"second", IfVersion(stored.version)) != Refused()
+        True
+        >>> storage.put("repo", b"third", IfVersion(stored.version))
+        Refused()
     """
 
     def __init__(self, root: str | os.PathLike[str], settings: StorageSettings | None = None) -> None:
-        # Absolute once and for all: the process may change its working directory later.
+        # Absolute, because the process may change its working directory later.
         self._root = os.path.abspath(os.fspath(root))
         self._base = self._root.rstrip("/") + "/"
         self._settings = settings
@@ -107,24 +112,26 @@ class LocalStorage(SynchronousStorage):
     def __reduce__(self) -> tuple[Any, ...]:
         return (LocalStorage, (self._root, self._settings))
 
+    @override
     def label(self) -> str:
         if os.path.isdir(self._root):
             return f"the directory {self._root}"
-        problem = "is a file, not a directory" if os.path.exists(self._root) else "does not exist"
+        problem = "is a file and not a directory" if os.path.exists(self._root) else "does not exist"
         return f"{self._root}, which {problem}"
 
     def _path(self, key: str) -> str:
         check_key(key)
         if "#" in key and any(map(_is_hidden, key.split("/"))):
             raise InvalidInputError(
-                f"{key!r} is not a key of a local storage: names that end in '#' and digits are reserved for "
-                "unfinished files",
+                f"{key!r} is not a key of a local storage: names that end with '#' and digits are reserved "
+                "for unfinished files. Use another key",
                 ErrorKind.BAD_KEY_PREFIX,
             )
         return self._base + key
 
     # reading
 
+    @override
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         check_range(start, stop)
         TRAFFIC.count_request()
@@ -141,19 +148,21 @@ class LocalStorage(SynchronousStorage):
                 os.close(descriptor)
 
     def _open(self, path: str) -> int:
-        """Open an object. It may be a link to a file below the root; the kernel detects links at no cost."""
+        """Open an object. It may be a link to a file below the root: the kernel detects links at no cost."""
         try:
-            # Without O_NONBLOCK, to open a named pipe waits until somebody writes to it.
+            # Without O_NONBLOCK, opening a named pipe blocks until another process writes to it.
             return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as error:
             if error.errno not in _IS_LINK:
                 raise
         return open_inside(path, self._root)
 
+    @override
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
         data = self.get(key)
         return data, version_of(data)
 
+    @override
     def head(self, key: str) -> ObjectInfo | None:
         path = self._path(key)
         TRAFFIC.count_request()
@@ -164,6 +173,7 @@ class LocalStorage(SynchronousStorage):
                 return None
         return _info(key, status) if S_ISREG(status.st_mode) else None
 
+    @override
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         path = check_prefix(prefix)
         TRAFFIC.count_request()
@@ -175,7 +185,7 @@ class LocalStorage(SynchronousStorage):
                 with file_errors(folder + entry.name, "list"):
                     try:
                         status = entry.stat()
-                    except FileNotFoundError:  # deleted since the directory was read
+                    except FileNotFoundError:  # deleted after the directory was read
                         continue
                 if S_ISREG(status.st_mode):
                     yield _info(folder + entry.name, status)
@@ -198,11 +208,12 @@ class LocalStorage(SynchronousStorage):
 
     # writing
 
+    @override
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
-        """Write a whole object.
+        """Write a whole object, as ``Storage.put``.
 
-        The version of an unconditional write of more than 256 KiB has no etag (it would have to be hashed);
-        ``get_versioned`` tells it.
+        The version of an unconditional write of more than 256 KiB is empty, because to compute it takes time.
+        ``get_versioned`` returns it.
         """
         path = self._path(key)
         view = memoryview(data).cast("B")
@@ -220,10 +231,11 @@ class LocalStorage(SynchronousStorage):
                 case IfVersion(version):
                     return update_file(path, view, version)
 
+    @override
     def put_many(self, objects: Iterable[tuple[str, Buffer]]) -> None:
-        """All files are written and named, and then all are flushed at once.
+        """Write all files and their names first, and flush all of them together, as ``Storage.put_many``.
 
-        After a power cut in between, one may be there in part, under a name that nobody refers to.
+        After a power failure in between, a file may be incomplete. No other object refers to its name.
         """
         for batch in batched(objects, _OPEN_FILES):
             self._put_batch(batch)
@@ -241,8 +253,9 @@ class LocalStorage(SynchronousStorage):
             flushes += [partial(flush_names, directory) for directory in directories]
             process_state().flush_together(flushes)
 
+    @override
     def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
-        """See ``Storage.backup``: a second name for the same file, if that holds ``data``; else a copy."""
+        """Create a hard link to the file if it still has the bytes ``data``; otherwise write a copy."""
         target = self._path(to)
         view = memoryview(data).cast("B")
         TRAFFIC.count_request()
@@ -250,6 +263,7 @@ class LocalStorage(SynchronousStorage):
             if not link_if_equal(self._path(key), target, view):
                 write_and_name(target, view, os.replace)
 
+    @override
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
             TRAFFIC.count_request()
@@ -257,7 +271,23 @@ class LocalStorage(SynchronousStorage):
                 os.unlink(self._path(key))
 
     def delete_abandoned(self, before: datetime) -> int:
-        """Delete the temporary files of writers that died before that time; how many there were."""
+        """Delete the temporary files of writers that died.
+
+        Args:
+            before: Only files that were last modified before this time are deleted, so that running writers
+                keep their files.
+
+        Returns:
+            The number of deleted files.
+
+        Raises:
+            StorageError: A file cannot be deleted, for example without permission.
+
+        Examples:
+            >>> from datetime import UTC, datetime, timedelta
+            >>> LocalStorage("ice").delete_abandoned(datetime.now(UTC) - timedelta(days=1))
+            0
+        """
         count = 0
         for folder, entry in self._files(""):
             if _is_hidden(entry.name) and not entry.name.endswith("#0"):
@@ -269,6 +299,7 @@ class LocalStorage(SynchronousStorage):
 
     # settings
 
+    @override
     def default_settings(self) -> StorageSettings:
         return StorageSettings(
             concurrency=StorageConcurrencySettings(
@@ -279,6 +310,7 @@ class LocalStorage(SynchronousStorage):
             unsafe_use_metadata=False,
         )
 
+    @override
     def with_settings(self, settings: StorageSettings) -> LocalStorage:
         return LocalStorage(self._root, settings)
 

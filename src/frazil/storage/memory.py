@@ -1,10 +1,10 @@
-"""Objects in the memory of this process, for tests and short-lived work.
+"""A storage in the memory of this process, for tests and short programs.
 
-Bytes are immutable and a write swaps one dictionary entry, so readers need no lock; writers take one, as
-a condition is a comparison and a swap.
+Bytes are immutable, and a write replaces one entry of a dictionary. Therefore readers need no lock. Writers
+take a lock, because a conditional write consists of a comparison and a replacement.
 
-A pickle holds only the *name* of the objects: unpickled in the same process, while the original lives,
-it is the same storage (forks of a session need that); anywhere else it is a ``StorageError``.
+A pickle contains only the name of the storage. In the same process, while the original exists, it is
+unpickled as the same storage; forks of a session need this. In another process it raises ``StorageError``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import uuid
 import weakref
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.base import (
@@ -49,13 +49,13 @@ class _Object:
     modified: datetime
 
     def info(self, key: str) -> ObjectInfo:
-        """The entry of a listing."""
+        """Return the entry for a listing."""
         return ObjectInfo(key, len(self.data), self.modified)
 
 
 @dataclass(slots=True, weakref_slot=True)
 class _Contents:
-    """What all copies of one storage share."""
+    """The objects that all copies of one storage share."""
 
     objects: dict[str, _Object] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -68,15 +68,19 @@ _alive: weakref.WeakValueDictionary[str, _Contents] = weakref.WeakValueDictionar
 
 
 class MemoryStorage(SynchronousStorage):
-    """A dictionary. Each new instance is empty and shares nothing with others.
+    """A storage in a dictionary. A new instance is empty and shares nothing with other instances.
 
-    >>> storage = MemoryStorage()
-    >>> storage.put("repo", b"first", IfAbsent())
-    Stored(version=Version(etag='1', generation=None))
-    >>> storage.put("repo", b"second", IfAbsent())
-    Refused()
-    >>> bytes(storage.get("repo"))
-    b'first'
+    Args:
+        settings: Settings of the storage. They have no effect. Default: None.
+
+    Examples:
+        >>> storage = MemoryStorage()
+        >>> storage.put("repo", b"first", IfAbsent())
+        Stored(version=Version(etag='1', generation=None))
+        >>> storage.put("repo", b"second", IfAbsent())
+        Refused()
+        >>> bytes(storage.get("repo"))
+        b'first'
     """
 
     def __init__(self, settings: StorageSettings | None = None) -> None:
@@ -91,7 +95,7 @@ class MemoryStorage(SynchronousStorage):
         return (_unpickle, (self._contents.name, self._settings))
 
     def _objects(self) -> dict[str, _Object]:
-        # A forked child has a copy of the dictionary: writes would vanish with it, in silence.
+        # A forked child has a copy of the dictionary: its writes would be lost without an error.
         if self._contents.process != os.getpid():
             raise forked_process(self._contents.process)
         return self._contents.objects
@@ -103,6 +107,7 @@ class MemoryStorage(SynchronousStorage):
             raise object_not_found(key)
         return stored_object
 
+    @override
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         check_range(start, stop)
         data = self._object(key).data
@@ -112,10 +117,12 @@ class MemoryStorage(SynchronousStorage):
             raise range_past_end(key, start, len(data))
         return TRAFFIC.count_read(memoryview(data)[start:stop])
 
+    @override
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
         stored_object = self._object(key)
         return TRAFFIC.count_read(stored_object.data), stored_object.version
 
+    @override
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
         check_key(key)
         content = bytes(data)
@@ -131,22 +138,26 @@ class MemoryStorage(SynchronousStorage):
             objects[key] = new
         return Stored(new.version)
 
+    @override
     def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
         self.put(to, data)
 
+    @override
     def head(self, key: str) -> ObjectInfo | None:
         TRAFFIC.count_request()
         stored_object = self._objects().get(check_key(key))
         return None if stored_object is None else stored_object.info(key)
 
+    @override
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         path = check_prefix(prefix)
         inside = f"{path}/" if path else ""
         TRAFFIC.count_request()
-        # A copy: a listing must survive the writes and deletes made while it is walked.
+        # A copy, because objects may be written and deleted during the listing.
         items = list(self._objects().items())
         return (stored_object.info(key) for key, stored_object in items if key.startswith(inside))
 
+    @override
     def delete(self, keys: Iterable[str]) -> None:
         objects = self._objects()
         for key in keys:
@@ -155,6 +166,7 @@ class MemoryStorage(SynchronousStorage):
             with self._contents.lock:
                 objects.pop(key, None)
 
+    @override
     def default_settings(self) -> StorageSettings:
         return StorageSettings(
             concurrency=StorageConcurrencySettings(
@@ -163,6 +175,7 @@ class MemoryStorage(SynchronousStorage):
             retries=StorageRetriesSettings(max_tries=1, initial_backoff_ms=0, max_backoff_ms=0),
         )
 
+    @override
     def with_settings(self, settings: StorageSettings) -> MemoryStorage:
         return _storage_of_contents(self._contents, settings)
 
@@ -192,8 +205,8 @@ def _unpickle(name: str, settings: StorageSettings | None) -> MemoryStorage:
     contents = _alive.get(name)
     if contents is None:
         raise StorageError(
-            "an in-memory storage can be unpickled only in the process that made it, and while it lives: "
-            "use a storage that other processes can reach",
+            "an in-memory storage can be unpickled only in the process that created it, and while it exists. "
+            "Use a storage that other processes can reach",
             ErrorKind.STORAGE_CONFIG,
         )
     return _storage_of_contents(contents, settings)

@@ -1,18 +1,18 @@
-"""Objects in S3, GCS, Azure, and servers like them, through obstore.
+"""A storage in S3, GCS, Azure, or a similar server, through obstore.
 
-What the servers differ in, and what is done about it:
+The servers differ. This table lists the differences and how the module handles them:
 
 =====================  ==================================================================================
-etag in ``If-Match``   Ceph knows it only without quotes, so versions are kept without; a server that
-                       knows it only with quotes is noticed after a refusal and asked again
-refusal                409 or 412, as "already exists" or "precondition"; AWS may say 404 for an update
-                       of a missing object: all are ``Refused``
-generation             GCS conditions on the object's generation, the others on the etag
-no answer              not retried by the client, as the write may have been applied: ``StorageError``
-5xx                    retried by the client, which may then meet its own write: ``Refused``
-delete a missing one   an error on GCS and Azure, which ends the batch: then one by one
-multipart              may answer no etag: the version is empty. Never used with a condition
-storage class          an attribute of the object; chunks and the rest may have different ones
+etag in ``If-Match``   Ceph accepts it only without quotes, so versions have none. Other servers accept it
+                       only with quotes: the module detects this after a refusal and repeats the request
+refusal                409 or 412, as "already exists" or "precondition"; AWS may answer 404 to an update
+                       of a missing object. All of these are ``Refused``
+generation             GCS compares the generation of the object, other servers compare the etag
+no answer              the client does not retry, because the write may have taken effect: ``StorageError``
+5xx                    the client retries, and may then find its own write: ``Refused``
+delete, missing        an error on GCS and Azure, which ends the batch: the module deletes one by one
+multipart              the answer may have no etag: the version is empty. Never used with a condition
+storage class          an attribute of the object; chunks and other objects may have different classes
 =====================  ==================================================================================
 """
 
@@ -22,7 +22,7 @@ import logging
 import time
 from contextlib import contextmanager, suppress
 from itertools import batched
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, override
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
@@ -65,10 +65,19 @@ _DELETE_BATCH: Final = 1000
 
 
 class ObjectStorage(Storage):
-    """The objects whose names begin with ``prefix`` in one bucket or container.
+    """A storage in one bucket or container of an object store.
 
-    ``read_headers`` and ``write_headers`` go with every request that reads or writes. A pickle holds static
-    credentials in clear; ``repr`` shows none.
+    The functions of ``frazil.storage.constructors`` create it. A pickle contains static credentials in plain
+    text. ``repr`` does not show them.
+
+    Args:
+        bucket: Bucket or container, with its credentials.
+        prefix: Prefix of the names of all objects. Default: the whole bucket.
+        settings: Time-outs, retries, storage classes and conditions. Default: ``StorageSettings()``.
+        read_headers: Headers of every request that reads. Default: none.
+        write_headers: Headers of every request that writes. Default: none.
+        read_only: Whether writes raise ``ReadOnlyError``. Default: False.
+        user_agent: Value of the header ``User-Agent``. Default: name and version of Frazil.
     """
 
     def __init__(
@@ -91,22 +100,23 @@ class ObjectStorage(Storage):
         self._write_headers = dict(write_headers or {})
         self.is_read_only = read_only
         self._user_agent = user_agent
-        # Whether the server wants etags in quotes; None until it has understood one.
+        # Whether the server requires etags in quotes. None until it has accepted an etag.
         self._quoted: bool | None = None
-        # Made at the first use: a storage that was not used yet may be forked.
+        # Created at the first use, because a process may fork before it.
         self._reader: ObjectStore | None = None
         self._writer: ObjectStore | None = None
 
     @property
     def bucket(self) -> Bucket:
-        """The bucket or container."""
+        """The bucket or container, with its credentials."""
         return self._bucket
 
     @property
     def prefix(self) -> str:
-        """What the names of all objects begin with, without a slash at either end."""
+        """The prefix of the names of all objects, without a slash at its start and end."""
         return self._prefix
 
+    @override
     def encodes_names(self) -> bool:
         return self._bucket.encodes_names
 
@@ -128,7 +138,9 @@ class ObjectStorage(Storage):
 
     def _write_client(self) -> ObjectStore:
         if self.is_read_only:
-            raise ReadOnlyError(f"{self.label()} is read only", ErrorKind.READ_ONLY_STORAGE)
+            raise ReadOnlyError(
+                f"{self.label()} is read only. Use a storage that can be written", ErrorKind.READ_ONLY_STORAGE
+            )
         if self._write_headers == self._read_headers:
             return self._read_client()
         enter_runtime()
@@ -138,6 +150,7 @@ class ObjectStorage(Storage):
 
     # reading
 
+    @override
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         check_range(start, stop)
         client = self._read_client()
@@ -150,6 +163,7 @@ class ObjectStorage(Storage):
                 )
             return TRAFFIC.count_read(obstore.get(client, key).bytes())
 
+    @override
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         check_range(start, stop)
         client = self._read_client()
@@ -160,12 +174,14 @@ class ObjectStorage(Storage):
             answer = await obstore.get_async(client, key, options=options)
             return TRAFFIC.count_read(await answer.bytes_async())
 
+    @override
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
         client = self._read_client()
         with self._errors(check_key(key)):
             answer = obstore.get(client, key)
             return TRAFFIC.count_read(answer.bytes()), _version(answer.meta)
 
+    @override
     def head(self, key: str) -> ObjectInfo | None:
         client = self._read_client()
         with self._errors(check_key(key)):
@@ -175,6 +191,7 @@ class ObjectStorage(Storage):
                 return None
             return ObjectInfo(key, meta["size"], meta["last_modified"], _version(meta).etag)
 
+    @override
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         path = check_prefix(prefix)
         return self._list(self._read_client(), path)
@@ -191,6 +208,7 @@ class ObjectStorage(Storage):
 
     # writing
 
+    @override
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
         client = self._write_client()
         check_key(key)
@@ -207,6 +225,7 @@ class ObjectStorage(Storage):
             case IfVersion(version):
                 return self._put_if_version(client, key, bytes_view, version)
 
+    @override
     async def put_async(self, key: str, data: Buffer) -> Stored:
         client = self._write_client()
         TRAFFIC.count_write(data)
@@ -224,8 +243,8 @@ class ObjectStorage(Storage):
             self._quoted = quoted
         if self._quoted is not None or version.etag is None or version.generation is not None:
             return outcome
-        # Refused, and no etag was understood so far. If the object is still that version, then the server
-        # may know etags only in quotes.
+        # Refused, and the server has not accepted an etag yet. If the object still has that version, the
+        # server may accept etags only in quotes.
         with self._errors(key):
             try:
                 current = obstore.head(client, key)
@@ -253,9 +272,10 @@ class ObjectStorage(Storage):
                 return Refused()
 
     def _effective_condition(self, key: str, condition: Condition) -> Condition | None:
-        """The condition to send; None if it does not hold.
+        """Return the condition to send, or None if it does not hold.
 
-        Where the user said that the server knows no conditions, it is looked at here, which is not atomic.
+        If the settings say that the server does not support conditions, this method checks the condition.
+        This is not atomic.
         """
         match condition:
             case IfAbsent() if self._settings.unsafe_use_conditional_create is False:
@@ -289,10 +309,12 @@ class ObjectStorage(Storage):
         storage_class = special or settings.storage_class
         return {"Storage-Class": storage_class} if storage_class else None
 
+    @override
     def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
-        # A copy on the server cannot be made conditional on the version everywhere; the data is small.
+        # Not every server can copy on the condition of a version. The data is small.
         self.put(to, data)
 
+    @override
     def delete(self, keys: Iterable[str]) -> None:
         client = self._write_client()
         for batch in batched(map(check_key, keys), _DELETE_BATCH):
@@ -310,13 +332,13 @@ class ObjectStorage(Storage):
 
     @contextmanager
     def _errors(self, key: str, *, is_write: bool = False) -> Iterator[None]:
-        """Turn what obstore raises into errors of the contract."""
+        """Convert the errors of obstore to errors of the contract."""
         start = time.perf_counter()
         TRAFFIC.count_request()
         try:
             yield
         except FileNotFoundError as error:
-            # What a write misses is never the object.
+            # If a write gets "not found", the missing thing is the bucket and not the object.
             if is_write or is_missing_bucket(error):
                 raise storage_error(error, self._bucket.terms, key) from error
             shorten(error)
@@ -331,9 +353,11 @@ class ObjectStorage(Storage):
 
     # settings
 
+    @override
     def default_settings(self) -> StorageSettings:
         return StorageSettings()
 
+    @override
     def with_settings(self, settings: StorageSettings) -> ObjectStorage:
         return ObjectStorage(
             self._bucket,
@@ -345,6 +369,7 @@ class ObjectStorage(Storage):
             user_agent=self._user_agent,
         )
 
+    @override
     def with_user_agent(self, user_agent: str) -> Storage:
         other = self.with_settings(self._settings)
         other._user_agent = user_agent
@@ -370,6 +395,6 @@ def _mode(version: Version, *, quoted: bool) -> dict[str, str]:
     present = {name: value for name, value in mode.items() if value is not None}
     if not present:
         raise InvalidInputError(
-            "expected the version of an object that was read, found an empty version: read the object first"
+            "version must be the version of a read object, got an empty version. Read the object first"
         )
     return present

@@ -1,7 +1,7 @@
-"""Which object store holds virtual chunks, and how to reach it: values only, no connection.
+"""The kinds of object store that hold virtual chunks, and the options to reach them. No connections.
 
-``ObjectStoreConfig`` is a family of variants, one per kind of store; ``s3_store()`` and its siblings are
-the short way to make them.
+``ObjectStoreConfig`` is a family of classes, one for each kind of store. ``s3_store`` and similar functions
+create them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from frazil.storage.option_names import check_headers, shown_headers, shown_opti
 
 
 class ChecksumAlgorithm(IntEnum):
-    """Checksum that an S3 client sends with what it uploads."""
+    """The checksum that a client of S3 sends with uploads."""
 
     Crc32 = 0
     Crc32c = 1
@@ -46,7 +46,24 @@ class ChecksumAlgorithm(IntEnum):
 
 @dataclass(slots=True, repr=False)
 class S3Options(Settings):
-    """How to reach an S3 bucket: region, endpoint, addressing, and who pays. Mutable."""
+    """Options to reach a bucket of S3, or of a server with the same protocol. Mutable.
+
+    Attributes:
+        region: Region of the bucket. Default: the environment or the AWS profile.
+        endpoint_url: URL of the server. Default: Amazon S3.
+        allow_http: Whether requests without encryption are allowed. Default: False.
+        anonymous: Whether requests are sent without credentials. Default: False.
+        force_path_style: Whether URLs have the bucket in their path, and not in the host name.
+            Default: False.
+        network_stream_timeout_seconds: A read without progress fails after this number of seconds.
+            Default: 60.
+        requester_pays: Whether the owner of the credentials pays for the requests. Default: False.
+        checksum_algorithm: Checksum that is sent with uploads: ``Sha256`` or ``Crc64Nvme``. Default: none.
+
+    Examples:
+        >>> S3Options(region="eu-west-1", anonymous=True).region
+        'eu-west-1'
+    """
 
     region: str | None = None
     endpoint_url: str | None = None
@@ -117,21 +134,24 @@ _OPTIONS = instance(Mapping)
 
 
 class ObjectStoreConfig(metaclass=Family):
-    """One of the kinds of object store. Compare by value; has no instances of its own."""
+    """A kind of object store and its options. One of the nested classes.
+
+    The class itself has no instances. Values are compared by their fields.
+    """
 
     def _repr_html_(self) -> str:
-        """The record as HTML; each variant has its own."""
+        """Return the value as HTML. Each variant implements this method."""
         raise NotImplementedError
 
     @dataclass(slots=True, repr=False)
     class InMemory(_Variant):
-        """Chunks in this process."""
+        """Chunks in the memory of this process."""
 
         shown_as: ClassVar[str] = "config.ObjectStoreConfig.InMemory"
 
     @dataclass(slots=True, repr=False)
     class LocalFileSystem(_Variant):
-        """Files under ``path``."""
+        """Files in the directory ``path``."""
 
         path: str
         shown_as: ClassVar[str] = "config.ObjectStoreConfig.LocalFileSystem"
@@ -139,7 +159,7 @@ class ObjectStoreConfig(metaclass=Family):
 
     @dataclass(slots=True, repr=False)
     class S3Compatible(_Variant):
-        """A server that speaks S3's protocol (MinIO, Ceph, R2)."""
+        """A server with the protocol of S3, for example MinIO, Ceph or R2."""
 
         options: S3Options
         shown_as: ClassVar[str] = "config.ObjectStoreConfig.S3Compatible"
@@ -155,7 +175,7 @@ class ObjectStoreConfig(metaclass=Family):
 
     @dataclass(slots=True, repr=False)
     class Gcs(_Variant):
-        """Google Cloud Storage; ``opts`` are options of the object store client."""
+        """Google Cloud Storage. ``opts`` has options of the client."""
 
         opts: _Options | None = None
         shown_as: ClassVar[str] = "config.ObjectStoreConfig.Gcs"
@@ -164,7 +184,7 @@ class ObjectStoreConfig(metaclass=Family):
 
     @dataclass(slots=True, repr=False)
     class Azure(_Variant):
-        """Azure blob storage; ``opts`` holds the ``account`` and options of the client."""
+        """Azure blob storage. ``opts`` has the ``account`` and options of the client."""
 
         opts: _Options | None = None
         shown_as: ClassVar[str] = "config.ObjectStoreConfig.Azure"
@@ -173,7 +193,7 @@ class ObjectStoreConfig(metaclass=Family):
 
     @dataclass(slots=True, repr=False)
     class Tigris(_Variant):
-        """Tigris."""
+        """Tigris, a service with the protocol of S3."""
 
         opts: S3Options
         shown_as: ClassVar[str] = "config.ObjectStoreConfig.Tigris"
@@ -181,7 +201,7 @@ class ObjectStoreConfig(metaclass=Family):
 
     @dataclass(slots=True, repr=False)
     class Http(_Variant):
-        """Files on a web server; read only. Every request carries ``headers``."""
+        """A web server, which is read only. Every request carries ``headers``."""
 
         opts: _Options | None = None
         headers: _Options | None = None
@@ -203,10 +223,17 @@ AnyObjectStoreConfig = (
 
 @checked
 def local_filesystem_store(path: str | PathLike[str]) -> ObjectStoreConfig.LocalFileSystem:
-    """Virtual chunks in files under ``path``.
+    """Return the store of a container whose virtual chunks are in local files.
 
-    >>> local_filesystem_store("/data").path
-    '/data'
+    Args:
+        path: Directory that holds the files.
+
+    Returns:
+        The store, for ``VirtualChunkContainer``.
+
+    Examples:
+        >>> local_filesystem_store("/data").path
+        '/data'
     """
     return ObjectStoreConfig.LocalFileSystem(fspath(path))
 
@@ -223,7 +250,30 @@ def s3_store(
     requester_pays: bool = False,
     checksum_algorithm: ChecksumAlgorithm | None = None,
 ) -> ObjectStoreConfig.S3Compatible | ObjectStoreConfig.S3:
-    """Virtual chunks in S3, or with ``s3_compatible`` in a server that speaks its protocol."""
+    """Return the store of a container whose virtual chunks are in S3.
+
+    Args:
+        region: Region of the bucket. Default: ``AWS_REGION``, ``AWS_DEFAULT_REGION`` or the AWS profile.
+        endpoint_url: URL of the server, for example ``https://minio.example:9000``. Default: Amazon S3.
+        allow_http: Whether requests without encryption are allowed (for an ``http://`` endpoint).
+            Default: False.
+        anonymous: Whether the bucket is read without credentials. Default: False.
+        s3_compatible: True for another server with the protocol of S3. Default: False, which means Amazon S3.
+        force_path_style: True puts the bucket into the path of URLs. False, the default, puts it into the
+            host name where this is possible.
+        network_stream_timeout_seconds: A read that makes no progress for this number of seconds fails. 0
+            means no limit. Default: 60.
+        requester_pays: True makes the owner of the credentials pay for the requests. Default: False.
+        checksum_algorithm: Checksum that is sent with uploads: ``Sha256`` or ``Crc64Nvme``. Other members of
+            ``ChecksumAlgorithm`` are not supported. Default: none.
+
+    Returns:
+        The store, for ``VirtualChunkContainer``.
+
+    Examples:
+        >>> s3_store(region="eu-west-1", anonymous=True).options.region
+        'eu-west-1'
+    """
     options = S3Options(
         region=region,
         endpoint_url=endpoint_url,
@@ -239,13 +289,36 @@ def s3_store(
 
 @checked
 def gcs_store(opts: dict[str, str] | None = None) -> ObjectStoreConfig.Gcs:
-    """Virtual chunks in Google Cloud Storage."""
+    """Return the store of a container whose virtual chunks are in Google Cloud Storage.
+
+    Args:
+        opts: Options of the client and their values. Default: none.
+
+    Returns:
+        The store, for ``VirtualChunkContainer``.
+
+    Examples:
+        >>> gcs_store({"timeout": "30s"}).opts
+        {'timeout': '30s'}
+    """
     return ObjectStoreConfig.Gcs(opts)
 
 
 @checked
 def azure_store(*, account: str, config: dict[str, str] | None = None) -> ObjectStoreConfig.Azure:
-    """Virtual chunks in Azure blob storage, of this account."""
+    """Return the store of a container whose virtual chunks are in Azure blob storage.
+
+    Args:
+        account: Name of the storage account.
+        config: Other options of the client and their values. Default: none.
+
+    Returns:
+        The store, for ``VirtualChunkContainer``.
+
+    Examples:
+        >>> azure_store(account="me").opts
+        {'account': 'me'}
+    """
     return ObjectStoreConfig.Azure({"account": account, **(config or {})})
 
 
@@ -253,9 +326,21 @@ def azure_store(*, account: str, config: dict[str, str] | None = None) -> Object
 def http_store(
     opts: dict[str, str] | None = None, headers: dict[str, str] | None = None
 ) -> ObjectStoreConfig.Http:
-    """Virtual chunks on a web server.
+    """Return the store of a container whose virtual chunks are on a web server.
 
-    Raises ``InvalidInputError`` (``storage-config``) for headers that HTTP does not allow.
+    Args:
+        opts: Options of the HTTP client and their values. Default: none.
+        headers: Headers that are sent with every request. Default: none.
+
+    Returns:
+        The store, for ``VirtualChunkContainer``.
+
+    Raises:
+        InvalidInputError: ``storage-config`` for headers that HTTP does not allow.
+
+    Examples:
+        >>> http_store({"timeout": "30s"}).opts
+        {'timeout': '30s'}
     """
     check_headers(headers)
     return ObjectStoreConfig.Http(opts, headers)

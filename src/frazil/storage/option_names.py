@@ -1,8 +1,9 @@
-"""Options, headers and addresses of stores: which of them Frazil may print and save unchanged.
+"""Options, headers and URLs of stores: the ones that Frazil may print and save unchanged.
 
-The lists name the harmless ones. Everything else counts as a secret, because clients get new options with
-every version, and each of them may hold a credential. Clients accept several spellings of one option
-(``endpoint``, ``AWS_ENDPOINT_URL``, ``azure_storage_endpoint``), so names are compared in their plain form.
+The lists contain the harmless options. All others are treated as secrets, because every new version of a
+client may add options, and each of them may contain a credential. Clients accept several spellings of one
+option (``endpoint``, ``AWS_ENDPOINT_URL``, ``azure_storage_endpoint``). Therefore names are compared in
+their plain form.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 
 from frazil.errors import ErrorKind, InvalidInputError
 
-#: Options of HTTP clients that decide neither which server is asked nor what is sent.
+#: Options of HTTP clients that change neither the server nor the content of a request.
 CLIENT_OPTIONS: Final = frozenset(
     {
         "connect_timeout",
@@ -33,7 +34,7 @@ CLIENT_OPTIONS: Final = frozenset(
 #: Headers that request a form of the answer and do not identify a user.
 PLAIN_HEADERS: Final = frozenset({"accept", "accept-language", "cache-control", "pragma", "user-agent"})
 
-#: Options that hold no secret, though some of them decide which server is asked.
+#: Options without a secret. Some of them change the server of a request.
 _PUBLIC: Final = CLIENT_OPTIONS | {
     "account",
     "account_name",
@@ -71,7 +72,7 @@ _ADDRESSES: Final = frozenset(
 #: Clients also read an address without a scheme, ``user:password@proxy:3128``, and repair wrong slashes.
 _USER: Final = re.compile(r"(?i)^(\s*(?:https?:[/\\]*|[a-z][a-z0-9+.-]*://|//)?)[^/\\?#]*@")
 _QUERY: Final = re.compile(r"([?&](?![&#]|$)(?:[^=&#]*=)?)[^&#]*")
-#: Parsers of URLs remove these, wherever they are.
+#: Parsers of URLs remove these characters at any position.
 _REMOVED: Final = re.compile(r"[\t\r\n]")
 _WEB: Final = re.compile(r"(?i)\s*https?:")
 
@@ -82,26 +83,28 @@ MASK: Final = "****"
 
 
 def plain_name(option: str) -> str:
-    """The plain form of an option's name.
+    """Return the plain form of the name of an option.
 
-    >>> plain_name("AZURE_STORAGE_Endpoint"), plain_name("proxy-url")
-    ('endpoint', 'proxy_url')
+    Examples:
+        >>> plain_name("AZURE_STORAGE_Endpoint"), plain_name("proxy-url")
+        ('endpoint', 'proxy_url')
     """
     return _VENDOR.sub("", option.strip().lower().replace("-", "_"), count=1)
 
 
 def shown_url(url: str) -> str:
-    """A URL without the user's name and password, and without the values of a web address's query.
+    """Return a URL without user name and password, and without the values of a web URL's query.
 
-    >>> shown_url("https://me:secret@example.org/data?sig=abc")
-    'https://****@example.org/data?sig=****'
+    Examples:
+        >>> shown_url("https://me:secret@example.org/data?sig=abc")
+        'https://****@example.org/data?sig=****'
     """
     shown = _USER.sub(rf"\1{MASK}@", _REMOVED.sub("", url))
     return _QUERY.sub(rf"\1{MASK}", shown) if _WEB.match(shown) else shown
 
 
 def shown_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Options as they may be printed."""
+    """Return options with their secret values masked, for messages."""
     return {name: _shown_option(plain_name(name), value) for name, value in options.items()}
 
 
@@ -112,40 +115,45 @@ def _shown_option(name: str, value: str) -> str:
 
 
 def shown_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers as they may be printed."""
+    """Return headers with their secret values masked, for messages."""
     return {name: value if name.lower() in PLAIN_HEADERS else MASK for name, value in headers.items()}
 
 
 def secret_options(options: Mapping[str, str]) -> Iterator[str]:
-    """The names of options that may hold a secret."""
+    """Return the names of the options that may contain a secret."""
     shown = shown_options(options)
     return (name for name, value in options.items() if shown[name] != value)
 
 
 def secret_headers(headers: Mapping[str, str]) -> Iterator[str]:
-    """The names of headers that may hold a secret."""
+    """Return the names of the headers that may contain a secret."""
     return (name for name in headers if name.lower() not in PLAIN_HEADERS)
 
 
 def check_headers(headers: Mapping[str, str] | None) -> None:
-    """Raise ``InvalidInputError`` (``storage-config``) for headers that HTTP does not allow.
+    """Raise an error for headers that HTTP does not allow.
 
-    The message quotes no value, because values of headers are often secret.
+    The message never contains a value, because values of headers are often secret.
 
-    >>> check_headers({"bad name": "x"})
-    Traceback (most recent call last):
-    frazil.errors.InvalidInputError: header 'bad name': expected a name of letters, digits and -, found others
+    Raises:
+        InvalidInputError: ``storage-config`` for a name or value with characters that HTTP does not allow.
+        TypeError: A name or value is not text.
+
+    Examples:
+        >>> check_headers({"bad name": "x"})
+        Traceback (most recent call last):
+        frazil.errors.InvalidInputError: the name of a header must consist of letters, digits and -, got...
     """
     for name, value in (headers or {}).items():
         if not isinstance(name, str) or not isinstance(value, str):
-            raise TypeError(f"header {name!r}: expected text for its name and value")
+            raise TypeError(f"the name and value of header {name!r} must be text")
         if _HEADER_NAME.fullmatch(name) is None:
             raise InvalidInputError(
-                f"header {name!r}: expected a name of letters, digits and -, found others",
+                f"the name of a header must consist of letters, digits and -, got {name!r}",
                 ErrorKind.STORAGE_CONFIG,
             )
         if _NOT_IN_A_HEADER.search(value):
             raise InvalidInputError(
-                f"header {name!r}: expected a value without line breaks and control characters, found some",
+                f"the value of header {name!r} must not contain line breaks and control characters",
                 ErrorKind.STORAGE_CONFIG,
             )

@@ -1,7 +1,9 @@
-"""Does this storage keep the conditions of a write? Asked once, when a repository is created.
+"""A test whether a storage supports conditional writes. It runs when a repository is created.
 
-Some servers accept the conditions and ignore them. All goes well on them until two writers meet; then one
-loses its commit and is told that it succeeded.
+Some servers accept the conditions and ignore them. This stays hidden until two writers commit at the same
+time. Then one commit is lost although its writer gets a success.
+
+Specification: *Storage Operations*.
 """
 
 from __future__ import annotations
@@ -12,20 +14,33 @@ from typing import Final
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.base import IfAbsent, IfVersion, Storage, Stored
 
-#: Where the probe's objects are, while it runs.
+#: Prefix of the probe's objects.
 PROBES: Final = "probe"
 
 
 def probe_conditions(storage: Storage, prefix: str = PROBES) -> None:
-    """Create an object twice, then update it with a stale version: the second of each must be refused.
+    """Test whether a storage supports conditional writes.
 
-    Raises ``StorageError`` of kind ``conditions-not-supported`` if one succeeds. Leaves nothing behind.
+    The function creates an object twice and then updates it twice with the same version. The storage must
+    refuse the second create and the second update. The object is deleted at the end.
+
+    Args:
+        storage: Storage to test.
+        prefix: Prefix of the key of the object. Default: ``probe``.
+
+    Raises:
+        StorageError: ``conditions-not-supported`` if the storage accepts a write that it must refuse, or
+            refuses one that it must accept; another kind if a request fails.
+
+    Examples:
+        >>> from frazil.storage import in_memory_storage
+        >>> probe_conditions(in_memory_storage())
     """
     key = f"{prefix}/{secrets.token_hex(10)}"
     try:
         first = _expect_stored(storage, "first create", storage.put(key, b"first", IfAbsent()))
         if isinstance(storage.put(key, b"second", IfAbsent()), Stored):
-            raise _not_supported(storage, "a second conditional create of one object succeeded")
+            raise _not_supported(storage, "a second conditional create of the same object succeeded")
         _expect_stored(storage, "conditional update", storage.put(key, b"third", IfVersion(first.version)))
         if isinstance(storage.put(key, b"fourth", IfVersion(first.version)), Stored):
             raise _not_supported(storage, "a conditional update with a stale version succeeded")
@@ -41,7 +56,7 @@ def _expect_stored(storage: Storage, action: str, outcome: object) -> Stored:
 
 def _not_supported(storage: Storage, offence: str) -> StorageError:
     return StorageError(
-        "the storage does not keep the conditions of writes, so concurrent commits would be lost: "
-        f"{offence}. Use another storage, not {storage.label()}",
+        "the storage does not support conditional writes, so concurrent commits would be lost: "
+        f"{offence}. Use another storage instead of {storage.label()}",
         ErrorKind.CONDITIONS_NOT_SUPPORTED,
     )

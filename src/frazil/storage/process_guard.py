@@ -1,9 +1,10 @@
-"""Notices a process that was forked after obstore was used.
+"""Detects a process that was forked after its parent had used obstore.
 
-obstore runs its requests on threads of one runtime per process. ``os.fork()`` copies the runtime but not
-its threads, so every call in the child would wait for ever, on any store, even a new one. Hence the mark
-is of the process, not of a store: the first use writes down the process id, and a later use under another
-id raises. A process that forked before any use, or that was started by spawn or forkserver, is fine.
+obstore runs its requests on threads of one runtime per process. ``os.fork()`` copies the runtime but not its
+threads. A call in the child would therefore wait forever, on any store, also on a new one. For this reason
+the mark belongs to the process and not to a store. The first use saves the process id, and a later use under
+another id raises an error. A process that forks before the first use can use obstore, and so can a process
+that was started by spawn or forkserver.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ _used_by: int | None = None
 
 
 def enter_runtime() -> None:
-    """Call before every use of obstore.
+    """Check the process. Every use of obstore calls this function first.
 
-    Raises ``StorageError`` of kind ``forked-process`` in a child forked after the parent's first use.
+    Raises:
+        StorageError: ``forked-process`` in a child that was forked after the parent's first use.
     """
     global _used_by
     process = os.getpid()
@@ -29,9 +31,9 @@ def enter_runtime() -> None:
 
 
 def forked_process(parent: int) -> StorageError:
-    """The error of a storage that cannot work in this child of ``parent``."""
+    """Return the error of a storage that cannot work in this child of the process ``parent``."""
     return StorageError(
         f"this storage was used in process {parent} and then forked into process {os.getpid()}, where it "
-        "cannot work: start child processes with the 'spawn' or 'forkserver' method",
+        "cannot work. Start child processes with the 'spawn' or 'forkserver' method",
         ErrorKind.FORKED_PROCESS,
     )

@@ -1,8 +1,8 @@
-"""The base of storages that cannot be written."""
+"""The base of storages that are read only."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, override
 
 from frazil.errors import ErrorKind, ReadOnlyError
 from frazil.storage.base import ALWAYS, Storage
@@ -14,24 +14,28 @@ if TYPE_CHECKING:
 
 
 class ReadOnlyStorage(Storage):
-    """Every write raises ``ReadOnlyError`` (``read-only-storage``)."""
+    """A storage in which every write raises ``ReadOnlyError`` (``read-only-storage``)."""
 
     is_read_only = True
 
+    @override
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
         raise _read_only(self)
 
+    @override
     async def put_async(self, key: str, data: Buffer) -> Stored:
         raise _read_only(self)
 
+    @override
     def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
         raise _read_only(self)
 
+    @override
     def delete(self, keys: Iterable[str]) -> None:
         raise _read_only(self)
 
 
 def _read_only(storage: Storage) -> ReadOnlyError:
     return ReadOnlyError(
-        f"{storage.label()} is read only: use a storage that writes", ErrorKind.READ_ONLY_STORAGE
+        f"{storage.label()} is read only. Use a storage that can be written", ErrorKind.READ_ONLY_STORAGE
     )

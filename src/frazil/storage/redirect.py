@@ -1,8 +1,8 @@
-"""A storage behind a web address that redirects to the URL of the storage.
+"""A storage behind a web URL that redirects to the URL of the storage.
 
-At the first use Frazil sends GET to the address, and follows redirects over http or https, ten at most. A
-redirect to a URL with another scheme names the storage. These URLs are in the dialect of
-``frazil.storage.url_parts``, with query parameters and a few more schemes:
+At the first use, Frazil sends GET to the web URL. It follows at most ten redirects over http or https. A
+redirect to a URL with another scheme names the storage. These URLs have the form that
+``frazil.storage.url_parts`` describes, with query parameters and a few more schemes:
 
 ====================================================  =============================================
 ``s3://bucket/prefix?region=...``                     S3
@@ -13,14 +13,14 @@ redirect to a URL with another scheme names the storage. These URLs are in the d
 ``http+icechunk://host/path``, ``https+icechunk:``    a web server (or ``http+ic:``, ``https+ic:``)
 ====================================================  =============================================
 
-Frazil reads the storage without credentials, and never writes to it.
+Frazil reads the storage without credentials and never writes to it.
 """
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, override
 from urllib.parse import parse_qsl, urlsplit
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError, UnreachableError
@@ -48,12 +48,29 @@ if TYPE_CHECKING:
     from frazil.storage.base import ObjectInfo, Storage, Version
 
 _MAX_REDIRECTS: Final = 10
-#: A user waits for the redirect before the first read.
+#: Few retries, because the user waits for the redirect before the first read.
 _FEW_TRIES: Final = StorageSettings(retries=StorageRetriesSettings(max_tries=3))
 
 
 class RedirectStorage(ReadOnlyStorage):
-    """See the module. Resolved once; a pickle made after that holds the answer."""
+    """The storage that a web URL redirects to. Read only.
+
+    The first use follows the redirects once. A pickle that is created after the first use contains the
+    result. The module's docstring lists the URLs that a redirect may lead to.
+
+    Args:
+        url: Web URL that redirects to the URL of the storage.
+        settings: Settings of the storage and of the requests for the redirects. Default: the defaults of the
+            storage, and three tries for the redirects.
+        user_agent: Value of the header ``User-Agent``. Default: name and version of Frazil.
+
+    Raises:
+        StorageError: ``cannot-parse-url`` for a URL without a scheme and a host.
+
+    Examples:
+        >>> RedirectStorage("https://example.org/latest").is_read_only
+        True
+    """
 
     def __init__(
         self, url: str, settings: StorageSettings | None = None, user_agent: str | None = None
@@ -74,7 +91,25 @@ class RedirectStorage(ReadOnlyStorage):
         self.__dict__.update(state, _lock=threading.Lock())
 
     def target(self) -> Storage:
-        """The storage that the address leads to."""
+        """Return the storage that the URL leads to.
+
+        The first call sends the requests. Later calls return the same storage.
+
+        Returns:
+            The storage.
+
+        Raises:
+            StorageError: ``bad-redirect`` if the server does not redirect, redirects more than ten times, or
+                redirects to a URL that does not name a storage.
+
+        Examples:
+            >>> RedirectStorage("https://example.org/latest").target()  # doctest: +SKIP
+            <frazil.Storage>
+            type: S3 (native)
+            bucket: ice
+            region: eu-west-1
+            anonymous: True
+        """
         with self._lock:
             if self._resolved is None:
                 storage = storage_of_redirect(
@@ -87,36 +122,49 @@ class RedirectStorage(ReadOnlyStorage):
                 self._resolved = storage
             return self._resolved
 
+    @override
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         return self.target().get(key, start, stop)
 
+    @override
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
         return self.target().get_versioned(key)
 
+    @override
     def head(self, key: str) -> ObjectInfo | None:
         return self.target().head(key)
 
+    @override
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         return self.target().list(prefix)
 
+    @override
     def encodes_names(self) -> bool:
         return self.target().encodes_names()
 
+    @override
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         return await self.target().get_async(key, start, stop)
 
+    @override
     def default_settings(self) -> StorageSettings:
         return StorageSettings() if self._resolved is None else self._resolved.default_settings()
 
+    @override
     def with_settings(self, settings: StorageSettings) -> RedirectStorage:
         return RedirectStorage(self._url, settings, self._user_agent)
 
+    @override
     def with_user_agent(self, user_agent: str) -> RedirectStorage:
         return RedirectStorage(self._url, self._settings, user_agent)
 
 
 def follow(url: str, settings: StorageSettings = _FEW_TRIES, user_agent: str | None = None) -> str:
-    """The first address with a scheme of its own that ``url`` redirects to."""
+    """Return the first URL with a scheme other than http and https that ``url`` redirects to.
+
+    Raises:
+        StorageError: ``bad-redirect`` if there is none within ten redirects.
+    """
     client, current_url = WebClient(web_options({}, settings, user_agent), {}), url
     for _ in range(_MAX_REDIRECTS + 1):
         if urlsplit(current_url).scheme not in ("http", "https"):
@@ -132,17 +180,21 @@ def _redirect_target(client: WebClient, url: str) -> str:
         raise _bad_redirect(str(error)) from error
     location = answer.headers.get("location")
     if location is None or not 300 <= answer.status < 400:
-        raise _bad_redirect(f"expected a redirect from {shown_url(url)}, found status {answer.status}")
+        raise _bad_redirect(f"{shown_url(url)} must answer with a redirect, got status {answer.status}")
     return location
 
 
 def storage_of_redirect(url: str) -> Storage:
-    """The storage that ``url`` names, read without credentials; see the module for the schemes."""
+    """Return the storage that a redirect's URL names, read without credentials.
+
+    Raises:
+        StorageError: ``bad-redirect`` for a URL with another scheme or without a required query parameter.
+    """
     plain, _, query = url.partition("#")[0].partition("?")
     scheme, _, rest = plain.partition(":")
     build = _BUILDERS.get(scheme.lower())
     if build is None:
-        raise _bad_redirect(f"unknown scheme: {shown_url(url)}, expected one of {', '.join(_BUILDERS)}")
+        raise _bad_redirect(f"the scheme must be one of {', '.join(_BUILDERS)}, got {shown_url(url)}")
     return build(_Target(url, rest, query))
 
 
@@ -152,7 +204,7 @@ def _bad_redirect(text: str) -> StorageError:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A URL that a redirect leads to; ``rest`` is its part between the scheme and the query."""
+    """A URL that a redirect leads to. ``rest`` is the part between the scheme and the query."""
 
     url: str
     rest: str
@@ -169,7 +221,7 @@ class _Target:
         return parameters[name]
 
     def parts(self, scheme: str, account: str | None = None) -> UrlParts:
-        """The parts of the URL, read with another scheme; an ``account`` comes before the container."""
+        """Return the parts of the URL, with another scheme. An ``account`` comes before the container."""
         rest = self.rest if account is None else self.rest.replace("//", f"//{account}/", 1)
         try:
             return parse_parts(f"{scheme}:{rest}")

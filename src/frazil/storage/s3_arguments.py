@@ -1,7 +1,7 @@
-"""The arguments that the constructors of storages in S3, and in services with its protocol, share.
+"""The arguments that all constructors of storages with the protocol of S3 share.
 
-The functions of ``constructors`` take single arguments, and the class methods of ``Storage`` take values.
-Both collect their arguments into ``S3Arguments`` with ``locals()``, by name.
+The functions of ``constructors`` take single arguments. The class methods of ``Storage`` take objects. Both
+collect their arguments into ``S3Arguments`` with ``locals()``, by name.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _STORAGE_ARGUMENTS: Final = (
 class S3Arguments:
     """The arguments that all constructors for S3 and services with its protocol share.
 
-    Without ``credentials`` the storage takes those of the environment, or none if the options are anonymous.
+    Without ``credentials``, the storage is anonymous if the options are; otherwise it takes the credentials
+    of the environment.
     """
 
     options: S3Options
@@ -58,7 +59,7 @@ class S3Arguments:
 
     @classmethod
     def from_single(cls, arguments: Mapping[str, Any]) -> Self:
-        """From the arguments of ``s3_storage`` and its siblings, by their names. Other names do not count."""
+        """Return the arguments of ``s3_storage`` and similar functions, by name. Other names are ignored."""
         options = _select(arguments, _OPTION_ARGUMENTS)
         options["anonymous"] = bool(options.get("anonymous"))
         credentials = s3_credentials(**_select(arguments, _CREDENTIAL_ARGUMENTS))
@@ -66,7 +67,7 @@ class S3Arguments:
 
     @classmethod
     def from_values(cls, arguments: Mapping[str, Any]) -> Self:
-        """From the arguments of ``Storage.new_s3`` and its siblings, by their names."""
+        """Return the arguments of ``Storage.new_s3`` and similar methods, by name."""
         selected = _select(arguments, ("credentials", *_STORAGE_ARGUMENTS))
         return cls(arguments["config"], **selected)
 

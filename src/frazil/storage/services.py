@@ -1,7 +1,7 @@
-"""Storages in the services that hold objects: S3 and the services with its protocol, GCS, Azure.
+"""Storages in cloud services: S3 and the services with its protocol, GCS, and Azure.
 
-Each function takes options and credentials as values. The functions of ``constructors`` and the class methods
-of ``Storage`` collect their arguments into these values.
+Each function takes options and credentials as objects. The functions of ``constructors`` and the class
+methods of ``Storage`` collect their arguments into these objects.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TIGRIS_ENDPOINT: Final = "https://t3.storage.dev"
 
 
 def build_s3(arguments: S3Arguments, *, read_only: bool = False, shown_as: str = NATIVE) -> Storage:
-    """Objects in S3."""
+    """Return a storage in S3 or in a service with its protocol."""
     if arguments.legacy_rooted_keys:
         raise InvalidInputError(
             "legacy_rooted_keys=True is not supported: the client cannot write keys that begin with '/'",
@@ -46,13 +46,13 @@ def build_s3(arguments: S3Arguments, *, read_only: bool = False, shown_as: str =
 
 
 def build_r2(arguments: S3Arguments, account_id: str | None = None) -> Storage:
-    """Objects in Cloudflare R2. Without a bucket, the first part of the prefix is the bucket."""
+    """Return a storage in Cloudflare R2. Without a bucket, the first part of the prefix is the bucket."""
     bucket, prefix = arguments.bucket, arguments.prefix
     if bucket is None:
         bucket, _, prefix = (prefix or "").partition("/")
         if not bucket:
             raise StorageError(
-                "expected a bucket, or a prefix that begins with one, found neither: give `bucket`",
+                "bucket must be set, or prefix must begin with a bucket, got neither. Pass `bucket`",
                 ErrorKind.STORAGE_CONFIG,
             )
     options = arguments.options
@@ -60,7 +60,7 @@ def build_r2(arguments: S3Arguments, account_id: str | None = None) -> Storage:
     if endpoint is None:
         if account_id is None:
             raise StorageError(
-                "expected endpoint_url or account_id, found neither: give `account_id`, which Cloudflare "
+                "endpoint_url or account_id must be set, got neither. Pass `account_id`, which Cloudflare "
                 "shows for R2",
                 ErrorKind.STORAGE_CONFIG,
             )
@@ -75,13 +75,17 @@ def build_r2(arguments: S3Arguments, account_id: str | None = None) -> Storage:
 
 
 def build_tigris(arguments: S3Arguments, use_weak_consistency: bool) -> Storage:
-    """Objects in Tigris: consistent in the region of the options, or read only, from the nearest copy."""
+    """Return a storage in Tigris.
+
+    It is consistent in the region of the options. With weak consistency, it is read only and reads the
+    nearest copy.
+    """
     options = arguments.options
     region = options.region
     if region is None and not use_weak_consistency:
         raise StorageError(
-            "Tigris needs the region of the bucket for full consistency: give region, or "
-            "use_weak_consistency=True for a read-only storage that may lag behind",
+            "region must be the region of the bucket for full consistency in Tigris, got None. Pass region, "
+            "or use_weak_consistency=True for a read-only storage that may return old data",
             ErrorKind.STORAGE_OTHER,
         )
     consistent = {
@@ -99,7 +103,7 @@ def build_tigris(arguments: S3Arguments, use_weak_consistency: bool) -> Storage:
 
 
 def build_hf(arguments: S3Arguments, namespace: str) -> Storage:
-    """Objects in a Hugging Face storage bucket of ``namespace``. An endpoint in the options has no effect."""
+    """Return a storage in a Hugging Face storage bucket. The options' endpoint has no effect."""
     options = replace(
         arguments.options,
         endpoint_url=f"https://s3.hf.co/{namespace}",
@@ -118,7 +122,7 @@ def build_gcs(
     read_headers: Headers = None,
     write_headers: Headers = None,
 ) -> Storage:
-    """Objects in Google Cloud Storage."""
+    """Return a storage in Google Cloud Storage."""
     credentials = GcsCredentials.FromEnv() if credentials is None else credentials
     return ObjectStorage(
         GcsBucket(bucket, dict(config or {}), credentials),
@@ -135,7 +139,7 @@ def build_azure(
     credentials: AnyAzureCredential | None = None,
     config: Mapping[str, str] | None = None,
 ) -> Storage:
-    """Objects in Azure blob storage."""
+    """Return a storage in Azure blob storage."""
     credentials = AzureCredentials.FromEnv() if credentials is None else credentials
     return ObjectStorage(AzureContainer(account, container, dict(config or {}), credentials), prefix)
 

@@ -1,7 +1,7 @@
-"""Settings of a storage: how often to try, how long to wait, how much at once.
+"""Settings of a storage: retries, time-outs, concurrency, storage classes and conditions.
 
-Every field may be None: "as this kind of storage does by default". The values here are the user's or
-the persisted ones; ``merged`` lays one over the other, field by field.
+A field that is None has the default of the kind of storage. The objects here hold the settings of the user or
+of the saved configuration. ``merged`` combines both, field by field.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from frazil.display import Check, Default, Settings, instance, unsigned
 
 
 def merged[T](over: T | None, under: T | None) -> T | None:
-    """``over`` where it says something, ``under`` where it does not; nested settings likewise.
+    """Return ``over``, with its None fields taken from ``under``. Nested settings are merged, too.
 
-    >>> merged(StorageRetriesSettings(max_tries=3), StorageRetriesSettings(7, 50)).initial_backoff_ms
-    50
+    Examples:
+        >>> merged(StorageRetriesSettings(max_tries=3), StorageRetriesSettings(7, 50)).initial_backoff_ms
+        50
     """
     if over is None:
         return under
@@ -32,7 +33,17 @@ def _overlaid(over: Any, under: Any) -> Any:
 
 @dataclass(slots=True, repr=False)
 class StorageRetriesSettings(Settings):
-    """Tries of one request to the storage: how many, and the bounds of the waits between, in ms."""
+    """Retries of one request to a storage.
+
+    Attributes:
+        max_tries: Number of tries, with the first one. At least 1. Default: 10.
+        initial_backoff_ms: Pause before the second try, in milliseconds. Default: 100.
+        max_backoff_ms: Longest pause between two tries, in milliseconds. Default: 180000.
+
+    Examples:
+        >>> StorageRetriesSettings(max_tries=3).max_tries
+        3
+    """
 
     max_tries: int | None = None
     initial_backoff_ms: int | None = None
@@ -53,7 +64,19 @@ class StorageRetriesSettings(Settings):
 
 @dataclass(slots=True, repr=False)
 class StorageTimeoutSettings(Settings):
-    """Limits in ms on connecting, on each read, on one attempt, and on an operation with its retries."""
+    """Time-outs of one request to a storage, in milliseconds.
+
+    Attributes:
+        connect_timeout_ms: Limit for opening a connection. Default: the client's default.
+        read_timeout_ms: Limit for one read from a connection. Default: 60000, and for S3
+            ``network_stream_timeout_seconds``.
+        operation_timeout_ms: Limit for a request with all its retries. Default: 300000.
+        operation_attempt_timeout_ms: Limit for one try. Default: 600000.
+
+    Examples:
+        >>> StorageTimeoutSettings(connect_timeout_ms=2000).connect_timeout_ms
+        2000
+    """
 
     connect_timeout_ms: int | None = None
     read_timeout_ms: int | None = None
@@ -72,7 +95,12 @@ class StorageTimeoutSettings(Settings):
 
 @dataclass(slots=True, repr=False)
 class StorageConcurrencySettings(Settings):
-    """Requests at once for one large object, and the size in bytes that each should have."""
+    """Concurrent requests for one large object.
+
+    Attributes:
+        max_concurrent_requests_for_object: Number of requests at the same time. At least 1. Default: 18.
+        ideal_concurrent_request_size: Size of each request in bytes. At least 1. Default: 12 MiB.
+    """
 
     max_concurrent_requests_for_object: int | None = None
     ideal_concurrent_request_size: int | None = None
@@ -90,14 +118,31 @@ class StorageConcurrencySettings(Settings):
 
 @dataclass(slots=True, repr=False)
 class StorageSettings(Settings):
-    """How a repository uses its storage. All fields optional, all may be assigned later.
+    """Settings of a storage. All fields are optional and can be assigned later.
 
-    The ``unsafe_use_*`` switches turn off conditional writes and object metadata for servers that do
-    not know them: without conditions, concurrent commits can be lost. Storage classes are the server's
-    names; ``minimum_size_for_multipart_upload`` is in bytes.
+    A field that is None has the default of its kind of storage. The defaults below are for object stores.
 
-    >>> StorageSettings(storage_class="STANDARD_IA").storage_class
-    'STANDARD_IA'
+    The ``unsafe_use_*`` fields are for servers without conditional writes or object metadata. **Without
+    conditional writes, concurrent commits can be lost.**
+
+    Attributes:
+        concurrency: Concurrent requests for one large object.
+        retries: Retries of one request.
+        unsafe_use_conditional_create: False replaces conditional creates by a check that is not atomic.
+            Default: True.
+        unsafe_use_conditional_update: False replaces conditional updates by a check that is not atomic.
+            Default: True.
+        unsafe_use_metadata: Saved for other implementations. Frazil writes no object metadata.
+        storage_class: Storage class of all objects, as the server names it. Default: the server's default.
+        metadata_storage_class: Storage class of all objects except chunks. Default: ``storage_class``.
+        chunks_storage_class: Storage class of chunks. Default: ``storage_class``.
+        minimum_size_for_multipart_upload: Size in bytes from which objects are uploaded in parts.
+            Default: 100 MiB.
+        timeouts: Time-outs of one request.
+
+    Examples:
+        >>> StorageSettings(storage_class="STANDARD_IA").storage_class
+        'STANDARD_IA'
     """
 
     concurrency: StorageConcurrencySettings | None = None

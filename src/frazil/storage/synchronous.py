@@ -1,8 +1,8 @@
-"""The base of storages that answer at once: an event loop calls their plain methods."""
+"""The base of storages that never wait for a network: ``*_async`` methods call the synchronous ones."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, override
 
 from frazil.storage.base import Storage, Stored
 
@@ -11,17 +11,20 @@ if TYPE_CHECKING:
 
 
 class SynchronousStorage(Storage):
-    """Reads and writes cost microseconds and never wait for a network."""
+    """A storage whose reads and writes take microseconds and never wait for a network."""
 
     is_local = True
 
+    @override
     def encodes_names(self) -> bool:
         return True
 
+    @override
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         return self.get(key, start, stop)
 
+    @override
     async def put_async(self, key: str, data: Buffer) -> Stored:
         stored = self.put(key, data)
-        assert isinstance(stored, Stored)  # nothing refuses an unconditional write
+        assert isinstance(stored, Stored)  # an unconditional write is never refused
         return stored

@@ -1,8 +1,8 @@
-"""How many requests this process sends to storages, and how many bytes they move.
+"""Counts of the requests that this process sends to storages, and of the bytes that they move.
 
-All storages of a process count together. At its end a task in a worker takes the counts and sends them to the
-driver: so a job can report its cost. A request is one request to a server, without its repetitions by the
-client, or one to the file system.
+All storages of a process share the counts. At its end, a task takes the counts and sends them to the driver,
+so that a job can report its cost. One request to a server counts once, without the retries of the client. One
+access to the file system also counts as one request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Requests, and bytes as they are in storage."""
+    """The number of requests, and of bytes as they are in the storage."""
 
     requests: int = 0
     bytes_read: int = 0
@@ -23,16 +23,17 @@ class Traffic:
 
 
 class TrafficCounter:
-    """Counts that many threads add to.
+    """Counts that many threads can increase.
 
-    >>> counter = TrafficCounter()
-    >>> counter.count_request()
-    >>> counter.count_read(b"abc")
-    b'abc'
-    >>> counter.take_counts()
-    Traffic(requests=1, bytes_read=3, bytes_written=0)
-    >>> counter.take_counts()
-    Traffic(requests=0, bytes_read=0, bytes_written=0)
+    Examples:
+        >>> counter = TrafficCounter()
+        >>> counter.count_request()
+        >>> counter.count_read(b"abc")
+        b'abc'
+        >>> counter.take_counts()
+        Traffic(requests=1, bytes_read=3, bytes_written=0)
+        >>> counter.take_counts()
+        Traffic(requests=0, bytes_read=0, bytes_written=0)
     """
 
     __slots__ = ("_bytes_in", "_bytes_out", "_lock", "_requests")
@@ -47,20 +48,20 @@ class TrafficCounter:
             self._requests += 1
 
     def count_read[Data: Buffer](self, data: Data) -> Data:
-        """``data`` itself, which came from a storage."""
+        """Count bytes that came from a storage, and return them."""
         size = memoryview(data).nbytes
         with self._lock:
             self._bytes_in += size
         return data
 
     def count_write(self, data: Buffer) -> None:
-        """Count ``data``, which goes to a storage."""
+        """Count bytes that go to a storage."""
         size = memoryview(data).nbytes
         with self._lock:
             self._bytes_out += size
 
     def take_counts(self) -> Traffic:
-        """The counts since the last call of this method."""
+        """Return the counts since the last call of this method."""
         with self._lock:
             traffic = Traffic(self._requests, self._bytes_in, self._bytes_out)
             self._requests = self._bytes_in = self._bytes_out = 0

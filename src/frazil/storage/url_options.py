@@ -1,4 +1,4 @@
-"""Options of a storage that a URL names: the same names in Python, in SQL and in the options of an ingest.
+"""Options of a storage that a URL names. Python, SQL and ingests use the same names.
 
 ==========================================================  ==========  =====================================
 ``region``                                                  S3          ``AWS_REGION``, ``AWS_DEFAULT_REGION``
@@ -15,14 +15,14 @@
 ``service_account_file``, ``service_account_key``,          GCS         the same
 ``application_credentials``
 ``account_key``, ``sas_token``                              Azure       the same
-``account``                                                 Azure       the account in the URL: no other one
+``account``                                                 Azure       the account in the URL, or an error
 ``bearer_token``                                            GCS, Azure  the same
 ==========================================================  ==========  =====================================
 
-The last column is the default. Names may have hyphens (``endpoint-url``), and values may be text (``true``).
-In Python the other arguments of ``s3_storage``, ``gcs_storage``, ``azure_storage`` and ``http_storage`` are
-options as well. The region, the endpoint and the flags have no effect on a URL of another kind. Credentials
-of another cloud are an error. On files no option has an effect.
+The last column is the default. Names may contain hyphens (``endpoint-url``), and values may be text
+(``true``). In Python, the other arguments of ``s3_storage``, ``gcs_storage``, ``azure_storage`` and
+``http_storage`` are also options. The region, the endpoint and the flags are ignored for other kinds of URLs.
+Credentials of another cloud raise an error. For files, all options are ignored.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from typing import Any, Final, Self
 from frazil.arguments import wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
 
-#: Arguments of a constructor, by its names.
+#: Arguments of a constructor by name.
 type Arguments = dict[str, Any]
 
-#: Options that only the credentials of one cloud have.
+#: Options for the credentials of one cloud only.
 _CREDENTIALS: Final[Mapping[str, tuple[str, ...]]] = {
     "s3": ("access_key_id", "secret_access_key", "session_token"),
     "gs": ("service_account_file", "service_account_key", "application_credentials", "bearer_token"),
     "az": ("account_key", "sas_token", "bearer_token"),
     "http": (),
 }
-#: Arguments of constructors that are options in Python: their values are not text.
+#: Arguments of constructors that are options only in Python, because their values are not text.
 _CONSTRUCTOR_ARGUMENTS: Final[Mapping[str, frozenset[str]]] = {
     "s3": frozenset(
         {
@@ -81,13 +81,20 @@ _CLIENT_ENDPOINTS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "gs": ("base_url", ("GOOGLE_BASE_URL",)),
     "az": ("endpoint", ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")),
 }
-#: Another name of an option: the argument of ``azure_storage``.
+#: Another name of an option, which is an argument of ``azure_storage``.
 _ALIASES: Final = {"access_key": "account_key"}
 
 
 @dataclass(frozen=True, slots=True)
 class UrlOptions:
-    """Options of a storage, see the module. ``further`` holds other arguments of the constructor."""
+    """Options of a storage that a URL names. The module's docstring has the table of them.
+
+    ``further`` holds other arguments of the constructor.
+
+    Examples:
+        >>> UrlOptions(region="eu-west-1", anonymous=True).region
+        'eu-west-1'
+    """
 
     region: str | None = None
     endpoint_url: str | None = None
@@ -108,13 +115,22 @@ class UrlOptions:
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, Any]) -> Self:
-        """Options by their names. An option that is None has its default.
+        """Return options by their names. An option that is None has its default.
 
-        Raises ``InvalidInputError`` (``not-allowed``) for a name that is no option, and for a value that is
-        neither true nor false where only these are possible.
+        Args:
+            options: Names and values. Names may contain hyphens.
 
-        >>> UrlOptions.from_mapping({"endpoint-url": "http://127.0.0.1:9000", "anonymous": "true"}).anonymous
-        True
+        Returns:
+            The options.
+
+        Raises:
+            InvalidInputError: ``not-allowed`` for a name that is not an option, and for a flag that is
+                neither true nor false.
+            TypeError: A name or the value of an option is not text.
+
+        Examples:
+            >>> UrlOptions.from_mapping({"region": "eu-west-1", "anonymous": "true"}).anonymous
+            True
         """
         values: dict[str, Any] = {}
         further: dict[str, Any] = {}
@@ -131,15 +147,26 @@ class UrlOptions:
                 further[name] = value
             else:
                 raise InvalidInputError(
-                    f"expected options of a storage ({', '.join(sorted(OPTION_NAMES))}), found {option!r}",
+                    f"a storage option must be one of {', '.join(sorted(OPTION_NAMES))}, got {option!r}",
                     ErrorKind.NOT_ALLOWED,
                 )
         return cls(**values, further=further)
 
     def arguments(self, family: str) -> Arguments:
-        """The arguments of the constructor for a family of URLs, besides its bucket and prefix.
+        """Return the arguments of the constructor for a family of URLs, except bucket and prefix.
 
-        Raises ``InvalidInputError`` (``not-allowed``) for an option that does not belong to the family.
+        Args:
+            family: ``s3``, ``gs``, ``az``, ``http`` or ``file``.
+
+        Returns:
+            Arguments by name.
+
+        Raises:
+            InvalidInputError: ``not-allowed`` for an option that does not belong to the family.
+
+        Examples:
+            >>> UrlOptions(anonymous=True).arguments("gs")["anonymous"]
+            True
         """
         if family == "file":
             return {}
@@ -157,7 +184,7 @@ class UrlOptions:
         offences += [name for name in self.further if name not in _CONSTRUCTOR_ARGUMENTS[family]]
         if offences:
             raise InvalidInputError(
-                f"expected options of {family}:// URLs, found {', '.join(sorted(offences))}: leave them out",
+                f"options for {family}:// URLs must not include {', '.join(sorted(offences))}. Remove them",
                 ErrorKind.NOT_ALLOWED,
             )
 
@@ -181,7 +208,7 @@ class UrlOptions:
         return {**arguments, **self._credentials("s3"), **self.further}
 
     def _client_arguments(self, family: str) -> Arguments:
-        """Arguments for GCS and Azure, where the endpoint is an option of the client."""
+        """Return arguments for GCS and Azure, where the endpoint is an option of the client."""
         config = dict(self.further.get("config") or {})
         option, variables = _CLIENT_ENDPOINTS[family]
         endpoint = self.endpoint_url or config.get(option) or _environment(*variables)
@@ -198,9 +225,9 @@ class UrlOptions:
 
 _FLAGS: Final = frozenset({"allow_http", "force_path_style", "anonymous"})
 _CREDENTIAL_NAMES: Final = tuple(sorted({name for names in _CREDENTIALS.values() for name in names}))
-#: The options whose values are text, or true and false.
+#: The options whose values are text or flags.
 OPTION_NAMES: Final = frozenset(each.name for each in fields(UrlOptions)) - {"further"}
-#: The options that hold a secret: nobody may save their values.
+#: The options that contain a secret. Frazil never saves their values.
 SECRET_OPTION_NAMES: Final = frozenset(_CREDENTIAL_NAMES) - {
     "service_account_file",
     "application_credentials",
@@ -217,11 +244,11 @@ def _as_flag(name: str, value: Any) -> bool:
     text = str(value).lower()
     if text not in ("true", "false"):
         raise InvalidInputError(
-            f"option `{name}`: expected true or false, found {value!r}", ErrorKind.NOT_ALLOWED
+            f"option `{name}` must be true or false, got {value!r}", ErrorKind.NOT_ALLOWED
         )
     return text == "true"
 
 
 def _environment(*names: str) -> str | None:
-    """The first of these environment variables that is not empty."""
+    """Return the first of these environment variables that is not empty."""
     return next((value for name in names if (value := os.environ.get(name))), None)

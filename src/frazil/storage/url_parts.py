@@ -1,4 +1,4 @@
-"""The parts of a URL of a storage, and the parser of the dialect.
+"""The parts of a URL of a storage, and the parser of these URLs.
 
 =====================================================  ======================================================
 ``s3://bucket/prefix``                                 S3, and servers with its protocol. Also ``s3a:``,
@@ -11,11 +11,11 @@
 ``/data/ice``, ``ice``, ``~/ice``                      the same
 =====================================================  ======================================================
 
-In a bucket all characters after the bucket's name are the prefix or the key, letter by letter: names of
-objects may contain ``?``, ``#`` and ``%``.
+In a bucket, all characters after the bucket's name belong to the prefix or the key without any decoding,
+because names of objects may contain ``?``, ``#`` and ``%``.
 
-The locations of virtual chunks are URLs in the dialect of the Icechunk format, which has no account:
-``az://container/key``. ``UrlParts.chunk_location`` converts.
+The locations of virtual chunks are URLs of the Icechunk format, which have no account:
+``az://container/key``. ``UrlParts.chunk_location`` converts a URL to this form.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ type Scheme = Literal["file", "s3", "gs", "az", "http", "https"]
 
 #: The most common URLs, for the help of commands.
 COMMON_URLS: Final = "a folder, or s3://bucket/prefix, gs://bucket/prefix, az://account/container/prefix"
-#: The dialect, for messages.
+#: All URLs, for messages.
 _EXPECTED_URL: Final = f"{COMMON_URLS}, http://host/path, https://host/path or file:///path"
 
-#: Scheme as the user writes it -> scheme.
+#: Scheme in the text -> scheme.
 _SCHEMES: Final[Mapping[str, Scheme]] = {
     "file": "file",
     "s3": "s3",
@@ -54,18 +54,22 @@ _SCHEMES: Final[Mapping[str, Scheme]] = {
 }
 _HADOOP_SCHEMES: Final = frozenset({"abfs", "abfss"})
 _HADOOP_AZURE: Final = re.compile(r"([^@/]+)@([^.@/]+)\.(?:dfs|blob)\.core\.windows\.net")
-#: A scheme has two characters at least. Without a slash behind the colon it is a scheme if it is one word:
-#: names of files may contain colons, such as ``run-2024-05-01T00:00.nc``.
+#: A scheme has at least two characters. Without a slash after the colon, it must consist of letters, because
+#: names of files may contain colons, for example ``run-2024-05-01T00:00.nc``.
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(?=:/)|((?i:s3[an]?)|[A-Za-z]{2,})(?=:)")
 
 
 @dataclass(frozen=True, slots=True)
 class UrlParts:
-    """A URL of a storage, or of an object in it.
+    """The parts of a URL of a storage or of an object.
 
-    ``bucket`` is the bucket, the container of Azure, or the server of a web address; files have none.
-    ``key`` is the prefix of a storage or the key of an object. It is empty for a whole bucket. For files it
-    is the path, and for the web the path of the address as it is sent. ``query`` is of a web address.
+    Attributes:
+        scheme: One of ``file``, ``s3``, ``gs``, ``az``, ``http`` and ``https``.
+        bucket: Bucket, container of Azure, or server of a web URL. Empty for files.
+        key: Prefix of a storage or key of an object. Empty for a whole bucket. For files it is the path, and
+            for the web the path of the URL with its percent codes.
+        account: Storage account of Azure. Empty for other URLs.
+        query: Query of a web URL. Empty for other URLs.
     """
 
     scheme: Scheme
@@ -76,7 +80,7 @@ class UrlParts:
 
     @property
     def family(self) -> str:
-        """The scheme, which is ``http`` for ``https`` as well."""
+        """The scheme; ``http`` stands for ``https``, too."""
         return "http" if self.scheme == "https" else self.scheme
 
     @property
@@ -86,12 +90,12 @@ class UrlParts:
 
     @property
     def path(self) -> str:
-        """The absolute path of a file URL; empty for other URLs."""
+        """The absolute path of a file URL. Empty for other URLs."""
         return os.path.abspath(self.key) if self.is_local else ""
 
     @property
     def url(self) -> str:
-        """The URL itself, with the scheme that aliases stand for."""
+        """The URL itself. Aliases of schemes are replaced."""
         if self.is_local:
             return f"file://{quote(self.path)}"
         parts = "/".join(filter(None, (self.account, self.bucket, self.key)))
@@ -99,20 +103,23 @@ class UrlParts:
 
     @property
     def chunk_location(self) -> str:
-        """The URL as locations of virtual chunks have it: without the account."""
+        """The URL in the form of locations of virtual chunks, without the account."""
         return f"az://{self.bucket}/{self.key}" if self.scheme == "az" else self.url
 
 
 def parse_parts(text: str | os.PathLike[str]) -> UrlParts:
-    """The URL or path ``text``, in its parts. See the module for the dialect.
+    """Return the parts of a URL or path. The module's docstring lists the possible forms.
 
-    Raises ``InvalidInputError`` (``cannot-parse-url``) for a text that names no storage.
+    Raises:
+        InvalidInputError: ``cannot-parse-url`` for a text that does not name a storage.
+        TypeError: The argument is not text or a path.
 
-    >>> parse_parts("abfss://ice@mine.dfs.core.windows.net/a/b").url
-    'az://mine/ice/a/b'
-    >>> parse_parts("hdfs://namenode/ice")
-    Traceback (most recent call last):
-    frazil.errors.InvalidInputError: expected a folder, or s3://bucket/prefix, ... found 'hdfs://namenode/ice'
+    Examples:
+        >>> parse_parts("abfss://ice@mine.dfs.core.windows.net/a/b").url
+        'az://mine/ice/a/b'
+        >>> parse_parts("hdfs://namenode/ice")
+        Traceback (most recent call last):
+        frazil.errors.InvalidInputError: url must be a folder, or s3://bucket/prefix, ... got 'hdfs://namenode/ice'
     """
     text = os.fspath(text)
     if not isinstance(text, str):
@@ -169,12 +176,12 @@ def _parse_web(text: str, scheme: Scheme) -> UrlParts:
 
 
 def _parse_hadoop(text: str, authority: str) -> tuple[str, str]:
-    """Account and container of ``container@account.dfs.core.windows.net``."""
+    """Return account and container of ``container@account.dfs.core.windows.net``."""
     match = _HADOOP_AZURE.fullmatch(authority)
     if match is None:
         raise InvalidInputError(
-            f"expected abfs://container@account.dfs.core.windows.net/prefix, found {shown_url(text)!r}; "
-            "or write az://account/container/prefix",
+            "an abfs URL must be abfs://container@account.dfs.core.windows.net/prefix, "
+            f"got {shown_url(text)!r}. Or write az://account/container/prefix",
             ErrorKind.CANNOT_PARSE_URL,
         )
     return match[2], match[1]
@@ -182,5 +189,5 @@ def _parse_hadoop(text: str, authority: str) -> tuple[str, str]:
 
 def _cannot_parse(text: str) -> InvalidInputError:
     return InvalidInputError(
-        f"expected {_EXPECTED_URL}, found {shown_url(text)!r}", ErrorKind.CANNOT_PARSE_URL
+        f"url must be {_EXPECTED_URL}, got {shown_url(text)!r}", ErrorKind.CANNOT_PARSE_URL
     )

@@ -1,6 +1,6 @@
-"""The storage that a URL names: one way for Python, the command line, SQL options and the files of an ingest.
+"""The storage that a URL names. Python, the command line, SQL options and ingests use this module.
 
-``frazil.storage.url_parts`` has the dialect, ``frazil.storage.url_options`` the options.
+``frazil.storage.url_parts`` lists the URLs, and ``frazil.storage.url_options`` lists the options.
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ from frazil.storage.settings import StorageSettings
 from frazil.storage.url_options import UrlOptions
 from frazil.storage.url_parts import UrlParts, parse_parts
 
-#: Options by their names, or the value of them.
+#: Options by name, or as one object.
 type Options = Mapping[str, Any] | UrlOptions | None
 
 
 @dataclass(frozen=True, slots=True)
 class StorageUrl(UrlParts):
-    """A URL of a storage, or of an object in it."""
+    """A URL of a storage or of an object."""
 
     def storage(self, options: Options = None, settings: StorageSettings | None = None) -> Storage:
-        """The storage whose objects begin with ``key``.
+        """Return the storage whose objects have names that begin with ``key``.
 
-        Raises ``InvalidInputError`` (``not-allowed``) for options that do not belong to this kind of URL, and
-        what the constructors in ``frazil.storage.constructors`` raise.
+        Raises:
+            InvalidInputError: ``not-allowed`` for options that do not belong to this kind of URL; other kinds
+                as the constructors in ``frazil.storage.constructors``.
         """
         arguments = self._arguments(_as_options(options))
         storage = self._construct(self.key.strip("/"), arguments)
@@ -55,8 +56,8 @@ class StorageUrl(UrlParts):
     def _arguments(self, options: UrlOptions) -> dict[str, Any]:
         if self.scheme == "az" and options.account not in (None, self.account):
             raise InvalidInputError(
-                f"expected az://account/container/prefix with the account {options.account!r}, which the "
-                f"option `account` names, found {self.account!r} in {self.url!r}",
+                f"the option `account` must be the account of the URL, {self.account!r} in {self.url!r}, "
+                f"got {options.account!r}. URLs of Azure are az://account/container/prefix",
                 ErrorKind.NOT_ALLOWED,
             )
         return options.arguments(self.family)
@@ -75,10 +76,11 @@ class StorageUrl(UrlParts):
                 return http_storage(self.url, **arguments)
 
     def split_key(self) -> tuple[StorageUrl, str]:
-        """The URL of the bucket (of the folder, of the server), and the key of an object in it.
+        """Return the URL of the bucket, folder or server, and the key of the object in it.
 
-        >>> parse_url("s3://bucket/data/a b?.nc").split_key()[1]
-        'data/a b?.nc'
+        Examples:
+            >>> parse_url("s3://bucket/data/a b?.nc").split_key()[1]
+            'data/a b?.nc'
         """
         if self.is_local:
             folder, name = os.path.split(self.path)
@@ -87,7 +89,7 @@ class StorageUrl(UrlParts):
         return replace(self, key=""), key
 
     def store_config(self, options: Options = None) -> AnyObjectStoreConfig:
-        """The store of a virtual chunk container that has this URL. It holds no credentials."""
+        """Return the store of a virtual chunk container with this URL, without credentials."""
         values = _as_options(options)
         arguments = self._arguments(values)
         match self.scheme:
@@ -113,16 +115,18 @@ def _as_options(options: Options) -> UrlOptions:
 
 
 def parse_url(text: str | PathLike[str]) -> StorageUrl:
-    """The URL or path ``text``. ``frazil.storage.url_parts`` has the dialect.
+    """Return the URL of a URL text or path. ``frazil.storage.url_parts`` lists the possible forms.
 
-    Raises ``InvalidInputError`` (``cannot-parse-url``) for a text that names no storage.
+    Raises:
+        InvalidInputError: ``cannot-parse-url`` for a text that does not name a storage.
 
-    >>> parse_url("gcs://bucket/a/b").storage({"anonymous": "true"})
-    <frazil.Storage>
-    type: GCS
-    bucket: bucket
-    prefix: a/b
-    <BLANKLINE>
+    Examples:
+        >>> parse_url("gcs://bucket/a/b").storage({"anonymous": "true"})
+        <frazil.Storage>
+        type: GCS
+        bucket: bucket
+        prefix: a/b
+        <BLANKLINE>
     """
     parts = parse_parts(text)
     return StorageUrl(parts.scheme, parts.bucket, parts.key, parts.account, parts.query)
@@ -132,24 +136,36 @@ def parse_url(text: str | PathLike[str]) -> StorageUrl:
 def storage_from_url(
     url: str | PathLike[str], options: Mapping[str, Any] | UrlOptions | None = None, **named_options: Any
 ) -> Storage:
-    """The storage that a URL names. Options are in ``options``, or arguments of their names.
+    """Return the storage that a URL names.
 
-    ``frazil.storage.url_parts`` shows the URLs, ``frazil.storage.url_options`` the options. Without
-    credentials in the options, the storage takes those of the environment. Raises ``InvalidInputError``:
-    ``cannot-parse-url`` for a text that names no storage, and ``not-allowed`` for options that do not belong
-    to it.
+    ``frazil.storage.url_parts`` lists the URLs, and ``frazil.storage.url_options`` lists the options. Without
+    credentials in the options, the storage uses the credentials of the environment.
 
-    >>> storage_from_url("s3://ice/a/b", region="eu-west-1", anonymous=True)
-    <frazil.Storage>
-    type: S3 (native)
-    bucket: ice
-    prefix: a/b
-    region: eu-west-1
-    anonymous: True
-    <BLANKLINE>
+    Args:
+        url: URL or path, for example ``s3://bucket/prefix`` or ``~/ice``.
+        options: Options by name, or ``UrlOptions``. Default: none.
+        **named_options: More options by name. They override ``options``.
+
+    Returns:
+        The storage. No request is sent.
+
+    Raises:
+        InvalidInputError: ``cannot-parse-url`` for a text that does not name a storage; ``not-allowed`` for
+            options that do not belong to the URL.
+        TypeError: ``UrlOptions`` and ``named_options`` are both passed.
+
+    Examples:
+        >>> storage_from_url("s3://ice/a/b", region="eu-west-1", anonymous=True)
+        <frazil.Storage>
+        type: S3 (native)
+        bucket: ice
+        prefix: a/b
+        region: eu-west-1
+        anonymous: True
+        <BLANKLINE>
     """
     if named_options and isinstance(options, UrlOptions):
-        raise TypeError("storage_from_url: give UrlOptions or options by their names, not both")
+        raise TypeError("storage_from_url: pass UrlOptions or options by name, not both")
     if named_options and isinstance(options, Mapping):
         named_options = {**options, **named_options}
     return parse_url(url).storage(named_options or options)

@@ -271,7 +271,7 @@ def test_another_fill_value_is_refused(tmp_path: Path) -> None:
             data.dims[0].attach_scale(file["time"])
     request: dict[str, Any] = {"virtual": True, "containers": [container(tmp_path)], "engine": Inline()}
     ingest(str(tmp_path / "0.nc"), repo, concat_dim="time", **request)
-    with pytest.raises(InvalidInputError, match="expected fill value 1 of `/data` in the repository"):
+    with pytest.raises(InvalidInputError, match="fill value of `/data` must be 1, as in the repository"):
         ingest(str(tmp_path / "1.nc"), repo, concat_dim="time", mode="append", **request)
 
 

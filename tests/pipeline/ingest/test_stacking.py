@@ -392,7 +392,7 @@ def test_a_grid_of_files_is_refused_with_what_helps(tmp_path: Path, repo: frazil
         for time, step in itertools.product(range(2), range(3))
     ]
     with pytest.raises(
-        InvalidInputError, match=r"step \(3 values\), time \(2 values\): concat_dim='run' \(--concat-dim"
+        InvalidInputError, match=r"step \(3 values\), time \(2 values\). concat_dim='run' \(--concat-dim"
     ):
         ingest(paths, repo, engine=Inline())
     dataset = stored_dataset(ingest(paths, repo, concat_dim="run", engine=Inline()).version)
@@ -420,7 +420,7 @@ def test_files_that_nothing_tells_apart(tmp_path: Path, repo: frazil.Repository)
     dataset = stored_dataset(ingest(paths, repo, concat_dim="file", engine=Inline()).version)
     assert_same_dataset(dataset, nested(paths, "file"))
     path = write(tmp_path / "aux.nc", xr.Dataset({"x": ("y", [1.0])}, {"z": ("y", [1.0])}))
-    with pytest.raises(InvalidInputError, match="concat_dim: expected a dimension, a scalar or a new name"):
+    with pytest.raises(InvalidInputError, match="concat_dim must be a dimension, a scalar or a new name"):
         ingest(path, repo, concat_dim="z", engine=Inline())
 
 

@@ -1,4 +1,4 @@
-"""Whether a variable of files fits to the array of its name that the group has."""
+"""Compares a variable of the files with the existing array of the same name."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from frazil.pipeline.ingest.plain_chunks import cut_shape
 from frazil.pipeline.ingest.problems import TABLE
 from frazil.pipeline.ingest.time_conversion import is_time
 
-#: By dimension: the part of an existing dimension that files have, as ``(start, stop)``.
+#: Dimension -> ``(start, stop)``, the part of an existing dimension that files have.
 type Windows = Mapping[str, tuple[int, int]]
 
 
 def matched_array(
     array: zarr.Array[Any], target: TargetArray, virtual: VirtualChunks | None, windows: Windows
 ) -> TargetArray:
-    """The target with the dtype, chunks and attributes of the existing array.
+    """Return the target with the dtype, chunks and attributes of the existing array.
 
-    Raises ``InvalidInputError`` (``invalid-array-metadata``) if the variable does not fit to the array.
+    Raises:
+        InvalidInputError: ``invalid-array-metadata`` if the variable does not fit the array.
     """
     comparisons = _metadata_comparisons(array, target, windows)
     if virtual is not None:
@@ -50,7 +51,7 @@ def matched_array(
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """One property of an array, as the repository and as the files have it."""
+    """One property of an array, in the repository and in the files."""
 
     name: str
     stored: Any
@@ -59,21 +60,25 @@ class _Comparison:
 
     @property
     def differs(self) -> bool:
+        """Whether the files differ from the repository."""
         if isinstance(self.stored, np.dtype):
             return bool(self.stored != self.new)
         return repr(self.stored) != repr(self.new)
 
     def refusal(self, path: str) -> InvalidInputError:
-        remedy = TABLE["chunks"].remedy if self.is_storage else "a group of its own (--group) can have it"
+        """Return the error for a property that differs."""
+        remedy = (
+            TABLE["chunks"].remedy if self.is_storage else "ingest the files into another group (--group)"
+        )
         return InvalidInputError(
-            f"expected {self.name} {self.stored} of `{path}` in the repository, found {self.new} in the "
+            f"{self.name} of `{path}` must be {self.stored}, as in the repository, got {self.new} in the "
             f"files: {remedy}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
 
 
 def _metadata_comparisons(array: zarr.Array[Any], target: TargetArray, windows: Windows) -> list[_Comparison]:
-    """Dimensions, lengths, dtype and the attributes that change what the numbers mean."""
+    """Compare dimensions, lengths, dtype and the attributes that change the meaning of the numbers."""
     dims, attrs = dims_of(array), dict(array.attrs)
     fixed = [i for i, dim in enumerate(target.dims) if i != target.axis and dim not in windows]
     comparisons = [_Comparison("dimensions", dims, target.dims)]
@@ -93,14 +98,14 @@ def _metadata_comparisons(array: zarr.Array[Any], target: TargetArray, windows: 
 
 
 def _storage_comparisons(array: zarr.Array[Any], target: TargetArray) -> list[_Comparison]:
-    """Codecs, chunks and fill value: references need the array to be stored as the files are."""
+    """Compare codecs, chunks and fill value: references need an array that is stored like the files."""
     codecs = tuple(map(_plain, array.metadata.to_dict()["codecs"]))  # type: ignore[arg-type]
     new_codecs = tuple(_plain(json.loads(each)) for each in target.codecs)
     comparisons = [_Comparison("codecs", codecs, new_codecs, is_storage=True)]
     if not _can_recut(array, target):
         comparisons.append(_Comparison("chunks", array.chunks, target.chunks, is_storage=True))
     stored_bytes, new_bytes = (_as_bytes(each.fill_value, each.dtype) for each in (array, target))
-    if stored_bytes != new_bytes:  # chunks that are not in a file have this value
+    if stored_bytes != new_bytes:  # missing chunks have this value
         fill = _Comparison("fill value", array.fill_value, target.fill_value, is_storage=True)
         comparisons.append(fill)
     return comparisons
@@ -114,14 +119,15 @@ def _window(
         return None
     if virtual is not None:
         raise InvalidInputError(
-            f"virtual: expected whole steps of `{target.path}`, found files with a part of them: copy them",
+            f"virtual=True needs files with whole steps of `{target.path}`, but they have parts of steps. "
+            "Copy these files",
             ErrorKind.UNIMPLEMENTED,
         )
     return tuple(windows.get(dim, (0, size)) for dim, size in zip(dims, array.shape, strict=True))
 
 
 def _can_recut(array: zarr.Array[Any], target: TargetArray) -> bool:
-    """Whether the chunks of an array of plain bytes can become those of the target."""
+    """Return whether the chunks of an array of plain bytes can be cut into the chunks of the target."""
     at = target.axis
     names = [json.loads(each)["name"] for each in target.codecs]
     if (

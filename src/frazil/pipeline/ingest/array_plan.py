@@ -1,7 +1,7 @@
-"""The arrays that tasks write: their chunks and dtypes, and from which files they get values.
+"""Plans the arrays that tasks write: their chunks and dtypes, and the files with their values.
 
-Arrays that the group does not have are created here; existing arrays of plain bytes get smaller chunks where
-the borders of the files need them.
+Missing arrays are created here. Existing arrays of plain bytes get smaller chunks if the borders of the files
+need them.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from frazil.repository.session.session import Session
 
 @dataclass(frozen=True, slots=True)
 class FamilyArrays:
-    """The arrays that get values from the files of one family; ``pieces`` are the runs of their steps on the
-    axis, None if they have none.
+    """The arrays that get values from the files of one family.
+
+    ``pieces`` are the runs of steps of these files on the axis, None if they have no steps.
     """
 
     family: Family
@@ -51,7 +52,7 @@ def plan_arrays(
     existing: ExistingGroup,
     axis: Axis | None,
 ) -> list[FamilyArrays]:
-    """The arrays of all families. Arrays that the group does not have are created."""
+    """Return the arrays of all families, and create the arrays that the group does not have."""
     return [
         _family_arrays(session, _FamilyPlan(request, reconciliation, existing, axis, family), names)
         for family, names in zip(reconciliation.families, _own_variables(reconciliation), strict=True)
@@ -59,7 +60,7 @@ def plan_arrays(
 
 
 def _own_variables(reconciliation: Reconciliation) -> list[list[str]]:
-    """For each family the variables that its files give; what families share is from the first of them."""
+    """Return for each family the variables that its files write. The first family writes shared variables."""
     owner: dict[str, int] = {}
     for number, family in enumerate(reconciliation.families):
         for name in family.layout.variables:
@@ -74,7 +75,7 @@ def _own_variables(reconciliation: Reconciliation) -> list[list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class _FamilyPlan:
-    """What decides about the arrays of one family."""
+    """The values that decide the arrays of one family."""
 
     request: IngestRequest
     reconciliation: Reconciliation
@@ -84,18 +85,21 @@ class _FamilyPlan:
 
     @property
     def inspection(self) -> Inspection:
+        """The contents of all files."""
         return self.reconciliation.inspection
 
     @property
     def longest_chunk(self) -> int:
+        """The largest number of steps of a new chunk."""
         return longest_chunk(self.inspection.length[self.family.files])
 
     @property
     def length(self) -> int:
+        """The number of steps of the axis; 0 without an axis."""
         return 0 if self.axis is None else self.axis.length
 
     def pieces(self) -> Pieces | None:
-        """The runs of steps of the files on the axis; None if they have no steps."""
+        """Return the runs of steps of the files on the axis; None if they have no steps."""
         steps, files = self.reconciliation.steps, self.family.files
         if self.axis is None or len(steps.start) <= 1:
             return None
@@ -105,17 +109,18 @@ class _FamilyPlan:
         return runs(source[placed], inside[placed], self.axis.new[steps.at[rows[placed]]])
 
     def virtual_chunks(self, name: str) -> VirtualChunks | None:
-        """The chunks of a variable to which the array refers; None if it is copied."""
+        """Return the chunks of a variable for references; None if the variable is copied."""
         chunks = (self.family.layout.virtual or {}).get(name)
         return chunks if isinstance(chunks, VirtualChunks) else None
 
     def unpacks(self, name: str) -> bool:
+        """Return whether tasks unpack the values of a variable."""
         variable = self.family.variable(name)
         packed = not variable.coordinate and any(each in variable.attrs for each in PACKING)
         return self.request.unpack and packed
 
     def schema(self, name: str) -> VariableSchema:
-        """A variable with the units and the dtype that its array has."""
+        """Return a variable with the units and the dtype of its array."""
         variable = self.family.variable(name)
         if name in self.reconciliation.variables:
             common = self.reconciliation.variables[name]
@@ -153,15 +158,15 @@ def _family_arrays(session: Session, plan: _FamilyPlan, names: Sequence[str]) ->
 
 
 def _is_replaced(plan: _FamilyPlan, target: TargetArray) -> bool:
-    """Whether values of the group are written anew: data of one file, without a dimension to follow."""
+    """Return whether an existing array is replaced: data of one file without a concat dimension."""
     if plan.reconciliation.dim is not None or plan.request.mode in ("create", "append"):
         return False
     if plan.family.layout.variables[target.name].coordinate:
         return False
     if target.window is not None:
         raise InvalidInputError(
-            f"mode {plan.request.mode!r}: expected all of `{target.path}` in the file, found a part of it: "
-            "concat_dim= (--concat-dim) names a dimension in which files follow each other",
+            f"mode {plan.request.mode!r} needs a file with all of `{target.path}`, but the file has a part "
+            "of it. Name the dimension in which files follow each other with concat_dim= (--concat-dim)",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     return True
@@ -170,8 +175,9 @@ def _is_replaced(plan: _FamilyPlan, target: TargetArray) -> bool:
 def _targets(
     plan: _FamilyPlan, variables: Sequence[VariableSchema], pieces: Pieces | None, windows: Windows
 ) -> list[tuple[TargetArray, bool]]:
-    """The arrays of variables, and whether they refer to the files; those of data first, so that small ones
-    can follow their chunks.
+    """Return the arrays of variables, and whether they get references.
+
+    Arrays of data come first, so that the chunks of coordinates can follow theirs.
     """
     targets: list[tuple[TargetArray, bool]] = []
     for variable in sorted(variables, key=lambda each: each.coordinate):
@@ -190,7 +196,8 @@ def _targets(
             target = matched_array(array, target, virtual, windows)
         elif windows.keys() & set(target.dims):
             raise InvalidInputError(
-                f"expected `{target.path}` in the repository, since files have a part of it only, found none",
+                f"`{target.path}` must exist in the repository, because the files have only a part of it. "
+                "Ingest files with all of it first",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
         elif virtual is None:
@@ -201,9 +208,9 @@ def _targets(
 
 
 def _with_chosen_steps(plan: _FamilyPlan, target: TargetArray, data: Sequence[TargetArray]) -> TargetArray:
-    """A new array with chunks along the axis that one task can write, unless the caller has chosen them.
+    """Return a new array with chunks along the axis that one task can write, unless the caller chose them.
 
-    ``data``: the arrays whose chunks a small array follows.
+    ``data``: the arrays of data whose chunks a small array follows.
     """
     request = plan.request
     chosen = "chunks" in request.encoding.get(target.name, {}) or plan.reconciliation.dim in request.chunks
@@ -222,7 +229,7 @@ def _with_chosen_steps(plan: _FamilyPlan, target: TargetArray, data: Sequence[Ta
 def _common_chunks(
     plan: _FamilyPlan, name: str, pieces: Pieces | None, array: zarr.Array[Any] | None
 ) -> VirtualChunks | None:
-    """The virtual chunks of a variable: chunks of plain bytes are as long as the borders of files allow."""
+    """Return the virtual chunks of a variable. Plain chunks are as long as the borders of files allow."""
     virtual = plan.virtual_chunks(name)
     if virtual is None or ANY not in virtual.chunks or plan.axis is None or pieces is None:
         return virtual
@@ -235,7 +242,7 @@ def _common_chunks(
 
 
 def _units(inspection: Inspection, name: str) -> NDArray[np.int64]:
-    """By layout: on what multiples the chunks of a variable can be cut."""
+    """Return for each layout the unit of steps in which the chunks of a variable can be cut."""
     chunks = [(layout.virtual or {}).get(name) for layout in inspection.layouts]
     return np.array([each.unit if isinstance(each, VirtualChunks) else 0 for each in chunks], np.int64)
 

@@ -1,11 +1,12 @@
-"""The arrays that a dataset gets: chunks, codecs, attributes.
+"""The arrays of a dataset: chunks, codecs, attributes.
 
-Attributes are those of the files, so that xarray sees in the store what it sees in the files. Only
-``_FillValue`` is written as xarray writes it into Zarr; the fill value of the array, which chunks that nobody
-wrote have, is the same value.
+The attributes are those of the files, so xarray reads from the store the same as from the files. Only
+``_FillValue`` is written in the form that xarray uses in Zarr. The fill value of the array, which is the
+value of missing chunks, is the same value.
 
-Chunks are 16 to 64 MB unless the caller chooses them: whole steps of the dimension in which the dataset
-grows where steps are smaller than that, else parts of steps, on the borders of the chunks in the files.
+Chunks are 16 to 64 MB unless the caller chooses them. If the steps of the dimension in which the dataset
+grows are smaller, a chunk is several whole steps, else a part of a step on the borders of the chunks in the
+files.
 """
 
 from __future__ import annotations
@@ -31,17 +32,18 @@ from frazil.zarr_store.arrays import array_at
 
 TARGET: Final = 16 << 20
 LARGEST: Final = 64 << 20
-#: A chunk may be larger than the array by this much, in bytes: the array will grow.
+#: A chunk may be larger than the array by so many bytes: the array will grow.
 GROWTH: Final = 1 << 20
-#: What strings of any length are taken to need.
+#: The assumed size of a string of variable length, in bytes.
 _STRING: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class TargetArray:
-    """An array to be written. ``axis`` is the number of its concat dimension, None if it does not have it.
+    """An array to be written.
 
-    ``window`` is the part of it that files have, ``(start, stop)`` for each dimension; None if they have all.
+    ``axis`` is the index of its concat dimension, None if it does not have one. ``window`` is the part of the
+    array that files have, ``(start, stop)`` for each dimension; None if they have the whole array.
     """
 
     path: str
@@ -60,7 +62,7 @@ class TargetArray:
 
     @property
     def bounds(self) -> tuple[tuple[int, int], ...]:
-        """The window, extended to the borders of chunks; along the axis all steps."""
+        """The window, extended to the borders of chunks, with all steps along the axis."""
         if self.window is None:
             return tuple((0, size) for size in self.shape)
         return tuple(
@@ -72,16 +74,17 @@ class TargetArray:
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """The shape of what is written at once: a shard, or a chunk."""
+        """The shape of the unit of writing: a shard, or else a chunk."""
         return self.shards or self.chunks
 
     @property
     def itemsize(self) -> int:
+        """The bytes of one element, an estimate for strings."""
         return _STRING if self.dtype.kind == "T" else self.dtype.itemsize
 
     @property
     def row(self) -> int:
-        """Bytes of one step of the concat dimension."""
+        """The bytes of one step of the concat dimension."""
         shape = [size for at, size in enumerate(self.shape) if at != self.axis]
         return int(np.prod(shape, dtype=object)) * self.itemsize
 
@@ -89,7 +92,7 @@ class TargetArray:
 def choose_chunks(
     shape: tuple[int, ...], itemsize: int, axis: int | None, native: tuple[int, ...] | None = None
 ) -> tuple[int, ...]:
-    """Chunks of 16 to 64 MB, in whole steps along ``axis`` if they are not too large.
+    """Return the shape of chunks of 16 to 64 MB, in whole steps along ``axis`` if steps are not too large.
 
     >>> choose_chunks((100_000, 180, 360), 4, axis=0)
     (65, 180, 360)
@@ -101,7 +104,7 @@ def choose_chunks(
         chunks[axis] = 1
     step = list(native) if native is not None else [1] * len(shape)
     while (bytes_ := int(np.prod(chunks, dtype=object)) * itemsize) > LARGEST:
-        # The first dimension that can be cut: parts next to each other in memory stay together.
+        # Cut the first dimension that can be cut, so that elements next to each other stay in one chunk.
         cut = next((i for i, size in enumerate(chunks) if i != axis and size > step[i]), None)
         if cut is None:
             cut = next((i for i, size in enumerate(chunks) if size > 1), None)
@@ -117,18 +120,18 @@ def choose_chunks(
     return tuple(chunks)
 
 
-#: The arguments of ``zarr.create_array`` that ``encoding`` may have.
+#: The arguments of ``zarr.create_array`` that ``encoding`` accepts.
 ENCODING: Final = ("chunks", "shards", "compressors", "filters", "serializer")
 
 
 def require_sizes(chunks: Mapping[str, Any], encoding: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raises ``InvalidInputError`` (``invalid-argument``) for sizes of chunks that no file can have."""
+    """Raise ``InvalidInputError`` (``invalid-argument``) for impossible chunk sizes or unknown encodings."""
     sizes = [(f"chunks of {dim}", size) for dim, size in chunks.items()]
     for name, each in encoding.items():
         if unknown := sorted(each.keys() - set(ENCODING)):
             raise InvalidInputError(
-                f"encoding of {name}: expected {', '.join(ENCODING)}, found {unknown[0]!r}: the rest is "
-                "as in the files",
+                f"encoding of {name} must have only {', '.join(ENCODING)}, got {unknown[0]!r}. All other "
+                "properties are those of the files",
                 ErrorKind.INVALID_ARGUMENT,
             )
         for key in ("chunks", "shards"):
@@ -141,7 +144,7 @@ def require_sizes(chunks: Mapping[str, Any], encoding: Mapping[str, Mapping[str,
             or not size
         ):
             raise InvalidInputError(
-                f"{what}: expected a number of at least 1, or -1 for all, found {size!r}",
+                f"{what} must be a number of at least 1, or -1 for the whole dimension, got {size!r}",
                 ErrorKind.INVALID_ARGUMENT,
             )
 
@@ -155,8 +158,10 @@ def target_array(
     encoding: Mapping[str, Any] | None = None,
     virtual: VirtualChunks | None = None,
 ) -> TargetArray:
-    """The array for a variable. ``encoding`` are arguments of ``zarr.create_array``, ``chunks`` sizes by
-    dimension.
+    """Return the array for a variable.
+
+    ``encoding`` are arguments of ``zarr.create_array``, ``chunks`` are chunk sizes by dimension, and
+    ``virtual`` are the chunks of references. ``length`` is the length of the dimension ``dim``.
     """
     axis = variable.dims.index(dim) if dim in variable.dims else None
     shape = tuple(length if i == axis else size for i, size in enumerate(variable.shape))
@@ -186,7 +191,7 @@ def target_array(
         )
     elif len(own) != len(shape):
         raise InvalidInputError(
-            f"expected chunks of {variable.name} with {len(shape)} sizes, found {own}",
+            f"chunks of {variable.name} must have {len(shape)} sizes, got {own}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     own = tuple(max(size, 1) if each == -1 else each for size, each in zip(shape, own, strict=True))
@@ -198,12 +203,12 @@ def target_array(
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype in this machine's byte order: arrays do not have the order of the file."""
+    """Return the dtype in the byte order of this machine, which copies have."""
     return dtype if dtype.kind == "T" else dtype.newbyteorder("=")
 
 
 def fill_of(variable: VariableSchema) -> Any:
-    """The value of chunks that nobody has written."""
+    """Return the fill value of the array for a variable."""
     fill = variable.attrs.get("_FillValue")
     kind = variable.dtype.kind
     if kind == "T":
@@ -218,8 +223,9 @@ def fill_of(variable: VariableSchema) -> Any:
 
 
 def encoded_fill(value: Any, dtype: np.dtype[Any]) -> Any:
-    """``_FillValue`` in the attributes of a Zarr array: floats as base64 of a little-endian double, as xarray
-    has it; None where xarray has no form for it.
+    """Return ``_FillValue`` as xarray writes it into the attributes of a Zarr array.
+
+    Floats become the base64 text of a little-endian double. None if xarray has no form for the value.
     """
     if value is None or np.ndim(value):
         return None
@@ -230,14 +236,14 @@ def encoded_fill(value: Any, dtype: np.dtype[Any]) -> Any:
     return None
 
 
-#: A fill value that changes nothing: what is not a number is none with and without it.
+#: A fill value without effect: NaN means a missing value with and without this attribute.
 NAN_FILL: Final = encoded_fill(np.nan, np.dtype(np.float64))
 
 
 def create(store: Any, target: TargetArray) -> None:
-    """Create the array, without chunks."""
+    """Create the array in a store, without chunks."""
     with warnings.catch_warnings():
-        # Characters have no place in the specification yet. Every zarr since 3.1 reads them.
+        # The specification of Zarr has no characters yet, but zarr reads them since version 3.1.
         warnings.simplefilter("ignore", zarr.errors.UnstableSpecificationWarning)
         try:
             zarr.create_array(
@@ -255,7 +261,7 @@ def create(store: Any, target: TargetArray) -> None:
         except (TypeError, ValueError) as error:
             keywords = {"chunks": target.chunks, "shards": target.shards, **target.keywords}
             raise InvalidInputError(
-                f"expected an encoding that zarr can make `{target.path}` ({target.dtype}) with, found "
+                f"encoding of `{target.path}` ({target.dtype}) must be one that zarr accepts, got "
                 f"{keywords}: {error}",
                 ErrorKind.INVALID_ARRAY_METADATA,
             ) from error
@@ -264,18 +270,20 @@ def create(store: Any, target: TargetArray) -> None:
 
 
 def _set_codecs(store: Any, key: str, codecs: tuple[str, ...]) -> None:
-    """Write codecs into the metadata of an array: some are no arguments of ``create_array``."""
+    """Write codecs into the metadata of an array: ``create_array`` does not accept all of them."""
     document = json.loads(store.get_sync(key).to_bytes())
     document["codecs"] = list(map(json.loads, codecs))
     store.set_sync(key, cpu.Buffer.from_bytes(json.dumps(document).encode()))
 
 
 def open_target(store: Any, path: str) -> zarr.Array[Any]:
+    """Open an array, for writing if the store can be written."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zarr.errors.UnstableSpecificationWarning)
         return array_at(store, path, "r" if store.read_only else "r+")
 
 
 def read_labels(array: zarr.Array[Any]) -> NDArray[Any]:
+    """Return all values of a coordinate, strings with the dtype ``StringDType``."""
     values = np.asarray(array[:])
     return values if values.dtype.kind != "O" else values.astype(np.dtypes.StringDType())

@@ -1,12 +1,12 @@
-"""Where labels go: the axis of the repository, and what is new on it.
+"""The axis of the dataset: the positions of the labels of the group and of the files.
 
-    create, append    new labels follow the old ones
+    create, append    new labels follow the old labels
     insert            the group has all labels: their values are replaced
     upsert            values of stored labels are replaced, new labels follow
-    backfill          values of stored labels are replaced, new labels go where they belong
+    backfill          values of stored labels are replaced, new labels go to their place in the order
 
-Where an old label moves, its values move: the axis has the old and the new place of each step. One rule then
-serves all modes: old values go where their label goes, and new values are written over them.
+If an old label moves, its values move too. The axis has the old and the new position of each step, so all
+modes have one rule: old values move with their label, then new values overwrite them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ MODES: Final = ("create", "append", "insert", "upsert", "backfill")
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """``old`` is where each old step goes, ``new`` where each step of the files goes. ``labels`` are None
-    where steps have none.
+    """The steps of the dataset.
+
+    ``old`` (int64) is the position of each step of the group, ``new`` (int64) the position of each step of
+    the files. ``labels`` is None if steps have no labels.
     """
 
     length: int
@@ -39,13 +41,13 @@ class Axis:
 
     @property
     def first_moved(self) -> int:
-        """The first step that is not what it was, up to the old end; the old end if nothing moved."""
+        """The first step of the group that moves; the old length if no step moves."""
         moved = self.old != np.arange(len(self.old))
         return int(np.argmax(moved)) if moved.any() else len(self.old)
 
     @classmethod
     def after(cls, length: int, more: int) -> Axis:
-        """Steps without labels that follow the old ones.
+        """Return an axis of steps without labels, where new steps follow the old steps.
 
         >>> Axis.after(2, 3).new.tolist()
         [2, 3, 4]
@@ -54,7 +56,7 @@ class Axis:
 
 
 def positions(axis: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
-    """Where labels are on an axis, -1 for those that are not.
+    """Return the positions of labels on an axis, -1 for labels that the axis does not have.
 
     >>> positions(np.array([30, 20, 10]), np.array([10, 15, 30])).tolist()
     [2, -1, 0]
@@ -77,34 +79,35 @@ def place_labels(
     units: str | None = None,
     calendar: str = "standard",
 ) -> Axis:
-    """The axis with new labels on it; ``in_order`` says that each of them is once, and that they are sorted.
+    """Return the axis with old and new labels. ``in_order``: the new labels are sorted, each one once.
 
     >>> axis = place_labels("backfill", np.array([0, 1, 4]), np.array([2, 3]))
     >>> axis.labels.tolist(), axis.old.tolist(), axis.new.tolist(), axis.first_moved
     ([0, 1, 2, 3, 4], [0, 1, 4], [2, 3], 2)
 
-    Labels that are in no order stay as they are, behind the old ones:
+    New labels that are not in order stay as they are, after the old labels:
 
     >>> place_labels("append", np.array([0, 1]), np.array([4, 3, 3]), in_order=False).labels.tolist()
     [0, 1, 4, 3, 3]
 
-    Raises ``InvalidInputError`` (``invalid-chunk-index``) for labels that the mode does not allow.
+    Raises:
+        InvalidInputError: ``invalid-chunk-index`` for labels that the mode does not allow,
+            ``invalid-array-metadata`` for labels that the dtype of the group cannot hold.
     """
-
     numbers = old.dtype.kind in "iuf" and new.dtype.kind in "iuf"
     new = _as_stored(new, old) if numbers and len(old) else new
     stay = np.arange(len(old))
     again = np.array_equal(old, new, equal_nan=old.dtype.kind == new.dtype.kind == "f")
     if mode not in ("create", "append") and len(old) and again:
-        return Axis(len(old), old, stay, stay)  # the same steps again, in whatever order
+        return Axis(len(old), old, stay, stay)  # the same steps again, in any order
     stored = positions(old, new) >= 0
     fresh = new[~stored]
     show = partial(label_text, units=units, calendar=calendar)
     _require_mode(mode, new[stored], fresh, show)
     if stored.any() and not (_is_unique(old) and _is_unique(new)):
         raise InvalidInputError(
-            f"mode {mode!r}: expected each label once, found labels that are there several times: mode "
-            "'append' (--mode append) writes new labels behind them",
+            f"mode {mode!r} needs each label once, but some labels are there several times. Use mode "
+            "'append' (--mode append) to write new labels after them",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
     down = bool(old[-1] < old[0]) if len(old) > 1 and numbers else descending
@@ -118,8 +121,8 @@ def place_labels(
     _require_backfill(mode, old, fresh, down, show)
     if not (in_order and _is_monotonic(old)):
         raise InvalidInputError(
-            "mode 'backfill': expected labels in order in the repository and in the files, found them mixed: "
-            "mode 'create' (--mode create) in a group of its own allows it",
+            "mode 'backfill' needs sorted labels in the repository and in the files, but they are not "
+            "sorted. Use mode 'create' (--mode create) in another group (--group)",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
     labels = np.sort(labels)[:: -1 if down else 1]
@@ -127,39 +130,37 @@ def place_labels(
 
 
 def _require_mode(mode: Mode, stored: NDArray[Any], fresh: NDArray[Any], show: Callable[[Any], str]) -> None:
-    """Mode "append" has no label that is stored, mode "insert" no other."""
+    """Raise an error if mode "append" gets a stored label, or mode "insert" a new label."""
     if mode == "append" and len(stored):
         raise InvalidInputError(
-            f"mode 'append': expected new labels, found {show(stored[0])}, which is there; mode 'upsert' "
-            "(--mode upsert) replaces the values of this step. Files of another level or member need "
+            f"mode 'append' needs new labels, but the group already has {show(stored[0])}. Use mode 'upsert' "
+            "(--mode upsert) to replace the values of this step. For files of another level or member, give "
             "concat_dim= (--concat-dim) with the name of that coordinate, from the first file on",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
     if mode == "insert" and len(fresh):
-        raise _mode_refusal(
-            f"mode 'insert': expected labels that are there, found {show(fresh[0])}", "upsert"
-        )
+        raise _mode_refusal(f"mode 'insert' needs labels that the group has, got {show(fresh[0])}", "upsert")
 
 
 def _require_backfill(
     mode: Mode, old: NDArray[Any], fresh: NDArray[Any], down: bool, show: Callable[[Any], str]
 ) -> None:
-    """Only mode "backfill" has new labels that do not follow the old ones."""
+    """Raise an error for new labels that do not follow the old labels, except in mode "backfill"."""
     if mode != "backfill":
         last, first = (old.min(), fresh.max()) if down else (old.max(), fresh.min())
         raise _mode_refusal(
-            f"mode {mode!r}: expected new labels after {show(last)}, found {show(first)}", "backfill"
+            f"mode {mode!r} needs new labels after {show(last)}, got {show(first)}", "backfill"
         )
 
 
 def _as_stored(new: NDArray[Any], old: NDArray[Any]) -> NDArray[Any]:
-    """New labels in the dtype of those that are there."""
+    """Return new labels in the dtype of the stored labels."""
     with np.errstate(invalid="ignore"):
         stored = new.astype(old.dtype)
     if old.dtype.kind in "iu" and (stored != new).any():
         raise InvalidInputError(
-            f"expected labels that {old.dtype} can hold, as those in the repository, found "
-            f"{new[stored != new][0]}: a group of its own (mode 'create', --mode create) can have them",
+            f"new labels must fit the dtype {old.dtype} of the labels in the repository, got "
+            f"{new[stored != new][0]}. Ingest the files into another group (--group, --mode create)",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     return stored
@@ -179,15 +180,16 @@ def _is_monotonic(labels: NDArray[Any]) -> bool:
 
 
 def _mode_refusal(text: str, other: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"{text}; mode {other!r} (--mode {other}) allows it", ErrorKind.INVALID_CHUNK_INDEX
-    )
+    return InvalidInputError(f"{text}. Use mode {other!r} (--mode {other})", ErrorKind.INVALID_CHUNK_INDEX)
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Runs of steps, from where to where: ``source`` (a number of a file, -1 for what was there), its first
-    step, the first step on the axis, and how many; in order of the latter."""
+    """Runs of steps, as columns in the order of ``at``.
+
+    ``source`` is the number of a file (-1: steps of the group), ``start`` the first step in the source,
+    ``at`` the first step on the axis, and ``count`` the number of steps.
+    """
 
     source: NDArray[np.int64]
     start: NDArray[np.int64]
@@ -198,7 +200,7 @@ class Pieces:
         return len(self.source)
 
     def within(self, start: int, stop: int) -> Pieces:
-        """The parts of the pieces in a span of the axis."""
+        """Return the parts of the pieces in a span of the axis."""
         low = np.maximum(self.at, start)
         high = np.minimum(self.at + self.count, stop)
         some = low < high
@@ -206,7 +208,7 @@ class Pieces:
 
 
 def runs(source: NDArray[np.int64], start: NDArray[np.int64], at: NDArray[np.int64]) -> Pieces:
-    """Single steps joined to runs.
+    """Join single steps to runs.
 
     >>> pieces = runs(np.array([7, 7, 7, 8]), np.array([0, 1, 2, 0]), np.array([4, 5, 9, 6]))
     >>> list(zip(pieces.source.tolist(), pieces.start.tolist(), pieces.at.tolist(), pieces.count.tolist()))
@@ -222,6 +224,6 @@ def runs(source: NDArray[np.int64], start: NDArray[np.int64], at: NDArray[np.int
 
 
 def old_pieces(axis: Axis, start: int, stop: int) -> Pieces:
-    """What was there and belongs into a span."""
+    """Return the runs of old steps whose new positions are in a span."""
     steps = np.flatnonzero((axis.old >= start) & (axis.old < stop))
     return runs(np.full(len(steps), -1, np.int64), steps.astype(np.int64), axis.old[steps])

@@ -1,4 +1,4 @@
-"""The axis of the dataset: the labels of the group, with those of the files in their places."""
+"""Plans the axis of the dataset: the labels of the group and of the files, in order."""
 
 from __future__ import annotations
 
@@ -24,10 +24,13 @@ def plan_axis(
     existing: ExistingGroup,
     changed: NDArray[np.bool_],
 ) -> tuple[Axis | None, list[Problem]]:
-    """The axis, and its gaps; None if files do not follow each other.
+    """Return the axis and its gaps. The axis is None if files do not follow each other.
 
-    ``changed``: a mask of the files that were ingested with other contents. Raises ``AlreadyExistsError`` and
-    ``InvalidInputError`` for files that the mode does not allow in this group.
+    ``changed`` is a mask of the files that were ingested with other contents.
+
+    Raises:
+        AlreadyExistsError: If the mode is "create" and the group has an array of the files.
+        InvalidInputError: For files that the mode does not allow in this group.
     """
     dim, mode, steps = reconciliation.dim, request.mode, reconciliation.steps
     _require_no_arrays(request, reconciliation, existing)
@@ -39,8 +42,8 @@ def plan_axis(
     if reconciliation.labels is None or reconciliation.axis is None:
         if steps.length and length and (mode not in ("create", "append") or dim in existing.arrays):
             raise InvalidInputError(
-                f"mode {mode!r}: expected labels of {dim}, as `/{existing.path}` has them, found none in the "
-                "files",
+                f"mode {mode!r} needs labels of {dim} in the files, as `/{existing.path}` has them, but the "
+                "files have none",
                 ErrorKind.INVALID_ARGUMENT,
             )
         return Axis.after(length, steps.length), []
@@ -48,7 +51,8 @@ def plan_axis(
         old = read_labels(existing.arrays[dim])
     elif length:
         raise InvalidInputError(
-            f"expected labels of {dim} in `/{existing.path}`, as the files have them, found none",
+            f"`/{existing.path}` must have labels of {dim}, as the files have them, but it has none. Ingest "
+            "the files into another group (--group)",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     else:
@@ -62,7 +66,7 @@ def plan_axis(
         calendar=steps.calendar,
     )
     if changed.any() and request.on_change == "rewrite":
-        # The labels of changed files are in the group: the mode is for all others.
+        # The group has the labels of changed files. The mode applies to all other labels.
         places = steps.at[np.repeat(changed, steps.counts)]
         fresh = np.ones(steps.length, np.bool_)
         fresh[places[places >= 0]] = False
@@ -77,11 +81,11 @@ def plan_axis(
 def _require_no_arrays(
     request: IngestRequest, reconciliation: Reconciliation, existing: ExistingGroup
 ) -> None:
-    """Mode "create" writes no array that the group has."""
+    """Raise an error if the mode is "create" and the group has an array of the files."""
     names = {name for family in reconciliation.families for name in family.layout.variables}
     clash = sorted(names & existing.arrays.keys())
     if request.mode == "create" and clash:
         raise AlreadyExistsError(
-            f"mode 'create': expected no array `{clash[0]}` in `/{existing.path}`, found one; "
-            "modes 'append', 'insert', 'upsert' and 'backfill' write into what is there"
+            f"mode 'create' needs a group without the arrays of the files, but `/{existing.path}` has "
+            f"`{clash[0]}`. Modes 'append', 'insert', 'upsert' and 'backfill' write into existing arrays"
         )

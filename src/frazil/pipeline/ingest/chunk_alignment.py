@@ -1,4 +1,4 @@
-"""Whether files, and steps that move, are on the borders of chunks: references need whole chunks."""
+"""Checks that files and moved steps are on the borders of chunks: references need whole chunks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from frazil.pipeline.ingest.axis import Axis, Pieces, old_pieces
 
 
 def require_aligned(array: TargetArray, pieces: Pieces, axis: Axis, urls: Sequence[str]) -> None:
-    """Files that are referred to must begin and end on chunk borders of the array.
+    """Check that referenced files begin and end on chunk borders of the array.
 
-    Raises ``InvalidInputError`` (``invalid-chunk-index``) that names the first file that does not.
+    Raises:
+        InvalidInputError: ``invalid-chunk-index``, with the name of the first file that does not.
     """
     step = array.grid[array.axis or 0]
     ends = pieces.at + pieces.count
@@ -26,15 +27,15 @@ def require_aligned(array: TargetArray, pieces: Pieces, axis: Axis, urls: Sequen
     if bad.any():
         row = int(np.argmax(bad))
         raise InvalidInputError(
-            f"virtual: expected files on the borders of chunks of {step} steps of `{array.path}`, found "
+            f"virtual=True needs files on the borders of chunks of {step} steps of `{array.path}`, got "
             f"{urls[int(pieces.source[row])]} at {pieces.at[row]}:{ends[row]} (from its step "
-            f"{pieces.start[row]}): copy this variable",
+            f"{pieces.start[row]}). Copy this variable",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
 
 
 def can_shift(array: TargetArray, axis: Axis) -> bool:
-    """Whether all steps that move are whole chunks."""
+    """Return whether all steps that move are whole chunks."""
     step = array.grid[array.axis or 0]
     old = old_pieces(axis, 0, axis.length)
     partial = (old.count % step != 0) & ~(

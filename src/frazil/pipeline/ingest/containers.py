@@ -1,4 +1,4 @@
-"""Virtual chunk containers that the caller of an ingest gives."""
+"""The virtual chunk containers that the caller of an ingest passes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from frazil.storage.access import environment_access
 
 
 def with_containers(repo: Repository, containers: Sequence[VirtualChunkContainer]) -> Repository:
-    """The repository with these containers in its saved configuration, authorised for this process.
+    """Return the repository with these containers in its saved configuration, authorized for this process.
 
-    Whoever gives a container names its server, so the credentials of the environment may go there, unless
-    the repository was opened with others for this prefix.
+    The caller names the server of each container, so Frazil may send the credentials of the environment to
+    it, unless the repository was opened with other credentials for this prefix.
     """
     config = repo.config
     saved = config.virtual_chunk_containers or {}

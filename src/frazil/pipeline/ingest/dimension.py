@@ -1,11 +1,11 @@
-"""The dimension in which files follow each other, if the caller does not name it.
+"""Finds the dimension in which files follow each other, if the caller does not name it.
 
-    before files are inspected   the dimension of the group, where the first file has it or a scalar of its
-                                 name; the one dimension of the first file that is unlimited or a time
-    after it                     where files have no such dimension: the scalar that tells them apart
+    before the inspection   the dimension of the group, if the first file has it or a scalar of its name;
+                            the one dimension of the first file that is unlimited or a time
+    after the inspection    if files have no such dimension: the scalar whose value differs from file to file
 
-A scalar that differs from file to file is what xarray stacks with ``reconcile="nested", concat_dim=...``. One
-file alone has no such dimension: it stays as it is.
+Such a scalar is stacked as by ``combine="nested", concat_dim=...`` of xarray. A single file has no such
+dimension, and its variables stay as they are.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from frazil.pipeline.ingest.time_conversion import is_time
 from frazil.pipeline.ingest.time_units import TimeUnits, common_units, scalar_values
 from frazil.readers.reader import FileSchema, VariableSchema
 
-#: Scalars that files usually follow each other in, the best first: by name, then by CF's standard name.
+#: Scalars in which files usually follow each other, with their rank: by name, then by CF's standard name.
 _NAMES: Final = {"time": 0, "forecast_reference_time": 2, "step": 3, "forecast_period": 3, "valid_time": 4}
 _STANDARD_NAMES: Final = {"time": 1, "forecast_reference_time": 2, "forecast_period": 3}
 _OTHER: Final = 5
-#: The files that are tried until one can be read.
+#: The number of files that are tried until one can be read.
 _TRIED: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How a group grows: the dimension in which it grew, and the names of all its dimensions with labels.
+    """The dimension in which a group grew, and the names of all its dimensions with labels.
 
-    ``from_nothing``: the group has no arrays, and one file is the first of many.
+    ``from_nothing``: the group has no arrays yet, and more files may follow a first single file.
     """
 
     concat_dim: str | None = None
@@ -50,9 +50,10 @@ NO_GROWTH: Final = Growth()
 
 
 def dimension(files: SourceFiles, access: FileAccess, growth: Growth = NO_GROWTH) -> str | None:
-    """The dimension that the first readable file has; None if that file does not decide it.
+    """Return the dimension that the first readable file has; None if that file does not decide it.
 
-    Raises ``InvalidInputError`` (``invalid-argument``) if there is more than one.
+    Raises:
+        InvalidInputError: ``invalid-argument`` if there is more than one.
     """
     if files.concat_dim is not None:
         return files.concat_dim
@@ -69,8 +70,8 @@ def dimension(files: SourceFiles, access: FileAccess, growth: Growth = NO_GROWTH
     if len(files.urls) > 1 and (schema.unlimited or times):
         several = sorted({*schema.unlimited, *times})
         raise InvalidInputError(
-            f"expected one dimension in which files follow each other, found {', '.join(several)} in "
-            f"{schema.url}: concat_dim={several[0]!r} (--concat-dim {several[0]}) chooses one",
+            f"files can follow each other in several dimensions, {', '.join(several)}, as in {schema.url}. "
+            f"Choose one with concat_dim={several[0]!r} (--concat-dim {several[0]})",
             ErrorKind.INVALID_ARGUMENT,
         )
     return scalar_time(schema.variables) if growth.from_nothing and len(files.urls) == 1 else None
@@ -87,7 +88,7 @@ def _first_schema(files: SourceFiles, access: FileAccess) -> FileSchema | None:
 
 
 def scalar_time(variables: Mapping[str, VariableSchema]) -> str | None:
-    """The scalar time that comes first in the order of `_rank`."""
+    """Return the name of the scalar time that is first in the order of `_rank`; None if there is none."""
     times = [
         each
         for each in variables.values()
@@ -104,16 +105,17 @@ def _rank(variable: VariableSchema) -> int:
 
 
 def scalar_dimension(inspection: Inspection, families: Sequence[Family], units: TimeUnits) -> str | None:
-    """The scalar coordinate in which files of one family follow each other; None if none differs.
+    """Return the scalar coordinate in which files of one family follow each other; None if none differs.
 
-    It is the first in the order of `_rank` that determines all others: files with the same value of it have
-    the same values of the others.
+    It is the first scalar in the order of `_rank` that determines all others: files with the same value of
+    this scalar have the same values of the others.
 
-    Raises ``InvalidInputError`` (``invalid-argument``) if there is no such scalar, or several.
+    Raises:
+        InvalidInputError: ``invalid-argument`` if there is no such scalar, or several.
     """
     several = [family for family in families if len(family.files) > 1]
     if not several:
-        alone = len(inspection.urls) > 1 and len(families) == 1  # the others are not good
+        alone = len(inspection.urls) > 1 and len(families) == 1  # the other files have problems
         return scalar_time(families[0].variables()) if alone and not _has_unopened(inspection) else None
     differing = _Differing.of(inspection, several, units)
     if not differing.codes:
@@ -128,13 +130,13 @@ def scalar_dimension(inspection: Inspection, families: Sequence[Family], units: 
 
 
 def _has_unopened(inspection: Inspection) -> bool:
-    """Whether files were not opened, since they are in the group already."""
+    """Return whether some files were not opened, because the group already contains them."""
     return int((inspection.layout < 0).sum()) > len(inspection.problems)
 
 
 @dataclass(frozen=True, slots=True)
 class _Differing:
-    """The scalar coordinates that differ in a family: for each a column of codes for each family."""
+    """The scalar coordinates that differ in a family. Each has one column of codes for each family."""
 
     codes: dict[str, list[NDArray[np.int64]]]
 
@@ -154,7 +156,7 @@ class _Differing:
         return cls(codes)
 
     def determines_others(self, name: str) -> bool:
-        """Whether files with the same value of this scalar have the same values of all other scalars."""
+        """Return whether files with the same value of this scalar have the same values of all others."""
         for at, mine in enumerate(self.codes[name]):
             all_of_them = np.stack([columns[at] for columns in self.codes.values()])
             if np.unique(all_of_them, axis=1).shape[1] > len(np.unique(mine)):
@@ -162,7 +164,8 @@ class _Differing:
         return True
 
     def counts(self) -> str:
-        """
+        """Return the names with their numbers of values, as text.
+
         >>> _Differing({"time": [np.array([0, 1, 0])]}).counts()
         'time (2 values)'
         """
@@ -184,22 +187,25 @@ def _candidates(family: Family) -> list[str]:
 def _several_scalars(differing: _Differing, sufficient: Sequence[str]) -> InvalidInputError:
     if sufficient:
         first = sufficient[0]
-        helps = f"concat_dim={first!r} (--concat-dim {first}) chooses one, the others become its coordinates"
+        helps = (
+            f"Choose one with concat_dim={first!r} (--concat-dim {first}): the others become its coordinates"
+        )
     else:
         helps = (
             "concat_dim='run' (--concat-dim run), or any new name, makes each file one step with these "
-            "coordinates; or ingest files that differ in one of them alone into a group each"
+            "coordinates. Or ingest files that differ in only one of them into a group for each"
         )
     return InvalidInputError(
-        f"expected files that follow each other in one scalar coordinate, found {differing.counts()}: "
+        f"files must follow each other in one scalar coordinate, but several differ: {differing.counts()}. "
         f"{helps}",
         ErrorKind.INVALID_ARGUMENT,
     )
 
 
 def scalar_instead(inspection: Inspection, dim: str) -> str | None:
-    """The scalar in which files follow each other that have all the same labels of ``dim``; None if they do
-    not, or no scalar tells them apart.
+    """Return the scalar in which files follow each other, if all files have the same labels of ``dim``.
+
+    Returns None if labels differ, or if no scalar has a different value in each file.
     """
     families = [
         family_of(inspection, files, individual=False)
@@ -221,7 +227,7 @@ def scalar_instead(inspection: Inspection, dim: str) -> str | None:
 
 
 def _has_one_axis(inspection: Inspection, family: Family, dim: str) -> bool:
-    """Whether all files of a family have the same labels."""
+    """Return whether all files of a family have the same labels."""
     if dim not in family.layout.variables or family.layout.adds_axis:
         return False
     counts = np.diff(inspection.label_start)[family.files]

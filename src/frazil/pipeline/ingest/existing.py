@@ -1,4 +1,4 @@
-"""The group of the repository into which files are ingested, before it changes."""
+"""The group of the repository that gets the files, before it changes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from frazil.repository.session.session import Session
 
 
 class ExistingGroup:
-    """The arrays of a group by name; none if there is no such group.
+    """The arrays of a group by name; no arrays if the group does not exist.
 
-    Raises ``InvalidInputError`` for a path that no group can have, or that is in an array.
+    Raises:
+        InvalidInputError: For a path that no group can have, or that is below an array.
     """
 
     def __init__(self, session: Session, group: str) -> None:
@@ -30,12 +31,12 @@ class ExistingGroup:
         parts = self.path.split("/")
         if self.path and {"", ".", ".."} & {*parts}:
             raise InvalidInputError(
-                f"expected the path of a group, found {group!r}", ErrorKind.INVALID_ARGUMENT
+                f"group must be the path of a group, got {group!r}", ErrorKind.INVALID_ARGUMENT
             )
         for at in range(1, len(parts) + 1):
             if session.workspace.nodes.is_array(path := f"/{'/'.join(parts[:at])}"):
                 raise InvalidInputError(
-                    f"expected a group at `{path}` in the repository, found an array",
+                    f"`{path}` must be a group of the repository, got an array",
                     ErrorKind.INVALID_ARRAY_METADATA,
                 )
         if session.workspace.nodes.node(f"/{self.path}") is not None:
@@ -50,18 +51,19 @@ class ExistingGroup:
         ]
 
     def path_of(self, name: str) -> str:
-        """The path of an array of the group."""
+        """Return the path of an array of the group."""
         return "/" + "/".join(filter(None, [self.path, name.strip("/")]))
 
     def reopen_array(self, name: str) -> None:
-        """Open an array again whose metadata have changed."""
+        """Open an array again after its metadata have changed."""
         self.arrays[name] = open_target(self.session.store, self.path_of(name).strip("/"))
 
     def arrays_along(self, dim: str) -> list[str]:
-        """The names of the arrays with a dimension."""
+        """Return the names of the arrays that have a dimension."""
         return [name for name, array in self.arrays.items() if dim in dims_of(array)]
 
     def stored_variables(self) -> StoredVariables:
+        """Return the units of times, the dimensions, and the values of small arrays of the group."""
         units = {name: array.attrs.get("units") for name, array in self.arrays.items()}
         dims = {name: dims_of(array) for name, array in self.arrays.items()}
         times = {name: str(each) for name, each in units.items() if is_time(each)}
@@ -74,9 +76,9 @@ class ExistingGroup:
         return np.asarray(array[...])
 
     def add_dimension(self, name: str, dim: str, length: int, longest: int) -> None:
-        """Give an array the dimension: each of ``length`` steps has the values that the array has.
+        """Give an array a new first dimension, and repeat its values for each of ``length`` steps.
 
-        ``longest``: the steps of the longest chunk. An array that has the dimension stays as it is.
+        ``longest`` is the largest number of steps of a chunk. An array that has the dimension stays as it is.
         """
         array = self.arrays[name]
         if dim in dims_of(array):
@@ -101,13 +103,15 @@ class ExistingGroup:
         self.arrays[name][...] = np.broadcast_to(values, shape)
 
     def label_paths(self) -> tuple[str, ...]:
-        """Paths of the arrays that are labels along a dimension."""
+        """Return the paths of the arrays that are labels along a dimension."""
         return tuple(self.path_of(name) for name in self.arrays if self.arrays_along(name))
 
 
 def dims_of(array: zarr.Array[Any]) -> tuple[str, ...]:
+    """Return the names of the dimensions of an array; an empty tuple if they have no names."""
     return tuple(map(str, array.metadata.dimension_names or ()))  # type: ignore[union-attr]
 
 
 def axis_of(array: zarr.Array[Any], dim: str) -> int:
+    """Return the index of a dimension of an array."""
     return dims_of(array).index(dim)

@@ -1,4 +1,4 @@
-"""Whether files can go into the group that exists: its dimensions, its lengths and its values."""
+"""Checks that files fit the existing group: its dimensions, its lengths and its values."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from frazil.pipeline.ingest.reconcile import Reconciliation
 
 
 def require_names(request: IngestRequest, reconciliation: Reconciliation, existing: ExistingGroup) -> None:
-    """``chunks`` and ``encoding`` name dimensions and variables of the files, or of the group.
+    """Check that ``chunks`` and ``encoding`` name dimensions and variables of the files or of the group.
 
-    Raises ``InvalidInputError`` (``invalid-argument``).
+    Raises:
+        InvalidInputError: ``invalid-argument`` for another name.
     """
     schemas = {
         name: each for family in reconciliation.families for name, each in family.layout.variables.items()
@@ -38,12 +39,12 @@ def require_names(request: IngestRequest, reconciliation: Reconciliation, existi
     for array in existing.arrays.values():
         dims.update(dims_of(array))
     for option, names, choices in (
-        ("chunks: expected dimensions", request.chunks.keys(), dims),
-        ("encoding: expected variables", request.encoding.keys(), variables),
+        ("chunks must name dimensions", request.chunks.keys(), dims),
+        ("encoding must name variables", request.encoding.keys(), variables),
     ):
         if unknown := sorted(names - choices):
             raise InvalidInputError(
-                f"{option} of the files ({', '.join(sorted(choices))}), found {unknown[0]!r}",
+                f"{option} of the files ({', '.join(sorted(choices))}), got {unknown[0]!r}",
                 ErrorKind.INVALID_ARGUMENT,
             )
 
@@ -51,9 +52,10 @@ def require_names(request: IngestRequest, reconciliation: Reconciliation, existi
 def require_dimension(
     request: IngestRequest, reconciliation: Reconciliation, existing: ExistingGroup
 ) -> None:
-    """Data of the group can be written again, or get more steps, but not a dimension.
+    """Check that no existing array of data would need a new dimension.
 
-    Raises ``InvalidInputError`` (``invalid-array-metadata``) for files that would need it.
+    Raises:
+        InvalidInputError: ``invalid-array-metadata`` for files that would need it.
     """
     for family in reconciliation.families:
         for name, variable in family.layout.variables.items():
@@ -64,10 +66,10 @@ def require_dimension(
             names = ", ".join(dims_of(existing.arrays[name]))
             best = reconciliation.dim or scalar_time(family.variables()) or "time"
             raise InvalidInputError(
-                f"mode {request.mode!r}: expected `{existing.path_of(name)}` with the dimension {best} in "
-                f"which files follow each other, found ({names}), as one file alone has it: ingest that file "
-                f"again into a new group with concat_dim={best!r} (--concat-dim {best}), then others can "
-                "follow",
+                f"mode {request.mode!r} needs the dimension {best} of `{existing.path_of(name)}`, in which "
+                f"files follow each other, but the array has ({names}): it was ingested from one file alone. "
+                f"Ingest that file again into a new group with concat_dim={best!r} (--concat-dim {best}), "
+                "then other files can follow",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
 
@@ -75,7 +77,7 @@ def require_dimension(
 def _needs_dimension(
     request: IngestRequest, family: Family, name: str, dim: str | None, existing: ExistingGroup
 ) -> bool:
-    """Whether the array of a variable would need a dimension that it does not have."""
+    """Return whether the array of a variable would need a dimension that it does not have."""
     if dim is None:
         return request.mode == "append" and name not in family.values
     if dim not in family.layout.variables[name].dims or dim in dims_of(existing.arrays[name]):
@@ -86,8 +88,9 @@ def _needs_dimension(
 def windows_of(
     request: IngestRequest, reconciliation: Reconciliation, family: Family, existing: ExistingGroup
 ) -> dict[str, tuple[int, int]]:
-    """By dimension: the part of an existing dimension that the files have. Their labels are a run of those
-    of the group.
+    """Return for each dimension the part that the files have, if they do not have all of it.
+
+    The labels of the files must be consecutive labels of the group.
     """
     dims = [dim for dim in family.layout.dims if dim in existing.arrays and dim != reconciliation.dim]
     if request.mode in ("create", "append") or not dims:
@@ -106,8 +109,8 @@ def windows_of(
         rows = positions(labels, coords[dim])
         if not len(rows) or rows[0] < 0 or (np.diff(rows) != 1).any():
             raise InvalidInputError(
-                f"expected labels of {dim} in the files that are a run of those of `/{existing.path}`, "
-                "found others: a group of its own (--group) can have them",
+                f"labels of {dim} in the files must be consecutive labels of `/{existing.path}`, but they "
+                "are not. Ingest the files into another group (--group)",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
         windows[dim] = (int(rows[0]), int(rows[-1]) + 1)
@@ -117,9 +120,10 @@ def windows_of(
 def require_same_values(
     array: zarr.Array[Any], family: Family, target: TargetArray, windows: Windows
 ) -> None:
-    """Values without the dimension are those of the group, as far as they are compared.
+    """Check that values without the concat dimension equal those of the group, if they are small enough.
 
-    Raises ``InvalidInputError`` (``invalid-array-metadata``) if they are not.
+    Raises:
+        InvalidInputError: ``invalid-array-metadata`` if they differ.
     """
     expected = family.values.get(target.name)
     if expected is None:
@@ -127,14 +131,14 @@ def require_same_values(
     part = tuple(slice(*windows[dim]) if dim in windows else slice(None) for dim in target.dims)
     if values_digest(np.asarray(array[part])) != expected:
         raise InvalidInputError(
-            f"expected the values of `{target.path}` that are in the repository, found others in the files: "
-            "allow={'values'} (--allow values) keeps those of the repository",
+            f"values of `{target.path}` must be those of the repository, but the files have other values. "
+            "allow={'values'} (--allow values) keeps the values of the repository",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
 
 
 def require_lengths(existing: ExistingGroup, targets: Sequence[TargetArray], dim: str | None) -> None:
-    """A dimension has one length in a group, whichever files its variables come from."""
+    """Check that each dimension has one length in all arrays of the group."""
     new = {each.path.strip("/"): (each.path, each.dims, each.shape) for each in targets}
     stored = {
         path: (f"/{path}", dims_of(array), array.shape)
@@ -147,13 +151,14 @@ def require_lengths(existing: ExistingGroup, targets: Sequence[TargetArray], dim
 def _require_one_length(
     sizes: Sequence[tuple[str, tuple[str, ...], tuple[int, ...]]], grows: str | None
 ) -> None:
-    """Each dimension has one length in all arrays (path, dimensions, shape), but for the one that ``grows``.
+    """Check that each dimension, except ``grows``, has one length in all arrays (path, dimensions, shape).
 
-    Raises ``InvalidInputError`` (``invalid-array-metadata``) if they have two.
+    Raises:
+        InvalidInputError: ``invalid-array-metadata`` if a dimension has two lengths.
 
     >>> _require_one_length([("/a", ("x",), (2,)), ("/b", ("x",), (3,))], None)
     Traceback (most recent call last):
-    frazil.errors.InvalidInputError: expected 2 steps of x in `/b`, as in `/a`, found 3: a group of its ...
+    frazil.errors.InvalidInputError: x in `/b` must have 2 steps, as in `/a`, got 3. Ingest ...
     """
     lengths: dict[str, tuple[str, int]] = {}
     for path, dims, shape in sizes:
@@ -161,15 +166,15 @@ def _require_one_length(
             other, expected = lengths.setdefault(dim, (path, size))
             if dim != grows and size != expected:
                 raise InvalidInputError(
-                    f"expected {expected} steps of {dim} in `{path}`, as in `{other}`, found {size}: a group "
-                    "of its own (--group) can have them",
+                    f"{dim} in `{path}` must have {expected} steps, as in `{other}`, got {size}. Ingest the "
+                    "files into another group (--group)",
                     ErrorKind.INVALID_ARRAY_METADATA,
                 )
     for path, dims, _ in sizes:
         name = path.rpartition("/")[2]
         if not dims and name in lengths:
             raise InvalidInputError(
-                f"expected no dimension {name} in `{lengths[name][0]}`, since `{path}` is a scalar, "
-                "found it: a group of its own (--group) can have it",
+                f"`{lengths[name][0]}` must not have the dimension {name}, because `{path}` is a scalar. "
+                "Ingest the files into another group (--group)",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )

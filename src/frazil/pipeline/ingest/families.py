@@ -1,7 +1,7 @@
 """Families: files with the same data variables.
 
-The files of a family follow each other along the dimension; families with different variables are merged.
-What most files of a family are like is right, and the others differ from it.
+The files of a family follow each other along the concat dimension. Families with different variables are
+merged. The layout of most files of a family is the expected one, and other files get objections.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from frazil.readers.reader import NotVirtual, VariableSchema
 class Family:
     """Files with the same data variables.
 
-    ``layout``, ``own`` and ``values`` (digests of what all files share) are those of its first file;
-    ``files`` are numbers of good files. ``along`` are the variables that get the dimension, which they do not
-    have in files.
+    ``layout``, ``own`` and ``values`` (digests of shared variables) are those of its first file. ``files``
+    are the numbers of its good files. ``along`` are the variables that get the concat dimension, and do not
+    have it in the files.
     """
 
     layout: FileLayout
@@ -48,13 +48,15 @@ class Family:
     along: frozenset[str] = frozenset()
 
     def variable(self, name: str) -> VariableSchema:
+        """Return a variable with the attributes of the first file."""
         return with_own(self.layout.variables[name], self.own)
 
     def variables(self) -> dict[str, VariableSchema]:
+        """Return all variables by name, with the attributes of the first file."""
         return {name: self.variable(name) for name in self.layout.variables}
 
     def with_along(self, dim: str, names: Collection[str]) -> Family:
-        """The family with these variables along the dimension, unless files have them along it."""
+        """Return the family with these variables along the dimension, unless they have it in the files."""
         variables = self.layout.variables
         along = frozenset(name for name in names if name in variables and dim not in variables[name].dims)
         values = {name: digest for name, digest in self.values.items() if name not in along}
@@ -62,7 +64,7 @@ class Family:
 
 
 def members_of(inspection: Inspection, good: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
-    """The files of each family. Files with a data variable in common are one family."""
+    """Return the numbers of the files of each family. Files with a common data variable are one family."""
     groups: list[tuple[set[str], list[int]]] = []
     for code in np.unique(inspection.layout[good]).tolist():
         names, codes = set(inspection.layouts[code].data), [code]
@@ -75,8 +77,9 @@ def members_of(inspection: Inspection, good: NDArray[np.bool_]) -> list[NDArray[
 
 
 def family_of(inspection: Inspection, files: NDArray[np.int64], *, individual: bool) -> Family:
-    """The family of these files. ``individual`` says that individual variables are shared too: no dimension
-    goes on.
+    """Return the family of these files.
+
+    ``individual``: individual variables are shared too, because there is no concat dimension.
     """
     first = int(files[0])
     layout = inspection.layouts[inspection.layout[first]]
@@ -88,7 +91,7 @@ def family_of(inspection: Inspection, files: NDArray[np.int64], *, individual: b
 
 @dataclass(frozen=True, slots=True)
 class _Variants:
-    """The different codes of some files: the first file of each code, and how many files have it."""
+    """The different codes of some files, with the first file and the number of files of each code."""
 
     codes: NDArray[np.int64]
     first: NDArray[np.int64]
@@ -96,11 +99,12 @@ class _Variants:
 
     @classmethod
     def of(cls, column: NDArray[Any]) -> _Variants:
+        """Return the variants in a column of codes."""
         codes, first, counts = np.unique(column, return_index=True, return_counts=True)
         return cls(codes, first, counts)
 
     def usual(self, keys: Sequence[Any]) -> list[int]:
-        """The rows of the key that most files have; if several keys have as many, of the earliest."""
+        """Return the rows of the key that most files have; of several such keys, the earliest."""
         rows: dict[Any, list[int]] = {}
         for row, key in enumerate(keys):
             rows.setdefault(key, []).append(row)
@@ -108,7 +112,7 @@ class _Variants:
 
 
 def different_layouts(inspection: Inspection, members: NDArray[np.int64]) -> list[Objection]:
-    """Files with other variables, dimensions or dtypes than most of these files have."""
+    """Return objections to files with other variables, dimensions or dtypes than most of these files."""
     variants = _Variants.of(inspection.layout[members])
     layouts = [inspection.layouts[code] for code in variants.codes.tolist()]
     usual = variants.usual(list(map(meaning, layouts)))
@@ -125,7 +129,7 @@ def different_layouts(inspection: Inspection, members: NDArray[np.int64]) -> lis
 
 
 def different_coordinates(inspection: Inspection, members: NDArray[np.int64]) -> list[Objection]:
-    """Files with other values of the variables that all share than most files have."""
+    """Return objections to files whose shared variables have other values than in most of these files."""
     variants = _Variants.of(inspection.layout[members])
     values = [inspection.layouts[code].values for code in variants.codes.tolist()]
     usual = variants.usual([tuple(sorted(each.items())) for each in values])
@@ -139,7 +143,7 @@ def different_coordinates(inspection: Inspection, members: NDArray[np.int64]) ->
 
 
 def different_packing(inspection: Inspection, members: NDArray[np.int64]) -> list[Objection]:
-    """Files with another packing than most files have."""
+    """Return objections to files with another packing than most of these files."""
     variants = _Variants.of(inspection.own[members])
     owns = [inspection.owns[code] for code in variants.codes.tolist()]
     usual = variants.usual(list(map(_packing, owns)))
@@ -161,7 +165,7 @@ def _in_words(own: OwnAttributes) -> str:
 
 
 def family_notes(inspection: Inspection, family: Family) -> list[Problem]:
-    """Notes on a family: files with other attributes, and variables without references."""
+    """Return the notes on files with other attributes, and the problems of variables without references."""
     problems = []
     codes = inspection.layout[family.files]
     for code in np.unique(codes[codes != codes[0]]).tolist():
@@ -169,17 +173,17 @@ def family_notes(inspection: Inspection, family: Family) -> list[Problem]:
         if names:
             where = family.files[codes == code]
             listed = ", ".join(names[:10])
-            text = f"{len(where)} file(s) have other values of {listed}; the first file's are kept"
+            text = f"{len(where)} file(s) have other values of {listed}; those of the first file are kept"
             problems.append(Problem("attributes", text, inspection.urls[int(where[0])], fatal=False))
     for name, each in (family.layout.virtual or {}).items():
         if isinstance(each, NotVirtual):
-            text = f"{name} cannot be referred to: {each.reason}; copy it, or leave it out"
+            text = f"{name} cannot have references: {each.reason}; copy it, or leave it out"
             problems.append(Problem("virtual", text, inspection.urls[int(family.files[0])]))
     return problems
 
 
 def different_grids(families: Sequence[Family], inspection: Inspection) -> list[Objection]:
-    """Files of a family with other lengths or values of what it shares with an earlier family."""
+    """Return objections to families that share dimensions or variables with an earlier family, but differ."""
     values: dict[str, str] = {}
     dims: dict[str, int] = {}
     objections = []

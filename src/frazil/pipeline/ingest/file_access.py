@@ -1,4 +1,4 @@
-"""How files are opened: the options that every reader of a call gets."""
+"""Opens the files of an ingest with the options of the call."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class FileAccess:
     reader_options: Mapping[str, Any] = field(default_factory=dict)
 
     def open(self, url: str) -> Reader:
+        """Open a file with the reader of its format."""
         storage_options = None if self.storage_options is None else dict(self.storage_options)
         return open_source(
             url, self.format, group=self.group, storage_options=storage_options, **self.reader_options

@@ -1,9 +1,9 @@
-"""The layout of a file: the part of its schema that many files have in common.
+"""The layout of a file: the part of its schema that many files share.
 
-A ``FileLayout`` is a file's schema without the file's own properties: the length and labels along the
-dimension in which files follow each other, the origin of its times, its packing, the values of its scalars.
-A hundred thousand files of one archive have a handful of layouts; a file is a number of columns and the code
-of its layout.
+A ``FileLayout`` is the schema of a file without the properties that each file has for itself: the length and
+labels along the dimension in which files follow each other, the origin of its times, its packing, the values
+of its scalars. A hundred thousand files of one archive have a few layouts. So a file is a row of columns with
+the code of its layout.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from numpy.typing import NDArray
 from frazil.pipeline.ingest.time_conversion import is_time
 from frazil.readers.reader import FileSchema, NotVirtual, VariableSchema, codecs_with_axis
 
-#: The length of the concat dimension: each file has its own.
+#: The length of the concat dimension in a layout: it differs from file to file.
 ANY: Final = -1
 
-#: Attributes that may be each file's own, if values are changed accordingly.
+#: Attributes that may differ from file to file if values are unpacked.
 PACKING: Final = ("scale_factor", "add_offset")
 
 
 @dataclass(frozen=True, slots=True)
 class VirtualChunks:
-    """How the chunks of a variable can be referred to: Zarr's chunk shape, codecs, dtype and fill value.
+    """The chunks of a variable for references: chunk shape, codecs, dtype and fill value as in Zarr.
 
-    Chunks of plain bytes can be cut along the concat dimension, on multiples of ``unit`` steps: their
-    length along it is `ANY`. For others ``unit`` is 0.
+    Chunks of plain bytes can be cut along the concat dimension at multiples of ``unit`` steps, and their
+    length along it is `ANY`. For other chunks ``unit`` is 0.
     """
 
     chunks: tuple[int, ...]
@@ -44,13 +44,13 @@ class VirtualChunks:
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """The layout of a file. ``dims`` are its dimensions without the one in which files follow each other;
-    ``values`` are digests of small variables without that one.
+    """The layout of a file.
 
-    ``individual`` are variables without the dimension whose values may be each file's own (see
-    `individual_names`). ``adds_axis``: files do not have the dimension, and each is one step of it.
-    ``virtual`` are the chunks of data, None if the caller copies them. ``skipped`` are variables that no
-    array can hold, and attributes that cannot be read, with reasons.
+    ``dims`` are its dimensions without the concat dimension. ``values`` are digests of small variables
+    without the concat dimension. ``individual`` are variables without the concat dimension whose values may
+    differ from file to file (see `individual_names`). ``adds_axis``: files do not have the concat dimension,
+    and each file is one step of it. ``virtual`` are the chunks of data for references, None for copies.
+    ``skipped`` are variables that no array can hold, and attributes that cannot be read, with the reasons.
     """
 
     format: str
@@ -65,22 +65,24 @@ class FileLayout:
 
     @property
     def digest(self) -> str:
+        """A hash of the layout, 32 hexadecimal digits."""
         parts = [self.format, sorted(self.unlimited), sorted(self.individual), self.adds_axis]
         mappings = (self.variables, self.dims, self.values, self.virtual or {}, self.skipped)
         parts += [sorted(map(repr, each.items())) for each in mappings]
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
     def has_concat_dim(self, name: str) -> bool:
+        """Return whether a variable has the concat dimension."""
         return ANY in self.variables[name].shape
 
     @property
     def data(self) -> frozenset[str]:
-        """The data variables; those along the concat dimension only, if there are any."""
+        """The names of the data variables; only those with the concat dimension, if there are any."""
         data = [name for name, variable in self.variables.items() if not variable.coordinate]
         return frozenset(filter(self.has_concat_dim, data)) or frozenset(data) or frozenset(self.variables)
 
 
-#: ``(variable, attribute, value)``: what is a file's own.
+#: ``(variable, attribute, value)`` for each attribute that may differ from file to file.
 type OwnAttributes = tuple[tuple[str, str, Any], ...]
 
 
@@ -91,7 +93,7 @@ def layout_of(
     individual: frozenset[str] = frozenset(),
     virtual: Mapping[str, VirtualChunks | NotVirtual] | None = None,
 ) -> tuple[FileLayout, OwnAttributes]:
-    """The layout of a file, and its own attributes."""
+    """Return the layout of a file, and its own attributes."""
     own = tuple(
         sorted(
             (name, attribute, variable.attrs[attribute])
@@ -114,8 +116,10 @@ def layout_of(
 
 
 def individual_names(schema: FileSchema, dim: str | None) -> frozenset[str]:
-    """The variables without the dimension whose values may differ from file to file: scalars, their bounds,
-    and times. Values of a grid mapping mean nothing, and are not among them.
+    """Return the variables without the concat dimension whose values may differ from file to file.
+
+    These are scalars, their bounds, and times. Grid mappings are excluded, because their values have no
+    meaning.
     """
     variables = {name: each for name, each in schema.variables.items() if dim not in each.dims}
     scalars = {name: each for name, each in variables.items() if not each.dims}
@@ -135,9 +139,9 @@ def individual_names(schema: FileSchema, dim: str | None) -> frozenset[str]:
 
 
 def stacked(layout: FileLayout, dim: str, names: Collection[str]) -> FileLayout:
-    """The layout with these variables along a dimension that they do not have in the files.
+    """Return the layout with these variables along a dimension that they do not have in the files.
 
-    Individual variables are copied, never referred to: they are small, and one value may be many steps.
+    Individual variables are always copied: they are small, and one value may be repeated for many steps.
     """
     variables = {
         name: _along(each, dim) if name in names and dim not in each.dims else each
@@ -169,12 +173,13 @@ def _along(variable: VariableSchema, dim: str) -> VariableSchema:
 
 
 def own_attributes(variable: VariableSchema) -> list[str]:
+    """Return the names of the attributes that may differ from file to file: packing, and units of times."""
     names: list[str] = [name for name in PACKING if name in variable.attrs]
     return [*names, "units"] if is_time(variable.attrs.get("units")) else names
 
 
 def with_own(variable: VariableSchema, own: OwnAttributes) -> VariableSchema:
-    """A variable of a layout with the attributes of a file."""
+    """Return a variable of a layout with the own attributes of a file."""
     mine = {attribute: value for name, attribute, value in own if name == variable.name}
     return replace(variable, attrs={**variable.attrs, **mine}) if mine else variable
 
@@ -188,7 +193,7 @@ def _without_own(variable: VariableSchema, dim: str | None) -> VariableSchema:
 
 
 def values_digest(values: NDArray[Any]) -> str:
-    """A digest of the values of a small variable."""
+    """Return a digest of the values of a small variable, 16 hexadecimal digits."""
     hashed = hashlib.sha256(f"{values.shape}".encode())
     plain = np.ascontiguousarray(values)
     if plain.dtype.kind in "TOU":

@@ -1,6 +1,6 @@
-"""The report of a task on one file: its schema without what many files share, and what is its own.
+"""The report of a task on one file: its layout, and the properties that differ from file to file.
 
-What the task cannot open is a problem with the name of the file, not an error.
+A file that the task cannot open is a problem with the name of the file, not an error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from frazil.readers.files import find_file, local_path
 from frazil.readers.reader import ChunkReferences, FileSchema, NotVirtual, Reader, VariableSchema
 from frazil.readers.registry import is_zarr
 
-#: Values of variables that are the same in all files are compared up to this size, in bytes.
+#: The values of shared variables are compared up to this size, in bytes.
 COMPARED: Final = 1 << 20
 
 
@@ -42,10 +42,10 @@ type Digests = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class InspectionSpec:
-    """What tasks inspect: how they open files, and what they report.
+    """The options of the inspection that all tasks get.
 
-    ``dim``: the dimension in which files follow each other, None if files have none. ``virtual``: also the
-    chunks of data. ``variables``: the data variables to report, all of them if None.
+    ``dim``: the dimension in which files follow each other, None if files have none. ``virtual``: whether to
+    report the chunks of data for references. ``variables``: the data variables to report, None for all.
     """
 
     access: FileAccess
@@ -59,7 +59,7 @@ _NO_DIGEST: Final = "0" * 32
 
 @dataclass(slots=True)
 class FileReport:
-    """The report on one file; ``layout``, ``own``, ``individual`` are codes among those of the task."""
+    """The report on one file. ``layout``, ``own`` and ``individual`` are codes in the tables of the task."""
 
     size: int = 0
     fingerprint: str = _NO_DIGEST
@@ -73,7 +73,7 @@ class FileReport:
     labels: NDArray[Any] | None = None
     scalars: dict[str, Any] = field(default_factory=dict)
     problem: tuple[str, str] | None = None
-    #: Variables that the caller names, and that no array can hold, of a file that has no others.
+    #: Requested variables that no array can hold, in a file without any usable variable.
     unfit: tuple[str, ...] = ()
 
 
@@ -82,7 +82,7 @@ type ReportRow = tuple[FileReport, FileLayout | None, OwnAttributes, Digests]
 
 
 def report_row(url: str, fingerprint: str | None, spec: InspectionSpec) -> ReportRow:
-    """One file. It is not opened if its fingerprint is still this one."""
+    """Return the report on one file. The file is not opened if it still has this fingerprint."""
     if fingerprint is not None and (file := _state(url, spec.access)).fingerprint == fingerprint:
         return file, None, (), ()
     try:
@@ -101,7 +101,7 @@ def report_row(url: str, fingerprint: str | None, spec: InspectionSpec) -> Repor
         return replace(FileReport(), problem=(error.kind, error.message)), None, (), ()
     except IcechunkError as error:
         return _bad(url, spec.access, _problem_kind(url, error), _without_name(url, error.message))
-    except Exception as error:  # a library that does not know what to make of a file
+    except Exception as error:  # libraries may raise any error for a damaged file
         return _bad(url, spec.access, "damaged", f"{type(error).__name__}: {error}")
     layout, own = layout_of(schema, spec.dim, values, frozenset(scalars | dict(digests)), virtual)
     file = FileReport(
@@ -122,7 +122,7 @@ def _bad(url: str, access: FileAccess, kind: str, text: str, unfit: tuple[str, .
 
 
 def _problem_kind(url: str, error: IcechunkError) -> str:
-    """The kind of problem of a file that gives no schema."""
+    """Return the kind of problem of a file without a schema."""
     if isinstance(error, InvalidInputError) or error.kind == ErrorKind.KEY_NOT_FOUND:
         return "options"
     path = local_path(url)
@@ -131,7 +131,7 @@ def _problem_kind(url: str, error: IcechunkError) -> str:
 
 
 def _without_name(url: str, message: str) -> str:
-    """The text of a reader's error on one line, without the name of the file: the problem has it."""
+    """Return the text of a reader's error on one line, without the name of the file."""
     text = " ".join(message.split())
     path = local_path(url)
     names = [url] if path is None else [url, path, Path(path).absolute().as_uri()]
@@ -141,36 +141,39 @@ def _without_name(url: str, message: str) -> str:
 
 
 def _state(url: str, access: FileAccess) -> FileReport:
-    """The report on a file without a reader: its size, fingerprint and time."""
+    """Return a report without the help of a reader: size, fingerprint and time of the file."""
     try:
         file = find_file(url, access.storage_options)
         contents = file.fingerprint()
-    except IcechunkError:  # it is not there, or it is a directory
+    except IcechunkError:  # the file does not exist, or is a directory
         return FileReport()
     fingerprint = _with_time(contents, file.modified, file.etag)
     return FileReport(file.size, fingerprint, contents, file.modified, file.etag)
 
 
 def state_of(schema: FileSchema) -> str:
-    """The fingerprint by which a file is known again."""
+    """Return the fingerprint by which an ingest recognizes an unchanged file."""
     return _with_time(schema.fingerprint, schema.modified, schema.etag)
 
 
 def _with_time(contents: str, modified: datetime | None, etag: str | None) -> str:
-    """Fingerprints have the ends of a file only: where no etag tells of what is between, its time has to."""
+    """Add the time of the file to its fingerprint, unless it has an etag.
+
+    A fingerprint covers only both ends of a file. A change between them changes the etag or the time.
+    """
     if modified is None or etag is not None:
         return contents
     return hashlib.sha256(f"{contents} {modified.timestamp()}".encode()).hexdigest()[:32]
 
 
 def _nothing(schema: FileSchema, variables: frozenset[str] | None) -> str:
-    """Why a file has nothing to ingest."""
+    """Return the reason why a file has no variables to ingest."""
     named = schema.skipped if variables is None else {}
     if variables is not None:
         named = {name: schema.skipped[name] for name in sorted(variables & schema.skipped.keys())}
         text = f"has none of {', '.join(sorted(variables))}"
     else:
-        text = f"expected variables in the group {schema.group}, found none that an array can hold"
+        text = f"the group {schema.group} has no variables that an array can hold"
     if named:
         text += ": " + ", ".join(f"{name} ({why})" for name, why in named.items())
     if schema.groups:
@@ -179,7 +182,7 @@ def _nothing(schema: FileSchema, variables: frozenset[str] | None) -> str:
 
 
 def _chosen(schema: FileSchema, variables: frozenset[str] | None) -> FileSchema | None:
-    """With these data variables only; None if it has none of them, or none at all."""
+    """Return the schema with only these data variables; None if it has none of them, or no variables."""
     if variables is None:
         return schema if schema.variables else None
     chosen = {name: each for name, each in schema.variables.items() if each.coordinate or name in variables}
@@ -191,8 +194,9 @@ def _chosen(schema: FileSchema, variables: frozenset[str] | None) -> FileSchema 
 def _compared(
     reader: Reader, schema: FileSchema, dim: str | None, individual: frozenset[str]
 ) -> dict[str, str]:
-    """Digests of what should be the same in all files. Where files do not have the dimension, data are each
-    file's own.
+    """Return digests of the variables that should be the same in all files.
+
+    If files do not have the dimension, data differ from file to file and are excluded.
     """
     return {
         name: values_digest(_values(reader, schema, variable))
@@ -203,7 +207,7 @@ def _compared(
 
 
 def _individual(reader: Reader, schema: FileSchema, names: frozenset[str]) -> tuple[Digests, dict[str, Any]]:
-    """Digests of what may be each file's own; of scalars also the raw values."""
+    """Return digests of the variables that may differ from file to file, and the raw values of scalars."""
     digests: dict[str, str] = {}
     scalars: dict[str, Any] = {}
     for name in sorted(names):
@@ -227,7 +231,7 @@ def _bytes(variable: VariableSchema) -> int:
 
 
 def _virtual(reader: Reader, schema: FileSchema, dim: str | None) -> dict[str, VirtualChunks | NotVirtual]:
-    """The chunks of data; coordinates are copied."""
+    """Return the chunks of data for references. Coordinates are copied, and have none."""
     return {
         name: _chunked(reader.references(name), variable, dim)
         for name, variable in schema.variables.items()

@@ -1,4 +1,4 @@
-"""Gaps: labels that only some variables have, and holes in regular times."""
+"""Finds gaps: labels that only some variables have, and holes in regular times."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from frazil.pipeline.ingest.time_conversion import is_time, label_text
 REGULAR: Final = 0.8
 
 
-#: ... and a hole is a distance of more than so many medians.
+#: ... and a distance of more than so many medians is a hole.
 HOLE: Final = 1.5
 
 
 def missing_labels(
     steps: Steps, families: Sequence[NDArray[np.int64]], names: Sequence[Collection[str]]
 ) -> list[Problem]:
-    """Labels that only some families have."""
+    """Return the problems of labels that only some families have."""
     if steps.axis is None:
         lengths = sorted({int(steps.counts[files].sum()) for files in families})
-        text = f"variables have {lengths} steps, and no labels tell which are missing"
+        text = f"variables have {lengths} steps, and without labels it is unknown which steps are missing"
         return [Problem("hole", text)] if len(lengths) > 1 else []
     problems = []
     for files, variables in zip(families, names, strict=True):
@@ -48,7 +48,7 @@ def holes(
     *,
     one_file: bool = False,
 ) -> list[Problem]:
-    """The gaps of a time axis; not those between two ``old`` labels, nor those inside of one file alone."""
+    """Return the holes of a time axis, except holes between two ``old`` labels or within a single file."""
     if axis is None or not is_time(units):
         return []
     is_old = np.zeros(len(axis), np.bool_) if old is None else np.isin(axis, old)
@@ -58,12 +58,12 @@ def holes(
         inside_file = one_file and not is_old[i] and not is_old[j]
         if not (stored or inside_file):
             before, after = (label_text(axis[at], units, calendar) for at in (i, j))
-            problems.append(Problem("hole", f"nothing between {before} and {after}"))
+            problems.append(Problem("hole", f"no step between {before} and {after}"))
     return problems
 
 
 def gaps(axis: NDArray[Any]) -> list[tuple[int, int]]:
-    """The labels before and after each gap of an axis that is regular elsewhere.
+    """Return the indices before and after each gap of an axis that is otherwise regular.
 
     >>> gaps(np.array([0, 31, 59, 90, 151, 181]))
     [(3, 4)]

@@ -1,4 +1,4 @@
-"""What the driver writes into the group: longer arrays, moved references, and the labels of the dimension."""
+"""The driver's changes of the group: longer arrays, moved references, and the labels of the dimension."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from frazil.repository.session.session import Session
 
 
 def create_group(session: Session, request: IngestRequest, reconciliation: Reconciliation, path: str) -> None:
-    """Make the group, with the attributes of the first file; attributes that the group has stay."""
+    """Create the group with the attributes of the first file. Existing attributes of the group stay."""
     root = zarr.open_group(session.store, path=path, mode="a", zarr_format=3)
     first = min(int(each.files[0]) for each in reconciliation.families)
     with request.access.open(reconciliation.inspection.urls[first]) as reader:
@@ -32,7 +32,7 @@ def create_group(session: Session, request: IngestRequest, reconciliation: Recon
 
 
 def add_dimensions(reconciliation: Reconciliation, existing: ExistingGroup, axis: Axis | None) -> None:
-    """Give arrays that were the same in all files so far, and differ now, the dimension in the group too."""
+    """Give existing arrays the dimension, if they were equal in all earlier files and differ now."""
     dim = reconciliation.dim
     if dim is None or axis is None or not existing.arrays_along(dim):
         return
@@ -46,7 +46,8 @@ def add_dimensions(reconciliation: Reconciliation, existing: ExistingGroup, axis
 class GrownArrays:
     """The arrays of a plan after the group has grown.
 
-    ``bystanders`` are numbers of arrays that get nothing from files, and whose steps tasks have to move.
+    ``bystanders`` are the numbers of arrays that get no values from files, but whose steps tasks have to
+    move.
     """
 
     arrays: tuple[PlannedArray, ...]
@@ -58,7 +59,8 @@ def grow_arrays(
 ) -> GrownArrays:
     """Resize the arrays of the group, and move the chunks that can be moved as a whole.
 
-    Raises ``InvalidInputError`` (``invalid-chunk-index``) for references that cannot be moved.
+    Raises:
+        InvalidInputError: ``invalid-chunk-index`` for references that cannot be moved.
     """
     result = list(arrays)
     number_of = {each.target.path.rpartition("/")[2]: number for number, each in enumerate(arrays)}
@@ -81,8 +83,8 @@ def grow_arrays(
             result[number] = replace(result[number], shifted=True)
         elif target.codecs:
             raise InvalidInputError(
-                f"virtual, mode 'backfill': expected to move whole chunks of `{target.path}` "
-                f"({target.grid[at]} steps), found labels within chunks: copy this variable",
+                f"mode 'backfill' with virtual=True can move only whole chunks of `{target.path}` "
+                f"({target.grid[at]} steps), but the new labels are within chunks. Copy this variable",
                 ErrorKind.INVALID_CHUNK_INDEX,
             )
         elif number >= len(arrays):
@@ -107,7 +109,7 @@ def _bystander(existing: ExistingGroup, name: str, axis: int, shape: tuple[int, 
 
 
 def _shift_chunks(session: Session, target: TargetArray, axis: Axis) -> None:
-    """Move references: chunk ``i`` along the axis goes where its first step goes."""
+    """Move references: chunk ``i`` along the axis moves to the new position of its first step."""
     at, step = target.axis or 0, target.grid[target.axis or 0]
     workspace = session.workspace
     table = workspace.chunks.ref_table(target.path)
@@ -122,7 +124,7 @@ def _shift_chunks(session: Session, target: TargetArray, axis: Axis) -> None:
 
 
 def write_labels(store: Any, reconciliation: Reconciliation, existing: ExistingGroup, axis: Axis) -> None:
-    """Write the labels of the dimension, from the first one that is new or moves."""
+    """Write the labels of the dimension, from the first label that is new or moves."""
     dim = reconciliation.dim
     if dim is None or axis.labels is None or dim not in reconciliation.variables:
         return

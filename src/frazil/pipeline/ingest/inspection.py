@@ -1,8 +1,8 @@
-"""Files are inspected in parallel, before anything is written.
+"""Inspects all files in parallel, before anything is written.
 
-    driver      the files, 50 or more for each task
+    driver      divides the files among tasks, 50 for each task
     executors   open each file (`frazil.pipeline.ingest.inspection_task`)
-    driver      columns with an entry for each file, and tables of what many files share
+    driver      makes columns with an entry for each file, and tables of the properties that files share
 
 `frazil.pipeline.ingest.reconcile` decides which of the files are one dataset.
 """
@@ -38,14 +38,14 @@ PER_TASK: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What is in files, as columns with an entry for each; ``dim`` is the dimension in which files follow
-    each other, None if they have none.
+    """The contents of the files, as columns with one entry for each file.
 
-    ``layout`` and ``own`` are codes of ``layouts`` and ``owns``, -1 for a file that was not opened, or could
-    not be read. The labels of file ``i`` are ``labels[label_start[i]:label_start[i + 1]]``, raw; a file
-    without labels has none. ``scalars`` (name -> objects, (files,)) are the raw values of individual
-    variables without dimensions, None for files that do not have them. ``individual`` are codes of
-    ``individuals``: names and digests of all individual variables of a file.
+    ``dim`` is the dimension in which files follow each other, None if they have none. ``layout`` and ``own``
+    are codes of ``layouts`` and ``owns``, -1 for a file that was not opened or could not be read. The raw
+    labels of file ``i`` are ``labels[label_start[i]:label_start[i + 1]]``, an empty part for a file without
+    labels. ``scalars`` (name -> objects, (files,)) are the raw values of individual variables without
+    dimensions, None for files that do not have them. ``individual`` are codes of ``individuals``: names and
+    digests of all individual variables of a file.
     """
 
     files: SourceFiles
@@ -69,14 +69,15 @@ class Inspection:
 
     @property
     def urls(self) -> tuple[str, ...]:
+        """The URLs of all files."""
         return self.files.urls
 
     def chosen_urls(self, mask: NDArray[np.bool_]) -> list[str]:
-        """The URLs of the files in a mask."""
+        """Return the URLs of the files in a mask."""
         return [self.urls[i] for i in np.flatnonzero(mask).tolist()]
 
     def as_input(self) -> Input:
-        """All files, as an input of the job: their number and a digest of names and fingerprints."""
+        """Return all files as one input of the job: their number and a digest of names and fingerprints."""
         hashed = hashlib.sha256("\0".join(self.urls).encode())
         hashed.update(self.fingerprint.tobytes())
         paths = (f"{len(self.urls)} files", self.urls[0])
@@ -93,9 +94,11 @@ def inspect_all(
 ) -> Inspection:
     """Open all files, in tasks of the engine.
 
-    Files that still have their ``fingerprints`` (by URL) are not opened. Raises ``MissingExtraError`` if the
-    library for the format of a file is not installed, and ``InvalidInputError`` (``invalid-argument``) if no
-    file has a variable that ``spec`` names.
+    Files whose fingerprint is still the one in ``fingerprints`` (by URL) are not opened.
+
+    Raises:
+        MissingExtraError: If the library for the format of a file is not installed.
+        InvalidInputError: ``invalid-argument`` if no file has a variable that ``spec`` names.
     """
     expected = [(fingerprints or {}).get(url) for url in files.urls]
     tasks = [
@@ -116,14 +119,14 @@ def inspect_all(
 
 
 def _require_readers(files: Sequence[FileReport]) -> None:
-    """Raises ``MissingExtraError`` if a task had no library to read its files with."""
+    """Raise ``MissingExtraError`` if the library of a reader is not installed where a task ran."""
     for file in files:
         if file.problem is not None and file.problem[0] == ErrorKind.MISSING_EXTRA:
             raise MissingExtraError(file.problem[1])
 
 
 def _with_common_codes(report: TaskReport, tables: CodeTables) -> list[FileReport]:
-    """The reports of a task, with codes of the tables of all tasks."""
+    """Return the reports of a task, with codes of the tables of all tasks."""
     layouts = [*map(tables.layout_code, report.layouts), -1]
     owns = [*map(tables.own_code, report.owns), -1]
     individuals = [*map(tables.individual_code, report.individuals), -1]
@@ -136,16 +139,16 @@ def _with_common_codes(report: TaskReport, tables: CodeTables) -> list[FileRepor
 def _require_variables(
     spec: InspectionSpec, reports: Sequence[FileReport], layouts: Sequence[FileLayout]
 ) -> None:
-    """Each variable that the caller names is in a file."""
+    """Raise ``InvalidInputError`` if no file has a variable that the caller names."""
     names = {name for layout in layouts for name in layout.variables}
     names |= {name for report in reports for name in report.unfit}
     missing = sorted((spec.variables or frozenset()) - names)
     if not missing:
         return
     reasons = [layout.skipped[missing[0]] for layout in layouts if missing[0] in layout.skipped]
-    reason = f"no array can hold: {reasons[0]}" if reasons else "none has"
+    reason = f"no array can hold: {reasons[0]}" if reasons else "no file has"
     raise InvalidInputError(
-        f"variables: expected names of variables in the files, found {missing[0]!r}, which {reason}",
+        f"variables must be names of variables in the files, got {missing[0]!r}, which {reason}",
         ErrorKind.INVALID_ARGUMENT,
     )
 

@@ -1,6 +1,6 @@
 """The task that inspects files.
 
-What many files share is in tables, and each file has codes: the numbers of rows of these tables.
+Properties that many files share are in tables. The report on a file has codes: row numbers in these tables.
 """
 
 from __future__ import annotations
@@ -20,31 +20,37 @@ from frazil.threads import Purpose, thread_pool
 
 @dataclass(slots=True)
 class CodeTables:
-    """What files share, each once, with its code: the number of its row."""
+    """Tables of shared properties. Each property is there once, and its code is the number of its row."""
 
     _layouts: dict[str, tuple[int, FileLayout]] = field(default_factory=dict)
     _owns: dict[OwnAttributes, int] = field(default_factory=dict)
     _individuals: dict[Digests, int] = field(default_factory=dict)
 
     def layout_code(self, layout: FileLayout) -> int:
+        """Return the code of a layout, and add the layout if it is new."""
         return self._layouts.setdefault(layout.digest, (len(self._layouts), layout))[0]
 
     def own_code(self, own: OwnAttributes) -> int:
+        """Return the code of the own attributes of a file, and add them if they are new."""
         return self._owns.setdefault(own, len(self._owns))
 
     def individual_code(self, digests: Digests) -> int:
+        """Return the code of the digests of individual variables, and add them if they are new."""
         return self._individuals.setdefault(digests, len(self._individuals))
 
     @property
     def layouts(self) -> tuple[FileLayout, ...]:
+        """All layouts, in the order of their codes."""
         return tuple(layout for _, layout in self._layouts.values())
 
     @property
     def owns(self) -> tuple[OwnAttributes, ...]:
+        """All own attributes, in the order of their codes."""
         return tuple(self._owns)
 
     @property
     def individuals(self) -> tuple[Digests, ...]:
+        """All digests of individual variables, in the order of their codes."""
         return tuple(self._individuals)
 
 
@@ -59,7 +65,11 @@ class TaskReport:
 
 
 def inspection_task(shared: bytes, task: bytes) -> bytes:
-    """Inspect some files: a pickled `InspectionSpec`, URLs and fingerprints become a pickled `TaskReport`."""
+    """Inspect some files.
+
+    ``shared`` is a pickled `InspectionSpec`, ``task`` are pickled URLs and fingerprints. Returns a pickled
+    `TaskReport`.
+    """
     spec: InspectionSpec = pickle.loads(shared)
     urls, fingerprints = pickle.loads(task)
     tables = CodeTables()

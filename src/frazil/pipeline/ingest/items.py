@@ -1,9 +1,9 @@
-"""Items of work: which chunks of which arrays a task writes, and from which files.
+"""The items of work: the chunks that a task writes, and the files that it reads.
 
-A task writes whole chunks only, and no two tasks write one chunk: where a chunk needs several files, its task
-reads all of them; where it has steps that are in the repository already, its task reads those too. Arrays
-whose chunks are multiples of each other along the axis share tasks, so that a file is opened once for all of
-its variables.
+A task writes only whole chunks, and no two tasks write the same chunk. If a chunk needs several files, its
+task reads all of them. If a chunk has steps that the repository already has, its task reads those too. Arrays
+whose chunks are multiples of each other along the axis share tasks, so a file is opened once for all its
+variables.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from frazil.pipeline.ingest.axis import Axis, Pieces, old_pieces
 from frazil.pipeline.ingest.planned_array import ArrayGroup, FixedArrays, PlannedArray
 from frazil.pipeline.ingest.time_conversion import Conversion
 
-#: What a task writes, in bytes, unless it would read fewer files than `FILES`.
+#: The bytes that a task writes, unless it would read fewer files than `FILES`.
 TASK: Final = 128 << 20
 FILES: Final = 50
 FILES_OF_A_CHUNK: Final = 500
@@ -31,7 +31,7 @@ LARGE: Final = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A part of the array number ``array`` of the plan, on chunk borders."""
+    """A part of an array, on chunk borders. ``array`` is the number of the array in the plan."""
 
     array: int
     start: tuple[int, ...]
@@ -40,11 +40,11 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What one task writes: copies of values, or references to files (``virtual``).
+    """The work of one task: it copies values, or sets references to files (``virtual``).
 
-    Numbers of ``pieces`` are those of ``urls``; ``old`` are steps of the group. By file: ``conversions`` of
-    its times (None: times stay), ``checks`` that its virtual references remember, and ``fingerprints``
-    (uint8, (files, 16)) of the inspection.
+    The sources of ``pieces`` are indices of ``urls``. ``old`` are steps of the group. For each file there are
+    ``conversions`` of its times (None: times stay), ``checks`` (the etag or time that its virtual references
+    store), and ``fingerprints`` (uint8, (files, 16)) of the inspection.
     """
 
     boxes: tuple[Box, ...]
@@ -59,7 +59,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class FileTable:
-    """The columns of files, by number, from which items take what their tasks need."""
+    """The columns of all files, by number. An item gets the rows of its files."""
 
     urls: Sequence[str]
     own: NDArray[np.int32]
@@ -68,6 +68,7 @@ class FileTable:
     fingerprints: NDArray[np.uint8]
 
     def item(self, boxes: Sequence[Box], pieces: Pieces, old: Pieces, *, virtual: bool) -> Item:
+        """Return an item with the rows of the files of its pieces."""
         numbers, codes = np.unique(pieces.source, return_inverse=True)
         chosen = numbers.tolist()
         return Item(
@@ -83,7 +84,7 @@ class FileTable:
 
 
 def longest_chunk(lengths: NDArray[np.int64]) -> int:
-    """The longest chunk along the axis that is chosen: one task has to open all files of a chunk.
+    """Return the largest number of steps of a chunk: one task has to open all files of a chunk.
 
     >>> longest_chunk(np.full(100_000, 24))
     12000
@@ -92,16 +93,17 @@ def longest_chunk(lengths: NDArray[np.int64]) -> int:
 
 
 def small_chunk(row: int, data_row: int, chunk: int, length: int, most: int) -> int:
-    """The chunk along the axis of a small array beside data, such as bounds: as long as one task writes.
+    """Return the number of steps in a chunk of a small array beside data, such as bounds.
 
-    Its own choice would be so long that one task would have to open all files.
+    The chunk has as many steps as one task writes. A chunk of the usual size in bytes would be so long that
+    one task would have to open all files.
     """
     span = max(min(TASK // max(data_row * chunk, 1), most // chunk), 1)
     return chunk * max(1, min(span, -(-max(length, (1 << 20) // max(row, 1)) // chunk)))
 
 
 def items(arrays: Sequence[PlannedArray], group: ArrayGroup, axis: Axis, table: FileTable) -> Iterator[Item]:
-    """The items of arrays along the axis."""
+    """Yield the items of arrays along the axis."""
     for numbers in _task_groups([(number, arrays[number].target) for number in group.arrays]):
         chosen = [arrays[number].target for number in numbers]
         steps = [array.grid[array.axis or 0] for array in chosen]
@@ -130,7 +132,7 @@ _NO_PIECES: Final = Pieces(_NO_STEPS, _NO_STEPS, _NO_STEPS, _NO_STEPS)
 
 
 def _changed_spans(pieces: Pieces, axis: Axis, step: int, moved: int, span: int) -> Iterator[tuple[int, int]]:
-    """Spans of chunks with new or moved steps, cut on the borders of tasks."""
+    """Yield spans of chunks with new or moved steps, cut on the borders of tasks."""
     low, high = pieces.at // step, -(-(pieces.at + pieces.count) // step)
     counts = high - low
     chunks = np.repeat(low - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
@@ -149,7 +151,7 @@ def _changed_spans(pieces: Pieces, axis: Axis, step: int, moved: int, span: int)
 
 
 def _task_groups(chosen: list[tuple[int, TargetArray]]) -> list[list[int]]:
-    """Arrays that can share tasks: not too large ones, whose chunks are multiples of each other."""
+    """Return the groups of arrays that share tasks: small arrays whose chunks are multiples of each other."""
     groups: list[tuple[int, list[int]]] = []
     alone = [number for number, array in chosen if _is_large(array)]
     rest = [(array.grid[array.axis or 0], number) for number, array in chosen if not _is_large(array)]
@@ -169,7 +171,7 @@ def _is_large(array: TargetArray) -> bool:
 
 
 def _boxes(number: int, array: TargetArray, start: int, stop: int) -> Iterator[Box]:
-    """A span of the axis as boxes: one, or several along the first other dimension of a large array."""
+    """Yield a span of the axis as one box, or as several along another dimension of a large array."""
     low, high = [first for first, _ in array.bounds], [last for _, last in array.bounds]
     axis = array.axis or 0
     low[axis], high[axis] = start, stop
@@ -187,7 +189,7 @@ def _boxes(number: int, array: TargetArray, start: int, stop: int) -> Iterator[B
 
 
 def fixed_items(arrays: Sequence[PlannedArray], fixed: FixedArrays, table: FileTable) -> Iterator[Item]:
-    """The items of arrays without the axis."""
+    """Yield the items of arrays without the axis."""
     one = np.zeros(1, np.int64)
     piece = Pieces(np.array([fixed.file], np.int64), one, one, one)
     small: list[Box] = []
@@ -210,6 +212,6 @@ def fixed_items(arrays: Sequence[PlannedArray], fixed: FixedArrays, table: FileT
 def moved_old_items(
     arrays: Sequence[PlannedArray], numbers: Sequence[int], axis: Axis, table: FileTable
 ) -> Iterator[Item]:
-    """The items of existing arrays that get nothing new, but whose steps move."""
+    """Yield the items of existing arrays that get no values from files, but whose steps move."""
     for number in numbers:
         yield from items(arrays, ArrayGroup((number,), _NO_PIECES), axis, table)

@@ -1,4 +1,4 @@
-"""The labels of the steps of files: a coordinate of each file, a scalar of each, or the keys of a pattern."""
+"""The labels of steps: a coordinate of each file, a scalar of each file, or the keys of a pattern."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from frazil.readers.reader import VariableSchema
 def labels_of(
     inspection: Inspection, families: Sequence[Family], dim: str, units: TimeUnits
 ) -> tuple[Steps | None, TimeUnits, list[Objection]]:
-    """The steps of these families with their labels, in no place yet; None if steps have no labels.
+    """Return the steps of these families with labels and without positions; None if steps have no labels.
 
-    The returned units are the given units, with the variable of the labels. The objections are to files that
-    do not have one label for each step.
+    Also returns the units with the variable of the labels, and objections to files that do not have one label
+    for each step.
     """
     files = inspection.files
     variable = units.variables.get(dim)
@@ -76,7 +76,7 @@ def _from_files(
         elif _has_labels(inspection, family, variable.name):
             labels[rows], wrong = scalar_values(inspection, variable.name, mine, units)
         else:
-            text = f"has no {variable.name}, and the variables of another file without it"
+            text = f"has no {variable.name}, and another file without it has the same variables"
             objections += [Objection(file, "dims", text) for file in mine.tolist()]
             continue
         objections += _not_whole(variable, mine[wrong])
@@ -95,7 +95,7 @@ def _not_whole(variable: VariableSchema, files: NDArray[np.int64]) -> list[Objec
 
 
 def _from_keys(files: SourceFiles, dim: str) -> tuple[NDArray[Any], VariableSchema]:
-    """A label for each file, and the variable of these labels."""
+    """Return a label for each file, and the variable of these labels."""
     keys, attrs = list(files.keys), {}
     if all(isinstance(key, date) for key in keys):
         moments = [

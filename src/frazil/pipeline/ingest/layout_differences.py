@@ -1,4 +1,4 @@
-"""How the layouts of two files differ, in words: whether the files can be of one dataset."""
+"""Describes the differences between the layouts of two files, which decide whether they fit one dataset."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from frazil.pipeline.ingest.file_layout import ANY, FileLayout, VirtualChunks
 from frazil.readers.reader import NotVirtual, VariableSchema
 
-# Attributes that say what the stored numbers mean.
+# Attributes that change the meaning of the stored numbers.
 _MEANING: Final = (
     "units",
     "calendar",
@@ -22,8 +22,9 @@ _MEANING: Final = (
 
 
 def meaning(layout: FileLayout) -> tuple[Any, ...]:
-    """What two files must share to become one dataset, but for the values of what they share; equal for
-    layouts that differ only in how they are stored.
+    """Return the properties that files of one dataset must share, except values.
+
+    The result is equal for layouts that differ only in storage, such as compression.
     """
     return (
         layout.adds_axis,
@@ -34,7 +35,7 @@ def meaning(layout: FileLayout) -> tuple[Any, ...]:
 
 
 def _without_unit(each: VirtualChunks | NotVirtual) -> VirtualChunks | NotVirtual:
-    """Files with chunks of other lengths are of one dataset, if the chunks can be cut."""
+    """Return the chunks without their unit: chunks that can be cut may have different lengths."""
     return replace(each, unit=0) if isinstance(each, VirtualChunks) else each
 
 
@@ -44,7 +45,7 @@ def _meaning(variable: VariableSchema) -> tuple[Any, ...]:
 
 
 def differences(layout: FileLayout, expected: FileLayout) -> list[tuple[str, str]]:
-    """In words, with the kind of each, why two files are not of one dataset."""
+    """Return the differences that exclude one dataset, as pairs of a kind of problem and a text."""
     result: list[tuple[str, str]] = []
     missing, more = expected.variables.keys() - layout.variables, layout.variables.keys() - expected.variables
     if missing or more:
@@ -52,8 +53,8 @@ def differences(layout: FileLayout, expected: FileLayout) -> list[tuple[str, str
         parts += [f"with {', '.join(sorted(more))}"] * bool(more)
         result.append(("variables", " and ".join(parts)))
     if layout.adds_axis != expected.adds_axis:
-        has = ["does not have" if layout.adds_axis else "has", "do" if layout.adds_axis else "do not"]
-        result.append(("dims", f"{has[0]} the dimension that goes on, as others {has[1]}"))
+        has = ["does not have" if layout.adds_axis else "has", "have it" if layout.adds_axis else "do not"]
+        result.append(("dims", f"{has[0]} the concat dimension, but other files {has[1]}"))
     for name in sorted(layout.variables.keys() & expected.variables):
         result += _variable_differences(layout.variables[name], expected.variables[name])
     for name in sorted((layout.virtual or {}).keys() & (expected.virtual or {})):
@@ -65,7 +66,7 @@ def differences(layout: FileLayout, expected: FileLayout) -> list[tuple[str, str
 
 
 def value_differences(values: Mapping[str, str], expected: Mapping[str, str]) -> str:
-    """In words, what variables of two files have other values (by their digests); "" if none.
+    """Return a text that names the variables with other values (by their digests); "" if there are none.
 
     >>> value_differences({"lat": "a", "lon": "b"}, {"lat": "a", "lon": "c"})
     'lon has other values'
@@ -103,7 +104,7 @@ def _dims(variable: VariableSchema) -> str:
 
 
 def attribute_differences(layout: FileLayout, expected: FileLayout) -> list[str]:
-    """Attributes that differ without changing what the numbers mean: those of the first file stay."""
+    """Return the attributes that differ without changing the meaning of the numbers."""
     result = []
     for name in sorted(layout.variables.keys() & expected.variables):
         attrs, others = layout.variables[name].attrs, expected.variables[name].attrs

@@ -1,13 +1,13 @@
-"""The ledger of a group: the files that were ingested into it, as columns in hidden arrays, `.frazil`.
+"""The ledger of a group: the ingested files, as columns in the arrays of the hidden group `.frazil`.
 
     url            strings
     fingerprint    uint8, (files, 16)
     size           int64, bytes
     quarantined    bool: a file with a problem, which was not ingested
 
-Plain Zarr arrays: every reader of Zarr can read them, a Dataset of the group does not show them, and half a
-million files are a few megabytes. The attributes of the group name the dimension in which files follow each
-other, and the unlimited dimensions.
+They are plain Zarr arrays, which every Zarr library can read. An `xarray.Dataset` of the group does not show
+them. Half a million files take a few megabytes. The attributes of the hidden group name the dimension in
+which files follow each other, and the unlimited dimensions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from frazil.repository.session.session import Session
 from frazil.zarr_store.arrays import array_at
 
 HIDDEN: Final = ".frazil"
-#: Files in a chunk: what is rewritten with each file that is appended.
+#: Files in a chunk. Each append rewrites the last chunk.
 _CHUNK: Final = 1 << 12
 _COLUMNS: Final = ("url", "fingerprint", "size", "quarantined")
 
@@ -34,8 +34,9 @@ _COLUMNS: Final = ("url", "fingerprint", "size", "quarantined")
 class Ledger:
     """The files that were ingested into a group.
 
-    ``concat_dim`` is the dimension in which they follow each other, ``unlimited`` are the dimensions that are
-    unlimited in files. ``variables`` are the data variables that each file has given, None for all of them.
+    ``concat_dim`` is the dimension in which they follow each other, ``unlimited`` are the unlimited
+    dimensions of the files. ``variables`` are the data variables that were ingested from each file, None for
+    all.
     """
 
     url: NDArray[Any]
@@ -50,23 +51,23 @@ class Ledger:
         return len(self.url)
 
     def rows_of(self, urls: Sequence[str]) -> NDArray[np.int64]:
-        """The row of each URL, -1 for those that the ledger does not have."""
+        """Return the row of each URL, -1 for URLs that the ledger does not have."""
         rows = dict(zip(self.url.tolist(), range(len(self.url)), strict=True))
         return np.fromiter(map(rows.get, urls, repeat(-1)), np.int64, len(urls))
 
     def has_contents(self, fingerprints: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Which fingerprints are those of ingested files, whatever their names."""
+        """Return a mask of the fingerprints (uint8, (n, 16)) that belong to ingested files with any name."""
         contents = np.ascontiguousarray(fingerprints).view("V16").ravel()
         ingested = np.ascontiguousarray(self.fingerprint[~self.quarantined]).view("V16").ravel()
         return np.isin(contents, ingested)
 
     def fingerprints(self) -> dict[str, str]:
-        """Fingerprints as hexadecimal text, by URL."""
+        """Return the fingerprints as hexadecimal text, by URL."""
         digests = self.fingerprint.tobytes().hex()
         return {url: digests[32 * i : 32 * i + 32] for i, url in enumerate(self.url.tolist())}
 
     def covers(self, variables: frozenset[str] | None) -> bool:
-        """Whether each file has given these variables (None: all)."""
+        """Return whether these variables (None: all) were ingested from each file."""
         return self.variables is None or (variables is not None and variables.issubset(self.variables))
 
     def with_files(
@@ -76,7 +77,7 @@ class Ledger:
         size: NDArray[np.int64],
         quarantined: NDArray[np.bool_],
     ) -> Ledger:
-        """The ledger with these files: those that it has get their new state."""
+        """Return the ledger with these files. Files that it already has get their new state."""
         rows = self.rows_of(urls)
         new = rows < 0
         count = len(self.url)
@@ -101,7 +102,10 @@ class Ledger:
         )
 
     def with_variables(self, urls: Sequence[str], variables: frozenset[str] | None) -> Ledger:
-        """The ledger after these files have given ``variables`` (None: all): what each file has given."""
+        """Return the ledger after an ingest of ``variables`` (None: all) from these files.
+
+        Its ``variables`` are those that were ingested from every file.
+        """
         if not len(self.url):
             return replace(self, variables=variables)
         every = bool((self.rows_of(urls) >= 0).sum() == len(self.url))
@@ -112,7 +116,7 @@ class Ledger:
         return replace(self, variables=both)
 
     def attributes(self) -> dict[str, Any]:
-        """The attributes of the hidden group."""
+        """Return the attributes of the hidden group."""
         attrs: dict[str, Any] = {"concat_dim": self.concat_dim, "unlimited": sorted(self.unlimited)}
         return attrs if self.variables is None else {**attrs, "variables": sorted(self.variables)}
 
@@ -134,10 +138,11 @@ class LedgerVersion:
 
     @classmethod
     def load(cls, session: Session, group: str) -> LedgerVersion:
+        """Load the ledger of a group from the snapshot of a session."""
         return cls(session.snapshot_id, load_ledger(session, group))
 
     def ledger_in(self, session: Session, group: str) -> Ledger:
-        """The ledger as a session has it: loaded again only if the session is on another snapshot."""
+        """Return the ledger in a session. It is loaded again only if the session is on another snapshot."""
         if session.snapshot_id == self.snapshot_id and not session.has_uncommitted_changes:
             return self.ledger
         return load_ledger(session, group)
@@ -148,7 +153,7 @@ def _path(group: str) -> str:
 
 
 def load_ledger(session: Session, group: str) -> Ledger:
-    """The ledger of a group; `EMPTY` if nobody ingested into it."""
+    """Return the ledger of a group; `EMPTY` if the group has none."""
     path = _path(group)
     if session.workspace.nodes.node(f"/{path}") is None:
         return EMPTY
@@ -167,7 +172,7 @@ def load_ledger(session: Session, group: str) -> Ledger:
 
 
 def save_ledger(session: Session, group: str, before: Ledger, after: Ledger) -> None:
-    """Write a ledger in place of the one before: only what is new or changed."""
+    """Replace the ledger ``before`` with ``after``, and write only the rows from the first change on."""
     hidden = zarr.open_group(session.store, path=_path(group), mode="a", zarr_format=3)
     attrs = after.attributes()
     if dict(hidden.attrs) != attrs:
@@ -177,7 +182,7 @@ def save_ledger(session: Session, group: str, before: Ledger, after: Ledger) -> 
         if name not in hidden:
             dtype = "string" if name == "url" else values.dtype
             chunks = (_CHUNK, *values.shape[1:])
-            # xarray opens no group where a dimension has no name. The dataset above hands down its own.
+            # xarray needs names of dimensions, and other names than in the dataset above, which it inherits.
             dims = ("frazil_file", "frazil_byte")[: values.ndim]
             hidden.create_array(name, shape=values.shape, dtype=dtype, chunks=chunks, dimension_names=dims)
             old = old[:0]

@@ -1,4 +1,4 @@
-"""Which files of a call the ledger of the group has: as they are now, or with other contents."""
+"""Finds the files of a call that the ledger of the group has, unchanged or with other contents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from frazil.pipeline.ingest.reconcile import labels_of_files
 class LedgerMatch:
     """Masks with an entry for each file.
 
-    ``unchanged`` files were ingested as they are now, ``changed`` files with other contents.
+    ``unchanged`` files were ingested with their present contents, ``changed`` files with other contents.
     """
 
     unchanged: NDArray[np.bool_]
@@ -51,8 +51,10 @@ def _moved(
     ledger: Ledger,
     existing: ExistingGroup,
 ) -> NDArray[np.bool_]:
-    """The ``candidates`` (a mask) that were ingested under another name, and whose labels the group has:
-    files that were moved, or reached by another path. References have to follow such files, copies do not.
+    """Return a mask of the ``candidates`` (a mask) that were ingested under another name.
+
+    These files were moved, or are named by another path. The group must have all their labels. An ingest of
+    references returns none: references have to follow a moved file, but copies do not.
     """
     if request.virtual or not candidates.any() or not len(ledger):
         return np.zeros_like(candidates)

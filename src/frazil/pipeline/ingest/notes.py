@@ -1,7 +1,7 @@
 """Notes on files: problems that do not stop an ingest.
 
-A variable of a type that no array can hold is left out, and a variable in chunks of a few bytes makes more
-references than a reader can use. Nothing of this stops an ingest.
+A variable of a type that no array can hold is left out. A variable in chunks of a few bytes makes too many
+references for fast reads. Both are notes.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from frazil.pipeline.ingest.file_layout import ANY, VirtualChunks
 from frazil.pipeline.ingest.problems import Problem
 from frazil.pipeline.ingest.reconcile import Reconciliation
 
-#: References to fewer bytes than these cost more than the bytes...
+#: A reference to fewer bytes costs more than these bytes themselves...
 SMALL: Final = 4 << 10
-#: ... if there are more of them than these.
+#: ... if a variable has more references than this.
 MANY: Final = 1_000
-#: So many variables are named.
+#: The number of variables that a note names.
 _NAMED: Final = 10
 
 
 def notes(reconciliation: Reconciliation) -> list[Problem]:
-    """Notes about what is left out, and about references of a few bytes: problems that are not fatal.
+    """Return notes on variables that are left out, and on references to a few bytes.
 
-    Many files that are alike get one note, with the URL of the first of them.
+    Files with the same layout get one note, with the URL of the first file.
     """
     inspection = reconciliation.inspection
     codes, first, counts = np.unique(inspection.layout, return_index=True, return_counts=True)
@@ -38,7 +38,7 @@ def notes(reconciliation: Reconciliation) -> list[Problem]:
     for code, row, count in zip(codes.tolist(), first.tolist(), counts.tolist(), strict=True):
         if code >= 0 and inspection.layouts[code].skipped:
             text = reasons(inspection.layouts[code].skipped)
-            more = f" ({count:,} files alike)" if count > 1 else ""
+            more = f" ({count:,} such files)" if count > 1 else ""
             problems.append(Problem("types", f"left out{more}: {text}", inspection.urls[row], fatal=False))
     for family in reconciliation.families:
         problems += _small_references(reconciliation, family)
@@ -46,7 +46,7 @@ def notes(reconciliation: Reconciliation) -> list[Problem]:
 
 
 def reasons(skipped: Mapping[str, str]) -> str:
-    """Names with their reasons, for people: ``"s (a compound or opaque type)"``.
+    """Return names with their reasons as text, such as ``"s (a compound or opaque type)"``.
 
     >>> reasons({"s": "a compound type", "tas:odd": "an attribute of a type that numpy does not have"})
     's (a compound type), tas:odd (an attribute of a type that numpy does not have)'
@@ -81,5 +81,5 @@ def _small_references(reconciliation: Reconciliation, family: Family) -> Iterato
     for bytes_, members in sorted(small.items()):
         names = ", ".join(name for name, _ in members[:_NAMED])
         total = counted(sum(count for _, count in members), "reference")
-        text = f"{total} to chunks of {size(bytes_)}: {names}; copy these variables, it is faster to read"
+        text = f"{total} to chunks of {size(bytes_)}: {names}; copies of these variables are faster to read"
         yield Problem("references", text, inspection.urls[int(family.files[0])], fatal=False)

@@ -31,15 +31,19 @@ from frazil.pipeline.ingest.tasks import run_item
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
 
-#: How often an ingest is planned when others commit to its arrays meanwhile.
+#: The number of times that an ingest is planned if other sessions commit to its arrays meanwhile.
 _TRIES: Final = 4
-#: Under this key of a commit's metadata is what was ingested.
+#: The key of the record of an ingest in the metadata of its commit.
 INGEST: Final = "frazil_ingest"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class IngestResult(JobResult):
-    """The result of the job of an ingest, and the report on the files."""
+    """The result of `ingest`: the result of its job, and the report on the files.
+
+    Attributes:
+        report: The `Report` on the files, with all problems and notes.
+    """
 
     report: Report | None = None
 
@@ -47,7 +51,7 @@ class IngestResult(JobResult):
 
     @property
     def quarantined(self) -> tuple[str, ...]:
-        """The files that were left out."""
+        """The URLs of the files that the ingest left out because of problems."""
         return () if self.report is None else self.report.bad
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
@@ -70,9 +74,43 @@ def inspect_files(
     virtual: bool = False,
     **options: Unpack[InspectionOptions],
 ) -> Report:
-    """Inspect files, and report what `ingest` would find; nothing is written.
+    """Inspect files, and report their contents and their problems. Nothing is written.
 
-    The arguments are those of `ingest`.
+    The report compares the files with each other, not with a group of a repository.
+
+    Args:
+        source: The files: a glob, a path or URL, a list of these, or a `FilePattern`.
+        concat_dim: The dimension in which files follow each other. None: found as `ingest` finds it.
+        variables: The names of the data variables to inspect. None: all.
+        virtual: Whether to check the files for an ingest of references.
+        format: The format of all files, such as ``"hdf5"`` or ``"grib"``. None: detected for each file.
+        source_group: The path of the group in the files. Default: the root group ``"/"``.
+        storage_options: Options of the storage of the files, such as ``region`` or ``anonymous``.
+        reader_options: Options of the reader of the format, such as ``filter_by_keys`` for GRIB.
+        allow: Kinds of problems that are tolerated; see `ingest`. Default: none.
+        unpack: Whether the ingest would store unpacked values: then files may have different packing.
+        engine: The engine that runs the tasks: an `Engine`, or "inline", "local", "spark". None:
+            `default_engine()`.
+        progress: A `Progress` that shows the inspection.
+
+    Returns:
+        The `Report`: ``problems`` lists all problems, ``table()`` has one row for each file.
+
+    Raises:
+        InvalidInputError: ``key-not-found`` if no file matches, ``invalid-argument`` if several dimensions
+            are possible or no file has one of ``variables``, ``unknown-choice`` for a value of ``allow``
+            that cannot be tolerated. Problems of files are in the report and are not raised.
+        MissingExtraError: If the library that reads the format of a file is not installed.
+
+    Examples:
+        >>> import xarray
+        >>> from frazil.pipeline import inspect_files
+        >>> for day in (0, 1):
+        ...     data = xarray.Dataset({"t": ("time", [280.0 + day])}, {"time": [day]})
+        ...     data.to_netcdf(f"day_{day}.nc", engine="h5netcdf", unlimited_dims=["time"])
+        >>> report = inspect_files("day_*.nc", engine="inline")
+        >>> report.concat_dim, report.problems, report.table()["last"].to_pylist()
+        ('time', (), ['0', '1'])
     """
     settings = Settings(concat_dim=concat_dim, variables=variables, virtual=virtual, **options)
     request = IngestRequest.of(source, settings)
@@ -92,41 +130,85 @@ def ingest(
     virtual: bool = False,
     **options: Unpack[IngestOptions],
 ) -> IngestResult:
-    """Write many files into one dataset, in one commit: `xarray.open_zarr` of it is `xarray.open_mfdataset`
-    of them.
+    """Write many files into one dataset, in one commit.
 
-    ``source`` is a glob, a list of files or globs, or a `FilePattern`. Files follow each other along
-    ``concat_dim``, in the order of its labels; files with other variables are merged. If ``concat_dim`` is
-    None, it is the dimension of the group, or the dimension of the files that is unlimited or a time, or the
-    scalar coordinate that differs from file to file. One file alone stays as it is: name ``concat_dim`` if
-    other files will follow it. ``source_group`` is the group in the files, the group of ``to`` the one in the
-    repository. ``variables`` are the data variables to take, all of them if None.
+    `xarray.open_zarr` of the dataset returns the same as `xarray.open_mfdataset` of the files. Files with the
+    same data variables follow each other along ``concat_dim``, in the order of its labels. Files with other
+    data variables are merged. All files are inspected before anything is written. Files that the group
+    already contains are not read again if they have not changed.
 
-    ``mode`` says which labels the group may have before: ``"create"`` no array of the files at all;
-    ``"append"`` only labels before those of the files; ``"insert"`` all labels of the files; ``"upsert"``
-    some of them, and the others follow; ``"backfill"`` any labels, and new labels go where they belong. All
-    modes but "insert" create arrays that the group does not have. The values of labels that the group has
-    are replaced.
+    If another session commits to the same arrays meanwhile, the ingest is planned and run again on top of
+    that commit, at most three times.
 
-    ``chunks`` are sizes by dimension (-1: all of it), ``encoding`` arguments of ``zarr.create_array`` by
-    variable (``chunks``, ``shards``, ``compressors``, ``filters``, ``serializer``) for new arrays. With
-    ``virtual`` data stay in the files: arrays get references to them, with their codecs; coordinates are
-    copied. The repository needs a virtual chunk container for the files: ``containers`` are added to its
-    configuration, and the handle of ``to`` may read them from then on.
+    Args:
+        source: The files: a glob, a path or URL, a list of these, or a `FilePattern`.
+        to: The `Target` (repository, branch and group), or a `Repository`: its branch ``main`` and its
+            root group.
+        concat_dim: The dimension in which files follow each other. None: the dimension of the group, or the
+            dimension of the files that is unlimited or a time, or the scalar coordinate that differs from
+            file to file. A single file gets no new dimension: name ``concat_dim`` if other files will follow.
+        mode: Which labels of the files the group may already have. ``"create"`` (default): the group has
+            none of the arrays. ``"append"``: all labels of the files are new, and after those of the group.
+            ``"insert"``: the group has all labels. ``"upsert"``: the group has some labels, and the others
+            are after those of the group. ``"backfill"``: any labels; new labels go to their place in the
+            order. The values of labels that the group has are replaced. All modes except ``"insert"``
+            create missing arrays.
+        variables: The names of the data variables to ingest. None: all.
+        virtual: If True, data stay in the files. Arrays get references to the bytes in the files, with their
+            codecs; coordinates are copied. The repository needs a virtual chunk container for the files.
+        format: The format of all files, such as ``"hdf5"`` or ``"grib"``. None: detected for each file.
+        source_group: The path of the group in the files. Default: the root group ``"/"``. The group in the
+            repository is that of ``to``.
+        storage_options: Options of the storage of the files, such as ``region`` or ``anonymous``.
+        reader_options: Options of the reader of the format, such as ``filter_by_keys`` for GRIB.
+        engine: The engine that runs the tasks: an `Engine`, or "inline", "local", "spark". None:
+            `default_engine()`.
+        job_id: The id of the job. A second call with the same id continues an interrupted ingest, or
+            returns the result of a committed one. None: derived from the files and the options.
+        message: The message of the commit. None: ``"ingest N files"``.
+        progress: A `Progress` that shows the inspection and the tasks.
+        chunks: Chunk sizes of new arrays by dimension, in elements; -1 is the whole dimension. None: chunks
+            of 16 to 64 MB.
+        encoding: Arguments of ``zarr.create_array`` for new arrays, by variable: ``chunks``, ``shards``,
+            ``compressors``, ``filters``, ``serializer``.
+        containers: Virtual chunk containers for the files. They are added to the configuration of the
+            repository, and the handle of ``to`` may read them from then on.
+        on_problem: ``"fail"`` (default) raises before anything is written. ``"skip"`` leaves out files with
+            problems. ``"quarantine"`` leaves them out and does not open them again until they change.
+        on_change: For files that were ingested before, and have other contents now. ``"fail"`` (default)
+            treats each one as a problem, ``"ignore"`` keeps the stored values, ``"rewrite"`` replaces them.
+        allow: Kinds of problems that are tolerated: ``"hole"`` (the gap stays), ``"overlap"`` and
+            ``"duplicate"`` (the step of the later file is taken), ``"unordered"`` (steps keep the order of
+            their file), ``"values"`` (the values of the first file, or of the repository, stay).
+            Default: none.
+        unpack: If True, stores the values of packed data instead of packed numbers. Then each file may have
+            its own scale and offset.
 
-    ``on_problem``: ``"fail"`` raises before anything is written, ``"skip"`` leaves out files with problems,
-    ``"quarantine"`` also remembers them until they change. ``allow`` are kinds of problems that are
-    tolerated: ``"hole"``, ``"overlap"`` and ``"duplicate"`` (the later file has the label),
-    ``"unordered"`` (steps stay in the order of their file), ``"values"`` (those of the first file stay).
-    ``on_change`` is for files that were ingested before and have other contents now: ``"fail"``,
-    ``"ignore"`` or ``"rewrite"``. Files that have not changed are not read again. ``unpack`` stores the
-    values of packed data, where each file may have its own scale and offset.
+    Returns:
+        The `IngestResult`: ``version`` is the new version, ``report`` the report on the files,
+        ``quarantined`` the files that were left out.
 
-    If others commit to the same arrays meanwhile, the ingest is planned and done again on top of their
-    commit.
+    Raises:
+        InvalidInputError: ``bad-source`` for problems in files, ``unknown-choice`` for a value that an option
+            does not have, ``key-not-found`` if no file matches, ``invalid-chunk-index`` for labels that the
+            mode does not allow, ``invalid-array-metadata`` for files that do not fit the arrays of the group,
+            ``no-container-for-virtual-chunk`` if ``virtual`` is True and no container has the files,
+            ``invalid-argument`` for other options.
+        AlreadyExistsError: If ``mode`` is ``"create"`` and the group has one of the arrays.
+        MissingExtraError: If the library that reads the format of a file is not installed.
+        TaskFailedError: If a task fails in all its attempts, or a file changes during the ingest.
+        RebaseFailedError: If other sessions committed to the same arrays during all four attempts.
 
-    Raises ``InvalidInputError`` (``bad-source`` for problems in files), ``AlreadyExistsError``, and what
-    `run_job` raises.
+    Examples:
+        >>> import frazil, xarray
+        >>> from frazil.pipeline import ingest
+        >>> for day in (0, 1):
+        ...     data = xarray.Dataset({"t": ("time", [280.0 + day])}, {"time": [day]})
+        ...     data.to_netcdf(f"day_{day}.nc", engine="h5netcdf", unlimited_dims=["time"])
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> result = ingest("day_*.nc", repo, engine="inline")
+        >>> xarray.open_zarr(result.version.session().store, consolidated=False).t.values.tolist()
+        [280.0, 281.0]
     """
     settings = Settings(concat_dim, mode, variables, virtual, **options)
     request = IngestRequest.of(source, settings)
@@ -136,7 +218,7 @@ def ingest(
 def run_ingest(
     request: IngestRequest, target: Target, run: Run, inspection: Inspection | None = None
 ) -> IngestResult:
-    """`ingest` of a request. The files are inspected, unless the caller gives their ``inspection``."""
+    """Run `ingest` for a request, and inspect its files unless the caller passes their ``inspection``."""
     engine = engine_of(run.engine)
     ledger_version, growth = _group_state(target, request.mode)
     if inspection is None:
@@ -149,9 +231,9 @@ def run_ingest(
     planner = _Planner(request, inspection, target.group, ledger_version)
     result = _run_with_retries(planner.job(target, run), engine, run.progress)
     if request.containers:
-        # the handle of the caller reads what the caller has given the containers for
+        # The caller's own handle has to read the references too.
         caller_repo.reconfigure(target.repo.config, target.repo.virtual_chunk_access)
-    if planner.plan is None:  # the job was done before: nothing was planned
+    if planner.plan is None:  # an earlier run committed the job: no plan was made
         report = inspection_report(request, inspection, len(inspection.urls))
     else:
         report = planner.plan.report
@@ -160,11 +242,11 @@ def run_ingest(
 
 
 def _run_with_retries(job: Job, engine: Engine, progress: Progress | None) -> JobResult:
-    """Run the job; it is planned again if others have written to the same arrays meanwhile."""
+    """Run the job. It is planned again if other sessions have written to the same arrays meanwhile."""
     for remaining in reversed(range(_TRIES)):
         try:
             return run_job(job, engine, progress=progress)
-        # Others wrote to these arrays, or to the labels that say where data go.
+        # Another session wrote to these arrays, or to the labels that decide the positions of data.
         except RebaseFailedError:
             if not remaining:
                 raise
@@ -172,7 +254,7 @@ def _run_with_retries(job: Job, engine: Engine, progress: Progress | None) -> Jo
 
 
 class _Planner:
-    """Plans the job of an ingest. A job that meets a conflict is planned again; ``plan`` is the latest."""
+    """Plans the job of an ingest. A job with a conflict is planned again. ``plan`` is the latest plan."""
 
     def __init__(
         self, request: IngestRequest, inspection: Inspection, group: str, ledger_version: LedgerVersion
@@ -186,11 +268,13 @@ class _Planner:
         self.metadata: dict[str, Any] = {}
 
     def prepare(self, session: Session) -> Tasks:
+        """Plan the ingest in the job's session, and return its tasks."""
         self.plan = plan_ingest(session, self.request, self.inspection, self.group, self.ledger_version)
         self.metadata[INGEST] = self.plan.metadata
         return self.plan.tasks
 
     def job(self, target: Target, run: Run) -> Job:
+        """Return the job, which plans the ingest when it starts."""
         count = len(self.inspection.urls)
         return Job(
             "ingest",

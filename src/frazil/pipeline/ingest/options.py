@@ -1,4 +1,4 @@
-"""The options of ``ingest`` and ``inspect_files``: as callers pass them, and checked, as one value."""
+"""The options of ``ingest`` and ``inspect_files``: as the caller passes them, and as one checked value."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ type OnChange = Literal["fail", "ignore", "rewrite"]
 
 
 class FileOptions(TypedDict, total=False):
-    """How files are opened.
+    """The options that decide how files are opened.
 
-    format           the format of all files; None detects the format of each file
-    source_group     the group in the files
-    storage_options  options of the storage of the files
-    reader_options   options of the reader of their format
+    Attributes:
+        format: The format of all files. None: detected for each file.
+        source_group: The path of the group in the files.
+        storage_options: Options of the storage of the files.
+        reader_options: Options of the reader of the format.
     """
 
     format: str | None
@@ -38,7 +39,7 @@ class FileOptions(TypedDict, total=False):
 
 
 class InspectionOptions(FileOptions, total=False):
-    """The options of `inspect_files` beside the choice of variables; see `ingest`."""
+    """The options of `inspect_files` that are not in its signature; see `ingest`."""
 
     allow: Collection[str]
     unpack: bool
@@ -47,7 +48,7 @@ class InspectionOptions(FileOptions, total=False):
 
 
 class IngestOptions(FileOptions, RunOptions, total=False):
-    """The options of `ingest` beside the choice of variables; see `ingest`."""
+    """The options of `ingest` that are not in its signature; see `ingest`."""
 
     chunks: Mapping[str, int] | None
     encoding: Mapping[str, Mapping[str, Any]] | None
@@ -60,7 +61,7 @@ class IngestOptions(FileOptions, RunOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All options of one call, with their defaults, not checked."""
+    """All options of one call with their defaults, before they are checked."""
 
     concat_dim: str | None = None
     mode: Mode = "create"
@@ -84,6 +85,7 @@ class Settings:
 
     @property
     def run(self) -> Run:
+        """The options that all operations have in common."""
         return Run(self.engine, self.job_id, self.message, self.progress)
 
 
@@ -107,9 +109,10 @@ class IngestRequest:
 
     @classmethod
     def of(cls, source: Files, settings: Settings) -> Self:
-        """The request of a call. Globs are expanded; no file is opened.
+        """Return the request of a call. Globs are expanded, but no file is opened.
 
-        Raises ``InvalidInputError`` for options that no call can have, and if ``source`` names no files.
+        Raises:
+            InvalidInputError: For options that no call can have, and if ``source`` matches no files.
         """
         _require_choices(settings)
         allow = require_tolerable(_as_names(settings.allow))
@@ -139,7 +142,7 @@ class IngestRequest:
         )
 
     def parameters(self, dim: str | None) -> dict[str, Any]:
-        """The parameters of the job. ``dim``: the dimension along which the files were inspected."""
+        """Return the parameters of the job. ``dim`` is the dimension along which the files were inspected."""
         return {
             "mode": self.mode,
             "concat_dim": dim,
@@ -163,11 +166,11 @@ def _require_choices(settings: Settings) -> None:
     ):
         if choice not in choices:
             raise InvalidInputError(
-                f"{name}: expected one of {', '.join(choices)}, found {str(choice)!r}",
+                f"{name} must be one of {', '.join(choices)}, got {str(choice)!r}",
                 ErrorKind.UNKNOWN_CHOICE,
             )
 
 
 def _as_names(names: Collection[str]) -> Collection[str]:
-    """A text is one name, not a collection of letters."""
+    """Return names as a collection. A string is one name, not a collection of letters."""
     return (names,) if isinstance(names, str) else names

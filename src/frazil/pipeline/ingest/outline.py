@@ -1,4 +1,4 @@
-"""The report on files in a few lines: how results of ``ingest`` and ``inspect_files`` print."""
+"""The report on files in a few lines, as results of ``ingest`` and ``inspect_files`` print it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from frazil.pipeline.ingest.problems import Problem
 from frazil.pipeline.ingest.reconcile import Reconciliation
 from frazil.readers.reader import VariableSchema
 
-#: Variables and problems that the HTML lists.
+#: The number of variables and of problems that the HTML lists.
 _LISTED = 100
 
 
 def outline(
     reconciliation: Reconciliation, problems: Sequence[Problem], unchanged: int
 ) -> list[tuple[str, str]]:
-    """Names and values of the lines: the files, the steps, the variables, kinds of problems and of notes."""
-    before = f"{unchanged:,} of them in the repository before" if unchanged else ""
+    """Return names and values of the lines: files, steps, variables, and kinds of problems and notes."""
+    before = f"{unchanged:,} of them already in the repository" if unchanged else ""
     rows = [("files", listed([files_line(reconciliation.inspection), before]))]
     if reconciliation.dim is not None:
         rows.append((reconciliation.dim, steps_line(reconciliation)))
@@ -35,7 +35,7 @@ def outline(
 
 
 def details(reconciliation: Reconciliation, problems: Sequence[Problem]) -> Iterable[tuple[str, Shown]]:
-    """All variables, and all problems and notes, as records for HTML."""
+    """Return all variables, problems and notes, as records for HTML."""
     described = ((name, brief(variable_line(each))) for name, each in _variables(reconciliation))
     yield "all variables", _listing("variables", described)
     if problems:
@@ -44,7 +44,7 @@ def details(reconciliation: Reconciliation, problems: Sequence[Problem]) -> Iter
 
 
 def files_line(inspection: Inspection) -> str:
-    """How many files there are, their size and their formats."""
+    """Return the number of files, their size and their formats as text."""
     formats = sorted(
         {inspection.layouts[code].format for code in set(inspection.layout.tolist()) if code >= 0}
     )
@@ -53,7 +53,7 @@ def files_line(inspection: Inspection) -> str:
 
 
 def steps_line(reconciliation: Reconciliation) -> str:
-    """How many steps the dimension has, its first and its last label."""
+    """Return the number of steps of the dimension, and its first and last label, as text."""
     axis = reconciliation.axis
     if axis is None or not len(axis):
         return f"{counted(reconciliation.steps.length, 'step')}, without labels"
@@ -62,7 +62,7 @@ def steps_line(reconciliation: Reconciliation) -> str:
 
 
 def variable_line(variable: VariableSchema) -> str:
-    """Dimensions, dtype, chunks and compression of a variable."""
+    """Return the dimensions, dtype, chunks and compression of a variable as text."""
     dims = ", ".join(
         dim if length == ANY else f"{dim}: {length}"
         for dim, length in zip(variable.dims, variable.shape, strict=True)

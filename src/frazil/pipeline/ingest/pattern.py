@@ -1,7 +1,7 @@
-"""Which files, and how they belong together.
+"""The files of an ingest, and how they are combined.
 
-    a glob, or a list    ``"data/*.nc"``: their coordinates tell the order, their variables what is merged
-    FilePattern          names of files made from keys, as in pangeo-forge-recipes:
+    a glob, or a list    ``"data/*.nc"``: coordinates decide the order, variables decide what is merged
+    FilePattern          a function makes the name of each file from keys, as in pangeo-forge-recipes:
 
 >>> def name(time, variable):
 ...     return f"s3://bucket/{variable}_{time:02}.nc"
@@ -34,9 +34,13 @@ from frazil.storage.urls import parse_url
 
 @dataclass(frozen=True, slots=True)
 class ConcatDim:
-    """The dimension in which files follow each other.
+    """The dimension of a `FilePattern` in which files follow each other.
 
-    Where the files do not have the dimension, each is one step of it, and ``keys`` become its coordinate.
+    If the files do not have the dimension, each file is one step of it, and ``keys`` become its coordinate.
+
+    Args:
+        name: The name of the dimension, and of the argument of ``format_function``.
+        keys: The value of the argument for each file, in order.
     """
 
     name: str
@@ -45,7 +49,12 @@ class ConcatDim:
 
 @dataclass(frozen=True, slots=True)
 class MergeDim:
-    """Files that hold different variables of the same things."""
+    """The dimension of a `FilePattern` along which files hold different variables.
+
+    Args:
+        name: The name of the argument of ``format_function``.
+        keys: The values of the argument, such as the names of variables.
+    """
 
     name: str
     keys: Sequence[Any]
@@ -53,7 +62,20 @@ class MergeDim:
 
 @dataclass(frozen=True, slots=True)
 class FilePattern:
-    """``format_function`` makes the name of a file from one key of each dimension, given by name."""
+    """Files whose names are made from keys.
+
+    Args:
+        format_function: A function that returns the path or URL of a file. Its arguments have the names of
+            the dimensions, and get one key of each.
+        *combine_dims: At most one `ConcatDim`, and any number of `MergeDim`.
+
+    Raises:
+        InvalidInputError: ``unimplemented`` for more than one `ConcatDim`.
+
+    >>> pattern = FilePattern("data/{time}.nc".format, ConcatDim("time", [2023, 2024]))
+    >>> pattern.format_function(time=2023)
+    'data/2023.nc'
+    """
 
     format_function: Callable[..., str]
     combine_dims: tuple[ConcatDim | MergeDim, ...]
@@ -63,18 +85,19 @@ class FilePattern:
         object.__setattr__(self, "combine_dims", combine_dims)
         if sum(isinstance(dim, ConcatDim) for dim in combine_dims) > 1:
             raise InvalidInputError(
-                f"expected at most one ConcatDim, found {[dim.name for dim in combine_dims]}",
+                f"combine_dims must have at most one ConcatDim, got {[dim.name for dim in combine_dims]}. "
+                "Use MergeDim for the other dimensions",
                 ErrorKind.UNIMPLEMENTED,
             )
 
 
-#: A pattern, a glob, one file, or many files or globs.
+#: A pattern, a glob, a file, or several files or globs.
 type Files = FilePattern | str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFiles:
-    """The files in order. ``position``: the place of each along ``concat_dim``, if a pattern gives it."""
+    """The files in order. A pattern gives ``position``, the index of each file along ``concat_dim``."""
 
     urls: tuple[str, ...]
     concat_dim: str | None = None
@@ -83,23 +106,31 @@ class SourceFiles:
 
     @property
     def is_empty(self) -> bool:
+        """Whether there are no files."""
         return not self.urls
 
 
 def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> SourceFiles:
-    """The files that are meant. Raises ``InvalidInputError`` if there are none, or one twice.
+    """Return the files that a pattern, globs or names match.
 
-    Globs of buckets (``s3://bucket/*/t2m_*.nc``) list what begins like them.
+    A glob in a bucket (``s3://bucket/*/t2m_*.nc``) lists the objects under its fixed prefix.
+
+    Raises:
+        InvalidInputError: ``key-not-found`` if there are no files, ``invalid-argument`` if a file is there
+            twice.
     """
     expanded = _expanded(source, storage_options)
     if expanded.is_empty:
         raise InvalidInputError(
-            f"expected at least one file, found none for {source!r}", ErrorKind.KEY_NOT_FOUND
+            f"source must match at least one file, got {source!r}, which matches none",
+            ErrorKind.KEY_NOT_FOUND,
         )
     if len(set(expanded.urls)) < len(expanded.urls):
         seen: set[str] = set()
         twice = next(url for url in expanded.urls if url in seen or seen.add(url))  # type: ignore[func-returns-value]
-        raise InvalidInputError(f"expected each file once, found {twice} twice", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError(
+            f"source must name each file once, got {twice} twice", ErrorKind.INVALID_ARGUMENT
+        )
     return expanded
 
 
@@ -122,7 +153,7 @@ def _globbed(text: str, storage_options: Mapping[str, Any] | None) -> Iterable[s
 
 
 def _listed(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
-    """The objects that a glob means: ``*`` and ``?`` stay in one segment of the key, ``**`` does not."""
+    """List the objects that a glob matches. ``*`` and ``?`` do not match a slash, ``**`` does."""
     storage, key = object_storage(url, storage_options)
     place = url[: len(url) - len(key)]
     fixed = list(itertools.takewhile(lambda each: not glob.has_magic(each), key.split("/")[:-1]))
@@ -137,7 +168,7 @@ _MEANS: Final = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def _absolute(url: str) -> str:
-    """Tasks have other working directories, and a second run may have."""
+    """Return an absolute path: tasks and later runs may have other working directories."""
     return local_path(url) or url
 
 

@@ -1,11 +1,11 @@
-"""Chunks of plain bytes: references can cut them into smaller chunks.
+"""Cuts chunks of plain bytes into smaller chunks, by references alone.
 
-A variable that is stored without compression is values one after the other. A reference to a part of them is
-as good as one to all of them, if the part is a run of bytes: whole steps of one dimension, one by one in the
-dimensions before it. So files of different lengths have one chunk shape after all:
+A variable without compression is stored as values one after the other. A reference to a part of them is
+possible if the part is a run of bytes: whole steps of one dimension, and one index in each dimension before
+it. So files of different lengths can have one chunk shape:
 
     files of 120, 120 and 60 steps     chunks of 60
-    one more file of 12 steps          chunks of 12; stored references are cut as well
+    one more file of 12 steps          chunks of 12; stored references are cut too
 
 Chunks along the concat dimension are as long as the borders of all files allow.
 """
@@ -32,10 +32,10 @@ from frazil.repository.session.session import Session
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """From chunks of the shape ``large`` to chunks of the shape ``small``, along ``axis``.
+    """The division of chunks of the shape ``large`` into chunks of the shape ``small``, along ``axis``.
 
-    ``small`` has one step in each dimension before the axis, and all of ``large`` behind it. A rest of
-    ``large`` along the axis is left out.
+    ``small`` has one step in each dimension before the axis, and the length of ``large`` in each dimension
+    after it. A remainder of ``large`` along the axis is left out.
     """
 
     large: tuple[int, ...]
@@ -44,18 +44,18 @@ class Cut:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How many small chunks a large one has, for each dimension."""
+        """The number of small chunks in a large chunk, for each dimension."""
         return tuple(size // step for size, step in zip(self.large, self.small, strict=True))
 
     def index(self, index: NDArray[Any]) -> NDArray[np.int64]:
-        """The indices of the small chunks of large chunks: shape (n, ndim) becomes (n * parts, ndim)."""
+        """Return the indices of the small chunks, (n * parts, ndim), of large chunks, (n, ndim)."""
         counts = np.array(self.counts, np.int64)
         inside = np.indices(self.counts).reshape(len(counts), -1).T
         places = index.astype(np.int64)[:, None, :] * counts + inside[None]
         return np.asarray(places.reshape(-1, len(counts)))
 
     def starts(self, itemsize: int) -> NDArray[np.int64]:
-        """The first byte of each small chunk in a large one."""
+        """Return the offset of each small chunk in a large chunk, in bytes."""
         behind = math.prod(self.large[self.axis + 1 :]) * itemsize
         before = np.arange(math.prod(self.large[: self.axis]), dtype=np.int64) * self.large[self.axis]
         inside = np.arange(self.counts[self.axis], dtype=np.int64) * self.small[self.axis]
@@ -63,7 +63,7 @@ class Cut:
 
 
 def cut_shape(chunks: tuple[int, ...], axis: int, steps: int) -> tuple[int, ...]:
-    """The shape of chunks that are cut to ``steps`` along an axis.
+    """Return the shape of chunks that are cut to ``steps`` along an axis.
 
     >>> cut_shape((1, 120, 90, 180), 1, 60), cut_shape((10, 100), 1, 20), cut_shape((10, 100), 1, 100)
     ((1, 60, 90, 180), (1, 20), (10, 100))
@@ -74,9 +74,10 @@ def cut_shape(chunks: tuple[int, ...], axis: int, steps: int) -> tuple[int, ...]
 
 
 def cut_references(references: ChunkReferences, chunks: tuple[int, ...], axis: int) -> ChunkReferences:
-    """References to the parts of chunks of plain bytes, for chunks of another shape (see `cut_shape`).
+    """Return references to the parts of chunks of plain bytes, for chunks of another shape (see `cut_shape`).
 
-    Raises ``FormatError`` (``invalid-file-format``) if a chunk has more or fewer bytes than its shape.
+    Raises:
+        FormatError: ``invalid-file-format`` if a chunk has more or fewer bytes than its shape needs.
     """
     if references.chunks == chunks:
         return references
@@ -105,11 +106,11 @@ def cut_references(references: ChunkReferences, chunks: tuple[int, ...], axis: i
 def common_steps(
     pieces: Pieces, axis: Axis, units: NDArray[np.int64], lengths: NDArray[np.int64], existing: int | None
 ) -> int:
-    """The longest chunk along the axis on whose borders all pieces of files begin and end.
+    """Return the longest chunk along the axis on whose borders all pieces of files begin and end, in steps.
 
-    ``units`` and ``lengths`` (steps) are those of the file of each piece, ``existing`` is the length of the
-    chunks that the array has, None if it is new. What ends where the axis ends may be part of a chunk, if its
-    file has the whole chunk.
+    ``units`` and ``lengths`` (steps) are those of the file of each piece. ``existing`` is the length of the
+    chunks of the array, None if it is new. A piece that ends at the end of the axis may be part of a chunk,
+    if its file has the whole chunk.
     """
     part = (pieces.at + pieces.count == axis.length) & (units < lengths)
     numbers = [pieces.at, pieces.start, pieces.count[~part], units]
@@ -121,9 +122,10 @@ def common_steps(
 
 
 def cuttable_chunks(references: ChunkReferences, axis: int, length: int) -> tuple[tuple[int, ...], int]:
-    """The chunks of a file for its layout, and the multiples on which they can be cut (see `VirtualChunks`).
+    """Return the chunk shape of a file for its layout, and the unit in which it can be cut.
 
-    ``length`` is that of the variable along the axis. What cannot be cut keeps its chunks, and 0.
+    See `VirtualChunks`. ``length`` is the length of the variable along the axis. Chunks that cannot be cut
+    keep their shape, and their unit is 0.
     """
     chunks = references.chunks
     if not references.is_plain:
@@ -136,9 +138,9 @@ def cuttable_chunks(references: ChunkReferences, axis: int, length: int) -> tupl
 def array_chunks(
     chunked: VirtualChunks, axis: int, steps: int, *, whole: bool, existing: tuple[int, ...] | None
 ) -> VirtualChunks:
-    """The virtual chunks with a chunk shape that all files and the ``existing`` array can have.
+    """Return the virtual chunks with a chunk shape that all files and the ``existing`` array can have.
 
-    ``steps`` come from `common_steps`; ``whole`` says that the chunks of all files have just so many.
+    ``steps`` is the result of `common_steps`. ``whole``: the chunks of all files have exactly so many steps.
     """
     before, behind = chunked.chunks[:axis], chunked.chunks[axis + 1 :]
     ones = (1,) * axis
@@ -154,7 +156,7 @@ def array_chunks(
 
 
 def _divisor(number: int, most: int) -> int:
-    """The largest divisor that is not larger than ``most``.
+    """Return the largest divisor of a number that is at most ``most``.
 
     >>> _divisor(120, 50), _divisor(97, 50), _divisor(97, 100)
     (40, 1, 97)
@@ -164,9 +166,10 @@ def _divisor(number: int, most: int) -> int:
 
 
 def recut_array(session: Session, path: str, chunks: tuple[int, ...], axis: int, itemsize: int) -> None:
-    """Give an array of plain bytes another chunk shape, by its references alone.
+    """Give an array of plain bytes another chunk shape, by changing only its references.
 
-    Raises ``FormatError`` (``invalid-file-format``) if a chunk has more or fewer bytes than its shape.
+    Raises:
+        FormatError: ``invalid-file-format`` if a chunk has more or fewer bytes than its shape needs.
     """
     workspace = session.workspace
     document = json.loads(workspace.nodes.require_array(path).user_data)
@@ -207,6 +210,6 @@ def _require_full(length: NDArray[Any], chunks: tuple[int, ...], itemsize: int, 
     wrong = np.flatnonzero(length != expected)
     if len(wrong):
         raise FormatError(
-            f"{where}: expected {expected} bytes in each chunk of {chunks}, found {int(length[wrong[0]])}",
+            f"{where}: each chunk of {chunks} must have {expected} bytes, got {int(length[wrong[0]])}",
             ErrorKind.INVALID_FILE_FORMAT,
         )

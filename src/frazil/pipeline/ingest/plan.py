@@ -1,9 +1,9 @@
-"""The plan of an ingest, on the driver: what of the files is new, and the tasks that write it.
+"""The plan of an ingest, made on the driver: the new files, and the tasks that write them.
 
-ledger_match  which files the ledger has
-reconcile     which of the others are one dataset
-axis_plan     where their steps go
-task_plan     the arrays, and the items of work
+ledger_match  finds the files that the ledger contains
+reconcile     finds the dataset of the other files
+axis_plan     finds the positions of their steps
+task_plan     plans the arrays, and the items of work
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from frazil.pipeline.ingest.report import Report
 from frazil.pipeline.ingest.task_plan import plan_tasks
 from frazil.repository.session.session import Session
 
-#: So many bad files are named in a commit's metadata; the ledger of the group has all of them.
+#: The number of bad files that the metadata of the commit name. The ledger of the group has all of them.
 _NAMED: Final = 100
 
 
@@ -49,10 +49,13 @@ def plan_ingest(
     group: str,
     ledger_version: LedgerVersion,
 ) -> Plan:
-    """Compare the files with each other and with a group; make and resize its arrays, write the labels and
-    the ledger, and cut the rest into items.
+    """Plan an ingest into a group.
 
-    Raises ``InvalidInputError`` (``bad-source``) for problems in files, unless the request tolerates them.
+    Compares the files with each other and with the group, creates and resizes arrays, writes the labels and
+    the ledger, and divides the remaining work into items.
+
+    Raises:
+        InvalidInputError: ``bad-source`` for problems in files, unless the request tolerates them.
     """
     ledger = ledger_version.ledger_in(session, group)
     existing = ExistingGroup(session, group)
@@ -72,8 +75,8 @@ def plan_ingest(
     accepted = reconciliation.members
     rejected = ~accepted & ~match.unchanged & ~match.changed
     if request.on_problem == "fail" and rejected.any():
-        # whatever the reason: no commit lacks a file in silence
-        texts = [Problem("target", "is left out", url) for url in inspection.chosen_urls(rejected)]
+        # A commit must never leave out a file silently.
+        texts = [Problem("target", "would be left out", url) for url in inspection.chosen_urls(rejected)]
         raise refusal(texts, len(inspection.urls))
     metadata = _metadata(request, report, accepted, rejected)
     tasks = Tasks([])
@@ -104,7 +107,7 @@ def _report(
 def _metadata(
     request: IngestRequest, report: Report, accepted: NDArray[np.bool_], rejected: NDArray[np.bool_]
 ) -> dict[str, Any]:
-    """What the commit says of the files."""
+    """Return the record of the files in the metadata of the commit."""
     inspection = report.inspection
     names = inspection.chosen_urls(rejected)[:_NAMED]
     policy = "quarantined" if request.on_problem == "quarantine" else "skipped"
@@ -121,7 +124,7 @@ def _metadata(
 def _ledger_after(
     request: IngestRequest, reconciliation: Reconciliation, ledger: Ledger, rejected: NDArray[np.bool_]
 ) -> Ledger | None:
-    """The ledger with the files of this ingest; None if it has none for the ledger."""
+    """Return the ledger with the files of this ingest; None if there are no files to record."""
     inspection = reconciliation.inspection
     recorded = reconciliation.members
     if request.on_problem == "quarantine":

@@ -1,4 +1,4 @@
-"""The arrays of a plan, and which of them are written together."""
+"""The arrays of a plan, and the groups of arrays that are written together."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from frazil.pipeline.ingest.axis import Pieces
 
 @dataclass(frozen=True, slots=True)
 class PlannedArray:
-    """An array of the plan; its number is its place in the list of all of them.
+    """An array of the plan. Its number is its index in the list of all arrays.
 
     ``existed``: the group had it before. ``adds_axis``: its files do not have the dimension in which they
-    follow each other. ``virtual``: it gets references to the files, not copies. ``unpacked``: it gets
-    unpacked values. ``shifted``: the chunks of its old steps are in their new places already.
+    follow each other. ``virtual``: it gets references to the files instead of copies. ``unpacked``: it gets
+    unpacked values. ``shifted``: the driver has already moved the chunks of its old steps.
     """
 
     target: TargetArray

@@ -1,8 +1,8 @@
-"""What can be wrong with files, which of it can be tolerated, and what helps.
+"""The problems of files: their kinds, the kinds that ``allow`` tolerates, and the remedies.
 
-A problem has a kind of the table. Files with a fatal problem cannot be in the dataset. ``allow`` tolerates a
-kind only where the dataset then holds all that the files hold, in a way that the table names; the other kinds
-need another call, or leave files out.
+The kinds are in a table. Files with a fatal problem cannot be in the dataset. ``allow`` can tolerate a kind
+only if the dataset then still represents all files, in the way that the table describes. The other kinds need
+other options, or leave files out.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ from typing import Final
 from frazil.display import counted
 from frazil.errors import ErrorKind, InvalidInputError
 
-#: Problems that an error lists; `Report` has all of them.
+#: The number of problems that an error lists. `Report` has all of them.
 _LISTED: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is wrong with a file, or with all of them if ``url`` is None.
+    """A problem of one file, or of all files together.
 
-    ``kind`` is one of ``KINDS``. One that is not ``fatal`` is a note and stops nothing.
+    Attributes:
+        kind: The kind of the problem, a key of ``KINDS``.
+        message: What is wrong, in words.
+        url: The URL of the file. None: the problem concerns all files.
+        fatal: Whether the file cannot be ingested. If False, the problem is a note.
     """
 
     kind: str
@@ -39,7 +43,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of problem: its meaning, what ``allow`` does ("" if it cannot be tolerated), what else helps."""
+    """A kind of problem: its meaning, the effect of ``allow`` ("" if not tolerable), and another remedy."""
 
     meaning: str
     allowed: str = ""
@@ -48,66 +52,69 @@ class Kind:
 
 TABLE: Final[dict[str, Kind]] = {
     "damaged": Kind("not a file of a known format, truncated, or cannot be decoded"),
-    "unreadable": Kind("the storage gives no file of this name"),
+    "unreadable": Kind("the storage has no file with this name"),
     "options": Kind(
-        "this call does not open it: another group, options of its reader, or a missing library",
+        "this call cannot open the file: wrong group or reader options, or a library that fails to import",
         remedy="source_group= (--source-group) chooses a group, reader_options= one of several datasets",
     ),
     "variables": Kind(
-        "other variables than the others",
-        remedy="variables=[...] (--variables) takes those that all files have",
+        "other variables than the other files",
+        remedy="variables=[...] (--variables) chooses the variables that all files have",
     ),
     "dims": Kind(
-        "other dimensions, or another length of one that is fixed",
-        remedy="concat_dim= (--concat-dim) names the dimension in which files follow each other; files with "
-        "other variables can have a group of their own (--group)",
+        "other dimensions, or another length of a dimension that does not grow",
+        remedy="concat_dim= (--concat-dim) names the dimension in which files follow each other; "
+        "ingest files with other variables into another group (--group)",
     ),
     "dtype": Kind("another dtype"),
-    "units": Kind("other units or another calendar, which mean other numbers"),
-    "attributes": Kind("other attributes; fatal where they change what numbers mean"),
+    "units": Kind("other units or another calendar, which change the meaning of the numbers"),
+    "attributes": Kind("other attributes; fatal if they change the meaning of the numbers"),
     "packing": Kind(
         "another scale or offset: the packed numbers cannot be in one array",
-        remedy="unpack=True (--unpack) stores the values",
+        remedy="unpack=True (--unpack) stores the unpacked values",
     ),
     "values": Kind(
         "other values of a variable that all files share, such as latitudes",
-        allowed="keeps those of the first file, or of the repository",
-        remedy="files with other variables can have a group of their own (--group)",
+        allowed="keeps the values of the first file, or of the repository",
+        remedy="ingest files with other variables into another group (--group)",
     ),
     "chunks": Kind(
         "chunks or codecs that cannot be in one array (virtual only)",
-        remedy="a copy (without virtual=True, --virtual) can have any",
+        remedy="a copy (without virtual=True, --virtual) can have any chunks and codecs",
     ),
     "virtual": Kind(
-        "a variable that cannot be referred to where it is (virtual only)",
+        "a variable whose chunks have no references (virtual only)",
         remedy="a copy (without virtual=True, --virtual), or other variables=[...] (--variables)",
     ),
     "unordered": Kind(
-        "labels that do not go one way",
-        allowed="keeps the steps of each file in the order that they have there",
+        "labels that neither all increase nor all decrease",
+        allowed="keeps the steps of each file in the order of the file",
     ),
-    "overlap": Kind("labels that an earlier file has", allowed="takes the steps of the later file"),
+    "overlap": Kind("labels that an earlier file has too", allowed="takes the steps of the later file"),
     "duplicate": Kind("the same contents as an earlier file", allowed="takes the steps of the later file"),
     "hole": Kind(
         "a gap in regular times, or labels that only some variables have",
         allowed="leaves the gap",
     ),
     "changed": Kind(
-        "was ingested before, with other contents",
+        "a file that was ingested before, with other contents",
         remedy="on_change='rewrite' (--on-change rewrite) replaces the values, 'ignore' keeps them",
     ),
     "types": Kind("variables or attributes of types that no array can hold: they are left out"),
     "references": Kind("references to a few bytes each (virtual only)"),
-    "target": Kind("does not fit to what is in the repository"),
+    "target": Kind("a file that does not fit the group in the repository"),
 }
-#: What can be wrong: a sentence for each kind.
+#: The meaning of each kind of problem.
 KINDS: Final[dict[str, str]] = {name: kind.meaning for name, kind in TABLE.items()}
 #: The kinds that ``allow`` tolerates.
 TOLERABLE: Final = tuple(name for name, kind in TABLE.items() if kind.allowed)
 
 
 def require_tolerable(allow: Collection[str]) -> frozenset[str]:
-    """Raises ``InvalidInputError`` (``unknown-choice``) for a kind that cannot be tolerated.
+    """Return the kinds of ``allow`` as a set.
+
+    Raises:
+        InvalidInputError: ``unknown-choice`` for a kind that cannot be tolerated.
 
     >>> sorted(require_tolerable({"hole", "values"}))
     ['hole', 'values']
@@ -116,7 +123,7 @@ def require_tolerable(allow: Collection[str]) -> frozenset[str]:
         other = TABLE[name].remedy if name in TABLE else ""
         helps = f"{other}; " if other else ""
         raise InvalidInputError(
-            f"allow: expected one of {', '.join(TOLERABLE)}, found {name!r}: {helps}on_problem='skip' "
+            f"allow must be one of {', '.join(TOLERABLE)}, got {name!r}. Instead: {helps}on_problem='skip' "
             "(--on-problem skip) leaves out files with other problems",
             ErrorKind.UNKNOWN_CHOICE,
         )
@@ -124,11 +131,11 @@ def require_tolerable(allow: Collection[str]) -> frozenset[str]:
 
 
 def refusal(problems: Sequence[Problem], files: int) -> InvalidInputError:
-    """The error of the policy "fail", with what helps against each kind."""
+    """Return the error for ``on_problem="fail"``, with the remedies for each kind."""
     named = len({each.url for each in problems if each.url is not None})
     some = f"{named:,} of " if named else ""
     summary = f"{counted(len(problems), 'problem')} in {some}{counted(files, 'file')}"
-    lines = [f"expected files of one dataset, found {summary}; nothing was written"]
+    lines = [f"the files are not one dataset: {summary}. Nothing was written"]
     lines += [f"  {each}" for each in problems[:_LISTED]]
     if len(problems) > _LISTED:
         lines.append(f"  and {len(problems) - _LISTED:,} more: inspect_files(...) (--inspect) lists them")

@@ -1,12 +1,12 @@
-"""Which inspected files are one dataset, in which order, and what is wrong with the others.
+"""Finds the inspected files that are one dataset, their order, and the problems of the other files.
 
-    families            files with the same data variables, which are like most of them
+    families            files with the same data variables; files that differ from most of them are left out
     time_units          one unit for the times of all files
     stacked_variables   the variables that get the dimension in which files follow each other
-    labels, step_order  which step of which file goes where
+    labels, step_order  the position of each step of each file
 
-Each part returns objections to files; `Verdicts` leaves these files out, unless the kind is allowed. Nothing
-here opens a file.
+Each part returns objections to files. `Verdicts` leaves these files out, unless ``allow`` tolerates the kind.
+No file is opened here.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ from frazil.readers.reader import VariableSchema
 class Reconciliation:
     """The families of files that are one dataset.
 
-    ``dim`` is the dimension in which files follow each other, None if they do not, and ``steps`` are those
-    along it, in the units of the dataset. ``problems`` are those of the files that are left out, and notes.
+    ``dim`` is the dimension in which files follow each other, None if there is none. ``steps`` are the steps
+    along it, in the units of the dataset. ``problems`` are the problems of files that are left out, and
+    notes.
     """
 
     inspection: Inspection
@@ -74,25 +75,27 @@ class Reconciliation:
 
     @property
     def variables(self) -> Mapping[str, VariableSchema]:
-        """The variables of the dataset, with the units that they will have."""
+        """The variables of the dataset, with their units in the dataset."""
         return self.units.variables
 
     @property
     def conversions(self) -> Mapping[int, Mapping[str, Conversion]]:
-        """By code of `Inspection.owns`: how times of a file become times in the units of the dataset."""
+        """Conversions of the times of files to the units of the dataset, by code of `Inspection.owns`."""
         return self.units.conversions
 
     @property
     def labels(self) -> NDArray[Any] | None:
+        """The labels of all steps of all files; None if steps have no labels."""
         return self.steps.labels
 
     @property
     def axis(self) -> NDArray[Any] | None:
+        """The labels of the dataset; None if steps have no labels."""
         return self.steps.axis
 
     @property
     def members(self) -> NDArray[np.bool_]:
-        """Mask of the files that are in a family."""
+        """A mask of the files that are in a family."""
         mask = np.zeros(len(self.inspection.urls), np.bool_)
         for family in self.families:
             mask[family.files] = True
@@ -100,6 +103,7 @@ class Reconciliation:
 
     @property
     def one_file_each(self) -> bool:
+        """Whether each family is a single file."""
         return all(len(family.files) == 1 for family in self.families)
 
 
@@ -111,12 +115,13 @@ def reconcile(
     allow: frozenset[str] = frozenset(),
     stored: StoredVariables = NO_STORED_VARIABLES,
 ) -> Reconciliation:
-    """Find the families of the inspected files; files with a fatal problem are left out.
+    """Find the families of the inspected files. Files with a fatal problem are left out.
 
-    If the files were inspected along no dimension, a scalar coordinate that differs from file to file becomes
-    one. ``only``: a mask of the files that count. ``allow``: kinds of problems that are tolerated.
+    If the files were inspected without a dimension, a scalar coordinate that differs from file to file
+    becomes the dimension. ``only`` is a mask of the files to use. ``allow`` are the tolerated kinds.
 
-    Raises ``InvalidInputError`` (``invalid-argument``) for a dimension that there cannot be.
+    Raises:
+        InvalidInputError: ``invalid-argument`` for an impossible dimension.
     """
     opened = inspection.layout >= 0
     verdicts = Verdicts(inspection, allow, opened if only is None else opened & only)
@@ -152,9 +157,9 @@ def reconcile(
 def labels_of_files(
     inspection: Inspection, files: NDArray[np.bool_], stored: StoredVariables
 ) -> tuple[Steps | None, NDArray[np.bool_]]:
-    """The labels of some files (a mask), in the units of the group, and a mask of those without usable ones.
+    """Return the labels of some files (a mask) in the units of the group, and a mask of unusable files.
 
-    None instead of labels if these files have none. ``inspection`` is along a dimension.
+    The labels are None if these files have none. ``inspection`` must be along a dimension.
     """
     dim = inspection.dim
     assert dim is not None
@@ -172,7 +177,7 @@ def labels_of_files(
 
 
 def _families(verdicts: Verdicts, *, unpack: bool) -> tuple[list[Family], Verdicts]:
-    """Files with the same data variables, without those that differ from most of them."""
+    """Find the files with the same data variables, without the files that differ from most of them."""
     inspection = verdicts.inspection
     families: list[Family] = []
     for members in members_of(inspection, verdicts.good):
@@ -188,7 +193,7 @@ def _families(verdicts: Verdicts, *, unpack: bool) -> tuple[list[Family], Verdic
 def _agreeing(
     verdicts: Verdicts, families: Sequence[Family], units: TimeUnits
 ) -> tuple[list[Family], Verdicts]:
-    """The families without those that have other values of what they share with earlier ones."""
+    """Leave out families whose shared variables have other values than in earlier families."""
     verdicts = verdicts.after(different_grids(families, verdicts.inspection))
     remaining = verdicts.good_families(families)
     verdicts = verdicts.after(different_constants(verdicts.inspection, remaining, units))
@@ -196,10 +201,10 @@ def _agreeing(
 
 
 def _more_than_one(families: Sequence[Family]) -> list[Objection]:
-    """Without a dimension a family is one file."""
+    """Return objections to all files of a family except the first, if there is no dimension."""
     text = (
-        "has the variables of an earlier file, and no dimension or scalar coordinate tells where it follows: "
-        "concat_dim='file' (--concat-dim file), or any new name, stacks files in the order given"
+        "has the variables of an earlier file, and no dimension or scalar coordinate decides their order: "
+        "concat_dim='file' (--concat-dim file), or any new name, stacks files in the order of the call"
     )
     return [Objection(file, "dims", text) for family in families for file in family.files[1:].tolist()]
 
@@ -209,7 +214,7 @@ def _require_dimension(families: Sequence[Family], dim: str) -> None:
         variable = family.layout.variables.get(dim)
         if variable is not None and variable.dims not in ((), (dim,)):
             raise InvalidInputError(
-                f"concat_dim: expected a dimension, a scalar or a new name, found the variable {dim!r} with "
+                f"concat_dim must be a dimension, a scalar or a new name, got {dim!r}, a variable with the "
                 f"dimensions {', '.join(variable.dims)}",
                 ErrorKind.INVALID_ARGUMENT,
             )
@@ -221,7 +226,7 @@ def _require_dimension(families: Sequence[Family], dim: str) -> None:
 def _ordered(
     verdicts: Verdicts, families: Sequence[Family], dim: str, units: TimeUnits
 ) -> tuple[Steps, TimeUnits, Verdicts]:
-    """The steps of families in their places, without the files whose steps have none."""
+    """Return the steps of families with their positions, without files whose steps have no position."""
     inspection = verdicts.inspection
     following = [family for family in families if has_dimension(family, dim)]
     labels, units, objections = labels_of(inspection, following, dim, units)
@@ -239,7 +244,7 @@ def _ordered(
 def _in_file_order(
     verdicts: Verdicts, following: Sequence[Family], units: TimeUnits
 ) -> tuple[Steps, Verdicts]:
-    """Steps without labels, one file after the other."""
+    """Return steps without labels, one file after the other."""
     inspection = verdicts.inspection
     length = np.where(verdicts.good, inspection.length, 0)
     position = inspection.files.position
@@ -250,7 +255,7 @@ def _in_file_order(
 
 
 def _in_label_order(verdicts: Verdicts, steps: Steps, following: Sequence[Family]) -> tuple[Steps, Verdicts]:
-    """Steps in the order of their labels, or of the files where ``allow`` or a file alone permits it."""
+    """Return steps in the order of their labels, or of the files if a file is alone or ``allow`` permits."""
     mixed = order_objections(steps, verdicts.good)
     if mixed and all(len(family.files) == 1 for family in following):
         in_place = unsorted_steps(steps, [family.files for family in following])
@@ -270,6 +275,6 @@ def _in_label_order(verdicts: Verdicts, steps: Steps, following: Sequence[Family
     if not mixed or "unordered" not in verdicts.allow:
         return sorted_steps(steps, files), verdicts
     in_place = unsorted_steps(steps, files)
-    if in_place is None:  # nothing tells which steps of several families belong together
+    if in_place is None:  # it is unknown which steps of several families belong together
         return _in_label_order(replace(before, allow=before.allow - {"unordered"}), steps, remaining)
     return in_place, verdicts

@@ -1,4 +1,4 @@
-"""The virtual tasks: they set references, and write the chunks that have no place in a file."""
+"""The tasks of a virtual ingest: they set references, and write the chunks that are not in a file."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from frazil.repository.session.virtual_refs import VirtualRows, set_rows
 def set_references(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
     """Set references of the arrays of an item to the chunks in its files.
 
-    Chunks of which a reader has the bytes (see `ChunkReferences`) become chunks of the repository. Chunks
-    that a file does not have are removed, if the steps were in the repository before.
+    Inline chunks of a reader (see `ChunkReferences`) become chunks of the repository. If the steps were in
+    the repository before, chunks that a file does not have are deleted.
     """
     count = read = own = 0
     pieces = item.pieces
@@ -59,7 +59,7 @@ def set_references(fork: ForkSession, context: TaskContext, item: Item) -> Outco
 
 
 def _place(target: TargetArray, box: Box, at: int, steps: int) -> tuple[list[int], list[int]]:
-    """The first chunk, and the one after the last, of the part of a box that a piece of a file fills."""
+    """Return the first and the end chunk of the part of a box that a piece of a file fills."""
     start, stop = list(box.start), list(box.stop)
     if target.axis is not None:
         start[target.axis], stop[target.axis] = at, at + steps
@@ -71,7 +71,7 @@ def _place(target: TargetArray, box: Box, at: int, steps: int) -> tuple[list[int
 def _remove_missing(
     fork: ForkSession, path: str, low: list[int], high: list[int], index: NDArray[np.int64]
 ) -> None:
-    """Remove old chunks that the file does not have: they have its fill value now."""
+    """Delete old chunks that the file does not have: their new value is the fill value."""
     before = fork.workspace.chunks.ref_table(path)
     old = before.index[((before.index >= low) & (before.index < high)).all(axis=1)]
     stays = ChunkTable.from_absent(index).find_chunks(old) >= 0
@@ -108,7 +108,7 @@ def _set_inline(
     references: ChunkReferences,
     inside: NDArray[np.bool_],
 ) -> int:
-    """Write the chunks that have no place in a file, and give their number of bytes. They are few."""
+    """Write the chunks that are not in a file, and return their number of bytes. There are few of them."""
     size = 0
     for row, data in references.inline.items():
         if inside[row]:
@@ -120,7 +120,7 @@ def _set_inline(
 def _references(
     readers: Readers, item: Item, target: TargetArray, file: int, adds_axis: bool
 ) -> ChunkReferences:
-    """The references of a variable of a file, in chunks of the array."""
+    """Return the references of a variable of a file, for the chunks of the array."""
     references = readers[file].references(target.name)
     if isinstance(references, NotVirtual):
         raise _not_as_inspected(item.urls[file], target.name, references.reason)
@@ -138,21 +138,21 @@ def _references(
 
 def _not_as_inspected(url: str, name: str, actual: str) -> FormatError:
     return FormatError(
-        f"{url}: expected chunks of {name} as they were inspected, found {actual}",
+        f"{url}: the chunks of {name} have changed since the inspection, got {actual}. Ingest again",
         ErrorKind.INVALID_FILE_FORMAT,
     )
 
 
 def without_container(location: str, url: str | None = None) -> InvalidInputError:
-    """The error for a file that no virtual chunk container of the repository contains.
+    """Return the error for a file outside of all virtual chunk containers of the repository.
 
-    ``location`` is the location of its chunks, ``url`` the URL of the file if that is another one.
+    ``location`` is the location of its chunks, ``url`` the URL of the file if it differs.
     """
     prefix = location.rpartition("/")[0] + "/"
     option = prefix if url is None or "://" not in url else url.rpartition("/")[0] + "/"
     return InvalidInputError(
-        f"expected a virtual chunk container for {location}, found none: give "
-        f"containers=[VirtualChunkContainer({prefix!r}, ...)] (--container {option}) and open the "
+        f"the repository has no virtual chunk container for {location}. Give "
+        f"containers=[VirtualChunkContainer({prefix!r}, ...)] (--container {option}), and open the "
         f"repository with authorize_virtual_chunk_access for {prefix!r}",
         ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
     )

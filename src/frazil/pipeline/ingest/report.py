@@ -1,4 +1,4 @@
-"""The report on inspected files: a table with a row for each file, and the problems."""
+"""The report on inspected files: a table with one row for each file, and the problems."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ _EXAMPLES: Final = 10
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report(Summary):
-    """Files and their problems. ``str`` of it is for people, ``table`` for programs.
+    """The inspected files and their problems: ``str(report)`` for people, `table` for programs.
 
-    ``unchanged`` is how many of the files are in the repository already.
+    Attributes:
+        reconciliation: The files as one dataset: dimension, steps and variables.
+        problems: All problems and notes, in the order in which they were found.
+        unchanged: The number of files that the repository already contains.
     """
 
     reconciliation: Reconciliation
@@ -35,31 +38,49 @@ class Report(Summary):
 
     @property
     def inspection(self) -> Inspection:
+        """The contents of all files, as columns."""
         return self.reconciliation.inspection
 
     @property
     def urls(self) -> tuple[str, ...]:
+        """The URLs of all files, in the order of the call."""
         return self.inspection.urls
 
     @property
     def concat_dim(self) -> str | None:
+        """The dimension in which files follow each other; None if there is none."""
         return self.reconciliation.dim
 
     @property
     def bad(self) -> tuple[str, ...]:
-        """The files that cannot be ingested."""
+        """The URLs of the files that cannot be ingested."""
         return tuple(dict.fromkeys(each.url for each in self.problems if each.url is not None and each.fatal))
 
     @property
     def notes(self) -> tuple[Problem, ...]:
-        """Problems that stop nothing: variables that are left out, for example."""
+        """The problems that do not stop an ingest, such as variables that are left out."""
         return tuple(each for each in self.problems if not each.fatal)
 
     def fatal(self, allow: Collection[str] = ()) -> tuple[Problem, ...]:
+        """Return the problems that stop an ingest.
+
+        Args:
+            allow: Kinds of problems to leave out. Default: none.
+
+        Returns:
+            The fatal problems of all other kinds.
+        """
         return tuple(each for each in self.problems if each.fatal and each.kind not in allow)
 
     def table(self) -> pa.Table:
-        """``url, size, fingerprint, format, layout, steps, first, last, problem, message`` of each file."""
+        """Return a table with one row for each file.
+
+        Returns:
+            A `pyarrow.Table` with the columns ``url``, ``size`` (bytes), ``fingerprint`` (hexadecimal),
+            ``format``, ``layout`` (files with the same number have the same layout; -1: not read), ``steps``
+            (the number of steps), ``first`` and ``last`` (labels as text), ``problem`` (the kind, fatal
+            problems first; None: no problem) and ``message``.
+        """
         inspection = self.inspection
         worst = {each.url: each for each in reversed(self.problems) if each.fatal}
         worst = {**{each.url: each for each in reversed(self.problems)}, **worst}
@@ -103,11 +124,11 @@ class Report(Summary):
         return ends(np.minimum(starts, len(labels) - 1)), ends(stops - 1)
 
     def outline(self) -> list[tuple[str, str]]:
-        """Names and values of a few lines: what `IngestResult` prints."""
+        """Return the few lines that `IngestResult` prints, as names and values."""
         return outline(self.reconciliation, self.problems, self.unchanged)
 
     def details(self) -> Iterable[tuple[str, Shown]]:
-        """Titles of the folded parts of the HTML, and their records."""
+        """Return the folded parts of the HTML, as titles and records."""
         return details(self.reconciliation, self.problems)
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:

@@ -1,4 +1,4 @@
-"""Scalars along the dimension, such as a level or a member: whether files have the values of the group."""
+"""Checks the scalars along the dimension, such as a level or a member, against the values of the group."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ from frazil.pipeline.ingest.time_conversion import is_time_or_duration
 def retained_scalars(
     request: IngestRequest, reconciliation: Reconciliation, existing: ExistingGroup, axis: Axis | None
 ) -> frozenset[str]:
-    """The scalars along the dimension whose stored values stay, as ``allow`` says.
+    """Return the scalars along the dimension whose stored values stay because of ``allow={"values"}``.
 
-    New variables do not change the scalars of those that are in the group, which no file of this call has.
-    Raises ``InvalidInputError`` (``invalid-array-metadata``) for other values that ``allow`` does not name.
+    Files with new variables must not change the scalars of variables that the group has, and that no file of
+    this call has.
+
+    Raises:
+        InvalidInputError: ``invalid-array-metadata`` for other values without ``allow={"values"}``.
     """
     dim, retained = reconciliation.dim, set()
     if dim is None or axis is None or len(reconciliation.steps.start) <= 1:
@@ -40,9 +43,9 @@ def retained_scalars(
                 continue
             if "values" not in request.allow:
                 raise InvalidInputError(
-                    f"expected the values of `{existing.path_of(name)}` that are in the repository, found "
-                    "others in files with new variables: a group of its own (--group) can have them, "
-                    "allow={'values'} (--allow values) keeps those of the repository",
+                    f"values of `{existing.path_of(name)}` must be those of the repository, but files with "
+                    "new variables have other values. Ingest these files into another group (--group), or "
+                    "keep the values of the repository with allow={'values'} (--allow values)",
                     ErrorKind.INVALID_ARRAY_METADATA,
                 )
             retained.add(name)
@@ -52,10 +55,12 @@ def retained_scalars(
 def require_same_scalars(
     request: IngestRequest, reconciliation: Reconciliation, existing: ExistingGroup, axis: Axis | None
 ) -> None:
-    """Steps that are written again are of the level, member, ... that the group has for them.
+    """Check that steps that are written again have the level, member, ... that the group has for them.
 
-    Times and durations may differ: a later forecast for a step replaces an earlier one. Raises
-    ``InvalidInputError`` (``invalid-array-metadata``).
+    Times and durations may differ: a later forecast for a step replaces an earlier forecast.
+
+    Raises:
+        InvalidInputError: ``invalid-array-metadata`` if they differ.
     """
     if axis is None or len(reconciliation.steps.start) <= 1 or "values" in request.allow:
         return
@@ -69,10 +74,10 @@ def require_same_scalars(
             stored = np.asarray(existing.arrays[name][...])
             if _differs(reconciliation, family, name, axis, stored):
                 raise InvalidInputError(
-                    f"mode {request.mode!r}: expected the {name} that the repository has for the steps that "
-                    f"are written again, found another: concat_dim={name!r} (--concat-dim {name}) from the "
-                    "first file on has both, a group of its own (--group) too, allow={'values'} "
-                    "(--allow values) replaces the values",
+                    f"mode {request.mode!r} writes steps again that have another {name} in the repository. "
+                    f"To store both, ingest with concat_dim={name!r} (--concat-dim {name}) from the first "
+                    "file on, or into another group (--group). allow={'values'} (--allow values) replaces "
+                    "the values",
                     ErrorKind.INVALID_ARRAY_METADATA,
                 )
 
@@ -80,7 +85,7 @@ def require_same_scalars(
 def _differs(
     reconciliation: Reconciliation, family: Family, name: str, axis: Axis, stored: NDArray[Any]
 ) -> bool:
-    """Whether a scalar of a family differs from the values of the group at the same steps.
+    """Return whether a scalar of a family differs from the values of the group at the same steps.
 
     ``stored``: the values of the group, one for all steps or one for each step.
     """

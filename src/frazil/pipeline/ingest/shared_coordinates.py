@@ -1,8 +1,8 @@
-"""The coordinates that several families of files share: one array has the values of all of them.
+"""The coordinates that several families of files share: one array has the values of all families.
 
-Files of different variables may have a scalar or a time of one name with other values, as the height of 2 m
-of a temperature and that of 10 m of a wind. One array cannot be both: the files that differ from those before
-them are objected to.
+Files with different variables may have a scalar or a time with the same name and other values, such as the
+height of 2 m for a temperature and of 10 m for a wind. One array cannot hold both, so files that differ from
+earlier files get objections.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OTHER: Final = "{} has other values, unlike files with other variables"
 def different_constants(
     inspection: Inspection, families: Sequence[Family], units: TimeUnits
 ) -> list[Objection]:
-    """Files whose scalars and times without the dimension are not those of an earlier family."""
+    """Return objections to files whose constant scalars and times differ from an earlier family."""
     expected: dict[str, tuple[Any, bool]] = {}
     objections = []
     for family in families:
@@ -55,9 +55,9 @@ def different_steps(
     start: NDArray[np.int64],
     key: NDArray[Any],
 ) -> list[Objection]:
-    """Files whose scalars along the dimension are not those of an earlier family at the same step.
+    """Return objections to files whose scalars along the dimension differ from an earlier family.
 
-    File ``i`` has the rows ``start[i]:start[i + 1]`` of ``key``, equal for steps that go to one place.
+    File ``i`` has the rows ``start[i]:start[i + 1]`` of ``key``. Steps with equal keys are compared.
     """
     objections = []
     counts = np.diff(start)
@@ -85,7 +85,7 @@ def different_steps(
 
 
 def _in_several(families: Sequence[Family]) -> list[str]:
-    """Names of variables that several families have along the dimension."""
+    """Return the names of variables that several families have along the dimension."""
     count: dict[str, int] = {}
     for family in families:
         for name in family.along & family.layout.individual:
@@ -94,14 +94,14 @@ def _in_several(families: Sequence[Family]) -> list[str]:
 
 
 def _inside(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The steps of each file from 0 on, file by file."""
+    """Return the numbers of steps of each file, from 0 on, file by file."""
     return np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def values_by_file(
     inspection: Inspection, files: NDArray[np.int64], name: str, units: TimeUnits
 ) -> NDArray[Any] | None:
-    """A value, or a digest of values, for each file; None if times of other units have digests alone."""
+    """Return a value, or a digest of values, for each file; None if digests of times have different units."""
     if name in inspection.scalars and all(each is not None for each in inspection.scalars[name][files]):
         values, inexact = scalar_values(inspection, name, files, units)
         return np.array(inspection.scalars[name][files].tolist()) if inexact.any() else values
@@ -114,7 +114,7 @@ def values_by_file(
 
 
 def same(values: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which values are equal, or both not a number.
+    """Return a mask of the values that are equal, or are both NaN.
 
     >>> same(np.array([1, np.nan, 3]), np.array([1, np.nan, 4])).tolist()
     [True, True, False]
@@ -128,9 +128,9 @@ def same(values: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
 def joined_pieces(
     steps: Steps, families: Sequence[Family], axis: Axis, *, fresh_only: bool = False
 ) -> Pieces:
-    """The runs of steps of several families, each step from the first of them that has it.
+    """Return the runs of steps of several families. Each step is from the first family that has it.
 
-    ``fresh_only`` leaves out the steps that the group has.
+    ``fresh_only`` leaves out the steps that the group already has.
     """
     files = np.concatenate([family.files for family in families])
     rows, counts = steps.rows(files), steps.counts[files]
@@ -144,7 +144,7 @@ def joined_pieces(
 
 
 def sharing_families(families: Sequence[Family], family: Family, name: str) -> Iterator[Family]:
-    """The families that have a variable with the dimensions that this family has for it."""
+    """Yield the families whose variable of this name has the same dimensions as in this family."""
     mine = family.layout.variables[name]
     for each in families:
         variable = each.layout.variables.get(name)

@@ -1,4 +1,4 @@
-"""How much an ingest has to read, before any file is opened: whether it pays to start processes."""
+"""Estimates the size of an ingest before any file is opened, to decide whether to start processes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Final
 from frazil.pipeline.ingest.pattern import Files, expand
 from frazil.readers.files import local_path
 
-#: So many files, with so many bytes, are read in this process faster than others start.
+#: This process reads so few files and bytes faster than other processes start.
 FEW_FILES: Final = 64
 FEW_BYTES: Final = 256 << 20
 
 
 def is_small(source: Files) -> bool:
-    """Whether ``source`` is a few files with few bytes, all on this machine.
+    """Return whether ``source`` is at most 64 files with at most 256 MiB, all on this machine.
 
-    Raises ``InvalidInputError`` (``key-not-found``) if there are none.
+    Raises:
+        InvalidInputError: ``key-not-found`` if no file matches.
 
     >>> is_small(["s3://bucket/day_1.nc"])
     False
@@ -29,11 +30,11 @@ def is_small(source: Files) -> bool:
 
 
 def _size(path: str) -> int:
-    """The bytes of a file, or of all files of a folder (a group of Zarr); 0 if it is not there."""
+    """Return the bytes of a file, or of all files of a folder (a Zarr group); 0 if it does not exist."""
     if not os.path.isdir(path):
         try:
             return os.stat(path).st_size
-        except OSError:  # the ingest names it
+        except OSError:  # the ingest reports the file
             return 0
     return sum(
         entry.stat(follow_symlinks=False).st_size if entry.is_file(follow_symlinks=False) else 0

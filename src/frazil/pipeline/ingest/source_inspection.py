@@ -1,4 +1,4 @@
-"""The inspection of the files of a request, and the report on it."""
+"""Inspects the files of a request, and reports on them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def inspect_request(
 ) -> Inspection:
     """Inspect the files along the dimension in which they follow each other.
 
-    Files that have no such dimension may have a scalar that tells them apart: they are inspected again, along
-    that scalar. Files that still have their ``fingerprints`` (by URL) are not opened.
+    Files without such a dimension may have a scalar with a different value in each file. Then they are
+    inspected again along that scalar. Files whose fingerprint is still the one in ``fingerprints`` (by URL)
+    are not opened.
     """
     files = request.files
     dim = request.concat_dim or dimension(files, request.access, growth)
@@ -49,9 +50,10 @@ def inspect_request(
 
 
 def inspect_for_new_group(request: IngestRequest, run: Run) -> Inspection:
-    """Inspect files for a group that does not exist yet, and refuse what its ingest would refuse.
+    """Inspect files for a group that does not exist yet, and raise the errors that its ingest would raise.
 
-    Raises ``InvalidInputError`` (``bad-source`` for problems in files).
+    Raises:
+        InvalidInputError: ``bad-source`` for problems in files.
     """
     engine = engine_of(run.engine)
     growth = new_group_growth(request.mode)
@@ -64,7 +66,7 @@ def inspect_for_new_group(request: IngestRequest, run: Run) -> Inspection:
 
 
 def inspection_report(request: IngestRequest, inspection: Inspection, unchanged: int = 0) -> Report:
-    """The report on files that are compared with each other only, not with a group."""
+    """Return the report on files that are compared with each other, but not with a group."""
     reconciliation = reconcile(inspection, unpack=request.unpack, allow=request.allow)
     steps = reconciliation.steps
     gaps = [
@@ -76,5 +78,5 @@ def inspection_report(request: IngestRequest, inspection: Inspection, unchanged:
 
 
 def new_group_growth(mode: Mode) -> Growth:
-    """How a group without arrays grows."""
+    """Return the growth of a group without arrays."""
     return Growth(from_nothing=mode not in ("create", "insert"))

@@ -1,8 +1,8 @@
-"""Copies of sparse variables: chunks that a file does not store are not read.
+"""Copies sparse variables without reading the chunks that a file does not store.
 
-A dataset of HDF5 may have billions of elements and a few chunks. Chunks of the repository that have nothing
-but the file's fill value are left out, where it is the fill value of the array too. Else one of them is
-written, and all others refer to its bytes.
+An HDF5 dataset may have billions of elements and a few chunks. A chunk of the repository with only the fill
+value of the file is not written if the array has the same fill value. Otherwise one such chunk is written,
+and all others refer to its bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from frazil.pipeline.ingest.items import Item
 from frazil.pipeline.ingest.task_context import OPEN, Readers, TaskContext
 from frazil.repository.session.session import ForkSession
 
-#: Smaller regions, in bytes, are read as they are.
+#: Regions with fewer bytes are read in any case.
 SMALLEST: Final = 1 << 20
 
 type Region = tuple[slice, ...]
@@ -29,7 +29,7 @@ type Region = tuple[slice, ...]
 def constant_of(
     readers: Readers, context: TaskContext, item: Item, number: int, region: Region
 ) -> NDArray[Any] | None:
-    """The one value of a region of an array (by number) of which no file stores a chunk; None for others."""
+    """Return the single value of a region of an array (by number), or None if files store chunks of it."""
     target = context.arrays[number]
     size = math.prod(each.stop - each.start for each in region) * target.itemsize
     if size < SMALLEST or target.window is not None or target.name in context.unpacked:
@@ -54,7 +54,7 @@ def constant_of(
 
 
 def write_constant(fork: ForkSession, target: TargetArray, region: Region, value: NDArray[Any]) -> None:
-    """Give all elements of a new region of an array one value. The region is on the borders of chunks."""
+    """Set all elements of a new region of an array to one value. The region is on the borders of chunks."""
     if _bytes(value, target) == _bytes(target.fill_value, target):
         return
     low = [each.start // step for each, step in zip(region, target.grid, strict=True)]

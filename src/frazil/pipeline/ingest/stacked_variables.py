@@ -1,7 +1,7 @@
-"""The variables that get the dimension in which files follow each other.
+"""Chooses the variables that get the dimension in which files follow each other.
 
-Data of files without the dimension get it, and so do individual variables (scalars, times) that differ from
-file to file.
+If files do not have the dimension, their data get it. Individual variables (scalars, times) that differ from
+file to file get it too.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ from frazil.pipeline.ingest.time_units import TimeUnits, scalar_values
 
 @dataclass(frozen=True, slots=True)
 class StoredVariables:
-    """What the group has of the files' variables: units of times, dimensions, and values of small arrays
-    (None for others).
-    """
+    """The variables of the group: units of times, dimensions, and values of small arrays, else None."""
 
     units: Mapping[str, str] = field(default_factory=dict)
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -37,8 +35,9 @@ NO_STORED_VARIABLES: Final = StoredVariables()
 def stacked_families(
     inspection: Inspection, families: Sequence[Family], dim: str, units: TimeUnits, stored: StoredVariables
 ) -> list[Family]:
-    """The families with the variables that get the dimension. A file with other variables and without any
-    label of the dimension is merged as it is.
+    """Return the families with the variables that get the dimension.
+
+    A file with other variables and without a label of the dimension is merged without changes.
     """
     names = {name for family in families for name in family.layout.individual} - {dim}
     different = {name for name in names if _differs(inspection, families, name, units, stored, dim)}
@@ -57,7 +56,7 @@ def stacked_families(
 
 
 def has_dimension(family: Family, dim: str) -> bool:
-    """Whether the files of a family follow each other: they have the dimension, or their data get it."""
+    """Return whether the files of a family follow each other: they have the dimension, or data get it."""
     return not family.layout.adds_axis or any(dim in each.dims for each in family.layout.variables.values())
 
 
@@ -69,7 +68,7 @@ def _differs(
     stored: StoredVariables,
     dim: str,
 ) -> bool:
-    """Whether an individual variable has several values, or is along the dimension in the group already."""
+    """Return whether an individual variable has several values, or already has the dimension in the group."""
     if dim in stored.dims.get(name, ()):
         return True
     values = stored.values(name)

@@ -1,10 +1,11 @@
-"""The order of steps: the place of each step of each file along the concat dimension.
+"""The order of steps: the position of each step of each file along the concat dimension.
 
-    steps    rows with an entry for each step of each file: its label, and its place on the axis
+    steps    columns with an entry for each step of each file: its label, and its position on the axis
     axis     the labels of the dataset
 
-Labels of files go one way, and each is once: the axis has them sorted. Where they are not (one file alone, or
-``allow={"unordered"}``) the files follow each other as they are, and a label may be there several times.
+Labels of files must all increase or all decrease, and the axis has each label once, sorted. If they do not
+(a single file, or ``allow={"unordered"}``), the files follow each other with their steps in file order, and a
+label may occur several times.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from frazil.pipeline.ingest.time_conversion import label_text
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """A problem of one file, by its number."""
+    """A problem of one file, which is given by its number."""
 
     file: int
     kind: str
@@ -30,12 +31,12 @@ class Objection:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps of all files along ``dim``.
+    """The steps of all files along the concat dimension, as columns with a row for each step.
 
-    File ``i`` has the rows ``start[i]:start[i + 1]``. ``labels`` (in ``units``) are None where steps have
-    none. ``at`` is the place of each row on the axis, -1 for those that are not in the dataset; ``axis`` are
-    the labels there, None without labels. ``in_order`` says that each label of the axis is once, and that
-    they are sorted if they can be.
+    File ``i`` has the rows ``start[i]:start[i + 1]``. ``labels`` (in ``units``) is None if steps have no
+    labels. ``at`` is the position of each row on the axis, -1 for rows that are not in the dataset. ``axis``
+    are the labels of the dataset, None without labels. ``in_order``: the axis has each label once, and
+    numbers are sorted.
     """
 
     start: NDArray[np.int64]
@@ -50,18 +51,20 @@ class Steps:
 
     @property
     def counts(self) -> NDArray[np.int64]:
+        """The number of steps of each file."""
         return np.diff(self.start)
 
     def rows(self, files: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The rows of files, file by file."""
+        """Return the rows of files, file by file."""
         return rows_of(self.start, files)
 
     def label_text(self, label: Any) -> str:
+        """Return a label as text for people."""
         return label_text(label, self.units, self.calendar)
 
 
 def rows_of(start: NDArray[np.int64], files: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The rows ``start[i]:start[i + 1]`` of files, file by file.
+    """Return the rows ``start[i]:start[i + 1]`` of files, file by file.
 
     >>> rows_of(np.array([0, 2, 2, 5]), np.array([2, 0])).tolist()
     [2, 3, 4, 0, 1]
@@ -78,7 +81,7 @@ NO_STEPS: Final = Steps(np.zeros(1, np.int64), None, np.zeros(0, np.int64), None
 def labelled_steps(
     start: NDArray[np.int64], labels: NDArray[Any], units: str | None, calendar: str, good: NDArray[np.bool_]
 ) -> Steps:
-    """Steps with labels and without places; they are descending if most labels go down."""
+    """Return steps with labels and without positions. They are descending if most labels decrease."""
     _, up, down = _directions(start, labels, good)
     descending = bool(down.sum() > up.sum())
     nowhere = np.full(len(labels), -1, np.int64)
@@ -88,8 +91,9 @@ def labelled_steps(
 def _directions(
     start: NDArray[np.int64], labels: NDArray[Any], good: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
-    """The file of each row but the first, and whether its label goes up or down from the row before in the
-    same file.
+    """Return the file of each row except the first, and two masks of increasing and decreasing labels.
+
+    A label is compared with the label of the row before in the same file.
     """
     file = np.repeat(np.arange(len(start) - 1), np.diff(start))
     inside = (file[1:] == file[:-1]) & good[file[1:]]
@@ -100,27 +104,27 @@ def _directions(
 
 
 def order_objections(steps: Steps, good: NDArray[np.bool_]) -> list[Objection]:
-    """Files with labels that are not in the order of most files, repeated, or not numbers."""
+    """Return objections to files with labels that are not in the order of most files, repeated, or NaN."""
     labels = _labels(steps)
     file = np.repeat(np.arange(len(good)), steps.counts)
     if labels.dtype.kind not in "iuf":
-        return [Objection(each, "unordered", "labels are there twice") for each in _twice(file, labels, good)]
+        return [Objection(each, "unordered", "has a label twice") for each in _twice(file, labels, good)]
     behind, up, down = _directions(steps.start, labels, good)
     inside = (behind == file[:-1]) & good[behind]
     wrong = np.unique(behind[inside & ~(down if steps.descending else up)])
     unknown = np.unique(file[~(labels == labels) & good[file]])
-    way = "down" if steps.descending else "up"
+    way = "decrease" if steps.descending else "increase"
     return [
-        *(Objection(each, "unordered", f"labels do not all go {way}") for each in wrong.tolist()),
+        *(Objection(each, "unordered", f"labels do not all {way}") for each in wrong.tolist()),
         *(
-            Objection(each, "unordered", "labels are not numbers")
+            Objection(each, "unordered", "has labels that are NaN")
             for each in np.setdiff1d(unknown, wrong).tolist()
         ),
     ]
 
 
 def _twice(file: NDArray[np.int64], labels: NDArray[Any], good: NDArray[np.bool_]) -> list[int]:
-    """Files with a repeated label."""
+    """Return the numbers of files with a repeated label."""
     rows = np.flatnonzero(good[file])
     _, codes = np.unique(labels[rows], return_inverse=True)
     pairs, counts = np.unique(np.stack([file[rows], codes]), axis=1, return_counts=True)
@@ -131,14 +135,15 @@ def _twice(file: NDArray[np.int64], labels: NDArray[Any], good: NDArray[np.bool_
 def overlap_objections(
     steps: Steps, files: NDArray[np.int64], urls: Sequence[str], contents: NDArray[np.uint8]
 ) -> list[Objection]:
-    """Files with a label that an earlier file has. A file is not objected to for a label of a file that is
-    objected to itself.
+    """Return objections to files with a label that an earlier file has.
+
+    Labels of files with an objection do not count as labels of an earlier file.
     """
     labels, counts = _labels(steps), steps.counts
     rows = steps.rows(files)
     file = np.repeat(files, counts[files])
     distinct, codes = np.unique(labels[rows], return_inverse=True)
-    pairs = np.unique(np.stack([codes, file]), axis=1)  # a label twice in one file is no overlap
+    pairs = np.unique(np.stack([codes, file]), axis=1)  # a repeated label in one file is not an overlap
     codes, owners = pairs
     shared = np.bincount(codes)[codes] > 1
     codes, owners = codes[shared], owners[shared]
@@ -157,20 +162,22 @@ def overlap_objections(
         earlier = owner[taken[0]]
         same = bool((contents[each] == contents[earlier]).all())
         label = steps.label_text(distinct[taken[0]])
-        text = f"has {len(taken)} of its {counts[each]} labels ({label}) with {urls[earlier]}"
+        text = f"shares {len(taken)} of its {counts[each]} labels ({label}) with {urls[earlier]}"
         objections.append(
             Objection(
                 each,
                 "duplicate" if same else "overlap",
-                f"{text}, {'and the same contents' if same else 'in common'}",
+                f"{text}{', and has the same contents' if same else ''}",
             )
         )
     return objections
 
 
 def sorted_steps(steps: Steps, families: Sequence[NDArray[np.int64]]) -> Steps:
-    """The steps of families of files on one axis of sorted labels; those of words in order of the files. The
-    later file of a family has the label that several have.
+    """Return the steps of families of files on one axis of sorted labels.
+
+    Labels that are text stay in the order of the files. If several files of a family have a label, the step
+    of the last file is used.
     """
     labels = _labels(steps)
     rows = np.sort(np.concatenate([steps.rows(files) for files in families]))
@@ -190,7 +197,7 @@ def sorted_steps(steps: Steps, families: Sequence[NDArray[np.int64]]) -> Steps:
 def _last_of_each(
     steps: Steps, at: NDArray[np.int64], families: Sequence[NDArray[np.int64]]
 ) -> NDArray[np.int64]:
-    """The places, with -1 for steps whose label a later file of the family has."""
+    """Return the positions, with -1 for steps whose label a later file of the family has."""
     left = np.full_like(at, -1)
     for files in families:
         rows = np.sort(steps.rows(files))
@@ -201,10 +208,11 @@ def _last_of_each(
 
 
 def unsorted_steps(steps: Steps, families: Sequence[NDArray[np.int64]]) -> Steps | None:
-    """The steps of files one after the other, in the order that they have in their file; the files in order
-    of their first labels. The later file has the labels that several files of a family have.
+    """Return the steps of files one after the other, in the order of their file.
 
-    None if not all families have the same labels then: nothing tells which steps belong together.
+    The files are in the order of their first labels. If several files of a family have a label, the step of
+    the last file is used. Returns None if the families then have different labels: it is unknown which steps
+    belong together.
     """
     labels = _labels(steps)
     at = np.full(len(labels), -1, np.int64)
@@ -226,7 +234,7 @@ def unsorted_steps(steps: Steps, families: Sequence[NDArray[np.int64]]) -> Steps
 
 
 def _is_last_file(steps: Steps, rows: NDArray[np.int64], labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether no later file has the label of a row."""
+    """Return a mask of the rows whose label no later file has."""
     file = np.searchsorted(steps.start, rows, side="right") - 1
     _, codes = np.unique(labels[rows], return_inverse=True)
     last = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
@@ -238,7 +246,7 @@ def _is_last_file(steps: Steps, rows: NDArray[np.int64], labels: NDArray[Any]) -
 def unlabelled_steps(
     length: NDArray[np.int64], families: Sequence[NDArray[np.int64]], position: NDArray[np.int64] | None
 ) -> Steps:
-    """The steps of files that have no labels: one file after the other, in the order of a pattern or list."""
+    """Return the steps of files without labels, in the order of the pattern or of the list of files."""
     start = np.concatenate([[0], np.cumsum(length)])
     at = np.full(int(start[-1]), -1, np.int64)
     steps = Steps(start, None, at, None, 0)

@@ -1,4 +1,4 @@
-"""What is the same for all tasks, and the open files of one task."""
+"""The value that all tasks of an ingest share, and the open files of one task."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from frazil.pipeline.ingest.items import Item
 from frazil.readers.files import find_file
 from frazil.readers.reader import Reader
 
-#: Files that a task keeps open.
+#: The number of files that a task keeps open.
 OPEN: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
 class TaskContext:
-    """What is the same for all tasks: the arrays of the plan as columns (see `PlannedArray`), and how files
-    are opened. ``unpacked`` are names of variables.
+    """The value that all tasks share: the arrays of the plan as columns, and the access to files.
+
+    The columns are those of `PlannedArray`. ``unpacked`` are the names of the variables whose values are
+    unpacked.
     """
 
     arrays: tuple[TargetArray, ...]
@@ -32,10 +34,12 @@ class TaskContext:
 
 
 class Readers:
-    """The files of a task; those used last stay open.
+    """The readers of the files of a task. The files used last stay open.
 
-    A file has to be what it was when it was inspected, before it is read and after. Raises ``FormatError`` if
-    it is not.
+    Each file is checked before and after the reads.
+
+    Raises:
+        FormatError: If a file has changed since the inspection.
     """
 
     def __init__(self, access: FileAccess, item: Item) -> None:
@@ -65,7 +69,7 @@ class Readers:
     def _close(self, file: int, reader: Reader, *, check: bool) -> None:
         schema = reader.schema()
         reader.close()
-        if not check or schema.format == "zarr":  # a group is many objects
+        if not check or schema.format == "zarr":  # a Zarr group is many objects
             return
         now = find_file(self._item.urls[file], self._access.storage_options)
         if (now.size, now.modified, now.etag) != (schema.size, schema.modified, schema.etag):
@@ -73,7 +77,6 @@ class Readers:
 
     def _changed(self, file: int) -> FormatError:
         return FormatError(
-            f"{self._item.urls[file]}: expected the file that was inspected, found another: it was "
-            "changed or replaced meanwhile; ingest again",
+            f"{self._item.urls[file]}: the file was changed or replaced since the inspection. Ingest again",
             ErrorKind.INVALID_FILE_FORMAT,
         )

@@ -1,4 +1,4 @@
-"""The tasks of an ingest: the arrays of all families, grown, and the items that write them."""
+"""Plans the tasks of an ingest: resizes the arrays of all families, and makes the items that write them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def plan_tasks(
     existing: ExistingGroup,
     axis: Axis | None,
 ) -> Tasks:
-    """Create and resize arrays, write the labels, and cut the rest into items."""
+    """Create and resize arrays, write the labels, and divide the remaining work into items."""
     require_names(request, reconciliation, existing)
     if not existing.arrays:
         create_group(session, request, reconciliation, existing.path)
@@ -67,7 +67,7 @@ def _context(request: IngestRequest, arrays: Sequence[PlannedArray]) -> TaskCont
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """The arrays of a plan by what writes them: pieces of files along the axis, or one file each."""
+    """The arrays of a plan in groups: arrays along the axis, and arrays with values of one file."""
 
     along: tuple[ArrayGroup, ...]
     fixed: tuple[FixedArrays, ...]
@@ -107,8 +107,9 @@ def _joined_pieces(
     axis: Axis,
     retained: frozenset[str],
 ) -> dict[int, Pieces]:
-    """By number: the steps of arrays that other families have too, from the files of all of them; of
-    ``retained`` scalars the new steps alone.
+    """Return the pieces of arrays that several families share, by the number of the array.
+
+    The pieces are from the files of all these families. ``retained`` scalars get only the new steps.
     """
     joined = {}
     for number, array in numbered.items():
@@ -154,12 +155,12 @@ def _file_table(reconciliation: Reconciliation) -> FileTable:
 
 
 def _whole_second(time: datetime | None) -> datetime | None:
-    """References remember whole seconds, and the file is not newer than they say."""
+    """Return the time rounded up to a whole second, as references store it: the file is never newer."""
     return None if time is None else time.replace(microsecond=0) + timedelta(seconds=bool(time.microsecond))
 
 
 def _require_containers(session: Session, reconciliation: Reconciliation, groups: _Groups) -> None:
-    """Raises ``InvalidInputError`` for a referenced file without a virtual chunk container."""
+    """Raise ``InvalidInputError`` for a referenced file without a virtual chunk container."""
     numbers = [group.pieces.source for group in groups.along if group.virtual]
     numbers += [np.array([fixed.file]) for fixed in groups.fixed if fixed.virtual]
     if not numbers:

@@ -24,13 +24,13 @@ from frazil.pipeline.ingest.task_context import Readers, TaskContext
 from frazil.pipeline.ingest.time_conversion import Conversion, convert_times
 from frazil.repository.session.session import ForkSession
 
-#: Values that a task holds at once, in bytes, if chunks are not larger.
+#: The bytes of values that a task holds at once, unless a chunk is larger.
 HELD: Final = 128 << 20
 
 
 def copy_values(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
     """Write the boxes of an item with values from its files, and from old steps of the group."""
-    before = fork.fork() if len(item.old) else fork  # old values, whatever this task writes
+    before = fork.fork() if len(item.old) else fork  # reads old values while this task writes
     input_bytes = output_bytes = 0
     with Readers(context.access, item) as readers:
         for blocks in _batches(context, item.boxes):
@@ -41,7 +41,7 @@ def copy_values(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
                     buffers.append(_region_buffer(before, context, item, number, region))
                 else:
                     write_constant(fork, context.arrays[number], region, constant)
-            # File by file: each is opened once for all of its variables.
+            # In the order of files, so that each file is opened once for all of its variables.
             reads = sorted(
                 itertools.chain.from_iterable(each.reads for each in buffers), key=attrgetter("file")
             )
@@ -63,7 +63,7 @@ def copy_values(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _FileRead:
-    """A region of an array (by number) of a file, and where its values go."""
+    """A region of a variable in a file, and the buffer for its values. ``number`` is that of the array."""
 
     file: int
     number: int
@@ -73,8 +73,9 @@ class _FileRead:
 
 @dataclass(frozen=True, slots=True)
 class _RegionBuffer:
-    """The values of a region of an array. Old values are in place (``old_bytes`` of them), ``reads`` fill the
-    rest.
+    """The values of a region of an array.
+
+    Old values are already in the buffer (``old_bytes``). The ``reads`` fill the rest.
     """
 
     number: int
@@ -85,7 +86,7 @@ class _RegionBuffer:
 
 
 def _batches(context: TaskContext, boxes: Sequence[Box]) -> Iterator[list[tuple[int, tuple[slice, ...]]]]:
-    """Regions of arrays (by number) that are held in memory together."""
+    """Yield lists of regions of arrays (by number) that are held in memory together."""
     batch: list[tuple[int, tuple[slice, ...]]] = []
     held = 0
     for box in boxes:
@@ -129,14 +130,14 @@ def _region_buffer(
         in_buffer = (*in_buffer[:axis], slice(at - low, at - low + count), *in_buffer[axis + 1 :])
         into = values[in_buffer]
         if context.adds_axis[number]:
-            # the one value of a file is that of all its steps
+            # All steps of a file get its single value.
             in_file, into = in_file[:axis] + in_file[axis + 1 :], np.moveaxis(into, axis, 0)
         reads.append(_FileRead(file, number, in_file, into))
     return _RegionBuffer(number, region, values, reads, old_bytes)
 
 
 def _inside(region: tuple[slice, ...], target: TargetArray) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """The part of a region that files have: where it is in a file, and where in the region."""
+    """Return the part of a region that files have, as slices of the file and slices of the region."""
     if target.window is None:
         return region, (slice(None),) * len(region)
     low = [max(each.start, first) for each, (first, _) in zip(region, target.window, strict=True)]
@@ -151,7 +152,7 @@ def _inside(region: tuple[slice, ...], target: TargetArray) -> tuple[tuple[slice
 def _uncovered(
     old: Pieces, new: Pieces, low: int, high: int, shifted: bool
 ) -> Iterator[tuple[int, int, int]]:
-    """Runs of old steps that no new step replaces: where they are, and where they go."""
+    """Yield runs of old steps that no new step replaces: start and stop in the array, new first position."""
     old = old.within(low, high)
     if not len(old):
         return
@@ -168,14 +169,14 @@ def _uncovered(
 
 
 def _file_values(readers: Readers, item: Item, context: TaskContext, read: _FileRead) -> NDArray[Any]:
-    """Values of one file, as the file has them."""
+    """Return the raw values of one file."""
     target = context.arrays[read.number]
     values = readers[read.file].read(target.name, read.region)
     expected = tuple(each.stop - each.start for each in read.region)
     if values.shape != expected:
         raise FormatError(
-            f"{item.urls[read.file]}: expected values of {target.name} of shape {expected}, found "
-            f"{values.shape}: the file has changed since it was inspected",
+            f"{item.urls[read.file]}: values of {target.name} must have the shape {expected}, got "
+            f"{values.shape}. The file has changed since the inspection. Ingest again",
             ErrorKind.INVALID_FILE_FORMAT,
         )
     return values
@@ -184,7 +185,7 @@ def _file_values(readers: Readers, item: Item, context: TaskContext, read: _File
 def _stored_values(
     readers: Readers, item: Item, context: TaskContext, read: _FileRead, values: NDArray[Any]
 ) -> NDArray[Any]:
-    """Values of a file as the array stores them: unpacked, or times in its units."""
+    """Return the values of a file as the array stores them: unpacked, or times in its units."""
     target = context.arrays[read.number]
     if target.name in context.unpacked:
         return _unpacked(values, readers[read.file].schema().variables[target.name].attrs, target)
@@ -194,8 +195,8 @@ def _stored_values(
     times = convert_times(values, conversion, target.dtype)
     if times is None:
         raise InvalidInputError(
-            f"{item.urls[read.file]}: expected times of {target.name} that are whole numbers in the "
-            "units of the repository, found others",
+            f"{item.urls[read.file]}: times of {target.name} must be whole numbers in the units of the "
+            "repository, but they are not",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     return times
@@ -211,7 +212,7 @@ def _unpacked(values: NDArray[Any], attrs: Mapping[str, Any], target: TargetArra
 
 
 def _blocks(box: Box, target: TargetArray) -> Iterator[tuple[slice, ...]]:
-    """A box in parts on chunk borders that are held in memory one by one."""
+    """Yield a box in parts on chunk borders, which are held in memory one by one."""
     grid = target.grid
     size = [min(step, stop - start) for step, start, stop in zip(grid, box.start, box.stop, strict=True)]
     held = max(int(np.prod(size, dtype=object)) * target.itemsize, 1)
@@ -239,5 +240,5 @@ def _chunks(box: Box, target: TargetArray) -> int:
 
 
 def run_item(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
-    """The work function of ingest."""
+    """Run one item: the work function of the job of an ingest."""
     return (set_references if item.virtual else copy_values)(fork, context, item)

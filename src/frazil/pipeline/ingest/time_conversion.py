@@ -1,12 +1,13 @@
-"""Times in the units of other files.
+"""Converts times of files to common units.
 
-"days since 2000-01-01" in one file and "days since 2000-02-01" in the next mean one axis: the numbers of
-all files are brought to one unit, exactly. Two units of one calendar differ by a factor and an offset:
+One file may have "days since 2000-01-01", the next file "days since 2000-02-01". The numbers of all files are
+converted to one unit exactly. Two units of one calendar differ by a factor and an offset:
 
 >>> unit_conversion("hours since 2000-01-02", "days since 2000-01-01", "standard")
 (Fraction(1, 24), Fraction(1, 1))
 
-Months and years have no fixed length; they are left alone where the texts are equal, and refused elsewhere.
+Months and years have no fixed length. They are accepted if the units of all files are the same text, and
+refused otherwise.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import cftime  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 from numpy.typing import NDArray
 
-# Microseconds.
+# Lengths of units in microseconds.
 _LENGTHS: Final = {
     **dict.fromkeys(("microseconds", "microsecond", "microsec", "microsecs"), 1),
     **dict.fromkeys(("milliseconds", "millisecond", "millisec", "millisecs", "msec", "msecs", "ms"), 1_000),
@@ -38,13 +39,13 @@ _NAMES: Final = {
     1: "microseconds",
 }
 
-#: A factor and an offset: numbers are multiplied, then the offset is added.
+#: A factor and an offset: numbers are multiplied by the factor, then the offset is added.
 type Conversion = tuple[Fraction, Fraction]
 SAME: Final[Conversion] = (Fraction(1), Fraction(0))
 
 
 def is_time(units: object) -> bool:
-    """Whether these are units of a time axis.
+    """Return whether these are units of a time axis.
 
     >>> is_time("days since 2000-01-01"), is_time("days"), is_time(None)
     (True, False, False)
@@ -53,7 +54,7 @@ def is_time(units: object) -> bool:
 
 
 def is_time_or_duration(attrs: Mapping[str, Any]) -> bool:
-    """Whether the attributes of a variable say that it is a time, or a span of time.
+    """Return whether the attributes of a variable describe a time or a duration.
 
     >>> is_time_or_duration({"units": "hours"}), is_time_or_duration({"units": "m"})
     (True, False)
@@ -63,7 +64,7 @@ def is_time_or_duration(attrs: Mapping[str, Any]) -> bool:
 
 
 def unit_conversion(units: str, target: str, calendar: str = "standard") -> Conversion | None:
-    """From numbers in ``units`` to numbers in ``target``; None if there is no such line."""
+    """Return the conversion of numbers in ``units`` to ``target``; None if there is no linear conversion."""
     if units == target:
         return SAME
     try:
@@ -77,7 +78,7 @@ def unit_conversion(units: str, target: str, calendar: str = "standard") -> Conv
 
 
 def convert_times(values: NDArray[Any], conversion: Conversion, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    """The numbers on the other axis, or None if integers cannot hold them exactly.
+    """Return the converted numbers, or None if the integer ``dtype`` cannot hold them exactly.
 
     >>> days = unit_conversion("hours since 2000-01-02", "days since 2000-01-01")
     >>> convert_times(np.array([12, 36]), days, np.dtype("f8"))
@@ -101,8 +102,7 @@ def convert_times(values: NDArray[Any], conversion: Conversion, dtype: np.dtype[
 
 
 def finest_units(units: list[str], calendar: str) -> str | None:
-    """Units since the first of these, in which whole numbers of all of them are whole; None if there are
-    none.
+    """Return units with the origin of the first, in which whole numbers of all units are whole; None if none.
 
     >>> finest_units(["days since 2000-01-01", "hours since 2000-02-01", "days since 2000-01-03"], "standard")
     'hours since 2000-01-01'
@@ -129,7 +129,7 @@ def finest_units(units: list[str], calendar: str) -> str | None:
 
 
 def label_text(value: Any, units: str | None, calendar: str = "standard") -> str:
-    """A label for people.
+    """Return a label as text for people.
 
     >>> label_text(1, "days since 2000-01-01"), label_text(2.5, "m")
     ('2000-01-02 00:00:00', '2.5')
@@ -144,5 +144,5 @@ def label_text(value: Any, units: str | None, calendar: str = "standard") -> str
 
 @functools.lru_cache(maxsize=1 << 16)
 def _origin(units: str, calendar: str) -> tuple[int, Any]:
-    """Length of the unit in microseconds, and the time of zero."""
+    """Return the length of the unit in microseconds, and the time of the number zero."""
     return _LENGTHS[units.split()[0].lower()], cftime.num2date(0, units, calendar)

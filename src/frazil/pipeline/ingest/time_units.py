@@ -1,7 +1,7 @@
-"""One unit for the times of all files, and scalars of files in the units of the dataset.
+"""One unit for the times of all files, and the scalars of files in the units of the dataset.
 
-Files may count each from its own first day: the dataset has the units that the repository has, or else those
-of the first file, finer where whole numbers need it.
+Each file may count from its own first day. The dataset has the units of the repository, or else the units of
+the first file, or finer units if whole numbers need them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from frazil.readers.reader import VariableSchema
 class TimeUnits:
     """The units of the dataset.
 
-    ``variables`` are the variables with the units that they get. ``conversions``, by code of
-    `Inspection.owns`, turn the times of a file into times in these units.
+    ``variables`` are the variables with their units in the dataset. ``conversions``, by code of
+    `Inspection.owns`, convert the times of a file to these units.
     """
 
     variables: Mapping[str, VariableSchema]
@@ -42,8 +42,9 @@ class TimeUnits:
 def common_units(
     inspection: Inspection, families: Sequence[Family], stored: Mapping[str, str]
 ) -> tuple[TimeUnits, list[Objection]]:
-    """The units of all times, and the files whose times cannot be in them. ``stored`` are those of the
-    repository, by variable.
+    """Return the units of all times, and objections to files whose times cannot be converted to them.
+
+    ``stored`` are the units in the repository, by variable.
     """
     variables: dict[str, VariableSchema] = {}
     conversions: dict[int, dict[str, Conversion]] = {}
@@ -76,7 +77,7 @@ def common_units(
 def _file_conversions(
     family: Family, units: Mapping[str, str], variables: Mapping[str, VariableSchema]
 ) -> tuple[dict[str, Conversion], list[str]]:
-    """The conversions of the times of files with these units, and texts for times without a conversion."""
+    """Return the conversions of files with these units, and texts for times without a conversion."""
     file_conversions: dict[str, Conversion] = {}
     texts = []
     for name, text in units.items():
@@ -87,7 +88,7 @@ def _file_conversions(
             text, str(target.attrs["units"]), str(target.attrs.get("calendar", "standard"))
         )
         if conversion is None:
-            texts.append(f"{name} is in {text!r}, which cannot be made {target.attrs['units']!r}")
+            texts.append(f"{name} is in {text!r}, which cannot be converted to {target.attrs['units']!r}")
         elif conversion != SAME:
             file_conversions[name] = conversion
             bounds = str(target.attrs.get("bounds"))
@@ -110,8 +111,9 @@ def _with_units(variable: VariableSchema, units: list[str], stored: str | None) 
 def in_units(
     values: NDArray[Any], own: NDArray[np.int32], variable: VariableSchema, units: TimeUnits
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Values of a variable of many files (``own`` are their codes) in the units of the dataset, and which of
-    them are no whole numbers there though they have to be.
+    """Return the values of a variable of many files in the units of the dataset, and a mask of wrong values.
+
+    ``own`` are the codes of the files. A value is wrong if the dtype is integer and the value is not whole.
     """
     result = values.astype(variable.dtype)
     wrong = np.zeros(len(values), np.bool_)
@@ -133,8 +135,8 @@ def in_units(
 def scalar_values(
     inspection: Inspection, name: str, files: NDArray[np.int64], units: TimeUnits
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """The values of a scalar in files, as `in_units` gives them."""
+    """Return the values of a scalar in files, and a mask of wrong values, as `in_units` does."""
     variable = units.variables[name]
-    raw = variable.dtype if variable.dtype.kind in "TSUO" else None  # numbers are as wide as files have them
+    raw = variable.dtype if variable.dtype.kind in "TSUO" else None  # numbers keep the width of the files
     column = np.array(inspection.scalars[name][files].tolist(), raw)
     return in_units(column, inspection.own[files], variable, units)

@@ -1,4 +1,4 @@
-"""Verdicts: which files are good so far, and what is wrong with the others."""
+"""Verdicts: a mask of the files that are still good, and the problems of the others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from frazil.pipeline.ingest.step_order import (
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """Which files are good so far, and what is wrong with the others."""
+    """A mask of the files that are still good, and the problems of the others."""
 
     inspection: Inspection
     allow: frozenset[str]
@@ -29,7 +29,11 @@ class Verdicts:
     problems: tuple[Problem, ...] = ()
 
     def after(self, objections: Iterable[Objection]) -> Self:
-        """Without the files that are objected to; with those whose problem is allowed, and a note of it."""
+        """Return the verdicts after objections to files.
+
+        A file with an objection is not good any more. If ``allow`` tolerates the kind of the objection, the
+        file stays good, and the verdicts get a note.
+        """
         good = self.good.copy()
         problems = list(self.problems)
         for each in objections:
@@ -43,11 +47,14 @@ class Verdicts:
         return replace(self, good=good, problems=tuple(problems))
 
     def with_problems(self, problems: Iterable[Problem]) -> Self:
+        """Return the verdicts with more problems."""
         return replace(self, problems=(*self.problems, *problems))
 
     def good_of(self, files: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers of the good files among ``files``."""
         return files[self.good[files]]
 
     def good_families(self, families: Sequence[Family]) -> list[Family]:
+        """Return the families with their good files, without families that have none."""
         remaining = [replace(family, files=self.good_of(family.files)) for family in families]
         return [family for family in remaining if len(family.files)]

@@ -1,7 +1,7 @@
-"""Write, audit, publish: readers get no version that was not checked.
+"""Write, audit, publish: readers get only versions that were checked.
 
-branches     `publish`, `rollback_to`: one branch moves to a version of another, or of its own past
-audit        the audit branch: its work, its report, and its rebase onto what others commit
+branches     `publish`, `rollback_to`: a branch moves to a version of another branch, or of its own history
+audit        the audit branch: its work, its report, and its rebase onto commits of other writers
 operation    `write_audit_publish`
 """
 

@@ -1,6 +1,7 @@
 """The audit branch: work is committed to it and checked on it, before another branch moves.
 
-The metadata of an empty commit hold the report of the check. So a later run finds what an earlier run did.
+The metadata of an empty commit hold the report of the check. With it, a later run knows how far an earlier
+run came.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ class Audit:
 
 
 def _audit_of(info: SnapshotInfo | SnapshotEntry) -> dict[str, Any]:
-    """The audit that a commit records; empty for other commits."""
+    """Return the audit that a commit records; empty for other commits."""
     record = info.metadata.get(AUDIT)
     return record if isinstance(record, dict) else {}
 
 
 def published_snapshot(audit: Audit) -> str | None:
-    """The snapshot of the branch whose audit has the job id; None if it was not published."""
+    """Return the snapshot of the branch whose audit has the job id, or None if no run has published it."""
     if audit.job_id is None:
         return None
     info = context_of(audit.repo).catalog.repo_info()
@@ -56,7 +57,7 @@ def published_snapshot(audit: Audit) -> str | None:
 
 
 def earlier_report(audit: Audit) -> Report | None:
-    """The report of an earlier run that checked the audit branch by these rules, and did not publish it."""
+    """Return the report of an earlier run that checked the audit branch by these rules without publishing."""
     if audit.audit_branch not in audit.repo.list_branches():
         return None
     tip = next(iter(commits_ahead(audit.repo, audit.audit_branch, audit.branch)), None)
@@ -67,10 +68,10 @@ def earlier_report(audit: Audit) -> Report | None:
 
 
 def begin_audit_branch(audit: Audit) -> None:
-    """Create the audit branch, or reset the one of an earlier run.
+    """Create the audit branch, or reset the audit branch of an earlier run.
 
-    It stays as it is if jobs made all of its commits, and nobody changed what they have read: the jobs of
-    this run return their results.
+    An existing audit branch stays if jobs made all of its commits, and the inputs of these jobs did not
+    change since: the jobs of this run then return the earlier results.
     """
     repo, name = audit.repo, audit.audit_branch
     tip = repo.lookup_branch(audit.branch)
@@ -84,11 +85,11 @@ def begin_audit_branch(audit: Audit) -> None:
 
 
 def rebase_audit_branch(audit: Audit) -> None:
-    """Put the commits of the audit branch onto what others have committed to the branch.
+    """Rebase the commits of the audit branch onto the commits of other writers to the published branch.
 
-    Raises ``RebaseFailedError`` if both changed the same; the audit branch stays as it is then. Raises
-    ``StaleReadError`` if others changed what was read; the audit branch is empty then, as its work is of no
-    use.
+    Raises ``RebaseFailedError`` if both sides changed the same nodes or chunks; the audit branch stays
+    unchanged then. Raises ``StaleReadError`` if other writers changed the inputs of the jobs; the audit
+    branch is reset then, as its results are out of date.
     """
     repo, name = audit.repo, audit.audit_branch
     tip = repo.lookup_branch(name)
@@ -109,7 +110,7 @@ def rebase_audit_branch(audit: Audit) -> None:
 
 
 def _require_current(audit: Audit, ahead: Sequence[SnapshotInfo]) -> None:
-    """Raise ``StaleReadError`` if others changed on the branch what jobs of these commits have read.
+    """Raise ``StaleReadError`` if other writers changed the inputs of these commits on the published branch.
 
     The jobs read the branch, or the audit branch, which starts as a copy of it.
     """
@@ -137,7 +138,7 @@ def _is_current(audit: Audit, ahead: Sequence[SnapshotInfo]) -> bool:
 
 
 def _job_inputs(info: SnapshotInfo) -> tuple[str, list[Input]]:
-    """The name of the job of a commit, and the inputs that its metadata list."""
+    """Return the name of the job of a commit, and the inputs that its metadata list."""
     record = info.metadata.get(JOB)
     if not isinstance(record, dict):
         return "", []
@@ -151,7 +152,7 @@ def _job_inputs(info: SnapshotInfo) -> tuple[str, list[Input]]:
 def commit_audit(audit: Audit, check: Callable[..., Report]) -> Report:
     """Check the tip of the audit branch, and store the report in an empty commit.
 
-    ``check`` is called as `validate`. Raises ``ConflictError`` if somebody else commits to the audit branch.
+    ``check`` is called as `validate`. Raises ``ConflictError`` if another writer commits to the audit branch.
     """
     repo, name = audit.repo, audit.audit_branch
     version = Version.of(repo, branch=name)
@@ -164,8 +165,8 @@ def commit_audit(audit: Audit, check: Callable[..., Report]) -> Report:
         raise ConflictError(
             version.snapshot_id,
             session.snapshot_id,
-            f"expected nobody else to write to `{name}` while it is checked, found another commit: give "
-            "each pipeline an audit branch of its own",
+            f"Another writer committed to `{name}` during the check. Pass another audit_branch to each "
+            "pipeline",
         )
     session.commit(f"Audit: {verdict}", {AUDIT: record}, allow_empty=True)
     return report

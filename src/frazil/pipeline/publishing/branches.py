@@ -25,21 +25,34 @@ from frazil.repository.handle.repository import Repository
 
 @takes_versions
 def publish(repo: Repository, branch: str, onto: str = "main", *, tag: str | None = None) -> str:
-    """Fast-forward the branch ``onto`` to the tip of ``branch``. Returns the id of the snapshot.
+    """Fast-forward a branch to the tip of another branch.
 
-    Nothing moves if ``onto`` has all commits of ``branch`` already. ``tag`` is a name for the snapshot.
+    The branch does not move if it has all commits of the other branch already.
 
-    Raises ``ConflictError`` (``branch-update-conflict``) if ``onto`` has commits that ``branch`` does not
-    have, or gets some at this moment: ``repo.merge(branch, into=onto)`` brings both together, unchecked.
+    Args:
+        repo: The repository.
+        branch: The name of the branch with the new commits.
+        onto: The name of the branch that moves.
+        tag: The name of a tag to create for the snapshot. The default, None, creates no tag.
 
-    >>> import frazil, zarr
-    >>> from frazil.pipeline import publish
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> repo.create_branch("new", repo.lookup_branch("main"))
-    >>> with repo.transaction("new", message="data") as store:
-    ...     array = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
-    >>> publish(repo, "new") == repo.lookup_branch("main") == repo.lookup_branch("new")
-    True
+    Returns:
+        The id of the snapshot that ``onto`` points to.
+
+    Raises:
+        ConflictError: ``onto`` has commits that ``branch`` does not have, or gets a commit during the call
+            (``branch-update-conflict``). ``repo.merge(branch, into=onto)`` merges both branches without a
+            check.
+        AlreadyExistsError: The tag exists at another snapshot, or was deleted (``tag-already-exists``).
+
+    Examples:
+        >>> import frazil, zarr
+        >>> from frazil.pipeline import publish
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> repo.create_branch("new", repo.lookup_branch("main"))
+        >>> with repo.transaction("new", message="data") as store:
+        ...     array = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+        >>> publish(repo, "new") == repo.lookup_branch("main") == repo.lookup_branch("new")
+        True
     """
     onto_tip, branch_tip_id = repo.lookup_branch(onto), repo.lookup_branch(branch)
     is_published = is_behind(repo, branch, onto)
@@ -52,8 +65,8 @@ def publish(repo: Repository, branch: str, onto: str = "main", *, tag: str | Non
             raise ConflictError(
                 onto_tip,
                 branch_tip_id,
-                f"expected `{onto}` to be in the history of `{branch}`, found commits of its own: to bring "
-                f'both together use repo.merge("{branch}", into="{onto}")',
+                f"`{onto}` must be in the history of `{branch}`, got commits on `{onto}` that `{branch}` "
+                f'does not have. Merge both with repo.merge("{branch}", into="{onto}")',
                 ErrorKind.BRANCH_UPDATE_CONFLICT,
             )
         repo.reset_branch(onto, snapshot_id, from_snapshot_id=onto_tip)
@@ -64,21 +77,33 @@ def publish(repo: Repository, branch: str, onto: str = "main", *, tag: str | Non
 
 @takes_versions
 def rollback_to(repo: Repository, branch: str, to: str | datetime) -> str:
-    """Move a branch back to a version of its own past. Returns the id of the snapshot.
+    """Move a branch back to a version in its history.
 
-    ``to`` is a snapshot, a tag, or a time, for the last version at that time. Later versions stay in the
-    repository until they expire; ``repo.ops_log()`` lists the move. Raises ``InvalidInputError``
-    (``invalid-snapshot-id``) for a snapshot that is not in the history of the branch,
-    ``SnapshotNotFoundError`` for a time before the first, and ``ConflictError`` if somebody commits at this
-    moment.
+    Later versions stay in the repository until they expire. ``repo.ops_log()`` lists the move.
 
-    >>> import frazil
-    >>> from frazil.pipeline import rollback_to
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> first = repo.lookup_branch("main")
-    >>> later = repo.writable_session("main").commit("nothing new", allow_empty=True)
-    >>> rollback_to(repo, "main", first) == repo.lookup_branch("main") == first
-    True
+    Args:
+        repo: The repository.
+        branch: The name of the branch that moves.
+        to: The id of a snapshot, the name of a tag, or a time with a time zone, which means the last version
+            at that time.
+
+    Returns:
+        The id of the snapshot that the branch points to.
+
+    Raises:
+        InvalidInputError: The snapshot is not in the history of the branch (``invalid-snapshot-id``), or the
+            time has no time zone (``invalid-argument``).
+        SnapshotNotFoundError: The time is before the first snapshot (``no-snapshot-at-time``).
+        ConflictError: Another writer commits to the branch during the call.
+
+    Examples:
+        >>> import frazil
+        >>> from frazil.pipeline import rollback_to
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> first = repo.lookup_branch("main")
+        >>> later = repo.writable_session("main").commit("nothing new", allow_empty=True)
+        >>> rollback_to(repo, "main", first) == repo.lookup_branch("main") == first
+        True
     """
     tip = repo.lookup_branch(branch)
     if isinstance(to, datetime):
@@ -89,8 +114,8 @@ def rollback_to(repo: Repository, branch: str, to: str | datetime) -> str:
             context_of(repo).catalog.repo_info(), id_from_text(snapshot_id), id_from_text(tip)
         ):
             raise InvalidInputError(
-                f"expected a snapshot in the history of `{branch}`, found {to}, which is not; to let the "
-                "branch point there anyway use repo.reset_branch",
+                f"to must be a snapshot in the history of `{branch}`, got {to}. Use repo.reset_branch to "
+                "move the branch to any snapshot",
                 ErrorKind.INVALID_SNAPSHOT_ID,
             )
     if snapshot_id != tip:
@@ -99,22 +124,23 @@ def rollback_to(repo: Repository, branch: str, to: str | datetime) -> str:
 
 
 def _snapshot_at(repo: Repository, branch: str, time: datetime) -> str:
-    """The last snapshot of a branch at a time."""
+    """Return the last snapshot of a branch at a time."""
     if time.tzinfo is None:
         raise InvalidInputError(
-            f"expected a time with a time zone, found {time.isoformat()}", ErrorKind.INVALID_ARGUMENT
+            f"to must be a time with a time zone, got {time.isoformat()}", ErrorKind.INVALID_ARGUMENT
         )
     infos = repo.ancestry(branch=branch)
     snapshot_id = next((info.id for info in infos if info.written_at <= time), None)
     if snapshot_id is None:
         raise SnapshotNotFoundError(
-            f"no snapshot of `{branch}` is as old as {time.isoformat()}", ErrorKind.NO_SNAPSHOT_AT_TIME
+            f"to must not be before the first snapshot of `{branch}`, got {time.isoformat()}",
+            ErrorKind.NO_SNAPSHOT_AT_TIME,
         )
     return snapshot_id
 
 
 def commits_ahead(repo: Repository, branch: str, base: str) -> list[SnapshotInfo]:
-    """The commits of a branch that the branch ``base`` does not have, newest first."""
+    """Return the commits of a branch that the branch ``base`` does not have, newest first."""
     info = context_of(repo).catalog.repo_info()
     snapshots = info.snapshots
     base_rows, rows = (
@@ -125,7 +151,7 @@ def commits_ahead(repo: Repository, branch: str, base: str) -> list[SnapshotInfo
 
 
 def is_behind(repo: Repository, branch: str, other: str) -> bool:
-    """Whether the tip of a branch is in the history of another."""
+    """Return whether the tip of a branch is in the history of another branch."""
     info = context_of(repo).catalog.repo_info()
     return is_in_history(info, branch_tip(info, branch), branch_tip(info, other))
 
@@ -133,22 +159,23 @@ def is_behind(repo: Repository, branch: str, other: str) -> bool:
 def require_new_tag(repo: Repository, tag: str | None) -> None:
     """Raise ``AlreadyExistsError`` for a tag that cannot be created.
 
-    It is called before a branch moves: afterwards the version would be published without its tag.
+    It is called before a branch moves: otherwise the version would be published without its tag.
     """
     if tag is None:
         return
     if tag in repo.list_tags():
         raise AlreadyExistsError(
-            f"tag: expected a new name, found `{tag}` at {repo.lookup_tag(tag)}", ErrorKind.TAG_ALREADY_EXISTS
+            f"tag must be a new name, got `{tag}`, which points to {repo.lookup_tag(tag)}",
+            ErrorKind.TAG_ALREADY_EXISTS,
         )
     if tag in context_of(repo).catalog.repo_info().deleted_tags:
         raise AlreadyExistsError(
-            f"tag: expected a new name, found `{tag}`, which was deleted and is never used again",
+            f"tag must be a new name, got `{tag}`, which was deleted. A deleted tag cannot be created again",
             ErrorKind.TAG_ALREADY_EXISTS,
         )
 
 
 def create_tag_once(repo: Repository, tag: str | None, snapshot_id: str) -> None:
-    """Create a tag that does not exist. An earlier run may have created it."""
+    """Create a tag unless an earlier run has created it."""
     if tag is not None and tag not in repo.list_tags():
         repo.create_tag(tag, snapshot_id)

@@ -1,19 +1,19 @@
-"""`write_audit_publish`: work on an audit branch, check it, and move the branch that readers use.
+"""Write to an audit branch, check it, and move the branch that readers use.
 
-    branch     the audit branch starts at the branch that is published to, or has the work of an earlier run
+    branch     the audit branch starts at the published branch, or has the work of an earlier run
     work       jobs and transactions on the audit branch
     audit      rules are checked; an empty commit holds the report
     publish    the branch is fast-forwarded, then the audit branch is deleted
 
-A branch moves in one step, from exactly the version that the work started from. If others committed to the
-branch meanwhile, the commits of the audit branch are rebased onto theirs and checked again: what is published
-is what was checked. If others changed what jobs of the audit branch have read, nothing is published, and the
-next run starts again. Where a rule does not hold the audit branch stays, with the report, and the branch that
-readers use does not move.
+The branch moves in one step, from exactly the version that the work started from. If other writers committed
+to the branch meanwhile, the commits of the audit branch are rebased onto the new tip and checked again. So
+every published version was checked. If other writers changed the inputs of jobs on the audit branch, the
+version is not published, and the next run starts again. If a rule fails, the audit branch stays, with the
+report, and the branch that readers use does not move.
 
-A process may end after each step. A second run continues: work by jobs alone stays (the jobs return their
-results), unless others changed what they have read; other work is done again; a checked version is only
-published.
+A process may end after each step, and a second run continues. If jobs made all commits of the audit branch,
+these commits stay, and the jobs return their results, unless other writers changed the inputs of the jobs.
+Other work is repeated. A version that was checked is published without another check.
 """
 
 from __future__ import annotations
@@ -50,10 +50,13 @@ _ATTEMPTS: Final = 20
 
 
 class AuditOptions(TypedDict, total=False):
-    """How `write_audit_publish` checks the rules.
+    """The options of `write_audit_publish`, for the check of the rules.
 
-    engine      where the tasks of the check run: see `frazil.jobs.run_options.RunOptions`
-    limits      `Limits`: how much a task of the check reads
+    Attributes:
+        engine: Where the tasks of the check run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``.
+            The default, None, is Spark where pyspark is installed, else processes of this machine
+            (`default_engine`).
+        limits: `Limits`, in bytes: how much a task of the check reads. The default, None, is ``Limits()``.
     """
 
     engine: Engine | EngineName | None
@@ -70,9 +73,13 @@ class AuditRun:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Published(Summary):
-    """The result of `write_audit_publish`: the version of the branch, and the report of its check.
+    """The result of `write_audit_publish`.
 
-    ``done_before``: nothing was to be published, and there is no report. ``value`` is the result of ``work``.
+    Attributes:
+        version: The version of the branch.
+        report: The report of the check; None if no commit had to be published.
+        done_before: Whether no commit had to be published.
+        value: The result of ``work``.
     """
 
     version: Version
@@ -85,7 +92,7 @@ class Published(Summary):
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         yield "snapshot", self.version.place()
         if self.done_before:
-            yield "done before", "there was nothing to publish"
+            yield "done before", "nothing had to be published"
         if self.report is not None:
             yield "rules", self.report.verdict()
         if self.value is not None:
@@ -116,36 +123,58 @@ def write_audit_publish(
     tag: str | None = None,
     **options: Unpack[AuditOptions],
 ) -> Published:
-    """Let ``work`` write to a branch of its own, check it, and publish it to ``branch``.
+    """Let a function write to an audit branch, check the result by rules, and publish it.
 
-    ``work`` gets a `Target` for its jobs; ``target.repo.transaction(target.branch, ...)`` works too.
-    ``rules`` are rules, or rules in YAML or JSON, see `rules_from`; statistics are compared with ``branch``.
-    ``audit_branch`` None is ``audit/<job_id or branch>`` (with a ``-`` in repositories of spec version 1):
-    two pipelines that run at one time need two. With a ``job_id`` that was published before, nothing is
-    done. ``tag`` is a name for the published version.
+    Two pipelines that run at the same time need two audit branches.
 
-    Raises ``ValidationFailedError``, with the report, if a rule does not hold: the audit branch then stays
-    until the next run; ``RebaseFailedError`` if others changed the same meanwhile; ``StaleReadError`` if they
-    changed what a job of ``work`` has read (see ``run_again_if_stale``).
+    Args:
+        repo: The repository.
+        work: The function. It gets a `Target` for its jobs. ``target.repo.transaction(target.branch, ...)``
+            works too.
+        rules: A sequence of rules, or rules in YAML or JSON as a text or a file, see `rules_from`. Rules
+            about statistics compare with ``branch``.
+        branch: The name of the branch that is published to.
+        audit_branch: The name of the audit branch. The default, None, is ``audit/<job_id or branch>``, with
+            ``-`` instead of ``/`` in repositories of spec version 1.
+        job_id: The id of the publication. If a publication with this id exists, the function is not called.
+            The default, None, always calls the function.
+        tag: The name of a tag to create for the published version. The default, None, creates no tag.
+        **options: The options of `frazil.pipeline.publishing.operation.AuditOptions`: ``engine``, ``limits``.
 
-    >>> import frazil, zarr
-    >>> from frazil.pipeline import Exists, Inline, write_audit_publish
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> def work(target):
-    ...     with target.repo.transaction(target.branch, message="new data") as store:
-    ...         zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
-    >>> published = write_audit_publish(repo, work, [Exists("/t")], engine=Inline(), job_id="monday")
-    >>> published.report.ok, repo.list_branches()
-    (True, {'main'})
-    >>> write_audit_publish(repo, work, [Exists("/t")], job_id="monday").done_before
-    True
+    Returns:
+        The `Published` version, with the report of the check.
+
+    Raises:
+        ValidationFailedError: A rule fails. The error has the report, and the audit branch stays until the
+            next run.
+        RebaseFailedError: Other writers changed the same nodes or chunks during the call.
+        StaleReadError: Other writers changed the inputs of a job of ``work``, see `run_again_if_stale`.
+        ConflictError: The branch moves 20 times during the checks, or another writer commits to the audit
+            branch.
+        AlreadyExistsError: The tag exists, or was deleted (``tag-already-exists``).
+        InvalidInputError: ``audit_branch`` is the published branch (``invalid-ref-name``), or a rule is not
+            valid (``invalid-argument``).
+
+    Examples:
+        >>> import frazil, zarr
+        >>> from frazil.pipeline import Exists, write_audit_publish
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> def work(target):
+        ...     with target.repo.transaction(target.branch, message="new data") as store:
+        ...         zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+        >>> published = write_audit_publish(repo, work, [Exists("/t")], engine="inline", job_id="monday")
+        >>> published.report.ok, repo.list_branches()
+        (True, {'main'})
+        >>> write_audit_publish(repo, work, [Exists("/t")], job_id="monday").done_before
+        True
     """
     run = AuditRun(**options)
     all_rules = tuple(rules_from(rules) if isinstance(rules, str | Path) else map(require_sound, rules))
     audit_branch = audit_branch or f"audit{'/' if repo.spec_version > 1 else '-'}{job_id or branch}"
     if audit_branch == branch:
         raise InvalidInputError(
-            f"audit_branch: expected another branch than `{branch}`", ErrorKind.INVALID_REF_NAME
+            f"audit_branch must not be the published branch, got `{branch}` for both",
+            ErrorKind.INVALID_REF_NAME,
         )
     audit = Audit(repo, branch, audit_branch, all_rules, job_id)
     snapshot_id = published_snapshot(audit)
@@ -166,7 +195,10 @@ def write_audit_publish(
 
 
 def _done_before(audit: Audit, tag: str | None, snapshot_id: str, value: Any = None) -> Published:
-    """The result where nothing is to be published. An earlier run may have left its branch, and no tag."""
+    """Return the result of a call without new commits.
+
+    An earlier run may have left its audit branch, and may not have created the tag.
+    """
     delete_if_published(audit)
     create_tag_once(audit.repo, tag, snapshot_id)
     version = Version(audit.repo, snapshot_id, audit.branch)
@@ -176,10 +208,13 @@ def _done_before(audit: Audit, tag: str | None, snapshot_id: str, value: Any = N
 def _check_and_publish(
     audit: Audit, report: Report | None, check: Callable[..., Report]
 ) -> tuple[str, Report]:
-    """Check the audit branch unless ``report`` is of it, and publish it: again after commits of others."""
+    """Check the audit branch unless ``report`` belongs to it, and publish it.
+
+    The check is repeated after commits of other writers.
+    """
     repo, branch = audit.repo, audit.branch
     for _ in range(_ATTEMPTS):
-        if not is_behind(repo, branch, audit.audit_branch):  # others have committed
+        if not is_behind(repo, branch, audit.audit_branch):  # other writers have committed
             rebase_audit_branch(audit)
             report = None
         if report is None:
@@ -190,6 +225,7 @@ def _check_and_publish(
         except ConflictError:
             continue
     raise ConflictError(
-        message=f"`{branch}` moved {_ATTEMPTS} times while `{audit.audit_branch}` was checked: run it again",
+        message=f"`{branch}` moved {_ATTEMPTS} times while `{audit.audit_branch}` was checked. Call "
+        "write_audit_publish again",
         kind=ErrorKind.BRANCH_UPDATE_CONFLICT,
     )

@@ -1,4 +1,4 @@
-"""Anomalies: arrays less their climatology."""
+"""Anomalies: arrays minus their climatology."""
 
 from __future__ import annotations
 
@@ -43,10 +43,12 @@ class _AnomalyOptions(TypedDict, total=False):
 
 
 class AnomalyOptions(_AnomalyOptions, RunOptions, total=False):
-    """The options of `anomaly`.
+    """The options of `anomaly`, and those of `frazil.jobs.run_options.RunOptions`.
 
-    decode      apply CF conventions: fill values, packed data
-    limits      `Limits`: how much a task reads
+    Attributes:
+        decode: Whether the CF conventions are applied: fill values become NaN, packed data are unpacked. The
+            default is True.
+        limits: `Limits`, in bytes: how much a task reads. The default, None, is ``Limits()``.
     """
 
 
@@ -94,7 +96,7 @@ class _Shared:
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Where the climatology is: its group, that of the deviations, and the name of the time dimension."""
+    """The groups of the climatology and of the deviations, and the name of the time dimension."""
 
     climatology: str
     spread: str | None
@@ -113,16 +115,48 @@ def anomaly(
     to: Target | None = None,
     **options: Unpack[AnomalyOptions],
 ) -> JobResult:
-    """Subtract the climatology of arrays from them, in the shape and chunks of the arrays.
+    """Subtract the climatology of arrays from them, in one commit.
 
-    ``climatology`` is the result of `climatology`, or a repository or version that has it in ``group``. The
-    period (month, season, dayofyear, hour) is the dimension that it has instead of ``time``. With
-    ``spread``, a group of standard deviations by the same period, anomalies are divided by them. Times that
-    the climatology does not have (day 366) are NaN. Computed in float64, stored as the array's own float
-    type. Results are in the group ``/anomaly`` of the source unless ``to`` names another target.
+    The results have the shape and the chunks of the arrays. Values are computed in float64 and stored in the
+    float type of the array. Times that the climatology does not have (day 366) are NaN.
 
-    Raises ``NodeNotFoundError`` for an array without climatology, ``InvalidInputError`` if its dimensions
-    do not fit.
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` of the arrays.
+        paths: The path of an array of numbers, or several paths.
+        climatology: The result of `climatology`, or the `Repository` or `Version` that holds the climatology.
+            The period (month, season, dayofyear or hour) is the dimension that it has instead of ``time``.
+        group: The group of the climatology.
+        spread: The group of the standard deviations of the same period. The anomalies are divided by them.
+            The default, None, does not divide.
+        time: The name of the time dimension.
+        to: The `Target` of the results. The default, None, is the group ``/anomaly`` on the branch of the
+            source.
+        **options: The options of `AnomalyOptions` and `frazil.jobs.run_options.RunOptions`: ``decode``,
+            ``limits``, ``engine``, ``job_id``, ``message``, ``progress``.
+
+    Returns:
+        The `JobResult`, whose ``version`` has the anomalies.
+
+    Raises:
+        NodeNotFoundError: An array, or its climatology, does not exist.
+        InvalidInputError: The dimensions of the climatology do not fit those of the array
+            (``invalid-array-metadata``), a result would replace an array that the job reads
+            (``conflicting-arguments``), or the source is not on a branch and ``to`` is missing
+            (``not-on-branch``).
+        TypeError: An option is unknown.
+
+    Examples:
+        >>> import frazil, pandas as pd, xarray as xr, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> times = pd.to_datetime(["2001-01-01", "2001-02-01", "2002-01-01", "2002-02-01"])
+        >>> series = xr.Dataset({"t": ("time", [1.0, 4.0, 3.0, 8.0])}, {"time": times})
+        >>> session = repo.writable_session("main")
+        >>> _ = series.to_zarr(session.store, group="data", zarr_format=3, consolidated=False)
+        >>> snapshot_id = session.commit("two years")
+        >>> months = frazil.pipeline.climatology(repo, "data/t", "month", engine="inline")
+        >>> result = frazil.pipeline.anomaly(repo, "data/t", months, engine="inline")
+        >>> zarr.open_array(result.version.session().store, path="anomaly/data/t", mode="r")[:].tolist()
+        [-1.0, -2.0, 1.0, 2.0]
     """
     run = AnomalyRun(**options)
     version = Version.of(source)
@@ -161,7 +195,7 @@ def anomaly(
 
 
 def _data_paths(data: Session, baselines: Sequence[_Baseline], time: str) -> list[str]:
-    """The arrays and coordinates of the source that the job reads."""
+    """Return the arrays and coordinates of the source that the job reads."""
     arrays = ArrayLookup(data)
     paths = {each.field.path for each in baselines}
     for each in baselines:
@@ -173,7 +207,7 @@ def _data_paths(data: Session, baselines: Sequence[_Baseline], time: str) -> lis
 def _baseline(
     data: Session, session: Session, path: str, groups: _Groups, target: Target, *, decode: bool
 ) -> _Baseline:
-    """The climatology of an array. ``session`` reads the climatology."""
+    """Return the climatology of an array. ``session`` reads the climatology."""
     field, time = open_field(data, path, decode=decode), groups.time
     climatology = open_field(session, f"{groups.climatology}/{field.path.strip('/')}", decode=decode)
     periods = [dim for dim in climatology.dims if dim not in field.dims]
@@ -181,8 +215,8 @@ def _baseline(
     actual = {dim: n for dim, n in zip(climatology.dims, climatology.shape, strict=True) if dim in field.dims}
     if time not in field.dims or len(periods) != 1 or expected != actual:
         raise InvalidInputError(
-            f"climatology: expected at `{climatology.path}` the dimensions of `{field.path}` with a period "
-            f"instead of `{time}`, {expected}; found "
+            f"The climatology `{climatology.path}` must have the dimensions of `{field.path}` with a period "
+            f"instead of `{time}`, {expected}, got "
             f"{dict(zip(climatology.dims, climatology.shape, strict=True))}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
@@ -196,7 +230,10 @@ def _baseline(
 def _period_codes(
     data: Session, field: Field, session: Session, climatology: Field, by: str
 ) -> NDArray[np.int64]:
-    """The row of the climatology for each time of a field; -1 where it has none. ``by``: "time.month"."""
+    """Return the row of the climatology for each time of a field; -1 for times without a row.
+
+    ``by`` is a part of the time, such as "time.month".
+    """
     rows = np.asarray(coordinate(session, climatology.parent, by.rpartition(".")[2]).values)
     labels = np.asarray(labels_of(data, field.parent, by).values)
     if rows.dtype.kind not in "biuf":
@@ -238,7 +275,7 @@ def _prepare(shared: _Shared, task: int, session: Session) -> Tasks:
 def _subtract(
     fork: ForkSession, shared: _Shared, item: tuple[int, tuple[int, ...], tuple[int, ...]]
 ) -> Outcome:
-    """The task: subtract the climatology from some chunks, one block after the other."""
+    """Subtract the climatology from some chunks, one block after the other: the task."""
     number, start, stop = item
     each = shared.baselines[number]
     source = open_array(shared.data, each.field.path)
@@ -262,7 +299,10 @@ def _subtract(
 def _baseline_values(
     session: Session, each: _Baseline, baseline: Field, region: tuple[slice, ...]
 ) -> NDArray[np.float64]:
-    """The climatology or deviations for a block, in its shape; NaN for times without."""
+    """Return the climatology or the deviations for a block, in its shape.
+
+    Times without a climatology are NaN.
+    """
     axis = each.field.dims.index(each.time)
     codes = each.codes[region[axis]]
     rows = codes[codes >= 0]

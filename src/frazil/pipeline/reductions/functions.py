@@ -1,8 +1,8 @@
 """The operations: `reduce` and its short names, groups, climatologies, resampling, zones.
 
-Each reads a version and makes one commit. A result has the retained dimensions, their coordinates, and the
-attributes of the array with ``cell_methods`` that name the statistic. Results are what xarray computes from
-the same arrays, up to the order of additions.
+Each operation reads a version and makes one commit. A result has the retained dimensions, their coordinates,
+and the attributes of the array; its ``cell_methods`` name the statistic. The values are those that xarray
+computes from the same arrays, up to the order of additions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from frazil.pipeline.reductions.reduction_job import run_reduction
 from frazil.pipeline.reductions.request import GroupingRule, ReductionRequest
 from frazil.repository.session.session import Session
 
-#: The periods of a climatology: parts of a time that xarray has.
+#: The periods of a climatology: parts of a time in xarray.
 PERIODS: Final = ("month", "season", "dayofyear", "hour")
 
 _takes_options = with_options(ReductionOptions, ReductionSettings)
@@ -41,27 +41,43 @@ def reduce(
     how: How = "mean",
     **options: Unpack[ReductionOptions],
 ) -> JobResult:
-    """Reduce arrays along dimensions, in one commit.
+    """Reduce arrays along dimensions by one or several statistics, in one commit.
 
-    ``paths`` are arrays of numbers. ``dims`` are names of dimensions; None are all. ``how`` is a statistic:
-    mean, sum, min, max, std, var, count, any, all, first, last, quantile, median; or several, whose results
-    are then named ``<array>_<how>``. The options are those of
-    `frazil.pipeline.reductions.options.ReductionOptions`. Floats are added in float64 and rounded at the end
-    to the type that numpy gives (float32 stays float32); sums of integers are exact.
+    Floats are added in float64. The result is then rounded to the data type that numpy gives: float32 stays
+    float32. Sums of integers are exact. The results keep the coordinates of the retained dimensions.
 
-    Raises ``InvalidInputError`` for arrays that are not of numbers, unknown dimensions and statistics, and
-    for a target that would replace an input; ``TypeError`` for an unknown option.
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        paths: The path of an array of numbers, or several paths.
+        dims: The name of a dimension to reduce, or several. The default, None, reduces all dimensions.
+        how: The statistic: ``"mean"``, ``"sum"``, ``"min"``, ``"max"``, ``"std"``, ``"var"``, ``"count"``,
+            ``"any"``, ``"all"``, ``"first"``, ``"last"``, ``"quantile"`` or ``"median"``. The results of a
+            sequence of statistics are named ``<array>_<how>``.
+        **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
 
-    >>> import frazil, numpy as np, zarr
-    >>> from frazil.pipeline import Inline, reduce
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> with repo.transaction("main", message="temperature") as store:
-    ...     t = zarr.create_array(store, name="t", data=np.arange(6.0).reshape(3, 2), chunks=(1, 2),
-    ...                           dimension_names=("time", "x"))
-    >>> result = reduce(repo, "t", "time", engine=Inline())
-    >>> mean = zarr.open_array(result.version.session().store, path="mean/t", mode="r")
-    >>> mean[:].tolist(), mean.attrs["cell_methods"]
-    ([2.0, 3.0], 'time: mean')
+    Returns:
+        The `JobResult`, whose ``version`` has the results.
+
+    Raises:
+        InvalidInputError: An array does not hold numbers (``invalid-array-metadata``), a dimension or a
+            statistic is unknown (``unknown-choice``), a result would replace an array that the job reads
+            (``conflicting-arguments``), or the source is not on a branch and ``to`` is missing
+            (``not-on-branch``).
+        NodeNotFoundError: A path has no array.
+        TypeError: An option is unknown.
+
+    Examples:
+        >>> import frazil, numpy as np, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="temperature") as store:
+        ...     t = zarr.create_array(store, name="t", data=np.arange(6.0).reshape(3, 2), chunks=(1, 2),
+        ...                           dimension_names=("time", "x"))
+        >>> result = frazil.pipeline.reduce(repo, "t", "time", engine="inline")
+        >>> mean = zarr.open_array(result.version.session().store, path="mean/t", mode="r")
+        >>> mean[:].tolist(), mean.attrs["cell_methods"]
+        ([2.0, 3.0], 'time: mean')
     """
     # A result of one statistic is in a group of that name, results of several are in `reduce`.
     name = how if isinstance(how, str) else "reduce"
@@ -72,7 +88,35 @@ def reduce(
 def mean(
     source: Source, paths: Names, dims: Names | None = None, **options: Unpack[ReductionOptions]
 ) -> JobResult:
-    """`reduce` with ``how="mean"``."""
+    """Compute the mean of arrays along dimensions, in one commit.
+
+    This is `reduce` with ``how="mean"``.
+
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        paths: The path of an array of numbers, or several paths.
+        dims: The name of a dimension to reduce, or several. The default, None, reduces all dimensions.
+        **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
+
+    Returns:
+        The `JobResult`, whose ``version`` has the results: in the group ``/mean``, unless ``to`` is given.
+
+    Raises:
+        InvalidInputError: As in `reduce`.
+
+    Examples:
+        >>> import frazil, numpy as np, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="a table") as store:
+        ...     table = zarr.create_array(
+        ...         store, name="t", data=np.array([[1.0, 3.0], [5.0, 9.0]]), dimension_names=("y", "x")
+        ...     )
+        >>> result = frazil.pipeline.mean(repo, "t", "x", engine="inline")
+        >>> zarr.open_array(result.version.session().store, path="mean/t", mode="r")[:].tolist()
+        [2.0, 7.0]
+    """
     return reduce(source, paths, dims, "mean", **options)
 
 
@@ -80,7 +124,36 @@ def mean(
 def sum(  # noqa: A001  # as numpy and xarray have it
     source: Source, paths: Names, dims: Names | None = None, **options: Unpack[ReductionOptions]
 ) -> JobResult:
-    """`reduce` with ``how="sum"``."""
+    """Compute the sum of arrays along dimensions, in one commit.
+
+    This is `reduce` with ``how="sum"``. Integers are added exactly, modulo 2**64 as in
+    numpy.
+
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        paths: The path of an array of numbers, or several paths.
+        dims: The name of a dimension to reduce, or several. The default, None, reduces all dimensions.
+        **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
+
+    Returns:
+        The `JobResult`, whose ``version`` has the results: in the group ``/sum``, unless ``to`` is given.
+
+    Raises:
+        InvalidInputError: As in `reduce`.
+
+    Examples:
+        >>> import frazil, numpy as np, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="a table") as store:
+        ...     table = zarr.create_array(
+        ...         store, name="t", data=np.array([[1.0, 3.0], [5.0, 9.0]]), dimension_names=("y", "x")
+        ...     )
+        >>> result = frazil.pipeline.sum(repo, "t", "x", engine="inline")
+        >>> zarr.open_array(result.version.session().store, path="sum/t", mode="r")[:].tolist()
+        [4.0, 14.0]
+    """
     return reduce(source, paths, dims, "sum", **options)
 
 
@@ -88,7 +161,35 @@ def sum(  # noqa: A001  # as numpy and xarray have it
 def min(  # noqa: A001
     source: Source, paths: Names, dims: Names | None = None, **options: Unpack[ReductionOptions]
 ) -> JobResult:
-    """`reduce` with ``how="min"``."""
+    """Find the smallest value of arrays along dimensions, in one commit.
+
+    This is `reduce` with ``how="min"``.
+
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        paths: The path of an array of numbers, or several paths.
+        dims: The name of a dimension to reduce, or several. The default, None, reduces all dimensions.
+        **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
+
+    Returns:
+        The `JobResult`, whose ``version`` has the results: in the group ``/min``, unless ``to`` is given.
+
+    Raises:
+        InvalidInputError: As in `reduce`.
+
+    Examples:
+        >>> import frazil, numpy as np, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="a table") as store:
+        ...     table = zarr.create_array(
+        ...         store, name="t", data=np.array([[1.0, 3.0], [5.0, 9.0]]), dimension_names=("y", "x")
+        ...     )
+        >>> result = frazil.pipeline.min(repo, "t", "x", engine="inline")
+        >>> zarr.open_array(result.version.session().store, path="min/t", mode="r")[:].tolist()
+        [1.0, 5.0]
+    """
     return reduce(source, paths, dims, "min", **options)
 
 
@@ -96,7 +197,35 @@ def min(  # noqa: A001
 def max(  # noqa: A001
     source: Source, paths: Names, dims: Names | None = None, **options: Unpack[ReductionOptions]
 ) -> JobResult:
-    """`reduce` with ``how="max"``."""
+    """Find the largest value of arrays along dimensions, in one commit.
+
+    This is `reduce` with ``how="max"``.
+
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        paths: The path of an array of numbers, or several paths.
+        dims: The name of a dimension to reduce, or several. The default, None, reduces all dimensions.
+        **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
+
+    Returns:
+        The `JobResult`, whose ``version`` has the results: in the group ``/max``, unless ``to`` is given.
+
+    Raises:
+        InvalidInputError: As in `reduce`.
+
+    Examples:
+        >>> import frazil, numpy as np, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="a table") as store:
+        ...     table = zarr.create_array(
+        ...         store, name="t", data=np.array([[1.0, 3.0], [5.0, 9.0]]), dimension_names=("y", "x")
+        ...     )
+        >>> result = frazil.pipeline.max(repo, "t", "x", engine="inline")
+        >>> zarr.open_array(result.version.session().store, path="max/t", mode="r")[:].tolist()
+        [3.0, 9.0]
+    """
     return reduce(source, paths, dims, "max", **options)
 
 
@@ -104,7 +233,36 @@ def max(  # noqa: A001
 def std(
     source: Source, paths: Names, dims: Names | None = None, **options: Unpack[ReductionOptions]
 ) -> JobResult:
-    """`reduce` with ``how="std"``."""
+    """Compute the standard deviation of arrays along dimensions, in one commit.
+
+    This is `reduce` with ``how="std"``. The sum of squares is divided by the number of
+    cells minus ``ddof``, which is 0 by default.
+
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        paths: The path of an array of numbers, or several paths.
+        dims: The name of a dimension to reduce, or several. The default, None, reduces all dimensions.
+        **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
+
+    Returns:
+        The `JobResult`, whose ``version`` has the results: in the group ``/std``, unless ``to`` is given.
+
+    Raises:
+        InvalidInputError: As in `reduce`.
+
+    Examples:
+        >>> import frazil, numpy as np, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="a table") as store:
+        ...     table = zarr.create_array(
+        ...         store, name="t", data=np.array([[1.0, 3.0], [5.0, 9.0]]), dimension_names=("y", "x")
+        ...     )
+        >>> result = frazil.pipeline.std(repo, "t", "x", engine="inline")
+        >>> zarr.open_array(result.version.session().store, path="std/t", mode="r")[:].tolist()
+        [1.0, 2.0]
+    """
     return reduce(source, paths, dims, "std", **options)
 
 
@@ -112,7 +270,35 @@ def std(
 def count(
     source: Source, paths: Names, dims: Names | None = None, **options: Unpack[ReductionOptions]
 ) -> JobResult:
-    """`reduce` with ``how="count"``."""
+    """Count the values of arrays that are not NaN along dimensions, in one commit.
+
+    This is `reduce` with ``how="count"``.
+
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        paths: The path of an array of numbers, or several paths.
+        dims: The name of a dimension to reduce, or several. The default, None, reduces all dimensions.
+        **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
+
+    Returns:
+        The `JobResult`, whose ``version`` has the results: in the group ``/count``, unless ``to`` is given.
+
+    Raises:
+        InvalidInputError: As in `reduce`.
+
+    Examples:
+        >>> import frazil, numpy as np, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="a table") as store:
+        ...     table = zarr.create_array(
+        ...         store, name="t", data=np.array([[1.0, 3.0], [5.0, np.nan]]), dimension_names=("y", "x")
+        ...     )
+        >>> result = frazil.pipeline.count(repo, "t", "x", engine="inline")
+        >>> zarr.open_array(result.version.session().store, path="count/t", mode="r")[:].tolist()
+        [2, 1]
+    """
     return reduce(source, paths, dims, "count", **options)
 
 
@@ -124,10 +310,37 @@ def quantile(
     dims: Names | None = None,
     **options: Unpack[QuantileOptions],
 ) -> JobResult:
-    """`reduce` with ``how="quantile"``. ``q`` is a number or several, between 0 and 1.
+    """Compute quantiles of arrays along dimensions, in one commit.
 
-    Quantiles are exact where the cells fit into ``exact_below`` bytes, otherwise from sketches, whose rank
-    error is in the attribute ``quantile_rank_error`` of the result.
+    This is `reduce` with ``how="quantile"``. Quantiles are exact, with linear interpolation as in numpy,
+    where the cells of a task take at most ``exact_below`` bytes. Beyond that they come from sketches, and the
+    attribute ``quantile_rank_error`` of the result holds their rank error (99 % confidence).
+
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        paths: The path of an array of numbers, or several paths.
+        q: A quantile between 0 and 1, or several. Several quantiles become the dimension ``quantile`` of the
+            result. The default is 0.5, the median.
+        dims: The name of a dimension to reduce, or several. The default, None, reduces all dimensions.
+        **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
+
+    Returns:
+        The `JobResult`, whose ``version`` has the results: in the group ``/quantile``, unless ``to`` is
+        given.
+
+    Raises:
+        InvalidInputError: ``q`` is not between 0 and 1 (``invalid-argument``), or as in `reduce`.
+
+    Examples:
+        >>> import frazil, numpy as np, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="a row") as store:
+        ...     row = zarr.create_array(store, name="t", data=np.arange(5.0), dimension_names=("x",))
+        >>> result = frazil.pipeline.quantile(repo, "t", [0.25, 0.5], engine="inline")
+        >>> zarr.open_array(result.version.session().store, path="quantile/t", mode="r")[:].tolist()
+        [1.0, 2.0]
     """
     return reduce(source, paths, dims, "quantile", q=q, **options)
 
@@ -141,22 +354,39 @@ def groupby(
     dims: Names | None = None,
     **options: Unpack[ReductionOptions],
 ) -> JobResult:
-    """Reduce the cells of each group along the dimensions of its labels, and along ``dims`` too.
+    """Reduce the cells of each group along the dimensions of the labels, in one commit.
 
-    ``by`` is a part of a time ("time.month", "time.season", in the calendar of the coordinate), the name of a
-    coordinate, an array of labels with a name, or a grouper of xarray (``{"lat": BinGrouper(...)}``). Groups
-    are sorted; cells without a label are left out. The group dimension takes the position of the first
-    dimension of the labels.
+    Groups are sorted by label. Cells without a label are ignored. The group dimension takes the position of
+    the first dimension of the labels.
 
-    >>> import frazil, numpy as np, xarray as xr, zarr
-    >>> from frazil.pipeline import Inline, groupby
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> with repo.transaction("main", message="stations") as store:
-    ...     t = zarr.create_array(store, name="t", data=np.array([1.0, 2, 4]), dimension_names=("x",))
-    >>> labels = xr.DataArray([7, 7, 9], dims="x", name="zone")
-    >>> result = groupby(repo, "t", labels, engine=Inline())
-    >>> zarr.open_array(result.version.session().store, path="groupby/t", mode="r")[:].tolist()
-    [1.5, 4.0]
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        paths: The path of an array of numbers, or several paths.
+        by: The labels of the cells: a part of a time (``"time.month"``, ``"time.season"``, in the calendar of
+            the coordinate), the name of a coordinate, a DataArray of labels with a name, or a grouper of
+            xarray (``{"lat": BinGrouper(...)}``).
+        how: The statistic, or several: see `reduce`. The default is ``"mean"``.
+        dims: Dimensions to reduce in addition to those of the labels. The default, None, adds none.
+        **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
+
+    Returns:
+        The `JobResult`, whose ``version`` has the results: in the group ``/groupby``, unless ``to`` is given.
+
+    Raises:
+        InvalidInputError: The labels do not fit the array or have no name (``invalid-argument``), or as in
+            `reduce`.
+
+    Examples:
+        >>> import frazil, numpy as np, xarray as xr, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="stations") as store:
+        ...     t = zarr.create_array(store, name="t", data=np.array([1.0, 2, 4]), dimension_names=("x",))
+        >>> labels = xr.DataArray([7, 7, 9], dims="x", name="zone")
+        >>> result = frazil.pipeline.groupby(repo, "t", labels, engine="inline")
+        >>> zarr.open_array(result.version.session().store, path="groupby/t", mode="r")[:].tolist()
+        [1.5, 4.0]
     """
     rule = _labels_rule(by, "by")
     parameters = {"by": recorded_labels(by)}
@@ -188,12 +418,42 @@ def climatology(
 ) -> JobResult:
     """Compute the climatology of arrays: a statistic of each period of the year or day, over all years.
 
-    `anomaly` takes the result. ``period`` is one of "month", "season", "dayofyear", "hour". ``years`` are the
-    first and the last year, None are all. ``time`` is the name of the time dimension.
+    `anomaly` takes the result.
+
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        paths: The path of an array of numbers, or several paths.
+        period: The period: ``"month"`` (the default), ``"season"``, ``"dayofyear"`` or ``"hour"``. It becomes
+            a dimension of the result, instead of the time.
+        how: The statistic, or several: see `reduce`. The default is ``"mean"``.
+        years: The first and the last year, both included. The default, None, takes all years.
+        time: The name of the time dimension.
+        **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
+
+    Returns:
+        The `JobResult`, whose ``version`` has the results: in the group ``/climatology``, unless ``to`` is
+        given.
+
+    Raises:
+        InvalidInputError: The period is unknown (``unknown-choice``), or as in `reduce`.
+
+    Examples:
+        >>> import frazil, pandas as pd, xarray as xr, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> times = pd.to_datetime(["2001-01-01", "2001-02-01", "2002-01-01", "2002-02-01"])
+        >>> series = xr.Dataset({"t": ("time", [1.0, 4.0, 3.0, 8.0])}, {"time": times})
+        >>> session = repo.writable_session("main")
+        >>> _ = series.to_zarr(session.store, zarr_format=3, consolidated=False)
+        >>> snapshot_id = session.commit("two years")
+        >>> result = frazil.pipeline.climatology(repo, "t", "month", engine="inline")
+        >>> zarr.open_array(result.version.session().store, path="climatology/t", mode="r")[:].tolist()
+        [2.0, 6.0]
     """
     if period not in PERIODS:
         raise InvalidInputError(
-            f"period: expected one of {', '.join(PERIODS)}, found {period!r}", ErrorKind.UNKNOWN_CHOICE
+            f"period must be one of {', '.join(PERIODS)}, got {period!r}", ErrorKind.UNKNOWN_CHOICE
         )
 
     def grouping_of(session: Session, field: Field) -> Grouping:
@@ -221,12 +481,43 @@ def resample(
     label: str | None = None,
     **options: Unpack[ReductionOptions],
 ) -> JobResult:
-    """Reduce to another frequency: "1D", "MS", "YS", ... as in pandas and xarray.
+    """Reduce arrays to a lower frequency of time, in one commit, as xarray's ``resample``.
 
-    ``time`` is the name of the time dimension, whose calendar applies. ``closed`` and ``label`` are "left" or
-    "right": the side of a bin that belongs to it, and that gives its label. A period without any time is
-    NaN for every statistic, and counts and sums of integers are then floats; a period whose values are all
-    NaN has the count and the sum 0 (``min_count=1`` makes the sum NaN).
+    A period without any time is NaN for every statistic; counts and sums of integers are then floats. A
+    period whose values are all NaN has the count 0 and the sum 0 (``min_count=1`` makes the sum NaN).
+
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        paths: The path of an array of numbers, or several paths.
+        freq: The frequency, as in pandas and xarray: ``"1D"``, ``"MS"``, ``"YS"``, ...
+        how: The statistic, or several: see `reduce`. The default is ``"mean"``.
+        time: The name of the time dimension. Its calendar applies.
+        closed: The side of a period that belongs to it, ``"left"`` or ``"right"``. The default, None, is the
+            default of pandas for the frequency.
+        label: The side of a period that gives its label, ``"left"`` or ``"right"``. The default, None, is the
+            default of pandas for the frequency.
+        **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
+
+    Returns:
+        The `JobResult`, whose ``version`` has the results: in the group ``/resample``, unless ``to`` is
+        given.
+
+    Raises:
+        InvalidInputError: As in `reduce`.
+
+    Examples:
+        >>> import frazil, pandas as pd, xarray as xr, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> times = pd.to_datetime(["2001-01-01", "2001-02-01", "2002-01-01", "2002-02-01"])
+        >>> series = xr.Dataset({"t": ("time", [1.0, 4.0, 3.0, 8.0])}, {"time": times})
+        >>> session = repo.writable_session("main")
+        >>> _ = series.to_zarr(session.store, group="data", zarr_format=3, consolidated=False)
+        >>> snapshot_id = session.commit("two years")
+        >>> result = frazil.pipeline.resample(repo, "data/t", "YS", "max", engine="inline")
+        >>> zarr.open_array(result.version.session().store, path="resample/data/t", mode="r")[:].tolist()
+        [4.0, 8.0]
     """
 
     def grouping_of(session: Session, field: Field) -> Grouping:
@@ -249,11 +540,43 @@ def zonal_stats(
     dims: Names | None = None,
     **options: Unpack[ReductionOptions],
 ) -> JobResult:
-    """Statistics of each zone, along the dimensions of its labels, and along ``dims`` too.
+    """Compute statistics of each zone along the dimensions of the labels, in one commit.
 
-    ``zones`` is an array of labels over some dimensions (with a name; NaN is no zone), the name of a
-    coordinate with labels, or the borders of bands of ``latitude``, ``[-90, -30, 30, 90]``: a band has its
-    lower border, the last its upper one too. For polygons see `frazil.pipeline.reductions.zones.rasterized`.
+    `frazil.pipeline.reductions.zones.rasterized` makes labels from polygons.
+
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        paths: The path of an array of numbers, or several paths.
+        zones: The zones: a DataArray of labels with a name (cells with the label NaN are in no zone), the
+            name of a coordinate with labels, or the borders of bands of latitude, such as ``[-90, -30, 30,
+            90]``. A band includes its lower border; the last band includes its upper border too.
+        how: The statistic, or several: see `reduce`. The default is ``("mean", "std", "min", "max",
+            "count")``.
+        latitude: The name of the coordinate of latitudes, which bands need.
+        dims: Dimensions to reduce in addition to those of the labels. The default, None, adds none.
+        **options: The options of `frazil.pipeline.reductions.options.ReductionOptions` (``skipna``,
+            ``weights``, ``to``, ...) and of `frazil.jobs.run_options.RunOptions` (``engine``, ``job_id``,
+            ...).
+
+    Returns:
+        The `JobResult`, whose ``version`` has the results: in the group ``/zonal_stats``, unless ``to`` is
+        given.
+
+    Raises:
+        InvalidInputError: The borders do not rise or the labels do not fit the array (``invalid-argument``),
+            or as in `reduce`.
+
+    Examples:
+        >>> import frazil, numpy as np, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="a meridian") as store:
+        ...     for name in ("lat", "t"):
+        ...         array = zarr.create_array(
+        ...             store, name=name, data=np.arange(-90.0, 91, 30), dimension_names=["lat"]
+        ...         )
+        >>> result = frazil.pipeline.zonal_stats(repo, "t", [-90, 0, 90], "max", engine="inline")
+        >>> zarr.open_array(result.version.session().store, path="zonal_stats/t", mode="r")[:].tolist()
+        [-30.0, 90.0]
     """
     parameters: dict[str, Any]
     if isinstance(zones, str | xr.DataArray):
@@ -276,21 +599,21 @@ def zonal_stats(
 def _band_borders(zones: Sequence[float]) -> list[float]:
     if np.ndim(np.asarray(zones, object)) != 1:
         raise InvalidInputError(
-            "zones: expected labels (a DataArray), a name, or borders of bands, found an array of "
-            f"{np.ndim(zones)} dimensions",
+            "zones must be a DataArray of labels, the name of a coordinate, or borders of bands, got an "
+            f"array with {np.ndim(zones)} dimensions",
             ErrorKind.INVALID_ARGUMENT,
         )
     borders = [float(each) for each in zones]
     if len(borders) < 2 or not (np.diff(borders) > 0).all():
         raise InvalidInputError(
-            f"zones: expected at least two borders, each larger than the one before; found {borders}",
+            f"zones must be at least two borders in ascending order, got {borders}",
             ErrorKind.INVALID_ARGUMENT,
         )
     return borders
 
 
 def latitude_bands(latitude: xr.DataArray, borders: Sequence[float]) -> Grouping:
-    """Bands of latitude between ``borders``, labelled with their middle."""
+    """Return the grouping of latitudes into the bands between ``borders``; labels are the middles."""
     values, edges = np.asarray(latitude.values, np.float64), np.asarray(borders, np.float64)
     codes = np.searchsorted(edges, values, side="right").astype(np.int64) - 1
     codes[values == edges[-1]] = len(edges) - 2

@@ -27,7 +27,7 @@ _QUANTILES: Final = ("quantile", "median")
 def reductions_of(
     arrays: ArrayLookup, target: Target, request: ReductionRequest, path: str
 ) -> list[Reduction]:
-    """The reductions of one array: one for all quantiles, and one for all other statistics.
+    """Return the reductions of one array: one for all quantiles, and one for all other statistics.
 
     Raises ``InvalidInputError`` for dimensions, labels, weights and statistics that the array does not allow.
     """
@@ -50,13 +50,13 @@ def _require_labels(field: Field, grouping: Grouping) -> None:
     expected = tuple(lengths.get(dim, -1) for dim in grouping.dims)
     if expected != grouping.codes.shape:
         raise InvalidInputError(
-            f"by: expected labels over dimensions of `{field.path}`, {lengths}; found "
+            f"by must have the lengths of dimensions of `{field.path}`, {lengths}, got "
             f"{dict(zip(grouping.dims, grouping.codes.shape, strict=True))}",
             ErrorKind.INVALID_ARGUMENT,
         )
     if not len(grouping):
         raise InvalidInputError(
-            f"by: expected a label `{grouping.name}` for at least one cell of `{field.path}`, found none",
+            f"by must give a label `{grouping.name}` to at least one cell of `{field.path}`, got none",
             ErrorKind.INVALID_ARGUMENT,
         )
 
@@ -68,22 +68,22 @@ def _reduced_axes(request: ReductionRequest, field: Field, grouping: Grouping | 
     unknown = [dim for dim in dims if dim not in field.dims]
     if unknown:
         raise InvalidInputError(
-            f"dims: expected some of {', '.join(field.dims)} of `{field.path}`, found {', '.join(unknown)}",
+            f"dims must be among {', '.join(field.dims)} of `{field.path}`, got {', '.join(unknown)}",
             ErrorKind.UNKNOWN_CHOICE,
         )
     dims = (*dims, *label_dims)
     result_names = {*field.dims} - {*dims} | {field.name}
     if grouping is not None and grouping.name in result_names:
         raise InvalidInputError(
-            f"by: expected labels with a name of their own, found `{grouping.name}`; the result has "
-            f"{', '.join(sorted(result_names))} already: rename them",
+            f"The name of the labels in by must differ from the names in the result "
+            f"({', '.join(sorted(result_names))}), got `{grouping.name}`. Rename the labels",
             ErrorKind.CONFLICTING_ARGUMENTS,
         )
     return tuple(axis for axis, dim in enumerate(field.dims) if dim in dims)
 
 
 def _empty_groups(grouping: Grouping | None) -> NDArray[np.bool_] | None:
-    """For each group whether it has no cell; None if all groups have cells."""
+    """Return for each group whether it has no cell; None if all groups have cells."""
     empty = None if grouping is None else grouping.empty()
     return None if empty is None or not empty.any() else empty
 
@@ -107,7 +107,8 @@ def _measure(reduction: Reduction, target: Target, request: ReductionRequest, ho
 def _quantile_measure(reduction: Reduction, path: str, settings: ReductionSettings, how: str) -> Measure:
     if reduction.weights is not None:
         raise InvalidInputError(
-            f"weights: expected one of {', '.join(WEIGHTED)}, found {how!r}", ErrorKind.CONFLICTING_ARGUMENTS
+            f"how must be one of {', '.join(WEIGHTED)} with weights, got {how!r}",
+            ErrorKind.CONFLICTING_ARGUMENTS,
         )
     given: Any = 0.5 if how == "median" else settings.q
     try:
@@ -115,7 +116,7 @@ def _quantile_measure(reduction: Reduction, path: str, settings: ReductionSettin
     except (TypeError, ValueError):
         q = ()
     if not q or not all(0 <= each <= 1 for each in q):
-        raise InvalidInputError(f"q: expected numbers from 0 to 1, found {given}", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError(f"q must be numbers from 0 to 1, got {given}", ErrorKind.INVALID_ARGUMENT)
     dtype = reduction.field.dtype
     return Measure(
         path,
@@ -129,20 +130,21 @@ def _quantile_measure(reduction: Reduction, path: str, settings: ReductionSettin
 def _quantile_kernel(
     reduction: Reduction, q: tuple[float, ...], settings: ReductionSettings
 ) -> Exact | Sketch:
-    """Exact where the cells of a chunk of the result take at most ``exact_below`` bytes."""
+    """Return an exact kernel if the cells of a chunk of the result take at most ``exact_below`` bytes.
+
+    Otherwise return a kernel of sketches.
+    """
     cells = math.prod(reduction.over_shape) * math.prod(reduction.retained_grid)
     if 8 * cells <= parse_bytes(settings.exact_below):
         return Exact(q, reduction.skipna)
     k = settings.k
     if not isinstance(k, int) or not 8 <= k <= 65535:
-        raise InvalidInputError(
-            f"k: expected a number from 8 to 65535, found {k!r}", ErrorKind.INVALID_ARGUMENT
-        )
+        raise InvalidInputError(f"k must be a number from 8 to 65535, got {k!r}", ErrorKind.INVALID_ARGUMENT)
     return Sketch(q, k, reduction.skipna)
 
 
 def _may_be_missing(reduction: Reduction, how: str, options: KernelOptions) -> bool:
-    """Whether a result of integers may have no value: then it is of floats, which have NaN."""
+    """Return whether a result of integers may have no value: then it is of floats, which have NaN."""
     if reduction.empty is not None:
         return True
     if how in ("count", "any", "all"):

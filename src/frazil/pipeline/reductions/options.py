@@ -19,6 +19,31 @@ type How = str | Sequence[str]
 
 
 class _ReductionOptions(TypedDict, total=False):
+    """What a reduction computes, how much memory it takes, and where the results are.
+
+    Attributes:
+        skipna: Whether NaN is ignored. The default is True.
+        min_count: The least number of valid cells: a result of fewer cells is NaN. The default, None, sets
+            no limit.
+        ddof: ``std`` and ``var`` divide by the number of cells minus ``ddof``. The default is 0.
+        weights: Weights of the cells for ``mean``, ``sum``, ``count``, ``std`` and ``var``: ``"coslat"`` (the
+            cosine of the latitude), a DataArray, or a mapping of dimensions to values. The weights of a cell
+            along several dimensions are multiplied. The default, None, is no weights.
+        decode: Whether the CF conventions are applied: fill values become NaN, packed data are unpacked. The
+            default is True.
+        valid_range: Whether values outside of the attributes ``valid_range``, ``valid_min`` and ``valid_max``
+            are ignored too. The default is False.
+        keep_attrs: Whether the results get the attributes of the arrays. The default is True.
+        exact_below: Quantiles are exact where the cells of a chunk of the result take at most this many
+            bytes: a number, or a text such as the default, ``"256MB"``. Otherwise they are estimated by
+            sketches.
+        k: The size of the sketches, from 8 to 65535. A larger sketch is more accurate: the rank error is
+            1.3 % for the default, 200.
+        limits: `Limits`, in bytes: how much a task reads, and when partial results go through the storage.
+        to: The `Target` of the results. The default, None, is a group on the branch of the source, which is
+            named after the operation.
+    """
+
     skipna: bool
     min_count: int | None
     ddof: int
@@ -33,31 +58,23 @@ class _ReductionOptions(TypedDict, total=False):
 
 
 class _Quantiles(_ReductionOptions, total=False):
+    """The options of a reduction with ``how="quantile"``.
+
+    Attributes:
+        q: For ``how="quantile"``: a quantile between 0 and 1, or several. The default is 0.5.
+    """
+
     q: float | Sequence[float]
 
 
 class QuantileOptions(_ReductionOptions, RunOptions, total=False):
-    """The options of `quantile`: those of `ReductionOptions`, with ``q`` as an argument of its own."""
+    """The options of `quantile`: those of `ReductionOptions` without ``q``, which is an argument."""
 
 
 class ReductionOptions(_Quantiles, RunOptions, total=False):
-    """The options of every reduction.
+    """The options of every reduction, and those of `frazil.jobs.run_options.RunOptions`.
 
-    skipna         leave NaN out
-    min_count      NaN where fewer valid cells than that are reduced
-    ddof           of ``std`` and ``var``: divide by the count less this
-    weights        "coslat" (cosine of the latitude), a DataArray, or {dimension: values}; weights of a
-                   cell multiply
-    decode         apply CF conventions: fill values, packed data
-    valid_range    also leave out values outside of ``valid_range``, ``valid_min``, ``valid_max``
-    keep_attrs     results have the attributes of the arrays
-    exact_below    quantiles are exact as long as the cells of a task take fewer bytes
-    k              size of the sketches beyond that: see `frazil.pipeline.reductions.quantiles`
-    limits         `Limits`: how much a task reads, and when partial results go through the storage
-    to             `Target` of the results; None is a group that is named after the operation
-    q              of ``quantile``: a number or several, between 0 and 1
-
-    And those of `frazil.jobs.run_options.RunOptions`: engine, job_id, message, progress.
+    ``help(frazil.pipeline.reduce)`` lists them.
     """
 
 

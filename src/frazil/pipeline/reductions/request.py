@@ -1,4 +1,4 @@
-"""One call of a reduction: arrays, statistics, dimensions, groups; and where results may be written."""
+"""One call of a reduction: arrays, statistics, dimensions, groups, and the allowed targets of the results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from frazil.pipeline.reductions.groups import Grouping, digest_of
 from frazil.pipeline.reductions.options import How, ReductionSettings
 from frazil.repository.session.session import Session
 
-#: The options whose values are recorded as they are, if the caller gives them.
+#: The options whose values are recorded unchanged, if the caller passes them.
 _RECORDED: Final = ("skipna", "min_count", "ddof", "decode", "valid_range", "keep_attrs", "k")
 
 
@@ -34,7 +34,7 @@ class GroupingRule:
 class ReductionRequest:
     """One call of an operation.
 
-    ``dims`` are reduced in addition to the dimensions of the labels; None are all dimensions, or with a
+    ``dims`` are reduced in addition to the dimensions of the labels. None is all dimensions, or with a
     ``grouping`` only those of the labels. With ``has_many_statistics`` results are named ``<array>_<how>``.
     ``parameters`` are for the record of the job.
     """
@@ -59,7 +59,7 @@ class ReductionRequest:
         grouping: GroupingRule | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> ReductionRequest:
-        """The request of a caller. ``options`` are those that the caller gives, see `ReductionOptions`.
+        """Return the request of a call. ``options`` are the options of the caller, see `ReductionOptions`.
 
         ``parameters`` are recorded in addition to the common ones.
         """
@@ -78,19 +78,21 @@ class ReductionRequest:
 
 
 def names_of(given: str | Sequence[str]) -> tuple[str, ...]:
-    """One name or several, as a tuple. Raises ``InvalidInputError`` for other values.
+    """Return one name or several as a tuple. Raise ``InvalidInputError`` for other values.
 
     >>> names_of("t"), names_of(["u", "v"])
     (('t',), ('u', 'v'))
     """
     names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
     if not all(isinstance(each, str) for each in names):
-        raise InvalidInputError(f"expected a name or several, found {given!r}", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError(
+            f"paths, dims and how must be text, got {given!r}", ErrorKind.INVALID_ARGUMENT
+        )
     return names
 
 
 def _recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that change the result, as JSON, of those that the caller gives."""
+    """Return the options of the caller that change the result, as JSON."""
     out: dict[str, Any] = {name: value for name, value in options.items() if name in _RECORDED}
     if "q" in options:
         out["q"] = np.asarray(options["q"]).tolist()
@@ -110,7 +112,7 @@ def _recorded_weights(weights: Any) -> Any:
 
 
 def target_or_group(version: Version, to: Target | None, name: str) -> Target:
-    """The target ``to``; without one, the group ``name`` on the branch that the job reads.
+    """Return the target ``to``; without it, the group ``name`` on the branch that the job reads.
 
     Raises ``InvalidInputError`` (``not-on-branch``) for a version that is not on a branch.
     """
@@ -120,8 +122,8 @@ def target_or_group(version: Version, to: Target | None, name: str) -> Target:
         return to
     if version.branch is None:
         raise InvalidInputError(
-            "to: expected a target (`to=Target(repo, branch, group)`), as the source is not on a branch; "
-            "found none",
+            "to must be a target if the source is not on a branch, got None. Pass "
+            "`to=Target(repo, branch, group)`",
             ErrorKind.NOT_ON_BRANCH,
         )
     return Target(version.repo, version.branch, f"/{name}")
@@ -133,12 +135,12 @@ def require_free_targets(
     """Raise ``InvalidInputError`` if a result would replace an array that it is computed from."""
     if len(set(writes)) < len(writes):
         raise InvalidInputError(
-            f"expected each result once, found {', '.join(writes)}", ErrorKind.CONFLICTING_ARGUMENTS
+            f"Each result must have its own path, got {', '.join(writes)}", ErrorKind.CONFLICTING_ARGUMENTS
         )
     same = sorted({field.path for field in fields} & set(writes)) if same_storage(version, target) else []
     if same:
         raise InvalidInputError(
-            f"to: expected a target of which `{same[0]}` is not an input of the job; give it another group: "
+            f"to must not contain arrays that the job reads, got `{same[0]}` in both. Pass another group, "
             f"`to=Target(repo, group='/{target.group.strip('/') or 'results'}')`",
             ErrorKind.CONFLICTING_ARGUMENTS,
         )

@@ -23,7 +23,7 @@ from frazil.pipeline.reductions.partials import Values
 
 
 def weights_of(lookup: ArrayLookup, field: Field, weights: Weights | None) -> Values | None:
-    """Weights with as many axes as the array, of length 1 along axes where they do not vary.
+    """Return weights with as many axes as the array, of length 1 along axes where they do not vary.
 
     Raises ``InvalidInputError`` for weights that are not numbers or do not have dimensions of the array.
     """
@@ -44,7 +44,7 @@ def _arrays_by_dims(lookup: ArrayLookup, field: Field, weights: Any) -> dict[tup
     if isinstance(weights, str):
         if weights != "coslat":
             raise InvalidInputError(
-                f"weights: expected 'coslat' or arrays, found {weights!r}", ErrorKind.UNKNOWN_CHOICE
+                f"weights must be 'coslat' or arrays, got {weights!r}", ErrorKind.UNKNOWN_CHOICE
             )
         name = latitude_of(lookup, field)
         latitude = coordinate(session, field.parent, name)
@@ -56,7 +56,7 @@ def _arrays_by_dims(lookup: ArrayLookup, field: Field, weights: Any) -> dict[tup
     if isinstance(weights, Mapping):
         return {(dim,): np.asarray(values) for dim, values in weights.items()}
     raise InvalidInputError(
-        f"weights: expected 'coslat', a DataArray or arrays by dimension, found {weights!r}",
+        f"weights must be 'coslat', a DataArray, or arrays by dimension, got {weights!r}",
         ErrorKind.INVALID_ARGUMENT,
     )
 
@@ -65,26 +65,26 @@ def _require_weights(field: Field, dims: tuple[str, ...], values: Values) -> Non
     lengths = dict(zip(field.dims, field.shape, strict=True))
     if not set(dims) <= set(field.dims) or tuple(map(lengths.__getitem__, dims)) != values.shape:
         raise InvalidInputError(
-            f"weights: expected dimensions of `{field.path}`, {lengths}; found "
+            f"weights must have the lengths of dimensions of `{field.path}`, {lengths}, got "
             f"{dict(zip(dims, values.shape, strict=False))}",
             ErrorKind.INVALID_ARGUMENT,
         )
     if values.dtype.kind not in "biuf":
         raise InvalidInputError(
-            f"weights: expected numbers, found the type {values.dtype}", ErrorKind.INVALID_ARGUMENT
+            f"weights must be numbers, got the type {values.dtype}", ErrorKind.INVALID_ARGUMENT
         )
     if np.isnan(values).any():
-        raise InvalidInputError("weights: expected numbers, found NaN", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError("weights must be numbers, got NaN", ErrorKind.INVALID_ARGUMENT)
 
 
 def latitude_of(arrays: ArrayLookup, field: Field) -> str:
-    """The name of the latitude among the coordinates of an array. Raises ``InvalidInputError``."""
+    """Return the name of the latitude among the coordinates of an array, or raise ``InvalidInputError``."""
     coordinates = coordinates_of(field, arrays, field.dims)
     for name, array in coordinates.items():
         if array.attrs.get("standard_name") == "latitude" or name in ("lat", "latitude"):
             return name
     raise InvalidInputError(
-        f"expected a coordinate of `{field.path}` with the standard_name `latitude`, found "
+        f"`{field.path}` must have a coordinate with the standard_name `latitude`, got "
         f"{', '.join(coordinates) or 'none'}",
         ErrorKind.UNSUPPORTED_ARRAY,
     )

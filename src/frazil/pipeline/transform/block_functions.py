@@ -1,8 +1,8 @@
 """A function of numpy blocks over whole arrays: `map_blocks`.
 
-With a halo a block comes with values around it: see `frazil.pipeline.transform.halo`. The result for the halo
-is cut off again. So blocks can be of any size, and the result does not depend on it, if the function looks no
-further than the halo.
+With a halo, a block includes values around it (`frazil.pipeline.transform.halo`), and the result for the halo
+is cut off. So the result does not depend on the size of the blocks, if the function looks no further than the
+halo.
 """
 
 from __future__ import annotations
@@ -47,22 +47,30 @@ from frazil.pipeline.transform.halo import (
 from frazil.pipeline.transform.options import GridRun, GridRunOptions
 from frazil.repository.session.session import Session
 
-#: Tasks of a function whose cost is unknown.
+#: The least number of tasks of a function, whose cost is unknown.
 _TASKS: Final = 32
 
 
 class MapBlocksOptions(GridRunOptions, total=False):
-    """The options of `map_blocks`.
+    """The options of `map_blocks`, and those of `frazil.pipeline.transform.options.GridRunOptions`.
 
-    names       paths of the results below the target; None is the path of the first input
-    halo        elements around each block, everywhere or by dimension
-    boundary    the values beyond the borders of the array: "reflect", "nearest", "periodic" or a number
-    dtype       the data type of the results, or one for each; None is that of the first input
-    drop        dimensions that are whole in each block, and that the results do not have
-    new         dimensions that only the results have, before the others: {name: length}
-    fill_value  of the results, or one for each
-    attributes  of the results, or one mapping for each; None are those of the first input
-    tasks       the least number of tasks, if the results have so many chunks
+    Attributes:
+        names: The paths of the results below the target. The default, None, is the path of the first input.
+        halo: The number of elements that a block includes on each side, for all dimensions or by dimension:
+            ``2``, or ``{"lat": 2, "lon": (1, 3)}`` for one element before and three after. They are cut off
+            the results. The default, None, is no halo.
+        boundary: The values of the halo beyond the borders of the array: ``"reflect"`` (the default),
+            ``"nearest"``, ``"periodic"`` or a number.
+        dtype: The data type of the results, or a list with one for each. The default, None, is the data type
+            of the first input. Values that the type cannot hold (fractions in integers) raise an error.
+        drop: Dimensions, by name or number, that are whole in each block, and that the results do not have.
+        new: Dimensions that only the results have, before the others: ``{name: length}``.
+        fill_value: The fill value of the results, or a list with one for each. The default, None, is that of
+            the first input, or with ``dtype`` NaN, NaT or zero.
+        attributes: The attributes of the results, or a list with one mapping for each. The default, None, are
+            the attributes of the first input.
+        tasks: The least number of tasks, if the results have so many chunks. The default, None, is 32, or the
+            number of tasks that the engine runs at the same time if that is larger.
     """
 
     names: Sequence[str] | None
@@ -101,44 +109,46 @@ def map_blocks(
     to: Target,
     **options: Unpack[MapBlocksOptions],
 ) -> JobResult:
-    """Call ``function(block, ...)`` for all blocks of some arrays on one grid; its results are new arrays.
+    """Store the results of a function of numpy blocks as new arrays, in one commit.
 
-    It gets a numpy array for each of ``paths``, and ``block=`` (a `Block`: path, start and stop of what it
-    makes) if it has such a parameter after those. It returns one array, or as many as there are ``names``.
-    These are the paths of the results below ``to``; without them the result has the path of the first input.
+    The function is called for all blocks of arrays on one grid. All inputs have the shape of the first one,
+    or named dimensions that are among those of the first one; their blocks then have length 1 along the other
+    axes. The coordinates of the first input are copied to the target. A task that fails is retried alone. The
+    size of a block does not tell what the function costs, so ``tasks`` sets the least number of tasks.
 
-    All inputs have the shape of the first, or have names for all dimensions, which are among those of the
-    first: their blocks then have length 1 along the other axes.
+    Args:
+        function: The function. It gets a numpy array for each of ``paths``, and ``block=`` (a `Block` with
+            the path, start and stop of the result) if it has such a parameter after those. It returns one
+            array, or as many arrays as there are ``names``. Executors import a function of an installed
+            module by its name; other functions are sent to them by value.
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        paths: The paths of the inputs.
+        to: The `Target` of the results.
+        max_mem: The most memory for the values that are read and written for one block, in bytes: a number,
+            or a text such as ``"1GB"``. It does not bound what the function needs in between. The default,
+            None, is 256 MB, or more where one chunk needs more.
+        **options: The options of `frazil.pipeline.transform.block_functions.MapBlocksOptions`: ``names``,
+            ``halo``, ``boundary``, ``dtype``, ``chunks``, ``engine`` and others.
 
-    The function gets ``halo`` elements around each block, everywhere or by dimension (``{"lat": 2, "lon":
-    (1, 3)}``), which are cut off its result; ``boundary`` gives the values beyond the borders of the array:
-    "reflect", "nearest", "periodic" or a number. Axes to ``drop`` are whole in each block, and the result
-    does not have them; ``new`` axes, {name: length}, come before the others. ``dtype`` is that of the
-    results, or one for each, otherwise that of the first input; values that it cannot hold (fractions in
-    integers) are refused. ``fill_value`` and ``attributes`` likewise. ``chunks`` and ``shards`` are those of
-    the results; without them the chunks are as long as those of the first input. ``max_mem`` bounds what is
-    read and made for one block, not what the function makes in between; without it that is 256 MB, or what
-    one chunk needs.
+    Returns:
+        The `JobResult`, whose ``version`` has the new arrays.
 
-    There are at least ``tasks`` tasks, if the results have so many chunks: the size of a block does not tell
-    what the function costs. Without it there are at least 32, and at least as many as the engine runs at the
-    same time. A task that fails is tried again alone.
+    Raises:
+        InvalidInputError: The arguments do not fit the arrays, or one chunk needs more than ``max_mem``.
+        TaskFailedError: The function raises an error.
+        TypeError: An option is unknown.
 
-    Functions of a module that executors can import travel by name; others by value.
-
-    Raises ``InvalidInputError`` for arguments that do not fit the arrays, and, with the number of bytes, if
-    one chunk needs more than ``max_mem``.
-
-    >>> import frazil, zarr, numpy as np
-    >>> from frazil.pipeline import Inline, Target, map_blocks
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> with repo.transaction("main", message="wind") as store:
-    ...     for name, value in (("u", 3.0), ("v", 4.0)):
-    ...         array = zarr.create_array(store, name=name, shape=(4, 6), chunks=(2, 3), dtype="f8")
-    ...         array[:] = value
-    >>> result = map_blocks(np.hypot, repo, ["u", "v"], to=Target(repo), names=["speed"], engine=Inline())
-    >>> zarr.open_array(result.version.session().store, path="speed", mode="r")[0, :3].tolist()
-    [5.0, 5.0, 5.0]
+    Examples:
+        >>> import frazil, zarr, numpy as np
+        >>> from frazil.pipeline import Target, map_blocks
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="wind") as store:
+        ...     for name, value in (("u", 3.0), ("v", 4.0)):
+        ...         array = zarr.create_array(store, name=name, shape=(4, 6), chunks=(2, 3), dtype="f8")
+        ...         array[:] = value
+        >>> result = map_blocks(np.hypot, repo, ["u", "v"], to=Target(repo), names=["speed"], engine="inline")
+        >>> zarr.open_array(result.version.session().store, path="speed", mode="r")[0, :3].tolist()
+        [5.0, 5.0, 5.0]
     """
     run = MapBlocksRun(**options)
     version = Version.of(source)
@@ -148,8 +158,8 @@ def map_blocks(
     names = [arrays[0].path] if run.names is None else list(run.names)
     results = _results(grid, names, to, run)
     if run.tasks is not None and run.tasks < 1:
-        raise InvalidInputError(f"tasks: expected at least 1, found {run.tasks}", ErrorKind.INVALID_ARGUMENT)
-    # The default engine is created when there is work: a job that is done already starts no Spark.
+        raise InvalidInputError(f"tasks must be at least 1, got {run.tasks}", ErrorKind.INVALID_ARGUMENT)
+    # The default engine is created only for work: a job that is done already does not start Spark.
     run = replace(run, engine=None if run.engine is None else engine_of(run.engine))
     tasks = run.tasks or max(_TASKS, getattr(run.engine, "slots", 1))
     blocks = FunctionBlocks(
@@ -190,9 +200,9 @@ def map_blocks(
 
 
 def _grid(arrays: Sequence[ArrayInfo], run: MapBlocksRun) -> InputGrid:
-    """The grid of the inputs. Raises ``InvalidInputError`` for arguments that do not fit the arrays."""
+    """Return the grid of the inputs. Raise ``InvalidInputError`` for arguments that do not fit the arrays."""
     if not arrays:
-        raise InvalidInputError("expected paths of arrays, found none", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError("paths must name at least one array, got none", ErrorKind.INVALID_ARGUMENT)
     require_boundary(run.boundary)
     first = arrays[0]
     require_dimensions([*(run.halo if isinstance(run.halo, Mapping) else ()), *run.drop], [first])
@@ -202,7 +212,7 @@ def _grid(arrays: Sequence[ArrayInfo], run: MapBlocksRun) -> InputGrid:
     margins = margins_of(run.halo, first)
     if margins and any(margins[axis] != (0, 0) for axis in dropped):
         raise InvalidInputError(
-            f"expected no halo along axes that are dropped, found {run.halo}", ErrorKind.CONFLICTING_ARGUMENTS
+            f"halo must be 0 along the dimensions in drop, got {run.halo}", ErrorKind.CONFLICTING_ARGUMENTS
         )
     return InputGrid(first, margins, dropped, dict(run.new or {}))
 
@@ -214,21 +224,24 @@ def _require_same_grid(first: ArrayInfo, other: ArrayInfo) -> None:
     fits = all(axis is not None for axis in order) and order == sorted(order, key=lambda axis: axis or 0)
     if not fits or any(n != first.shape[axis or 0] for axis, n in zip(order, other.shape, strict=True)):
         raise InvalidInputError(
-            f"expected arrays on the grid of `{first.path}` {first.dims} {first.shape}, "
-            f"found `{other.path}` {other.dims} {other.shape}",
+            f"All inputs must be on the grid of `{first.path}` {first.dims} {first.shape}, "
+            f"got `{other.path}` {other.dims} {other.shape}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
 
 
 def _axes_in_first(first: ArrayInfo, other: ArrayInfo) -> tuple[int, ...]:
-    """For each axis of an input, the axis of the first input."""
+    """Return for each axis of an input, the axis of the first input."""
     if other.shape == first.shape:
         return tuple(range(first.ndim))
     return tuple(first.dims.index(name) for name in other.dims)
 
 
 def _results(grid: InputGrid, names: Sequence[str], to: Target, run: MapBlocksRun) -> list[ArrayInfo]:
-    """The metadata of the results. Of ``dtype``, ``fill_value``, ``attributes`` there is one for each."""
+    """Return the metadata of the results.
+
+    ``dtype``, ``fill_value`` and ``attributes`` have one value for each.
+    """
     count = len(names)
     options = zip(
         _each(run.dtype, count), _each(run.fill_value, count), _each(run.attributes, count), strict=True
@@ -244,7 +257,7 @@ def _result(grid: InputGrid, path: str, run: MapBlocksRun) -> ArrayInfo:
     shape = grid.arranged(new_lengths, first.shape)
     dims = grid.arranged(list(grid.new), first.dims)
     chunks = grid.arranged(new_lengths, first.chunks)
-    if run.dtype is None and run.fill_value is None:  # the data type as the document has it, whatever it is
+    if run.dtype is None and run.fill_value is None:  # any data type, as the document has it
         names = list(dims) if any(dims) else None
         attributes = first.attributes if run.attributes is None else dict(run.attributes)
         out = first.with_layout(
@@ -268,7 +281,7 @@ def _result(grid: InputGrid, path: str, run: MapBlocksRun) -> ArrayInfo:
 def _block(
     grid: InputGrid, arrays: Sequence[ArrayInfo], results: Sequence[ArrayInfo], budget: Budget, tasks: int
 ) -> Shape:
-    """The shape of the blocks of the results. New axes are whole."""
+    """Return the shape of the blocks of the results. New axes are whole."""
     depth = max(np.prod([grid.first.shape[axis] for axis in grid.dropped], dtype=float), 1.0)
     inputs = sum(each.itemsize for each in arrays) * depth
     factor = 1 + inputs / sum(each.itemsize for each in results)
@@ -282,7 +295,7 @@ def _is_same_group(version: Version, to: Target) -> bool:
 def _coordinates(
     session: Session, arrays: Sequence[ArrayInfo], results: Sequence[ArrayInfo], to: Target
 ) -> list[TransferredArray]:
-    """The coordinates of the first input, which come along, unless they are inputs or results themselves."""
+    """Return the coordinates of the first input, except those that are inputs or results themselves."""
     paths = {each.path for each in arrays} | {each.path for each in results}
     return [
         TransferredArray.whole(each, to.path(each.path))
@@ -292,7 +305,7 @@ def _coordinates(
 
 
 def _each(given: Any, count: int) -> list[Any]:
-    """One value for each result: those of a list of that length, or the same value for all."""
+    """Return one value for each result: the values of a list of that length, or the same value for all."""
     return list(given) if isinstance(given, list | tuple) and len(given) == count else [given] * count
 
 

@@ -1,11 +1,11 @@
 """Arrays on a coarser grid: statistics over windows of neighbours.
 
-Elements that do not fill a window at the end of a dimension are an error (``boundary="exact"``, as in
-xarray), are left out (``"trim"``), or make a smaller window (``"pad"``).
+Elements at the end of a dimension that do not fill a window are an error (``boundary="exact"``, as in
+xarray), are ignored (``"trim"``), or make a smaller window (``"pad"``).
 
-Coordinates get the mean of each window, bounds the lower bound of the first and the upper bound of the last
-element. Dates and durations have the statistics that xarray has for them. For a statistic that a data type
-does not have (the sum of dates, the mean of strings) the result is the first element of each window.
+Coordinates get the mean of each window. Bounds get the lower bound of the first element and the upper bound
+of the last one. Dates and durations have the statistics that xarray has for them. For a statistic that a data
+type does not have (the sum of dates, the mean of strings) the result is the first element of each window.
 """
 
 from __future__ import annotations
@@ -58,32 +58,45 @@ def coarsen(
     boundary: Edge = "exact",
     **options: Unpack[ChunkRunOptions],
 ) -> JobResult:
-    """Make arrays coarser by whole factors, ``{"lat": 4, "lon": 4}``, in one commit.
+    """Make arrays coarser by whole factors, in one commit.
 
-    ``paths`` are arrays, or groups for all arrays below; their coordinates come along. ``how`` is ``mean``,
-    ``sum``, ``min``, ``max``, ``median``, ``std``, ``var``, ``count`` (of values that are not missing) or
-    ``first`` (one element of each window as it is, for classes and strings). Packed values are unpacked, see
-    `frazil.pipeline.transform.cf_metadata`. Arrays without any of the dimensions are copied as they are.
-    ``chunks`` are those of the results; without it they are as long as those of the arrays.
+    Each value of a result is a statistic over a window of neighbours. The coordinates of the arrays become
+    coarser too. Packed values are unpacked (`frazil.pipeline.transform.cf_metadata`). Arrays without any of
+    the dimensions are copied unchanged.
 
-    ``max_mem`` bounds the values that one task holds; without it that is 256 MB, or what one chunk needs.
-    ``boundary`` says what happens to elements at the end of a dimension that do not fill a window:
-    ``"exact"`` refuses them, ``"trim"`` leaves them out, ``"pad"`` makes a smaller last window of them.
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        paths: Paths of arrays, or of groups for all arrays below them. Their coordinates are included.
+        factors: The length of the windows by dimension, such as ``{"lat": 4, "lon": 4}``.
+        how: The statistic: ``"mean"``, ``"sum"``, ``"min"``, ``"max"``, ``"median"``, ``"std"``, ``"var"``,
+            ``"count"`` (of values that are not missing) or ``"first"`` (the first element of each window, for
+            classes and strings).
+        to: The `Target` of the results.
+        boundary: What happens to elements at the end of a dimension that do not fill a window: ``"exact"``
+            refuses them, ``"trim"`` ignores them, ``"pad"`` makes a smaller last window of them.
+        **options: The options of `frazil.pipeline.transform.options.ChunkRunOptions`: ``chunks``, ``engine``,
+            ``job_id``, ``message``, ``progress``, ``max_mem``.
 
-    Raises ``InvalidInputError`` for a dimension that no array has, a factor below 1, and with
-    ``boundary="exact"`` for a length that is no multiple of its factor.
+    Returns:
+        The `JobResult`, whose ``version`` has the results.
 
-    >>> import frazil, zarr, numpy as np
-    >>> from frazil.pipeline import Inline, Target, coarsen
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> with repo.transaction("main", message="a row") as store:
-    ...     array = zarr.create_array(
-    ...         store, name="data/t", data=np.array([1.0, 3, 5, 9]), chunks=(2,), dimension_names=["x"]
-    ...     )
-    >>> half = Target(repo, group="half")
-    >>> result = coarsen(repo, ["data/t"], {"x": 2}, to=half, engine=Inline())
-    >>> zarr.open_array(result.version.session().store, path="half/data/t", mode="r")[:].tolist()
-    [2.0, 7.0]
+    Raises:
+        InvalidInputError: No array has a dimension of ``factors``, a factor is below 1, or with
+            ``boundary="exact"`` a length is not a multiple of its factor.
+        NodeNotFoundError: A path has no node.
+        TypeError: An option is unknown.
+
+    Examples:
+        >>> import frazil, zarr, numpy as np
+        >>> from frazil.pipeline import Target, coarsen
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="a row") as store:
+        ...     array = zarr.create_array(
+        ...         store, name="data/t", data=np.array([1.0, 3, 5, 9]), chunks=(2,), dimension_names=["x"]
+        ...     )
+        >>> result = coarsen(repo, ["data/t"], {"x": 2}, to=Target(repo, group="half"), engine="inline")
+        >>> zarr.open_array(result.version.session().store, path="half/data/t", mode="r")[:].tolist()
+        [2.0, 7.0]
     """
     run = ChunkRun(**options)
     version = Version.of(source)

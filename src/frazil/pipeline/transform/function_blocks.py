@@ -35,7 +35,7 @@ class InputGrid:
         return [axis for axis in range(self.first.ndim) if axis not in self.dropped]
 
     def arranged[T](self, new: Sequence[T], values: Sequence[T]) -> tuple[T, ...]:
-        """For each axis of a result: of its ``new`` axes, then of the first input's axes."""
+        """Return a value for each axis of a result: of its ``new`` axes, then of the first input's axes."""
         return (*new, *(values[axis] for axis in self.axes))
 
 
@@ -57,13 +57,14 @@ class FunctionBlocks:
     dtypes: tuple[np.dtype[Any] | None, ...]
 
     def __call__(self, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:
+        """Return the results of the function for a block."""
         inputs = self._inputs(session, start, stop)
         keywords = {"block": Block(self.path, start, stop)} if self.takes_block else {}
         returned, count = self.function(*inputs, **keywords), len(self.dtypes)
         blocks = [returned] if count == 1 and not isinstance(returned, tuple) else list(returned)
         if len(blocks) != count:
             raise InvalidInputError(
-                f"expected {count} arrays from the function, found {len(blocks)}",
+                f"The function must return {count} arrays, got {len(blocks)}",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
         out = [self._trimmed(np.asarray(each)) for each in blocks]
@@ -113,7 +114,7 @@ def _require_fit(path: str, block: Values, dtype: np.dtype[Any]) -> None:
             if all((part.astype(dtype) == part).all() for part in parts):
                 return
     raise InvalidInputError(
-        f"expected values that {dtype} holds for `{path}`, found others in a block of {actual}: pass "
-        "dtype= to map_blocks, or convert them in the function",
+        f"The values of `{path}` must fit into {dtype}, got a block of {actual} with values that do not. "
+        "Pass dtype= to map_blocks, or convert the values in the function",
         ErrorKind.INVALID_ARRAY_METADATA,
     )

@@ -1,4 +1,4 @@
-"""Virtual chunks become native chunks: tasks copy their bytes, and no codec runs."""
+"""Virtual chunks become native chunks: tasks copy their bytes without decoding them."""
 
 from __future__ import annotations
 
@@ -35,24 +35,39 @@ def materialize(
     to: Target | None = None,
     **options: Unpack[RunOptions],
 ) -> JobResult:
-    """Copy the bytes of all virtual chunks of some arrays into the repository, in one commit.
+    """Copy the bytes of all virtual chunks of arrays into the repository, in one commit.
 
-    ``paths`` are arrays, or groups for all arrays below. In place only the references of virtual chunks
-    change. With ``to`` the arrays and their coordinates are created at the target; native chunks are shared
-    in the same repository, and copied to another. A chunk has the same bytes as before: nothing is decoded.
-    The new version does not need the files of the virtual references any more; older versions still do.
+    In place, only the references of virtual chunks change. At a target, the arrays and their coordinates are
+    created; native chunks are shared within one repository, and copied to another one. The bytes of a chunk
+    do not change. The new version does not need the files of the virtual references any more; older versions
+    still need them.
 
-    Raises ``TaskFailedError``, with the kind of the reason, if a file does not exist or has changed since its
-    references were made (``virtual-chunk-modified``), or if the repository may not read its location.
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        paths: Paths of arrays, or of groups for all arrays below them. The default is all arrays.
+        to: The `Target` of the results. The default, None, works in place, on the branch of the source.
+        **options: The options of `frazil.jobs.run_options.RunOptions`: ``engine``, ``job_id``, ``message``,
+            ``progress``.
 
-    >>> import frazil, zarr
-    >>> from frazil.pipeline import Inline, Target, materialize
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> with repo.transaction("main", message="native chunks") as store:
-    ...     zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")[:] = 7
-    >>> result = materialize(repo, ["t"], to=Target(repo, group="copy"), engine=Inline())
-    >>> zarr.open_array(result.version.session().store, path="copy/t", mode="r")[:].tolist()
-    [7, 7, 7, 7]
+    Returns:
+        The `JobResult`, whose ``version`` has the native chunks.
+
+    Raises:
+        TaskFailedError: A file does not exist, has changed since its references were made
+            (``virtual-chunk-modified``), or the repository may not read its location. The kind is the kind of
+            the cause.
+        NodeNotFoundError: A path has no node.
+        TypeError: An option is unknown.
+
+    Examples:
+        >>> import frazil, zarr
+        >>> from frazil.pipeline import Target, materialize
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="native chunks") as store:
+        ...     zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")[:] = 7
+        >>> result = materialize(repo, ["t"], to=Target(repo, group="copy"), engine="inline")
+        >>> zarr.open_array(result.version.session().store, path="copy/t", mode="r")[:].tolist()
+        [7, 7, 7, 7]
     """
     run = Run(**options)
     version = Version.of(source)

@@ -1,4 +1,4 @@
-"""The options that operations on arrays share: how they run, and the chunks and shards of their results."""
+"""The options that operations on arrays share: run options, and the chunks and shards of the results."""
 
 from __future__ import annotations
 
@@ -10,25 +10,33 @@ from frazil.pipeline.transform.array_arguments import Lengths
 
 
 class _Chunks(TypedDict, total=False):
+    """The chunks of the results.
+
+    Attributes:
+        chunks: The chunk lengths of the results: one for each axis, or a mapping of dimensions. -1 is the
+            whole axis. The default, None, keeps the chunk lengths of the source.
+    """
+
     chunks: Lengths | None
 
 
 class _Grid(_Chunks, total=False):
+    """The chunks and shards of the results.
+
+    Attributes:
+        shards: The shard lengths of the results, in the same form as ``chunks`` and a multiple of them. The
+            default, None, makes no shards.
+    """
+
     shards: Lengths | None
 
 
 class ChunkRunOptions(_Chunks, BoundedRunOptions, total=False):
-    """`BoundedRunOptions`, and the chunks of the results.
-
-    chunks      lengths for each axis, or by dimension; -1 is the whole axis. None: see the operation
-    """
+    """The options of `BoundedRunOptions`, and the chunks of the results."""
 
 
 class GridRunOptions(_Grid, BoundedRunOptions, total=False):
-    """`ChunkRunOptions`, and the shards of the results.
-
-    shards      likewise; a multiple of the chunks. None: see the operation
-    """
+    """The options of `ChunkRunOptions`, and the shards of the results."""
 
 
 @dataclass(frozen=True, slots=True)

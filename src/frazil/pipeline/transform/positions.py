@@ -18,7 +18,7 @@ type Positions = int | range | tuple[int, ...]
 
 
 def positions_by_number(given: Any, array: ArrayInfo, dim: str) -> Positions:
-    """The positions along a dimension that a number, numbers, a mask or a slice select.
+    """Return the positions along a dimension that a number, numbers, a mask or a slice select.
 
     Numbers below 0 count from the end; slices are those of Python. Raises ``InvalidInputError``
     (``invalid-chunk-index``) for positions that the array does not have.
@@ -29,7 +29,7 @@ def positions_by_number(given: Any, array: ArrayInfo, dim: str) -> Positions:
             return range(length)[given]
         except (TypeError, ValueError) as error:
             raise InvalidInputError(
-                f"expected a slice of whole numbers along {dim!r}, found {given!r}",
+                f"The slice along {dim!r} must have whole numbers, got {given!r}",
                 ErrorKind.INVALID_ARGUMENT,
             ) from error
     numbers = np.asarray(given)
@@ -40,7 +40,7 @@ def positions_by_number(given: Any, array: ArrayInfo, dim: str) -> Positions:
     are_integers = numbers.dtype.kind in "iu" and numbers.ndim <= 1
     if not are_integers or not ((-length <= numbers) & (numbers < length)).all():
         raise InvalidInputError(
-            f"expected positions along {dim!r} of `{array.path}`, of {length} elements, found {given!r}",
+            f"Positions along {dim!r} must be within the {length} elements of `{array.path}`, got {given!r}",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
     return _simplified(numbers % length)
@@ -49,7 +49,7 @@ def positions_by_number(given: Any, array: ArrayInfo, dim: str) -> Positions:
 def positions_by_label(
     session: Session, array: ArrayInfo, dim: str, given: Any, method: str | None
 ) -> Positions:
-    """The positions along a dimension whose labels a value, values or a slice select, as in xarray.
+    """Return the positions along a dimension whose labels a value, values or a slice select, as in xarray.
 
     Raises ``InvalidInputError``: ``invalid-array-metadata`` without a coordinate variable,
     ``invalid-chunk-index`` for a label that it does not have.
@@ -58,7 +58,8 @@ def positions_by_label(
     coordinate = coordinate_of(session, array, dim)
     if coordinate is None or coordinate.shape != (array.shape[axis],):
         raise InvalidInputError(
-            f"expected a coordinate variable for {dim!r} beside `{array.path}`, found none: take isel",
+            f"`{array.path}` must have a coordinate variable for {dim!r} beside it to select by label, got "
+            "none. Select by position with isel",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     raw = np.asarray(open_array(session, coordinate.path)[...])
@@ -68,15 +69,15 @@ def positions_by_label(
         selected = numbers.sel({dim: given}, method=None if isinstance(given, slice) else method)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"expected a label of {dim!r}, which goes from {labels.values[:1]} to {labels.values[-1:]}, "
-            f"found {given!r}: {error}",
+            f"sel[{dim!r}] must be labels of the coordinate, from {labels.values[:1]} to "
+            f"{labels.values[-1:]}, got {given!r}: {error}",
             ErrorKind.INVALID_CHUNK_INDEX,
         ) from error
     return _simplified(selected.values)
 
 
 def latitudes_between(values: Values, limits: tuple[float, float]) -> Positions:
-    """The positions of the latitudes between two limits, in degrees, both included.
+    """Return the positions of the latitudes between two limits, in degrees, both included.
 
     >>> latitudes_between(np.array([30.0, 20.0, 10.0]), (5, 20))
     range(1, 3)
@@ -86,7 +87,7 @@ def latitudes_between(values: Values, limits: tuple[float, float]) -> Positions:
 
 
 def longitudes_between(values: Values, limits: tuple[float, float]) -> tuple[Positions, Values]:
-    """The positions of the longitudes from one limit eastwards to another, in degrees, both included.
+    """Return the positions of the longitudes from one limit eastwards to another, in degrees, both included.
 
     Returns their longitudes too, counted as the limits are.
 
@@ -97,7 +98,7 @@ def longitudes_between(values: Values, limits: tuple[float, float]) -> tuple[Pos
     if high < low:
         high += 360
     turned = low + (values - low) % 360
-    # rounding must not put what is at the western border to its end
+    # rounding must not move the western border to the end
     turned = np.where(np.isclose(turned, low + 360, rtol=0, atol=1e-9) & (high < low + 360), low, turned)
     order = np.argsort(turned, kind="stable")
     if len(values) > 1 and values[0] > values[-1]:
@@ -109,7 +110,7 @@ def longitudes_between(values: Values, limits: tuple[float, float]) -> tuple[Pos
 
 
 def _simplified(numbers: Values) -> Positions:
-    """One number as int, consecutive numbers as a range, others as a tuple."""
+    """Return one number as int, consecutive numbers as a range, others as a tuple."""
     if numbers.ndim == 0:
         return int(numbers)
     if len(numbers) == 0:

@@ -1,13 +1,13 @@
 """Pyramids: the same arrays on ever coarser grids, and metadata that describe the levels.
 
-Each level is computed from the one below it, as a round of one job. So a level costs as much as it is large,
-and all levels are one commit. The convention says how readers find them:
+A round of the job computes each level from the level below it. So the cost of a level depends on its own
+size, and all levels are one commit. The convention tells readers where the levels are:
 
     multiscales   attributes of the group, see github.com/zarr-conventions/multiscales: the levels, the level
                   that each is derived from, scale and translation of its cells (GeoZarr builds on it)
     ome           OME-NGFF 0.5, for microscopy: one array, levels are arrays, with axes and units
 
-Level 0 is the source itself: in the same repository its chunks are referred to, not copied.
+Level 0 is the source itself: within the same repository it shares the chunks of the source.
 """
 
 from __future__ import annotations
@@ -71,31 +71,49 @@ def pyramid(
     convention: Convention = "multiscales",
     **options: Unpack[ChunkRunOptions],
 ) -> JobResult:
-    """Make levels ``0`` (the arrays as they are), ``1``, ``2``, ... below ``to``, in one commit.
+    """Store arrays at several levels of resolution below a target, in one commit.
 
-    Each level is coarser than the one before by ``factors``, ``{"y": 2, "x": 2}``, see `coarsen`. Elements at
-    the end of a dimension that do not fill a window are left out. ``levels`` is the number of levels, level 0
-    included; without it there are as many as it takes for the arrays to fit into one chunk. ``chunks`` are
-    those of the coarser levels; without it they are those of the arrays. With ``convention="multiscales"`` a
-    level is a group of all arrays and their coordinates; with ``"ome"`` it is one array (give one path, of an
-    array with named dimensions).
+    Level ``0`` holds the arrays unchanged. Levels ``1``, ``2``, ... are each coarser than the level before by
+    ``factors``, see `coarsen`. Elements at the end of a dimension that do not fill a window are ignored.
 
-    Raises ``InvalidInputError`` as `coarsen`, and for ``count``, ``std`` and ``var``, which cannot be
-    computed from the level below.
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        paths: Paths of arrays, or of groups for all arrays below them. ``convention="ome"`` takes one path,
+            of an array with named dimensions.
+        to: The `Target` of the levels.
+        levels: The number of levels, level 0 included. The default, None, makes levels until the arrays fit
+            into one chunk.
+        factors: The factor from level to level by dimension, such as ``{"y": 2, "x": 2}``.
+        how: The statistic: ``"mean"``, ``"sum"``, ``"min"``, ``"max"``, ``"median"`` or ``"first"``.
+        convention: The metadata of the levels. With ``"multiscales"`` a level is a group of all arrays and
+            their coordinates; with ``"ome"`` (OME-NGFF 0.5) it is one array.
+        **options: The options of `frazil.pipeline.transform.options.ChunkRunOptions`: ``chunks`` (of the
+            coarser levels), ``engine``, ``job_id``, ``message``, ``progress``, ``max_mem``.
 
-    >>> import frazil, zarr, numpy as np
-    >>> from frazil.pipeline import Inline, Target, pyramid
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> with repo.transaction("main", message="a picture") as store:
-    ...     array = zarr.create_array(
-    ...         store, name="data/p", data=np.ones((64, 64)), chunks=(16, 16), dimension_names=["y", "x"]
-    ...     )
-    >>> half = {"y": 2, "x": 2}
-    >>> result = pyramid(repo, ["data/p"], factors=half, to=Target(repo, group="levels"), engine=Inline())
-    >>> root = zarr.open_group(result.version.session().store, path="levels", mode="r")
-    >>> levels = [level["asset"] for level in root.attrs["multiscales"]["layout"]]
-    >>> [(level, root[f"{level}/data/p"].shape) for level in levels]
-    [('0', (64, 64)), ('1', (32, 32)), ('2', (16, 16))]
+    Returns:
+        The `JobResult`, whose ``version`` has the levels.
+
+    Raises:
+        InvalidInputError: As in `coarsen`; ``how`` is ``"count"``, ``"std"`` or ``"var"``, which cannot be
+            computed from the level below (``unknown-choice``); or ``levels`` is below 1 or so large that a
+            level would be empty (``invalid-argument``).
+        NodeNotFoundError: A path has no node.
+        TypeError: An option is unknown.
+
+    Examples:
+        >>> import frazil, zarr, numpy as np
+        >>> from frazil.pipeline import Target, pyramid
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="a picture") as store:
+        ...     array = zarr.create_array(
+        ...         store, name="data/p", data=np.ones((64, 64)), chunks=(16, 16), dimension_names=["y", "x"]
+        ...     )
+        >>> half = {"y": 2, "x": 2}
+        >>> result = pyramid(repo, ["data/p"], factors=half, to=Target(repo, group="levels"), engine="inline")
+        >>> root = zarr.open_group(result.version.session().store, path="levels", mode="r")
+        >>> levels = [level["asset"] for level in root.attrs["multiscales"]["layout"]]
+        >>> [(level, root[f"{level}/data/p"].shape) for level in levels]
+        [('0', (64, 64)), ('1', (32, 32)), ('2', (16, 16))]
     """
     run = ChunkRun(**options)
     version = Version.of(source)
@@ -110,7 +128,7 @@ def pyramid(
     count = _level_count(fields, factors) if levels is None else levels
     if count < 1 or any(min(_level_shape(each, factors, count - 1), default=1) < 1 for each in fields):
         raise InvalidInputError(
-            f"expected a number of levels that leaves something of the arrays, found {levels}",
+            f"levels must be at least 1 and leave at least one element of each array, got {levels}",
             ErrorKind.INVALID_ARGUMENT,
         )
     builder = _Levels(
@@ -139,16 +157,18 @@ def pyramid(
 def _require_convention(convention: str, how: str, arrays: Sequence[ArrayInfo]) -> None:
     if how in _NOT_COMPOSABLE:
         raise InvalidInputError(
-            f"how={how!r} cannot be computed from the level below: use mean, sum, min, max, median or first",
+            f"how must be one of mean, sum, min, max, median, first, got {how!r}, which cannot be computed "
+            "from the level below",
             ErrorKind.UNKNOWN_CHOICE,
         )
     if convention not in _CONVENTIONS:
         raise InvalidInputError(
-            f"expected a convention of multiscales or ome, found {convention!r}", ErrorKind.UNKNOWN_CHOICE
+            f"convention must be multiscales or ome, got {convention!r}", ErrorKind.UNKNOWN_CHOICE
         )
     if convention == "ome" and (len(arrays) != 1 or None in arrays[0].dims):
         raise InvalidInputError(
-            f"expected one array with names for all dimensions, found {[each.path for each in arrays]}",
+            "paths must be one array with names for all dimensions for convention='ome', got "
+            f"{[each.path for each in arrays]}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
 
@@ -208,20 +228,20 @@ class _Levels:
 
 
 def _level_chunks(chunks: Lengths | None, array: ArrayInfo) -> tuple[int, ...]:
-    """The chunks of all levels: those of the array where the caller gives none."""
+    """Return the chunks of all levels: those of the caller, else those of the array."""
     out = chunk_lengths(chunks, array, array.chunks, "chunks")
     assert out is not None
     return out
 
 
 def _level_shape(array: ArrayInfo, factors: Mapping[str, int], level: int) -> tuple[int, ...]:
-    """The shape of an array at a level."""
+    """Return the shape of an array at a level."""
     lengths = window_lengths(array, factors)
     return tuple(n // length**level for n, length in zip(array.shape, lengths, strict=True))
 
 
 def _level_count(arrays: Sequence[ArrayInfo], factors: Mapping[str, int]) -> int:
-    """Levels until all dimensions that shrink fit into one chunk."""
+    """Return the number of levels until all dimensions that shrink fit into one chunk."""
     count = 1
     for array in arrays:
         for n, chunk, length in zip(array.shape, array.chunks, window_lengths(array, factors), strict=True):

@@ -32,27 +32,39 @@ def rechunk(
     to: Target | None = None,
     **options: Unpack[BoundedRunOptions],
 ) -> JobResult:
-    """Give arrays other chunks, in one commit; in place, or at the target ``to``.
+    """Store arrays in other chunks, in one commit; in place, or at a target.
 
-    ``paths`` are arrays, or groups for all arrays below. ``chunks`` is a tuple for arrays of that many
-    dimensions, or a mapping of dimension names, ``{"time": -1, "lat": 50}``: -1 is the whole axis, and other
-    dimensions keep their chunk length. ``shards`` likewise; without it the new arrays have none. ``max_mem``
-    bounds the memory for the values of one task (256 MB by default); if a block of the new chunks needs more,
-    the job works in two stages. Data types, fill values, attributes and codecs stay; a chunk that does not
-    exist does not exist afterwards.
+    Data types, fill values, attributes and codecs do not change, and missing chunks stay missing. If a block
+    of the new chunks needs more than ``max_mem``, the job works in two stages.
 
-    Raises ``InvalidInputError`` for a shape that does not fit, for too little ``max_mem``, and for a
-    rectilinear grid; ``NodeNotFoundError`` for a path without a node.
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        paths: Paths of arrays, or of groups for all arrays below them.
+        chunks: The new chunk lengths: one for each axis, or a mapping of dimensions, ``{"time": -1, "lat":
+            50}``. -1 is the whole axis. Dimensions that a mapping does not name keep their chunk length.
+        shards: The new shard lengths, in the same form. The default, None, makes no shards.
+        to: The `Target` of the results. The default, None, replaces the arrays on the branch of the source.
+        **options: The options of `frazil.jobs.run_options.BoundedRunOptions`: ``engine``, ``job_id``,
+            ``message``, ``progress``, ``max_mem``.
 
-    >>> import frazil, zarr
-    >>> from frazil.pipeline import Inline, rechunk
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> with repo.transaction("main", message="slices") as store:
-    ...     array = zarr.create_array(store, name="t", shape=(8, 8), chunks=(1, 8), dtype="i4")
-    ...     array[:] = 7
-    >>> series = rechunk(repo, ["t"], (8, 1), engine=Inline())
-    >>> zarr.open_array(series.version.session().store, path="t", mode="r").chunks
-    (8, 1)
+    Returns:
+        The `JobResult`, whose ``version`` has the new arrays.
+
+    Raises:
+        InvalidInputError: The lengths do not fit an array, or its chunk grid is not regular
+            (``invalid-array-metadata``), or ``max_mem`` is too small (``invalid-argument``).
+        NodeNotFoundError: A path has no node.
+        TypeError: An option is unknown.
+
+    Examples:
+        >>> import frazil, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="slices") as store:
+        ...     array = zarr.create_array(store, name="t", shape=(8, 8), chunks=(1, 8), dtype="i4")
+        ...     array[:] = 7
+        >>> series = frazil.pipeline.rechunk(repo, ["t"], (8, 1), engine="inline")
+        >>> zarr.open_array(series.version.session().store, path="t", mode="r").chunks
+        (8, 1)
     """
     version = Version.of(source)
     session = version.session()
@@ -81,21 +93,41 @@ def recompress(
     to: Target | None = None,
     **options: Unpack[BoundedRunOptions],
 ) -> JobResult:
-    """Store arrays with other codecs, in one commit; chunks keep their shape.
+    """Store arrays with other codecs, in one commit; in place, or at a target.
 
-    ``codecs`` are zarr codecs, or their metadata: a whole chain, or, without a serializer, only the
-    compressors, ``[zarr.codecs.ZstdCodec(level=9)]``; None keeps the codecs. The byte order stays unless the
-    chain has a ``bytes`` codec that names another one (``BytesCodec()`` means little-endian). With ``shards``
-    the new arrays have shards of these lengths, without it they have none. Otherwise as `rechunk`.
+    Chunks keep their shape. Otherwise the function works as `rechunk`.
 
-    >>> import frazil, zarr
-    >>> from frazil.pipeline import Inline, recompress
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> with repo.transaction("main", message="compressed") as store:
-    ...     array = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
-    >>> result = recompress(repo, ["t"], [zarr.codecs.GzipCodec(level=1)], engine=Inline())
-    >>> zarr.open_array(result.version.session().store, path="t", mode="r").compressors
-    (GzipCodec(level=1),)
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        paths: Paths of arrays, or of groups for all arrays below them.
+        codecs: The codecs of zarr, or their metadata: a whole chain, or, without a serializer, only the
+            compressors, such as ``[zarr.codecs.ZstdCodec(level=9)]``. The byte order does not change unless
+            the chain has a ``bytes`` codec that names another one (``BytesCodec()`` is little-endian). The
+            default, None, keeps the codecs.
+        shards: The new shard lengths: one for each axis, or a mapping of dimensions. The default, None, makes
+            no shards.
+        to: The `Target` of the results. The default, None, replaces the arrays on the branch of the source.
+        **options: The options of `frazil.jobs.run_options.BoundedRunOptions`: ``engine``, ``job_id``,
+            ``message``, ``progress``, ``max_mem``.
+
+    Returns:
+        The `JobResult`, whose ``version`` has the new arrays.
+
+    Raises:
+        InvalidInputError: A codec is not a codec of zarr, or the shards do not fit
+            (``invalid-array-metadata``), or ``max_mem`` is too small (``invalid-argument``).
+        NodeNotFoundError: A path has no node.
+        TypeError: An option is unknown.
+
+    Examples:
+        >>> import frazil, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="compressed") as store:
+        ...     array = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+        >>> gzip = [zarr.codecs.GzipCodec(level=1)]
+        >>> result = frazil.pipeline.recompress(repo, ["t"], gzip, engine="inline")
+        >>> zarr.open_array(result.version.session().store, path="t", mode="r").compressors
+        (GzipCodec(level=1),)
     """
     version = Version.of(source)
     session = version.session()

@@ -1,14 +1,14 @@
 """Fields on other latitudes and longitudes: `regrid`, by the library xarray-regrid.
 
 Both grids are rectilinear: one coordinate of latitudes and one of longitudes. Every value of the result may
-need values from all around the globe, so a task reads whole planes of the source, for some of the other
-dimensions (times, levels): ``max_mem`` has to hold one chunk of those.
+need values from all around the globe. So a task reads whole planes of the source, for some positions of the
+other dimensions (times, levels), and ``max_mem`` has to hold one chunk of these planes.
 
     nearest       the value of the nearest cell
     bilinear      from the four cells around; a cell beside a missing value is missing
     conservative  the mean of the cells below, weighted by the areas they share: integrals are kept
 
-Global grids are closed around the globe and over the poles, whatever way longitudes are counted.
+Global grids are closed around the globe and over the poles, for longitudes from -180 and from 0.
 """
 
 from __future__ import annotations
@@ -83,32 +83,49 @@ def regrid(
 ) -> JobResult:
     """Interpolate arrays to other latitudes and longitudes, in one commit.
 
-    ``paths`` are arrays, or groups for all arrays below; coordinates come along, those of the grid are the
-    new ones. ``target_grid`` has the new latitudes and longitudes, centres of cells in degrees: a mapping
-    ``{"lat": [...], "lon": [...]}`` or a dataset with such coordinates. Those of the source are recognised by
-    standard name, units or name (CF), and the dimensions keep their names. Packed values are unpacked.
+    Latitudes and longitudes of the source are recognised by standard name, units or name (CF). The dimensions
+    keep their names. Packed values are unpacked. Arrays that have neither dimension are copied unchanged;
+    arrays that have only one of them are not in the result.
 
-    ``skipna`` leaves missing values out of conservative means (the default for these) as long as at most
-    ``nan_threshold`` of a cell is missing: with 1.0 one value is enough, with 0.0 no value may be missing.
-    Arrays that have neither dimension are copied as they are; other arrays that lack one are left out.
-    ``chunks`` are those of the results; without it they are as long as those of the arrays.
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        paths: Paths of arrays, or of groups for all arrays below them. Their coordinates are included, those
+            of the grid with the new values.
+        target_grid: The new latitudes and longitudes, as centres of cells in degrees: a mapping
+            ``{"lat": [...], "lon": [...]}`` or a dataset with such coordinates.
+        method: ``"nearest"``, ``"bilinear"`` or ``"conservative"``.
+        to: The `Target` of the results.
+        skipna: Whether missing values are ignored in the mean of a cell. The default, None, is True for
+            ``"conservative"`` and False for other methods.
+        nan_threshold: With ``skipna``, the largest share of a cell that may be missing, from 0 to 1. With
+            1.0, one valid value is enough; with 0.0, no value may be missing.
+        **options: The options of `frazil.pipeline.transform.options.ChunkRunOptions`: ``chunks``, ``engine``,
+            ``job_id``, ``message``, ``progress``, ``max_mem``.
 
-    Raises ``InvalidInputError`` for arrays without such coordinates, for grids that neither rise nor fall,
-    and for too little ``max_mem``.
+    Returns:
+        The `JobResult`, whose ``version`` has the results.
 
-    >>> import frazil, numpy as np, xarray as xr
-    >>> from frazil.pipeline import Inline, Target, regrid
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> session = repo.writable_session("main")
-    >>> coords = {"lat": [0, 10], "lon": [0, 10]}
-    >>> field = xr.Dataset({"t": (("lat", "lon"), [[0.0, 1.0], [2.0, 3.0]])}, coords)
-    >>> _ = field.to_zarr(session.store, group="data", zarr_format=3, consolidated=False)
-    >>> snapshot = session.commit("a field")
-    >>> finer = {"lat": [0, 5, 10], "lon": [0, 5]}
-    >>> result = regrid(repo, ["data/t"], finer, to=Target(repo, group="fine"), engine=Inline())
-    >>> store = result.version.session().store
-    >>> xr.open_zarr(store, group="fine/data", consolidated=False)["t"].values.tolist()
-    [[0.0, 0.5], [1.0, 1.5], [2.0, 2.5]]
+    Raises:
+        InvalidInputError: No array has a latitude and a longitude, or a grid neither rises nor falls
+            (``invalid-array-metadata``); the method is unknown (``unknown-choice``); ``nan_threshold`` is not
+            between 0 and 1, or ``max_mem`` is too small (``invalid-argument``).
+        NodeNotFoundError: A path has no node.
+        TypeError: An option is unknown.
+
+    Examples:
+        >>> import frazil, xarray as xr
+        >>> from frazil.pipeline import Target, regrid
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> session = repo.writable_session("main")
+        >>> coords = {"lat": [0, 10], "lon": [0, 10]}
+        >>> field = xr.Dataset({"t": (("lat", "lon"), [[0.0, 1.0], [2.0, 3.0]])}, coords)
+        >>> _ = field.to_zarr(session.store, group="data", zarr_format=3, consolidated=False)
+        >>> snapshot_id = session.commit("a field")
+        >>> finer = {"lat": [0, 5, 10], "lon": [0, 5]}
+        >>> result = regrid(repo, ["data/t"], finer, to=Target(repo, group="fine"), engine="inline")
+        >>> store = result.version.session().store
+        >>> xr.open_zarr(store, group="fine/data", consolidated=False)["t"].values.tolist()
+        [[0.0, 0.5], [1.0, 1.5], [2.0, 2.5]]
     """
     run = ChunkRun(**options)
     version = Version.of(source)
@@ -122,8 +139,8 @@ def regrid(
     fields = {array.path for array in arrays if len(axes[array.path]) == 2}
     if not fields:
         raise InvalidInputError(
-            "expected arrays over a latitude and a longitude (by standard_name, units or name), "
-            f"found {[array.path for array in arrays]}",
+            "At least one array must have a latitude and a longitude (by standard_name, units or name), "
+            f"got {[array.path for array in arrays]}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     computed: list[ComputedArrays] = []
@@ -157,7 +174,7 @@ type _Axes = list[tuple[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class _Interpolation:
-    """How values are interpolated. Refuses an unknown method and a wrong threshold."""
+    """How values are interpolated. The constructor refuses an unknown method and a wrong threshold."""
 
     method: Method
     skipna: bool
@@ -166,11 +183,11 @@ class _Interpolation:
     def __post_init__(self) -> None:
         if self.method not in _METHODS:
             raise InvalidInputError(
-                f"expected a method of {', '.join(_METHODS)}, found {self.method!r}", ErrorKind.UNKNOWN_CHOICE
+                f"method must be one of {', '.join(_METHODS)}, got {self.method!r}", ErrorKind.UNKNOWN_CHOICE
             )
         if not 0 <= self.nan_threshold <= 1:
             raise InvalidInputError(
-                f"expected a nan_threshold between 0 and 1, found {self.nan_threshold}",
+                f"nan_threshold must be between 0 and 1, got {self.nan_threshold}",
                 ErrorKind.INVALID_ARGUMENT,
             )
 
@@ -184,7 +201,7 @@ class _TargetGrid:
 
     @staticmethod
     def of(given: xr.Dataset | Mapping[str, Any]) -> _TargetGrid:
-        """The grid that the argument ``target_grid`` means.
+        """Return the grid of the argument ``target_grid``.
 
         Raises ``InvalidInputError`` without a latitude or a longitude.
         """
@@ -200,8 +217,8 @@ class _TargetGrid:
                 _require_monotonic(values[kind], str(name))
         if any(kind not in values for kind in _NAMES):
             raise InvalidInputError(
-                "expected a target grid with `lat` and `lon`, found "
-                f"{', '.join(map(str, coordinates)) or 'nothing'}",
+                "target_grid must have `lat` and `lon`, got "
+                f"{', '.join(map(str, coordinates)) or 'no coordinates'}",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
         return _TargetGrid(values, attributes)
@@ -225,7 +242,10 @@ class _RegriddedBlocks:
     def of(
         session: Session, array: ArrayInfo, axes: _Axes, grid: _TargetGrid, interpolation: _Interpolation
     ) -> _RegriddedBlocks:
-        """The blocks of an array on the new grid. Raises ``InvalidInputError`` for irregular coordinates."""
+        """Return the blocks of an array on the new grid.
+
+        Raises ``InvalidInputError`` for coordinates that neither rise nor fall.
+        """
         old = {}
         for kind, axis in axes:
             coordinate = coordinate_of(session, array, array.dims[axis])
@@ -250,7 +270,7 @@ class _RegriddedBlocks:
         return [out[tuple(cut)]]
 
     def interpolated(self, values: Values) -> Values:
-        """Values on the new grid. The library recognises the coordinates of a globe by their names."""
+        """Return values on the new grid. The library recognises the coordinates of a globe by their names."""
         dims = [f"d{axis}" for axis in range(values.ndim)]
         for kind, axis in self.axes:
             dims[axis] = kind
@@ -290,13 +310,13 @@ def _require_monotonic(values: Values, name: str) -> None:
     steps = np.diff(values) if values.ndim == 1 else np.zeros(1)
     if values.ndim != 1 or len(values) < 2 or not ((steps > 0).all() or (steps < 0).all()):
         raise InvalidInputError(
-            f"expected at least two coordinates `{name}` that grow or fall, found {values.tolist()[:5]}",
+            f"`{name}` must be at least two values that rise or fall, got {values.tolist()[:5]}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
 
 
 def _geographic_axes(session: Session, array: ArrayInfo) -> _Axes:
-    """The axes of an array that are latitudes and longitudes."""
+    """Return the axes of an array that are latitudes and longitudes."""
     out: _Axes = []
     for axis, dim in enumerate(array.dims):
         coordinate = coordinate_of(session, array, dim)
@@ -323,7 +343,7 @@ def _result(array: ArrayInfo, path: str, blocks: _RegriddedBlocks, chunks: Lengt
 
 
 def _block(array: ArrayInfo, new: ArrayInfo, axes: _Axes, max_mem: MaxMem) -> Shape:
-    """Whole planes of the result, for some positions of the other dimensions."""
+    """Return whole planes of the result, for some positions of the other dimensions."""
     planes = [array.shape[axis] for _, axis in axes], [new.shape[axis] for _, axis in axes]
     old_cells, new_cells = (float(np.prod(each)) for each in planes)
     factor = 2 + 3 * old_cells * 8 / max(new_cells * new.itemsize, 1)
@@ -332,7 +352,7 @@ def _block(array: ArrayInfo, new: ArrayInfo, axes: _Axes, max_mem: MaxMem) -> Sh
 
 
 def _coordinate(array: ArrayInfo, path: str, grid: _TargetGrid, kind: str) -> DriverArray:
-    """A new coordinate variable, without the bounds of the old grid."""
+    """Return a new coordinate variable, without the bounds of the old grid."""
     values, added = grid.values[kind], grid.attributes[kind]
     attributes = {**unpacked_attributes(array), **{key: str(value) for key, value in added.items()}}
     if bounds_path(array):

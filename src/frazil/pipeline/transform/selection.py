@@ -1,7 +1,7 @@
-"""Parts of arrays as arrays of their own: by number, by label, by location on the globe.
+"""Parts of arrays as new arrays: by number, by label, by location on the globe.
 
-Where a part starts and ends at borders of chunks (or at the end of the array) and has no gaps, its chunks are
-transferred without decoding. Otherwise tasks read the part and write the chunks of the result.
+The chunks of a part are transferred without decoding if the part has no gaps, and starts and ends at borders
+of chunks (or at the end of the array). Otherwise tasks read the part and write the chunks of the result.
 """
 
 from __future__ import annotations
@@ -65,27 +65,46 @@ def select(
     method: str | None = None,
     **options: Unpack[GridRunOptions],
 ) -> JobResult:
-    """Copy a part of arrays to the target ``to``, in one commit; without a selection, all of them.
+    """Copy a part of arrays to a target, in one commit.
 
-    ``paths`` are arrays, or groups for all arrays below; their coordinates come along. ``isel`` selects by
-    number, ``sel`` by label of the coordinate variables, as in xarray: a value (the result does not have the
-    dimension), a list, or a slice, which includes its end for labels. Times are given as xarray takes them
-    (``slice("2001-01", "2001-03")``). ``method`` is for labels that do not exist: ``"nearest"``, ... An array
-    without a dimension is not selected by it. Without ``chunks`` and ``shards`` both stay. ``max_mem`` bounds
-    the values that one task holds; without it that is 256 MB, or what one chunk needs.
+    Without ``isel`` and ``sel``, the arrays are copied whole. A selection along a dimension does not affect
+    arrays that do not have the dimension.
 
-    Raises ``InvalidInputError`` for dimensions and labels that do not exist.
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        paths: Paths of arrays, or of groups for all arrays below them. Their coordinates are included.
+        to: The `Target` of the part.
+        isel: Positions by dimension, as in xarray: a number (the result does not have the dimension), a list,
+            or a slice.
+        sel: Labels of the coordinate variables by dimension, as in xarray: a value (the result does not have
+            the dimension), a list, or a slice, which includes its end. Times are given as xarray takes them,
+            such as ``slice("2001-01", "2001-03")``.
+        method: How labels are found that do not exist, as in xarray: ``"nearest"``, ... The default, None,
+            raises an error for them.
+        **options: The options of `frazil.pipeline.transform.options.GridRunOptions`: ``chunks``, ``shards``,
+            ``engine``, ``job_id``, ``message``, ``progress``, ``max_mem``. Without ``chunks`` and ``shards``,
+            the arrays keep theirs.
 
-    >>> import frazil, zarr
-    >>> from frazil.pipeline import Inline, Target, select
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> with repo.transaction("main", message="a row") as store:
-    ...     options = {"shape": (9,), "chunks": (3,), "dtype": "i4", "dimension_names": ["x"]}
-    ...     zarr.create_array(store, name="data/t", **options)[:] = range(9)
-    >>> to = Target(repo, group="part")
-    >>> part = select(repo, ["data/t"], isel={"x": slice(3, 6)}, to=to, engine=Inline())
-    >>> zarr.open_array(part.version.session().store, path="part/data/t", mode="r")[:].tolist()
-    [3, 4, 5]
+    Returns:
+        The `JobResult`, whose ``version`` has the part.
+
+    Raises:
+        InvalidInputError: A dimension or a label does not exist, or a dimension is both in ``isel`` and
+            ``sel`` (``conflicting-arguments``).
+        NodeNotFoundError: A path has no node.
+        TypeError: An option is unknown.
+
+    Examples:
+        >>> import frazil, zarr
+        >>> from frazil.pipeline import Target, select
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="a row") as store:
+        ...     options = {"shape": (9,), "chunks": (3,), "dtype": "i4", "dimension_names": ["x"]}
+        ...     zarr.create_array(store, name="data/t", **options)[:] = range(9)
+        >>> to = Target(repo, group="part")
+        >>> part = select(repo, ["data/t"], isel={"x": slice(3, 6)}, to=to, engine="inline")
+        >>> zarr.open_array(part.version.session().store, path="part/data/t", mode="r")[:].tolist()
+        [3, 4, 5]
     """
     version = Version.of(source)
     session = version.session()
@@ -95,7 +114,7 @@ def select(
     both = sorted(set(isel) & set(sel))
     if both:
         raise InvalidInputError(
-            f"expected a dimension in isel or in sel, found {both[0]!r} in both",
+            f"A dimension must be in isel or in sel, got {both[0]!r} in both",
             ErrorKind.CONFLICTING_ARGUMENTS,
         )
 
@@ -124,26 +143,43 @@ def crop(
     longitude: tuple[float, float] | None = None,
     **options: Unpack[GridRunOptions],
 ) -> JobResult:
-    """Copy the part of arrays between two latitudes and two longitudes, in degrees, both included.
+    """Copy the part of arrays between two latitudes and two longitudes, in one commit.
 
-    Coordinate variables are recognised by their standard name, units or name (CF). They may rise or fall, and
-    longitudes may be counted from -180 or from 0: ``(-10, 20)`` takes 350 to 20 degrees of a global grid, in
-    this order, and the result counts them from -10 to 20. Otherwise as `select`.
+    Coordinate variables are recognised by their standard name, units or name (CF). Their values may rise or
+    fall. Longitudes may be counted from -180 or from 0: ``(-10, 20)`` takes 350 to 20 degrees of a global
+    grid, in this order, and the result counts them from -10 to 20. Otherwise the function works as `select`.
 
-    Raises ``InvalidInputError`` (``invalid-array-metadata``) if no array is a latitude or longitude.
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        paths: Paths of arrays, or of groups for all arrays below them. Their coordinates are included.
+        to: The `Target` of the part.
+        latitude: The lowest and the highest latitude in degrees, both included. The default, None, takes all.
+        longitude: The western and the eastern longitude in degrees, both included. The default, None, takes
+            all.
+        **options: The options of `frazil.pipeline.transform.options.GridRunOptions`, as in `select`.
 
-    >>> import frazil, zarr, numpy as np
-    >>> from frazil.pipeline import Inline, Target, crop
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> with repo.transaction("main", message="a meridian") as store:
-    ...     for name in ("lat", "t"):
-    ...         array = zarr.create_array(
-    ...             store, name=f"data/{name}", data=np.arange(-90.0, 91, 30), dimension_names=["lat"]
-    ...         )
-    >>> tropics = Target(repo, group="tropics")
-    >>> result = crop(repo, ["data/t"], latitude=(-30, 30), to=tropics, engine=Inline())
-    >>> zarr.open_array(result.version.session().store, path="tropics/data/t", mode="r")[:].tolist()
-    [-30.0, 0.0, 30.0]
+    Returns:
+        The `JobResult`, whose ``version`` has the part.
+
+    Raises:
+        InvalidInputError: The arrays have no coordinate variable of latitudes or longitudes
+            (``invalid-array-metadata``).
+        NodeNotFoundError: A path has no node.
+        TypeError: An option is unknown.
+
+    Examples:
+        >>> import frazil, zarr, numpy as np
+        >>> from frazil.pipeline import Target, crop
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="a meridian") as store:
+        ...     for name in ("lat", "t"):
+        ...         array = zarr.create_array(
+        ...             store, name=f"data/{name}", data=np.arange(-90.0, 91, 30), dimension_names=["lat"]
+        ...         )
+        >>> tropics = Target(repo, group="tropics")
+        >>> result = crop(repo, ["data/t"], latitude=(-30, 30), to=tropics, engine="inline")
+        >>> zarr.open_array(result.version.session().store, path="tropics/data/t", mode="r")[:].tolist()
+        [-30.0, 0.0, 30.0]
     """
     version = Version.of(source)
     session = version.session()
@@ -160,7 +196,8 @@ def crop(
     missing = [kind for kind, between in limits.items() if between and kind not in kinds]
     if missing:
         raise InvalidInputError(
-            f"expected a coordinate variable of {missing[0]} (by standard_name, units or name), found none",
+            f"The arrays must have a coordinate variable of {missing[0]} (by standard_name, units or name), "
+            "got none",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
 
@@ -176,7 +213,10 @@ def crop(
 
 @dataclass(frozen=True, slots=True)
 class _CroppedCoordinate:
-    """A latitude or longitude: which positions the result has. ``relabelled`` if it counts them otherwise."""
+    """A latitude or longitude, and the positions of the result.
+
+    ``relabelled`` has the new values if the result counts longitudes in another way.
+    """
 
     array: ArrayInfo
     positions: Positions
@@ -207,7 +247,7 @@ class _Selection:
     positions_of: Callable[[ArrayInfo, str], Positions | None]
 
     def of_array(self, array: ArrayInfo) -> tuple[Positions, ...]:
-        """The positions along each axis of an array."""
+        """Return the positions along each axis of an array."""
         out: list[Positions] = [range(n) for n in array.shape]
         for dim in self.dims:
             axis = array.axis(dim)
@@ -257,7 +297,10 @@ def _run(part: _PartJob, to: Target, run: GridRun) -> JobResult:
 def _part_of(
     array: ArrayInfo, path: str, positions: Sequence[Positions], run: GridRun, paths: set[str]
 ) -> ArrayInfo:
-    """The metadata of the part. It names the coordinates in ``paths`` of dimensions that it does not have."""
+    """Return the metadata of the part.
+
+    Its attributes name the coordinates in ``paths`` of dimensions that it does not have.
+    """
     axes = [axis for axis, where in enumerate(positions) if not isinstance(where, int)]
     shape = tuple(len(where) for where in positions if not isinstance(where, int))
     dims = [array.dims[axis] for axis in axes]
@@ -284,7 +327,7 @@ def _part_of(
 
 
 def _aligned_transfer(old: ArrayInfo, new: ArrayInfo, positions: Sequence[Positions]) -> ChunkTransfer | None:
-    """The transfer of whole chunks, if the part consists of whole chunks."""
+    """Return the transfer of whole chunks, if the part consists of whole chunks."""
     if old.document["codecs"] != new.document["codecs"]:
         return None
     if old.document["chunk_grid"] != new.document["chunk_grid"]:

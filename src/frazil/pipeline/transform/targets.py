@@ -1,4 +1,4 @@
-"""Where the arrays of an operation are written: which target is allowed, and their nodes."""
+"""Where the arrays of an operation are written: which targets are allowed, and the nodes of the results."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from frazil.repository.session.session import Session
 
 
 def target_or_source(source: Version, to: Target | None) -> Target:
-    """The target ``to``; without one, the branch and the paths of the source."""
+    """Return the target ``to``; without one, the branch and the paths of the source."""
     return to or Target(source.repo, source.branch or "main")
 
 
 def same_repository(source: Version, target: Target) -> bool:
-    """Whether a reference to a chunk of the source is valid in the target too."""
+    """Return whether a reference to a chunk of the source is valid in the target too."""
     return target.repo is source.repo or target.repo.storage is source.repo.storage
 
 
 def is_in_place(source: Version, target: Target) -> bool:
-    """Whether a job writes to the branch that it reads, at the same paths."""
+    """Return whether a job writes to the branch that it reads, at the same paths."""
     same_branch = source.branch in (None, target.branch)
     return same_repository(source, target) and same_branch and target.group.strip("/") == ""
 
@@ -35,8 +35,9 @@ def require_newest(source: Session, target: Session, arrays: Sequence[ArrayInfo]
     for array in arrays:
         if digest(source, [array.path]) != digest(target, [array.path]):
             raise InvalidInputError(
-                f"expected the newest version of `{array.path}`, which changed since {source.snapshot_id}: "
-                "take the tip of the branch, or write to another place with `to`",
+                f"source must have the newest version of `{array.path}` to replace it, got "
+                f"{source.snapshot_id}, and the array changed since. Read the tip of the branch, or pass "
+                "another target as `to`",
                 ErrorKind.NOT_ALLOWED,
             )
 
@@ -49,15 +50,15 @@ def refuse_overwriting(
     ``old`` are the arrays that the job reads, ``new`` the results.
     """
     if not new:
-        raise InvalidInputError("expected paths of arrays, found none", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError("paths must name at least one array, got none", ErrorKind.INVALID_ARGUMENT)
     require_distinct_paths(new)
     if not same_storage(source, target) or target.branch != (source.branch or target.branch):
         return
     both = sorted({each.path for each in old} & {each.path for each in new})
     if both:
         raise InvalidInputError(
-            f"expected a target other than the source, found `{both[0]}` in both: "
-            "give `to=Target(repo, group=...)` or another branch",
+            f"to must not contain arrays that the job reads, got `{both[0]}` in both. "
+            "Pass another group, `to=Target(repo, group=...)`, or another branch",
             ErrorKind.CONFLICTING_ARGUMENTS,
         )
 
@@ -67,7 +68,7 @@ def require_distinct_paths(new: Sequence[ArrayInfo]) -> None:
     repeated = [path for path, count in Counter(each.path for each in new).items() if count > 1]
     if repeated:
         raise InvalidInputError(
-            f"expected each result once, found `{repeated[0]}` twice", ErrorKind.CONFLICTING_ARGUMENTS
+            f"Each result must have its own path, got `{repeated[0]}` twice", ErrorKind.CONFLICTING_ARGUMENTS
         )
 
 
@@ -82,7 +83,7 @@ def create_array(session: Session, source: Session, old: ArrayInfo, new: ArrayIn
             new.array  # noqa: B018  # zarr refuses wrong metadata
         except (TypeError, ValueError, zarr.errors.BaseZarrError) as error:
             raise InvalidInputError(
-                f"expected metadata for `{new.path}` that zarr can read: {error}",
+                f"zarr cannot read the new metadata of `{new.path}`: {error}",
                 ErrorKind.INVALID_ARRAY_METADATA,
             ) from error
     workspace = session.workspace
@@ -104,7 +105,7 @@ def create_groups(session: Session, source: Session, old: str, new: str) -> None
         existing = workspace.nodes.node(path)
         if existing is not None and existing.array is not None:
             raise InvalidInputError(
-                f"expected a group at `{path}` to make arrays in, found an array", ErrorKind.NOT_A_GROUP
+                f"`{path}` must be a group to hold the results, got an array", ErrorKind.NOT_A_GROUP
             )
         if existing is not None:
             continue
@@ -114,7 +115,7 @@ def create_groups(session: Session, source: Session, old: str, new: str) -> None
 
 
 def _attributes_above(source: Session, group: str, levels: int) -> Json:
-    """The attributes of the group that is ``levels`` above a group of the source."""
+    """Return the attributes of the group that is ``levels`` above a group of the source."""
     parts = [name for name in group.split("/") if name]
     if levels > len(parts):
         return {}

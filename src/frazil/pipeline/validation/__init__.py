@@ -1,4 +1,4 @@
-"""Rules about data, which `publishing` checks before a branch that others read moves.
+"""Rules about data, which `publishing` checks before it moves a branch.
 
 rules       the rules, from Python, YAML or JSON
 checks      the check of each rule

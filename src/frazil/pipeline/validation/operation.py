@@ -1,4 +1,4 @@
-"""`validate`: rules about metadata are checked on the driver, rules about values in one pass by tasks."""
+"""`validate`: the driver checks rules about metadata, tasks check rules about values in one pass."""
 
 from __future__ import annotations
 
@@ -37,23 +37,37 @@ def validate(
     engine: Engine | EngineName | None = None,
     limits: Limits | None = None,
 ) -> Report:
-    """Check rules about a version; nothing is written.
+    """Check rules about a version, without writing.
 
-    ``rules`` are rules, or rules in YAML or JSON, see `rules_from`. ``against`` is the version that
-    `StatisticsAgainst` compares with where the rule names none; without it, the version before the source's.
-    An array that does not exist fails all rules about it. ``limits`` bound what a task reads.
+    If an array does not exist, all rules about it fail. Rules about the values of one array are checked in
+    one pass over the array.
 
-    Raises ``InvalidInputError`` for what is no rule, and for rules without a sense (``Range("/t", "0")``).
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to check.
+        rules: A sequence of rules, or rules in YAML or JSON as a text or a file, see `rules_from`.
+        against: The version that `StatisticsAgainst` compares with if the rule does not name one. The
+            default, None, is the parent snapshot of the source.
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
+            is Spark where pyspark is installed, else processes of this machine (`default_engine`).
+        limits: `Limits`, in bytes: how much a task reads. The default, None, is ``Limits()``.
 
-    >>> import frazil, numpy as np, zarr
-    >>> from frazil.pipeline import Inline, Range, validate
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> with repo.transaction("main", message="temperature") as store:
-    ...     t = zarr.create_array(store, name="t", data=np.array([280.0, 290.0, 999.0]), chunks=(2,),
-    ...                           dimension_names=("time",))
-    >>> report = validate(repo, [Range("/t", 180, 340)], engine=Inline())
-    >>> report.ok, report.rows[0].found, report.rows[0].where
-    (False, '1 outside, 280.0 to 999.0; first 999.0', 'index (2,)')
+    Returns:
+        The `Report`, with one row for each rule.
+
+    Raises:
+        InvalidInputError: A rule is not a rule, or has a value of another type, such as ``Range("/t", "0")``
+            (``invalid-argument``).
+
+    Examples:
+        >>> import frazil, numpy as np, zarr
+        >>> from frazil.pipeline import Range, validate
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="temperature") as store:
+        ...     t = zarr.create_array(store, name="t", data=np.array([280.0, 290.0, 999.0]), chunks=(2,),
+        ...                           dimension_names=("time",))
+        >>> report = validate(repo, [Range("/t", 180, 340)], engine="inline")
+        >>> report.ok, report.rows[0].found, report.rows[0].where
+        (False, '1 outside, 280.0 to 999.0; first 999.0', 'index (2,)')
     """
     version = Version.of(source)
     session = version.session()
@@ -76,7 +90,7 @@ def validate(
 
 
 def _other_sessions(version: Version, against: Source | None) -> Callable[[str | None], Session | None]:
-    """A function: the branch, tag or snapshot that a rule names -> the session that it compares with."""
+    """Return a function from the branch, tag or snapshot of a rule to the session that it compares with."""
 
     def session_of(name: str | None) -> Session | None:
         if name is not None:
@@ -130,14 +144,14 @@ class _ScanPlan:
         limits.append(_limit_of(rule))
 
     def scans(self) -> list[ArrayScan]:
-        """A scan for each array."""
+        """Return a scan for each array."""
         return [
             ArrayScan(session, open_field(session, path), tuple(self.limits[snapshot_id, path]))
             for (snapshot_id, path), session in self.sessions.items()
         ]
 
     def limits_of_rules(self) -> dict[_RuleKey, tuple[int, int]]:
-        """For each rule the number of the scan, and the number of the limit in it."""
+        """Return for each rule the number of the scan, and the number of the limit in it."""
         numbers = {array: number for number, array in enumerate(self.sessions)}
         return {key: (numbers[array], limit) for key, (array, limit) in self.arrays.items()}
 
@@ -160,12 +174,12 @@ def _limit_of(rule: Rule) -> Limit:
 
 
 def _row(rule: CheckedRule) -> Row:
-    """The row of a rule. An array that does not exist, or has no numbers, is a rule that failed."""
+    """Return the row of a rule. A rule fails if its array does not exist or has no numbers."""
     name, path = type(rule.rule).__name__, "/" + rule.rule.path.strip("/")
     try:
         ok, expected, actual, where = CHECKS[type(rule.rule)](rule)
     except NotFoundError as error:
-        is_array = error.message == f"expected an array at `{path}`, found none"
+        is_array = error.message == f"`{path}` must be an array, got no node"
         return Row(name, path, False, "an array", "none" if is_array else f"none: {error.message}")
     except IcechunkError as error:
         return Row(name, path, False, "an array of numbers", error.message)

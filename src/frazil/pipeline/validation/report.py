@@ -1,4 +1,4 @@
-"""The report of a validation: rows that can be read, printed, stored in a commit, or raised."""
+"""The report of a validation, which can be read, printed, stored in a commit, or raised."""
 
 from __future__ import annotations
 
@@ -17,9 +17,15 @@ _SHOWN: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The result of one rule: what it expects, what it found, and ``where`` the first offence is.
+    """The result of one rule.
 
-    ``where`` is the index and the labels of the first offence, or empty.
+    Attributes:
+        rule: The name of the rule.
+        path: The path of the array or group.
+        ok: Whether the rule holds.
+        expected: What the rule expects, in words.
+        found: What the version has, in words.
+        where: The index and the labels of the first value that breaks the rule, or empty.
     """
 
     rule: str
@@ -32,14 +38,22 @@ class Row:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report(Summary):
-    """The rows of all rules, in their order, and the snapshot that was checked.
+    """The results of all rules, in their order, and the snapshot that was checked.
 
-    >>> report = Report("ABC", (Row("Units", "/t2m", False, "K", "degC"),))
-    >>> report.ok, len(report.failed)
-    (False, 1)
-    >>> print(report)
-    1 of 1 rules failed in ABC
-    FAILED  Units /t2m: expected K, found degC
+    Examples:
+        >>> from frazil.pipeline import Report, Row
+        >>> report = Report("ABC", (Row("Units", "/t2m", False, "K", "degC"),))
+        >>> report.ok, report.verdict()
+        (False, '1 of 1 rules failed')
+        >>> print(report)
+        1 of 1 rules failed in ABC
+        FAILED  Units /t2m: expected K, found degC
+        >>> Report.from_json(report.as_json()) == report
+        True
+        >>> report.raise_if_failed()
+        Traceback (most recent call last):
+        frazil.errors.ValidationFailedError: 1 of 1 rules failed in ABC
+        FAILED  Units /t2m: expected K, found degC
     """
 
     snapshot_id: str
@@ -54,25 +68,44 @@ class Report(Summary):
 
     @property
     def failed(self) -> tuple[Row, ...]:
-        """The rows of rules that do not hold."""
+        """The results of the rules that failed."""
         return tuple(row for row in self.rows if not row.ok)
 
     def raise_if_failed(self) -> None:
-        """Raise ``ValidationFailedError``, with the report, if a rule does not hold."""
+        """Raise an error if a rule failed.
+
+        Raises:
+            ValidationFailedError: A rule failed. The error has the report.
+        """
         if not self.ok:
             raise ValidationFailedError(f"{self._heading()}\n" + "\n".join(map(_line, self.failed)), self)
 
     def as_json(self) -> dict[str, Any]:
-        """The report as JSON, for the metadata of a commit."""
+        """Return the report as JSON, for the metadata of a commit.
+
+        Returns:
+            A mapping with ``ok``, ``snapshot`` and ``rows``.
+        """
         return {"ok": self.ok, "snapshot": self.snapshot_id, "rows": [asdict(row) for row in self.rows]}
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> Report:
-        """The report of which ``as_json`` made a document."""
+        """Return the report of a mapping that `as_json` made.
+
+        Args:
+            document: The mapping.
+
+        Returns:
+            The report.
+        """
         return Report(document["snapshot"], tuple(Row(**row) for row in document["rows"]))
 
     def verdict(self) -> str:
-        """How many rules failed, in words."""
+        """Return how many rules failed, in words.
+
+        Returns:
+            A text such as ``"1 of 3 rules failed"``.
+        """
         return f"{len(self.failed)} of {len(self.rows)} rules failed"
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
@@ -93,7 +126,7 @@ class Report(Summary):
         return "\n".join([self._heading(), *map(_line, self.rows)])
 
     def _repr_html_(self) -> str:
-        """A table, for notebooks."""
+        """Return a table, for notebooks."""
         head = ("", "rule", "path", "expected", "found", "where")
         cells = (
             ("ok" if row.ok else "FAILED", row.rule, row.path, row.expected, row.found, row.where)

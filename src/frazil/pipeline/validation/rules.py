@@ -1,7 +1,7 @@
 """Rules about data: frozen values, from Python, YAML or JSON.
 
-Rules about metadata and coordinates cost little. Rules about data (``Range``, ``NanShare``, ``Finite``,
-``StatisticsAgainst``) of one array are checked in one pass over it.
+Rules about metadata and coordinates read little. Rules about data (``Range``, ``NanShare``, ``Finite``,
+``StatisticsAgainst``) of one array are checked in one pass over the array.
 """
 
 from __future__ import annotations
@@ -15,14 +15,19 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import yaml  # type: ignore[import-untyped]  # it has no types of its own
+import yaml  # type: ignore[import-untyped]  # it ships no types
 
 from frazil.errors import ErrorKind, InvalidInputError
 
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """The path has an array, or with ``kind="group"`` a group."""
+    """The path must have an array or a group.
+
+    Attributes:
+        path: The path of the node.
+        kind: ``"array"`` (the default) or ``"group"``.
+    """
 
     path: str
     kind: str = "array"
@@ -30,7 +35,12 @@ class Exists:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The shape; None is any length."""
+    """The array must have this shape.
+
+    Attributes:
+        path: The path of the array.
+        shape: The length of each dimension; None is any length.
+    """
 
     path: str
     shape: tuple[int | None, ...]
@@ -38,7 +48,12 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """The type of the stored values, as numpy names it: "float32"."""
+    """The stored values must have this data type.
+
+    Attributes:
+        path: The path of the array.
+        dtype: The name of the data type in numpy, such as ``"float32"``.
+    """
 
     path: str
     dtype: str
@@ -46,7 +61,12 @@ class DType:
 
 @dataclass(frozen=True, slots=True)
 class Dims:
-    """The names of the dimensions, in order."""
+    """The dimensions must have these names, in this order.
+
+    Attributes:
+        path: The path of the array.
+        dims: The names.
+    """
 
     path: str
     dims: tuple[str, ...]
@@ -54,7 +74,12 @@ class Dims:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """The attribute ``units``, literally."""
+    """The attribute ``units`` must be exactly this text.
+
+    Attributes:
+        path: The path of the array.
+        units: The text.
+    """
 
     path: str
     units: str
@@ -62,7 +87,12 @@ class Units:
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """The array has these attributes, with these values; None is any value."""
+    """The array must have these attributes.
+
+    Attributes:
+        path: The path of the array.
+        attributes: The names and values; None is any value.
+    """
 
     path: str
     attributes: Mapping[str, Any]
@@ -70,7 +100,12 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """At least this share of the chunks is stored."""
+    """At least this share of the chunks must be stored.
+
+    Attributes:
+        path: The path of the array.
+        share: The share, from 0 to 1. The default is 1.0, all chunks.
+    """
 
     path: str
     share: float = 1.0
@@ -78,7 +113,13 @@ class Filled:
 
 @dataclass(frozen=True, slots=True)
 class Monotonic:
-    """A coordinate only rises, or with ``increasing=False`` only falls; ``strictly``: no two are equal."""
+    """The values of a coordinate must rise, or fall.
+
+    Attributes:
+        path: The path of the coordinate, an array of one dimension.
+        increasing: Whether the values rise (the default) or fall.
+        strictly: Whether neighbours must differ. The default is True.
+    """
 
     path: str
     increasing: bool = True
@@ -87,7 +128,13 @@ class Monotonic:
 
 @dataclass(frozen=True, slots=True)
 class Regular:
-    """A coordinate has equal steps: ``step``, or None for the first one. ``tolerance`` is a share of it."""
+    """The values of a coordinate must have equal steps.
+
+    Attributes:
+        path: The path of the coordinate, an array of one dimension.
+        step: The step. The default, None, is the first step of the coordinate.
+        tolerance: The largest deviation, as a share of the step. The default is 1e-6.
+    """
 
     path: str
     step: float | None = None
@@ -96,14 +143,24 @@ class Regular:
 
 @dataclass(frozen=True, slots=True)
 class NoDuplicates:
-    """A coordinate has no value twice."""
+    """No value of a coordinate may occur twice.
+
+    Attributes:
+        path: The path of the coordinate, an array of one dimension.
+    """
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The decoded values are within limits; NaN are left out."""
+    """The decoded values must be within limits. NaN is ignored.
+
+    Attributes:
+        path: The path of the array.
+        min: The smallest allowed value. The default, None, sets no limit.
+        max: The largest allowed value. The default, None, sets no limit.
+    """
 
     path: str
     min: float | None = None
@@ -112,7 +169,13 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class NanShare:
-    """The share of NaN among the decoded values is at most ``max``, and at least ``min``."""
+    """The share of NaN among the decoded values must be within limits.
+
+    Attributes:
+        path: The path of the array.
+        max: The largest share, from 0 to 1. The default is 0.0.
+        min: The smallest share, from 0 to 1. The default is 0.0.
+    """
 
     path: str
     max: float = 0.0
@@ -121,7 +184,12 @@ class NanShare:
 
 @dataclass(frozen=True, slots=True)
 class Finite:
-    """No value is infinite, and none is NaN unless ``nan``."""
+    """No decoded value may be infinite or NaN.
+
+    Attributes:
+        path: The path of the array.
+        nan: Whether NaN is allowed. The default is False.
+    """
 
     path: str
     nan: bool = False
@@ -129,12 +197,18 @@ class Finite:
 
 @dataclass(frozen=True, slots=True)
 class StatisticsAgainst:
-    """Mean and standard deviation are near those of another version.
+    """The mean and the standard deviation must be near those of another version.
 
-    ``against``: a branch, a tag or a snapshot; None is the argument of `validate`, or the version before.
-    The mean may differ by ``sigma`` standard deviations of the other version; with ``relative``, mean and
-    standard deviation by that share of the other's. An array that the other version does not have is not
-    compared.
+    An array that the other version does not have is not compared.
+
+    Attributes:
+        path: The path of the array.
+        against: A branch, a tag or a snapshot id. The default, None, is the argument ``against`` of
+            `validate`, or the parent snapshot.
+        sigma: The largest difference of the means, in standard deviations of the other version. The default
+            is 1.0; None does not compare.
+        relative: The largest difference of the means, and of the standard deviations, as a share of those of
+            the other version. The default, None, does not compare.
     """
 
     path: str
@@ -144,7 +218,7 @@ class StatisticsAgainst:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # Any, without types
-    """YAML 1.1 takes 1e-6 for text."""
+    """A YAML loader that reads 1e-6 as a number. YAML 1.1 reads it as a text."""
 
 
 _Loader.add_implicit_resolver(
@@ -190,15 +264,26 @@ KINDS: Final[Mapping[str, Any]] = {
 
 
 def rules_from(given: str | Path | Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
-    """Rules from a file (.yaml, .yml, .json), a text, or a list of mappings: ``rule`` and its fields.
+    """Read rules from a file, a text, or a list of mappings.
 
-    Raises ``InvalidInputError`` that names the entry, for unknown rules and fields.
+    Args:
+        given: The path of a file (.yaml, .yml, .json), a text in YAML or JSON, or a sequence of mappings.
+            Each entry has the name of the rule as ``rule``, and the fields of the rule.
 
-    >>> rules_from('''
-    ... - {rule: Range, path: /t2m, min: 180, max: 340}
-    ... - {rule: Shape, path: /t2m, shape: [null, 721, 1440]}
-    ... ''')
-    (Range(path='/t2m', min=180, max=340), Shape(path='/t2m', shape=(None, 721, 1440)))
+    Returns:
+        The rules, in the order of the entries.
+
+    Raises:
+        InvalidInputError: An entry has an unknown rule, an unknown field, or a value of another type
+            (``invalid-argument``). The message shows the entry.
+
+    Examples:
+        >>> from frazil.pipeline import rules_from
+        >>> rules_from('''
+        ... - {rule: Range, path: /t2m, min: 180, max: 340}
+        ... - {rule: Shape, path: /t2m, shape: [null, 721, 1440]}
+        ... ''')
+        (Range(path='/t2m', min=180, max=340), Shape(path='/t2m', shape=(None, 721, 1440)))
     """
     entries: Any = given
     if isinstance(given, Path):
@@ -207,15 +292,15 @@ def rules_from(given: str | Path | Sequence[Mapping[str, Any]]) -> tuple[Rule, .
         try:
             entries = yaml.load(entries, _Loader)  # JSON is YAML
         except yaml.YAMLError as error:
-            raise _refused("rules in YAML or JSON", error) from error
+            raise _refused("rules must be YAML or JSON", error) from error
     if not isinstance(entries, Sequence) or isinstance(entries, str):
-        raise _refused("a list of rules", type(entries).__name__)
+        raise _refused("rules must be a list", type(entries).__name__)
     return tuple(map(_rule, entries))
 
 
 def _rule(entry: Any) -> Rule:
     if not isinstance(entry, Mapping) or entry.get("rule") not in KINDS:
-        raise _refused(f"`rule:` to be one of {', '.join(KINDS)}", entry)
+        raise _refused(f"`rule:` must be one of {', '.join(KINDS)}", entry)
     kind = KINDS[entry["rule"]]
     arguments = {
         name: tuple(value) if isinstance(value, list) else value
@@ -225,7 +310,7 @@ def _rule(entry: Any) -> Rule:
     accepted = {field.name for field in dataclasses.fields(kind)}
     required = {field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING}
     if not required <= arguments.keys() <= accepted:
-        raise _refused(f"{entry['rule']} with {', '.join(sorted(accepted))}", entry)
+        raise _refused(f"{entry['rule']} must have the fields {', '.join(sorted(accepted))}", entry)
     return require_sound(kind(**arguments))
 
 
@@ -233,29 +318,29 @@ _NUMBERS: Final = ("min", "max", "share", "step", "tolerance", "sigma", "relativ
 
 
 def require_sound(rule: Any) -> Rule:
-    """Return a rule. Raises ``InvalidInputError`` for other values, and for fields of another type."""
+    """Return a rule, or raise ``InvalidInputError`` for other values and for fields of another type."""
     if type(rule) not in KINDS.values() or not isinstance(rule.path, str):
-        raise _refused(f"one of the rules {', '.join(KINDS)} for a path", rule)
+        raise _refused(f"A rule must be one of {', '.join(KINDS)}, with a path", rule)
     numbers = (getattr(rule, name, None) for name in _NUMBERS)
     if not all(each is None or isinstance(each, int | float | np.number) for each in numbers):
-        raise _refused("numbers as limits", rule)
+        raise _refused("The limits of a rule must be numbers", rule)
     if isinstance(rule, Exists) and rule.kind not in ("array", "group"):
-        raise _refused("a kind of array or group", rule)
+        raise _refused("kind must be array or group", rule)
     if isinstance(rule, Shape) and not (
         isinstance(rule.shape, Sequence) and all(n is None or isinstance(n, int) for n in rule.shape)
     ):
-        raise _refused("a shape of lengths or None", rule)
+        raise _refused("shape must be a sequence of lengths or None", rule)
     if isinstance(rule, DType):
         try:
             np.dtype(rule.dtype)
         except TypeError as error:
-            raise _refused("a data type as numpy names it", rule) from error
+            raise _refused("dtype must be a data type of numpy", rule) from error
     checked: Rule = rule
     return checked
 
 
 def as_json(rule: Rule) -> dict[str, Any]:
-    """A rule as a mapping that `rules_from` accepts.
+    """Return a rule as a mapping that `rules_from` accepts.
 
     >>> as_json(NanShare("/t2m", max=0.1))
     {'rule': 'NanShare', 'path': '/t2m', 'max': 0.1, 'min': 0.0}
@@ -264,5 +349,5 @@ def as_json(rule: Rule) -> dict[str, Any]:
     return {"rule": type(rule).__name__, **members}
 
 
-def _refused(expected: str, actual: Any) -> InvalidInputError:
-    return InvalidInputError(f"expected {expected}, found {actual!s:.200}", ErrorKind.INVALID_ARGUMENT)
+def _refused(requirement: str, actual: Any) -> InvalidInputError:
+    return InvalidInputError(f"{requirement}, got {actual!s:.200}", ErrorKind.INVALID_ARGUMENT)

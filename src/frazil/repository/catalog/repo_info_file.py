@@ -1,4 +1,4 @@
-"""The file ``repo`` as it is now: read, and decoded only if its bytes are new."""
+"""The read of the file ``repo``, which is only decoded if its bytes are new."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from frazil.storage.base import Storage, Version
 
 
 class RepoInfoCache:
-    """The repo info that was decoded last: most reads get the same bytes again."""
+    """A cache for the last decoded repo info, because most reads get the same bytes again."""
 
     __slots__ = ("_last",)
 
@@ -17,11 +17,11 @@ class RepoInfoCache:
         self._last: tuple[bytes, RepoInfo] | None = None
 
     def store_repo_info(self, raw: bytes, info: RepoInfo) -> None:
-        """Remember bytes that this process has written: reads return them until another writer writes."""
+        """Store a repo info that this process has written. Reads get its bytes until another write."""
         self._last = (raw, info)
 
     def decoded(self, raw: bytes) -> RepoInfo:
-        """The repo info that ``raw`` encodes."""
+        """Return the repo info that ``raw`` encodes."""
         last = self._last
         if last is None or last[0] != raw:
             last = self._last = (raw, decode_repo_info(raw, REPO))
@@ -29,7 +29,7 @@ class RepoInfoCache:
 
 
 def read_repo_info(storage: Storage, cache: RepoInfoCache | None = None) -> tuple[RepoInfo, Version, bytes]:
-    """The current repo info, the version of its file, and its bytes.
+    """Return the current repo info, the version of its file, and its bytes.
 
     Raises ``RepositoryNotFoundError`` if there is no file ``repo``.
     """
@@ -40,7 +40,8 @@ def read_repo_info(storage: Storage, cache: RepoInfoCache | None = None) -> tupl
             raise RepositoryNotFoundError(error.message, error.kind) from error
         if error.kind == ErrorKind.OBJECT_NOT_FOUND:
             raise RepositoryNotFoundError(
-                f"no repository in {storage.label()}: correct the place, or make one with Repository.create"
+                f"there is no repository in {storage.label()}. Correct the location of the storage, or "
+                "create a repository with Repository.create"
             ) from error
         raise
     raw = bytes(data)

@@ -1,4 +1,4 @@
-"""The base of all parts of ``Repository``: what a handle holds."""
+"""The base class of all parts of ``Repository``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from frazil.storage.base import Storage
 
 
 class RepositoryBase:
-    """A handle on a repository: a context, and the metadata that every commit of its sessions gets."""
+    """A handle on a repository: its context, and the metadata that every commit of its sessions gets."""
 
     def __init__(self, context: Context, default_metadata: Mapping[str, Any] | None = None) -> None:
         self._context = context
@@ -22,14 +22,19 @@ class RepositoryBase:
 
     @property
     def storage(self) -> Storage:
-        """The storage of the repository, with the settings of this handle."""
+        """The storage of the repository, with the options of this handle."""
         return self._context.storage
 
     def _info(self) -> RepoInfo:
-        """The repo info as it is now."""
+        """Return the current repo info."""
         return self._context.catalog.repo_info()
 
     def _info_v2(self) -> RepoInfo:
-        """The repo info; ``FormatError`` in a repository of spec version 1, which has none of its own."""
+        """Return the current repo info, for methods that need spec version 2.
+
+        Raises:
+            FormatError: ``unsupported-spec-version`` if the repository has spec version 1, which has no repo
+                info.
+        """
         self._context.require_version_2()
         return self._context.catalog.repo_info()

@@ -1,6 +1,6 @@
-"""Changes between two versions, carried to the tip of a branch as a rebase carries a session's changes.
+"""Carrying the changes between two versions to the tip of a branch, as a rebase carries a session's changes.
 
-A change that the tip has already is no conflict.
+A change that the tip already has never conflicts.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from frazil.repository.session.workspace import Workspace
 def carry_changes(
     context: Context, info: RepoInfo, plan: IntegrationPlan, tip: bytes, solver: ConflictSolver
 ) -> Workspace:
-    """A workspace on the snapshot ``tip`` with the changes of a plan.
+    """Return a workspace on the snapshot ``tip`` with the changes of a plan.
 
-    Raises ``RebaseFailedError`` with all conflicts if ``solver`` leaves any.
+    Raises:
+        RebaseFailedError: ``rebase-failed`` with all conflicts, if ``solver`` leaves any.
     """
     before, after, current = (Workspace(context, id_) for id_ in (plan.base, plan.end, tip))
     changes, changed_nodes = _changes(context, info, before, after)
@@ -56,7 +57,7 @@ def _version(workspace: Workspace) -> VersionContent:
 def _edits(
     context: Context, info: RepoInfo, before: Workspace, after: Workspace
 ) -> tuple[NodeChanges, set[bytes]]:
-    """The edits of the transaction logs on the way, and the ids of arrays whose metadata they changed."""
+    """Return the node changes in the logs between two versions, and the ids of arrays with new metadata."""
     logs = read_logs(context.assets, commits_between(info, before.snapshot_id, after.snapshot_id))
     edits = node_changes_of_logs(logs, before.snapshot.nodes, after.snapshot.nodes)
     return edits, set(chain.from_iterable(id_list(log.updated_arrays) for log in logs))
@@ -65,7 +66,7 @@ def _edits(
 def _changes(
     context: Context, info: RepoInfo, before: Workspace, after: Workspace
 ) -> tuple[ChangeSet, set[bytes]]:
-    """The changes between two versions, and the ids of all changed nodes."""
+    """Return the changes between two versions as a change set, and the ids of all changed nodes."""
     edits, resized = _edits(context, info, before, after)
     edits = exact_changes(edits, _version(before), _version(after), edits.chunks.keys() | resized, resized)
     changes = change_set_between(edits, _version(before), _version(after))
@@ -75,6 +76,6 @@ def _changes(
 def _difference(
     context: Context, info: RepoInfo, before: Workspace, after: Workspace, among: set[bytes]
 ) -> NodeChanges:
-    """The differences between two versions; exact for the nodes ``among``."""
+    """Return the differences between two versions; they are exact for the nodes ``among``."""
     edits, resized = _edits(context, info, before, after)
     return exact_changes(edits, _version(before), _version(after), among, resized)

@@ -1,4 +1,7 @@
-"""Creating a repository: its first files, and the context of the handle on it."""
+"""Creating a repository: its first files, and the context of its first handle.
+
+Specification: *Initialize New Repository*.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def create_context(
     check_clean_root: bool,
     store_secrets: bool,
 ) -> Context:
-    """Create a repository; the context of a handle on it. See ``Repository.create``."""
+    """Create a repository and return the context of a handle on it. See ``Repository.create``."""
     version = _version_number(spec_version)
     storage = options.attributed(storage)
     _require_usable(storage, check_clean_root=check_clean_root)
@@ -63,7 +66,7 @@ def _version_number(version: SpecVersion | int | None) -> int:
         return 2
     number = version.value if isinstance(version, SpecVersion) else version
     if number not in (1, 2):
-        raise ValueError(f"spec_version: expected spec version 1 or 2, found {version!r}")
+        raise ValueError(f"spec_version must be 1 or 2, got {version!r}")
     return number
 
 
@@ -72,7 +75,7 @@ def _require_usable(storage: Storage, *, check_clean_root: bool) -> None:
     require_writable(storage)
     if storage.is_whole_bucket:
         raise InvalidInputError(
-            "a repository needs a prefix of its own in the bucket, found an empty one: give a prefix",
+            "a repository must have a prefix in the bucket, got an empty one. Pass a prefix to the storage",
             ErrorKind.EMPTY_PREFIX_CREATION,
         )
     if check_clean_root:
@@ -82,7 +85,7 @@ def _require_usable(storage: Storage, *, check_clean_root: bool) -> None:
 
 
 def _is_of_creation(info: ObjectInfo) -> bool:
-    """Whether another process wrote this file while it created a repository, finished or not."""
+    """Return whether the file may come from another creation of this repository, finished or not."""
     return info.key in _FIRST_FILES or info.key.startswith(f"{PROBES}/")
 
 

@@ -1,4 +1,4 @@
-"""The files of a repository as plain dictionaries, the values of ``Repository.inspect_...``.
+"""The files of a repository as plain dictionaries: the results of ``Repository.inspect_*``.
 
 Times are text in ISO 8601, ids are text. A field that a file does not have has no key.
 """
@@ -33,7 +33,7 @@ _KINDS: Final = {"inline": ChunkKind.INLINE, "native": ChunkKind.NATIVE, "virtua
 
 
 def header_document(data: Any, file_type: FileType) -> Json:
-    """The header of a file."""
+    """Return the header of a file as a dictionary."""
     header = parse_header(data, file_type)
     name, _, version = header.implementation.partition("-")
     return {
@@ -47,7 +47,7 @@ def header_document(data: Any, file_type: FileType) -> Json:
 
 
 def iso(us: int) -> str:
-    """A time in ISO 8601, with as many digits as it needs: none, three or six.
+    """Return a time in ISO 8601, with as many digits as it needs: none, three or six.
 
     >>> iso(1_700_000_000_120_000), iso(1_700_000_000_000_000)
     ('2023-11-14T22:13:20.120Z', '2023-11-14T22:13:20Z')
@@ -58,7 +58,7 @@ def iso(us: int) -> str:
 
 
 def repo_info_document(info: RepoInfo) -> Json:
-    """The file ``repo``, without its header."""
+    """Return the contents of the file ``repo``, without its header."""
     rows = np.arange(len(info.snapshots))
     name = info.repo_before_updates
     before = {} if name is None else {"repo_before_updates": name}
@@ -159,7 +159,7 @@ def _update_document(entry: OpsEntry) -> Json:
 
 
 def manifest_document(manifest: Manifest, data: Buffer, key: str) -> Json:
-    """A manifest, with the header of its file ``data``."""
+    """Return a manifest, with the header of its file ``data``."""
     kinds = {node: _count_kinds(table.kind) for node, table in manifest.arrays.items()}
     totals = sum(kinds.values(), np.zeros(len(ChunkKind), np.int64))
     uses_compression, dictionary, compressed = stored_locations(data, key)
@@ -187,7 +187,7 @@ def manifest_document(manifest: Manifest, data: Buffer, key: str) -> Json:
 
 
 def snapshot_document(snapshot: Snapshot) -> Json:
-    """A snapshot, without the header of its file."""
+    """Return the contents of a snapshot, without the header of its file."""
     files = snapshot.manifests
     columns = ids_to_text(files.ids), files.size_bytes.tolist(), files.num_chunk_refs.tolist()
     return {
@@ -228,7 +228,7 @@ def _count_kinds(kinds: Any) -> Any:
 
 
 def transaction_log_document(log: TransactionLog) -> Json:
-    """A transaction log, without the header of its file."""
+    """Return the contents of a transaction log, without the header of its file."""
     return {
         **{name: sorted(set(ids_to_text(getattr(log, name)))) for name in ID_LISTS},
         "updated_chunks": [

@@ -1,8 +1,8 @@
-"""The history as a picture: text for terminals, SVG for notebooks.
+"""The history as a graph: text for terminals, SVG for notebooks.
 
-Newest first. Each branch has a lane, ``main`` the first and the others by name, even where it has no commit
-of its own: a commit is in the lane of the first branch that has it. A lane ends at the commit, in another
-lane, that its oldest one follows.
+Newest commits come first. Each branch has a lane: ``main`` the first, the others by name. A commit is in the
+lane of the first branch that contains it, so a branch without own commits has an empty lane. A lane ends at
+the parent of its oldest commit, in another lane.
 
     ● 6EN3VYHR (dev) on dev          column 1
     │
@@ -32,13 +32,13 @@ _COLOURS: Final = ("#2f6fb7", "#2e8b57", "#8e4fa8", "#b8860b", "#1f8a8a", "#b03a
 _STEP: Final = 26
 _LONGEST: Final = 60
 _FONT: Final = 13
-#: Pixels for a character of that size: monospaced fonts take 0.6 to 0.65 of their size.
+#: Pixels per character: the characters of monospaced fonts are 0.6 to 0.65 of the font size wide.
 _CHARACTER: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What is written beside a commit. ``message`` is the first line, shortened."""
+    """The text beside a commit. ``message`` is the first line of the commit message, shortened."""
 
     id: str
     branches: tuple[str, ...]
@@ -47,12 +47,12 @@ class Label:
     message: str
 
     def line(self) -> str:
-        """For terminals."""
+        """Return the label as one line for terminals."""
         names = ", ".join((*self.branches, *self.tags))
         return f"{self.id}{f' ({names})' if names else ''} {self.message}"
 
     def parts(self) -> list[tuple[str, str]]:
-        """For notebooks: texts, each with attributes of SVG."""
+        """Return the parts of the label for notebooks: pairs of a text and its SVG attributes."""
         names = [f"branch {name}" for name in self.branches] + [f"tag {name}" for name in self.tags]
         return [
             (self.id, ""),
@@ -64,7 +64,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """One commit: its lane, the lanes that go on below it, those that end here, and its label."""
+    """One commit: its lane, the lanes that continue below it, the lanes that end at it, and its label."""
 
     lane: int
     below: frozenset[int]
@@ -74,7 +74,7 @@ class Dot:
 
 @dataclass(frozen=True, slots=True)
 class AncestryGraph:
-    """The commits that some refs reach. ``print`` it, or let a notebook show it."""
+    """A graph of the commits that some refs reach. ``print`` shows text, notebooks show an image."""
 
     dots: tuple[Dot, ...]
     lanes: int = 1
@@ -132,7 +132,7 @@ class AncestryGraph:
             for dot, parts, (x, y) in zip(self.dots, texts, places, strict=True)
         ]
         height = len(self.dots) * _STEP
-        # The colour of the page's text: pages are light or dark. What is wider than expected is not cut.
+        # The text colour of the page, because pages are light or dark. Wide text overflows and is not cut.
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" fill="currentColor" '
             f'font-family="monospace" font-size="{_FONT}px" style="overflow: visible; max-width: none">'
@@ -155,7 +155,7 @@ def _spans(parts: list[tuple[str, str]]) -> str:
 
 
 def _columns(text: str) -> int:
-    """How many columns of a monospaced font a text takes."""
+    """Return how many columns of a monospaced font a text takes."""
     return sum(2 if east_asian_width(each) in "WF" else 1 for each in text)
 
 
@@ -166,8 +166,9 @@ def _place(number: int) -> int:
 def ancestry_graph(
     info: RepoInfo, branches: Mapping[str, bytes], tip: bytes | None = None, *, plain: bool = False
 ) -> AncestryGraph:
-    """Draw the snapshots that ``branches`` reach, or ``tip``, each with those of the branches, and the tags,
-    that name it.
+    """Draw the snapshots that ``branches`` reach, or that ``tip`` reaches.
+
+    Each snapshot is labelled with the branches of ``branches`` and with the tags on it.
     """
     table = info.snapshots
     named = sorted(branches, key=lambda name: (name != MAIN, name))
@@ -175,7 +176,7 @@ def ancestry_graph(
     tags_of = _names_of(sorted(info.tags.items()))
     tips = [branches[name] for name in named] if tip is None else [tip]
     chains = [table.chain(require_snapshot(info, id_)) for id_ in tips]
-    # Behind the walks: a table that is read on demand has no rows before.
+    # After the walks, because a table that is read on demand has no rows before them.
     lane_of = np.full(len(table), -1, np.int64)
     joins: dict[int, set[int]] = {}
     for lane, rows in enumerate(chains):
@@ -214,6 +215,6 @@ def _names_of(refs: Iterable[tuple[str, bytes]]) -> dict[bytes, tuple[str, ...]]
 
 
 def first_line(message: str) -> str:
-    """The first line of a message, shortened, without characters that control a terminal."""
+    """Return the first line of a message, shortened, without characters that control a terminal."""
     line = "".join(filter(str.isprintable, message.partition("\n")[0]))
     return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."

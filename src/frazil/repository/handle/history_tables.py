@@ -1,4 +1,4 @@
-"""Histories as tables, for notebooks and consoles: their first rows, read when the table is shown."""
+"""Histories as tables, for notebooks and consoles. A table reads its first rows when it is shown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from frazil.repository.catalog.ops_values import Update
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.handle.graph import first_line
 
-#: Rows that are shown of a history, which may have any number.
+#: How many rows of a history are shown.
 ROWS: Final = 20
 
 type Row = tuple[str, ...]
@@ -22,14 +22,14 @@ type Row = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class HistoryTable:
-    """A heading, the names of columns, and a function that reads the rows anew."""
+    """A heading, the names of columns, and a function that reads the rows."""
 
     heading: str
     columns: Row
     rows: Callable[[], Iterable[Row]]
 
     def _first(self) -> tuple[list[Row], bool]:
-        """The rows to show, and whether there are more."""
+        """Return the rows to show, and whether there are more."""
         rows = list(islice(self.rows(), ROWS + 1))
         return rows[:ROWS], len(rows) > ROWS
 
@@ -43,7 +43,7 @@ class HistoryTable:
         return "\n".join([f"<{PACKAGE}: {self.heading}>", *lines, *(["..."] if more else [])])
 
     def html(self) -> str:
-        """The table for a notebook, in the colours of its page."""
+        """Return the table as HTML for a notebook, in the colours of its page."""
         rows, more = self._first()
         shown = [*rows, ("...",) * len(self.columns)] if more else rows
         head = "".join(f'<th style="text-align: left">{escape(name)}</th>' for name in self.columns)
@@ -58,7 +58,7 @@ class HistoryTable:
 
 
 def snapshots_table(heading: str, snapshots: Callable[[], Iterable[SnapshotInfo]]) -> HistoryTable:
-    """Snapshots by id, time and message."""
+    """Return a table of snapshots: id, time and message."""
     return HistoryTable(
         heading,
         ("id", "written at (UTC)", "message"),
@@ -67,7 +67,7 @@ def snapshots_table(heading: str, snapshots: Callable[[], Iterable[SnapshotInfo]
 
 
 def updates_table(heading: str, updates: Callable[[], Iterable[Update]]) -> HistoryTable:
-    """Operations by time and kind."""
+    """Return a table of operations: time and kind."""
     return HistoryTable(
         heading,
         ("time (UTC)", "operation"),
@@ -80,5 +80,5 @@ def _time(moment: datetime) -> str:
 
 
 def _operation(update: Update) -> str:
-    """``NewCommit(branch="main", new_snap_id=...)``"""
+    """Return the operation as text, such as ``NewCommit(branch="main", new_snap_id=...)``."""
     return first_line(repr(update.kind).rpartition("UpdateType.")[2])

@@ -1,4 +1,4 @@
-"""The methods ``Repository.inspect_...``: what the files of a repository hold, for people and for tests."""
+"""The methods ``Repository.inspect_*``: the contents of the repository's files, for people and for tests."""
 
 from __future__ import annotations
 
@@ -33,18 +33,25 @@ _COMPOSITE: Final = (
 
 
 class Inspection(RepositoryBase):
-    """Methods of ``Repository``."""
+    """Methods of ``Repository`` that show the contents of its files."""
 
     def inspect_repo_info(self) -> Json:
-        """Refs, snapshots and the newest updates, as the file ``repo`` has them.
+        """Return refs, snapshots and the newest operations, as the file ``repo`` contains them.
 
-        Keys: ``header``, ``spec_version``, ``branches``, ``tags``, ``deleted_tags``, ``snapshots``,
-        ``metadata``, ``latest_updates``.
+        Returns:
+            A dictionary with the keys ``header``, ``spec_version``, ``branches``, ``tags``, ``deleted_tags``,
+            ``snapshots``, ``metadata`` and ``latest_updates``.
 
-        >>> import frazil
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> repo.inspect_repo_info()["branches"]
-        {'main': '1CECHNKREP0F1RSTCMT0'}
+        Raises:
+            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
+
+        Specification: *Repo Info File*.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.inspect_repo_info()["branches"]
+            {'main': '1CECHNKREP0F1RSTCMT0'}
         """
         self._context.require_version_2()
         data = self._context.storage.get(REPO)
@@ -54,10 +61,27 @@ class Inspection(RepositoryBase):
         }
 
     def inspect_snapshot(self, snapshot_id: str) -> Json:
-        """Nodes and manifests of a snapshot, as its file has them.
+        """Return the nodes and manifests of a snapshot, as its file contains them.
 
-        Keys: ``id``, ``header``, ``flushed_at``, ``commit_message``, ``metadata``, ``manifests``, ``nodes``.
-        Raises ``SnapshotNotFoundError`` for a snapshot that the repository does not have.
+        Args:
+            snapshot_id: The id of the snapshot, or the first characters of an id.
+
+        Returns:
+            A dictionary with the keys ``id``, ``header``, ``flushed_at``, ``commit_message``, ``metadata``,
+            ``manifests`` and ``nodes``.
+
+        Raises:
+            SnapshotNotFoundError: ``snapshot-not-found`` if the repository does not have the snapshot.
+            InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id, or if several ids
+                begin with it.
+
+        Specification: *Snapshot Files*.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.inspect_snapshot(repo.lookup_branch("main"))["commit_message"]
+            'Repository initialized'
         """
         id_ = resolve_id(snapshot_id, self._context.catalog.repo_info)
         with files_of(self._context, id_):
@@ -65,24 +89,64 @@ class Inspection(RepositoryBase):
         return {"header": header_document(data, FileType.SNAPSHOT), **snapshot_document(snapshot)}
 
     def inspect_manifest(self, manifest_id: str) -> Json:
-        """How many references of which kind a manifest has, by array.
+        """Return how many references of which kind a manifest contains, by array.
 
-        Keys: ``id``, ``header``, ``size_bytes``, ``num_arrays``, ``total_chunk_refs``, ``total_inline``,
-        ``total_native``, ``total_virtual``, ``arrays``, ``compression``. ``size_bytes`` is the size of what
-        the file holds, before its compression. Raises ``StorageError``
-        (``object-not-found``) where there is no such file.
+        Args:
+            manifest_id: The id of the manifest, for example from ``list_manifest_files``.
+
+        Returns:
+            A dictionary with the keys ``id``, ``header``, ``size_bytes``, ``num_arrays``,
+            ``total_chunk_refs``, ``total_inline``, ``total_native``, ``total_virtual``, ``arrays`` and
+            ``compression``. ``size_bytes`` is the uncompressed size of the file's contents.
+
+        Raises:
+            StorageError: ``object-not-found`` if there is no such file.
+            InvalidInputError: ``invalid-snapshot-id`` if ``manifest_id`` is not an id.
+
+        Specification: *Chunk Manifest Files*.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="an array") as store:
+            ...     array = zarr.create_array(store, name="t", shape=(2,), dtype="i4")
+            ...     array[:] = [1, 2]
+            >>> file = repo.list_manifest_files(repo.lookup_branch("main"))[0]
+            >>> repo.inspect_manifest(file.id)["total_inline"]
+            1
         """
         id_ = id_from_text(manifest_id)
         manifest, data = MANIFEST.read_with_bytes(self._context.storage, id_)
         return manifest_document(manifest, data, MANIFEST.key(id_))
 
     def inspect_transaction_log(self, snapshot_id: str) -> Json:
-        """What one commit changed, by node ids.
+        """Return what one commit changed, by node ids.
 
-        Keys: ``header``, ``new_groups``, ``new_arrays``, ``deleted_groups``, ``deleted_arrays``,
-        ``updated_groups``, ``updated_arrays``, ``updated_chunks``, ``moved_nodes``; where expiration has
-        collapsed the commits before it, these are all their changes together, and ``synthetic_composite``
-        names the logs. Raises ``SnapshotNotFoundError`` for a snapshot that the repository does not have.
+        If expiration has removed the commits before this one, the result contains the changes of all of them
+        together, and ``synthetic_composite`` names their transaction logs.
+
+        Args:
+            snapshot_id: The id of the snapshot, or the first characters of an id.
+
+        Returns:
+            A dictionary with the keys ``header``, ``new_groups``, ``new_arrays``, ``deleted_groups``,
+            ``deleted_arrays``, ``updated_groups``, ``updated_arrays``, ``updated_chunks`` and
+            ``moved_nodes``.
+
+        Raises:
+            SnapshotNotFoundError: ``snapshot-not-found`` if the repository does not have the snapshot.
+            InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id, or if several ids
+                begin with it.
+
+        Specification: *Transaction Log Files*.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="a group") as store:
+            ...     group = zarr.create_group(store, path="g")
+            >>> len(repo.inspect_transaction_log(repo.lookup_branch("main"))["new_groups"])
+            2
         """
         id_ = resolve_id(snapshot_id, self._context.catalog.repo_info)
         with files_of(self._context, id_):
@@ -103,7 +167,7 @@ class Inspection(RepositoryBase):
         }
 
     def _pruned_logs(self, id_: bytes) -> dict[bytes, TransactionLog | None]:
-        """The logs of ancestors that were expired, oldest first; None where the file is gone."""
+        """Return the logs of expired ancestors, oldest first; None where the file is gone."""
         if self._context.spec_version < 2:
             return {}
         snapshots = self._context.catalog.repo_info().snapshots

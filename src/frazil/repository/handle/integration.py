@@ -1,8 +1,8 @@
-"""Bringing changes from one branch to another: merge, cherry-pick, revert.
+"""The methods of ``Repository`` that bring changes from one branch to another: merge, cherry-pick, revert.
 
-All three take the changes between two versions, carry them to the tip of a branch as a rebase does, and
-commit them there. Commits are ordinary ones to every reader; under ``__frazil`` their metadata say where they
-come from.
+All three methods take the changes between two versions, carry them to the tip of a branch as a rebase does,
+and commit them there. The new commits are ordinary commits for every reader. Their metadata record under
+``__frazil`` where the changes come from.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _TOO_LATE: Final = {ErrorKind.COMMIT_CONFLICT, ErrorKind.BRANCH_UPDATE_CONFLICT}
 
 
 class Integration(RepositoryBase):
-    """Methods of ``Repository``."""
+    """Methods of ``Repository`` that merge, cherry-pick and revert."""
 
     def merge(
         self,
@@ -59,33 +59,49 @@ class Integration(RepositoryBase):
         metadata: dict[str, Any] | None = None,
         fast_forward: bool = True,
     ) -> str:
-        """Bring all that ``source`` has and the branch ``into`` has not to ``into``; the id of its tip.
+        """Merge a version into a branch.
 
-        ``source`` is a branch, a tag, a snapshot id or the first characters of one. The base is the newest
-        version that both come from; nodes are compared by id, arrays chunk by chunk. Where both changed the
-        same, ``solver`` decides: *ours* are the changes of the source, *theirs* those of the branch. The
-        result is one commit on the branch, whose metadata name both parents:
-        ``{"__frazil": {"parents": [into, source]}}``.
+        The base is the newest version in the history of both. Nodes are compared by id, and arrays chunk by
+        chunk. Identical changes never conflict. Real conflicts are passed to ``solver``: *ours* are the
+        changes of the source, *theirs* the changes of the branch. The result is one commit on the branch,
+        whose metadata name both parents: ``{"__frazil": {"parents": [into, source]}}``.
 
-        If the branch is a version that the source comes from it is just moved to the source, unless
-        ``fast_forward`` is False. If the source has nothing new, nothing happens.
+        If the branch is an ancestor of the source, the branch is moved to the source without a new commit,
+        unless ``fast_forward`` is False. If the source has no changes that the branch does not have, nothing
+        happens.
 
-        Raises ``RebaseFailedError`` with the conflicts that the solver leaves (all of them without one), and
-        ``SessionStateError`` if a transaction log on the way is gone (``rebase-tx-log-pruned``).
+        Args:
+            source: A branch, a tag, a snapshot id, or the first characters of an id.
+            into: The branch that receives the changes.
+            solver: Decides the conflicts. Default: no conflict is decided.
+            message: The message of the commit. Default: ``Merge SOURCE into INTO``.
+            metadata: Metadata of the commit, in addition. Default: none.
+            fast_forward: Whether to move the branch without a new commit if possible.
 
-        >>> import frazil, zarr
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> with repo.transaction("main", message="an array") as store:
-        ...     array = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
-        >>> repo.create_branch("dev", repo.lookup_branch("main"))
-        >>> for branch, part in [("main", slice(0, 2)), ("dev", slice(2, 4))]:
-        ...     with repo.transaction(branch, message=f"on {branch}") as store:
-        ...         zarr.open_array(store, path="t")[part] = 1
-        >>> merged = repo.merge("dev")
-        >>> zarr.open_array(repo.readonly_session("main").store, path="t")[:].tolist()
-        [1, 1, 1, 1]
-        >>> repo.lookup_snapshot(merged).message
-        'Merge dev into main'
+        Returns:
+            The id of the snapshot at the tip of the branch.
+
+        Raises:
+            RebaseFailedError: ``rebase-failed`` if the solver leaves conflicts. The error lists all
+                conflicts.
+            SessionStateError: ``rebase-tx-log-pruned`` if a needed transaction log is gone.
+            RefNotFoundError: ``ref-not-found`` if there is no such source or branch.
+            ConflictError: If other commits come first in all of 1000 attempts.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="an array") as store:
+            ...     array = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+            >>> repo.create_branch("dev", repo.lookup_branch("main"))
+            >>> for branch, part in [("main", slice(0, 2)), ("dev", slice(2, 4))]:
+            ...     with repo.transaction(branch, message=f"on {branch}") as store:
+            ...         zarr.open_array(store, path="t")[part] = 1
+            >>> merged = repo.merge("dev")
+            >>> zarr.open_array(repo.readonly_session("main").store, path="t")[:].tolist()
+            [1, 1, 1, 1]
+            >>> repo.lookup_snapshot(merged).message
+            'Merge dev into main'
         """
 
         def plan(info: RepoInfo, tip: bytes) -> IntegrationPlan | bytes:
@@ -105,16 +121,44 @@ class Integration(RepositoryBase):
         message: str | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> str:
-        """Do on the branch ``onto`` what a commit did to its parent; the id of the new commit.
+        """Repeat on a branch what one commit did to its parent snapshot.
 
-        ``snapshot`` is its id, the first characters of that, or a branch or tag that leads to it. *Ours* is
-        that commit, *theirs* what is different on the branch from the commit's parent. The message is that of
-        the commit.
+        Real conflicts are passed to ``solver``: *ours* are the changes of the commit, *theirs* the
+        differences between the commit's parent and the tip of the branch.
 
-        Raises ``RebaseFailedError``; ``SessionStateError`` if the branch has all of it already
-        (``no-changes-to-commit``), or if older versions were expired, so that what the commit did is not
-        known any more (``rebase-tx-log-pruned``); ``InvalidInputError`` for the first snapshot, which has no
-        parent.
+        Args:
+            snapshot: The commit: a snapshot id, the first characters of an id, or a branch or tag on it.
+            onto: The branch that receives the changes.
+            solver: Decides the conflicts. Default: no conflict is decided.
+            message: The message of the new commit. Default: the message of the commit.
+            metadata: Metadata of the new commit, in addition. Default: none.
+
+        Returns:
+            The id of the new commit.
+
+        Raises:
+            RebaseFailedError: ``rebase-failed`` if the solver leaves conflicts. The error lists all
+                conflicts.
+            SessionStateError: ``no-changes-to-commit`` if the branch has all the changes already.
+                ``rebase-tx-log-pruned`` if older versions were expired, so that the changes of this commit
+                alone are not known.
+            InvalidInputError: ``invalid-snapshot-id`` if ``snapshot`` is the first snapshot, which has no
+                parent.
+            RefNotFoundError: ``ref-not-found`` if there is no such commit or branch.
+            ConflictError: If other commits come first in all of 1000 attempts.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="a root") as store:
+            ...     root = zarr.create_group(store)
+            >>> repo.create_branch("dev", "main")
+            >>> for name in ("a", "b"):
+            ...     with repo.transaction("dev", message=f"add {name}") as store:
+            ...         group = zarr.create_group(store, path=name)
+            >>> id_ = repo.cherry_pick("dev", "main")
+            >>> sorted(zarr.open_group(repo.readonly_session("main").store, mode="r"))
+            ['b']
         """
 
         def plan(info: RepoInfo, _tip: bytes) -> IntegrationPlan:
@@ -131,11 +175,33 @@ class Integration(RepositoryBase):
         message: str | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> str:
-        """Undo on the branch ``on`` what a commit did; the id of the new commit.
+        """Undo on a branch what one commit did.
 
-        What came after it stays: where that changed the same nodes or chunks it is a conflict, of *theirs*,
-        with the undoing as *ours*. Nodes that the commit deleted come back with their ids. Raises as
-        ``cherry_pick``.
+        Later commits stay. If they changed the same nodes or chunks, there is a conflict, which is passed to
+        ``solver``: *ours* is the undoing, *theirs* are the later changes. Nodes that the commit deleted come
+        back with their ids.
+
+        Args:
+            snapshot: The commit: a snapshot id, the first characters of an id, or a branch or tag on it.
+            on: The branch to change.
+            solver: Decides the conflicts. Default: no conflict is decided.
+            message: The message of the new commit. Default: ``Revert "MESSAGE OF THE COMMIT"``.
+            metadata: Metadata of the new commit, in addition. Default: none.
+
+        Returns:
+            The id of the new commit.
+
+        Raises:
+            IcechunkError: The errors of ``cherry_pick``.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="add a") as store:
+            ...     group = zarr.create_group(store, path="a")
+            >>> reverted = repo.revert("main")
+            >>> repo.lookup_snapshot(reverted).message
+            'Revert "add a"'
         """
 
         def plan(info: RepoInfo, _tip: bytes) -> IntegrationPlan:
@@ -151,9 +217,9 @@ class Integration(RepositoryBase):
         message: str | None,
         metadata: dict[str, Any] | None,
     ) -> str:
-        """Plan for the branch as it is, and commit the plan; again if another commit came first.
+        """Plan for the current tip of the branch and commit the plan; repeat if another commit came first.
 
-        A plan that is a snapshot id needs no commit.
+        If ``plan`` returns a snapshot id, no commit is needed.
         """
         solver = solver or ConflictDetector()
         require_solver(solver)
@@ -175,12 +241,14 @@ class Integration(RepositoryBase):
             except (SnapshotNotFoundError, SessionStateError) as error:
                 if not tries_left or not is_outdated(self._context, info, error):
                     raise
-        raise InternalError("merge ended without an attempt. This is a defect in Frazil: please report it")
+        raise InternalError(
+            "the merge ended without an attempt. This is a defect in Frazil, please report it"
+        )
 
     def _session_with_changes(
         self, info: RepoInfo, plan: IntegrationPlan, branch: str, tip: bytes, solver: ConflictSolver
     ) -> Session:
-        """A session on the branch with the changes of a plan."""
+        """Return a session on the branch with the changes of a plan."""
         work = carry_changes(self._context, info, plan, tip, solver)
         expires_at = now_us() + self._context.settings.session_lifetime // _MICROSECOND
         metadata = dict(self._default_metadata)

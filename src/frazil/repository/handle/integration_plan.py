@@ -1,7 +1,7 @@
-"""What a merge, a cherry-pick or a revert is to commit: two versions, a message, and metadata.
+"""Plans of merges, cherry-picks and reverts: the two versions to compare, the message, and the metadata.
 
-A merge looks for the newest version that both histories have. Earlier merges count: the metadata of a merge
-commit name its second parent, and ancestors are looked for behind that too.
+The base of a merge is the newest version in both histories. Earlier merges count: the metadata of a merge
+commit name its second parent, and the search follows that parent too.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from frazil.repository.catalog.version_names import find_snapshot
 from frazil.repository.session.commit_range import CommitLogs, read_logs
 from frazil.repository.session.workspace import Workspace
 
-#: A query, the number of one of its batches, and whether the batch comes without those before it.
+#: A query, the number of one of its batches, and whether the batch comes without the earlier batches.
 type StreamBatch = tuple[str, int, bool]
 
 
 @dataclass(frozen=True, slots=True)
 class IntegrationPlan:
-    """Commit the changes from the version ``base`` to the version ``end``, with this message.
+    """A plan to commit the changes from the version ``base`` to the version ``end`` with the given message.
 
-    ``origin`` says in the metadata where the changes come from. ``batches`` are those of streaming queries
-    that come with them.
+    ``origin`` records in the metadata where the changes come from. ``batches`` are the batches of streaming
+    queries that the changes contain.
     """
 
     base: bytes
@@ -52,11 +52,11 @@ class IntegrationPlan:
 
     @property
     def commit_metadata(self) -> dict[str, Any]:
-        """What the commit's metadata say under ``__frazil``."""
+        """The metadata of the commit under ``__frazil``."""
         return {**self.origin, **_batches_by_key(self.batches)}
 
     def recorded_metadata(self, branch: str, info: RepoInfo, id_: bytes) -> dict[str, Any]:
-        """The metadata of the repository, with records of the batches that come with the commit ``id_``."""
+        """Return the metadata of the repository, with records of the batches in the commit ``id_``."""
         records: dict[str, list[BatchRecord]] = {}
         for query, batch, alone in self.batches:
             records.setdefault(query, []).append(BatchRecord(batch, id_, branch, alone))
@@ -66,9 +66,10 @@ class IntegrationPlan:
 def plan_merge(
     context: Context, info: RepoInfo, source: str, into: str, *, fast_forward: bool
 ) -> IntegrationPlan | bytes:
-    """The plan of ``Repository.merge``, or the snapshot that the branch ``into`` is on without a commit.
+    """Return the plan of ``Repository.merge``, or the new tip of ``into`` if no commit is needed.
 
-    With ``fast_forward`` that is the source where it follows the branch; the caller moves the branch.
+    With ``fast_forward``, the new tip is the source if it is a descendant of the branch. The caller moves the
+    branch.
     """
     tip = repo_requirements.branch_tip(info, into)
     start = _snapshot_named(info, source)
@@ -85,7 +86,7 @@ def plan_merge(
 
 
 def plan_cherry_pick(context: Context, info: RepoInfo, snapshot: str) -> IntegrationPlan:
-    """The plan of ``Repository.cherry_pick``."""
+    """Return the plan of ``Repository.cherry_pick``."""
     entry, parent = _commit_named(context, info, snapshot)
     batches = tuple((*batch, True) for batch in batches_between(info, parent, entry.id))
     origin = {"cherry_picked": id_to_text(entry.id)}
@@ -93,7 +94,7 @@ def plan_cherry_pick(context: Context, info: RepoInfo, snapshot: str) -> Integra
 
 
 def plan_revert(context: Context, info: RepoInfo, snapshot: str) -> IntegrationPlan:
-    """The plan of ``Repository.revert``."""
+    """Return the plan of ``Repository.revert``."""
     entry, parent = _commit_named(context, info, snapshot)
     return IntegrationPlan(entry.id, parent, f'Revert "{entry.message}"', {"reverted": id_to_text(entry.id)})
 
@@ -112,7 +113,7 @@ def _batches_by_key(batches: Iterable[StreamBatch]) -> dict[str, Any]:
 
 
 def _snapshot_named(info: RepoInfo, name: str) -> bytes:
-    """The snapshot of a branch, a tag, or an id."""
+    """Return the snapshot of a branch, a tag, or an id."""
     id_ = find_snapshot(name, lambda: info)
     if id_ is None:
         raise no_version(info, name)
@@ -121,26 +122,26 @@ def _snapshot_named(info: RepoInfo, name: str) -> bytes:
 
 
 def _commit_named(context: Context, info: RepoInfo, name: str) -> tuple[SnapshotEntry, bytes]:
-    """A snapshot and its parent. Raises an error if the commit's own changes are not known."""
+    """Return a snapshot and its parent. Raise an error if the changes of this commit alone are not known."""
     entry = info.snapshots.entry(repo_requirements.require_snapshot(info, _snapshot_named(info, name)))
     if entry.parent is None:
         raise InvalidInputError(
-            f"{id_to_text(entry.id)} is the first snapshot, which changes nothing: name a commit after it",
+            f"{id_to_text(entry.id)} is the first snapshot, which changes nothing. Pass a later commit",
             ErrorKind.INVALID_SNAPSHOT_ID,
         )
     if entry.pruned_ancestor_tx_logs or (context.spec_version == 1 and not _follows(context, entry)):
         raise SessionStateError(
             f"the versions before {id_to_text(entry.id)} were expired, so the changes of this commit alone "
-            "are not known: name a later commit",
+            "are not known. Pass a later commit",
             ErrorKind.REBASE_TX_LOG_PRUNED,
         )
     return entry, entry.parent
 
 
 def _follows(context: Context, entry: SnapshotEntry) -> bool:
-    """Whether the parent has all nodes that a commit changed or deleted.
+    """Return whether the parent has all nodes that a commit changed or deleted.
 
-    An expiration in spec version 1 gives the oldest version that stays another parent, and leaves no other
+    An expiration in spec version 1 gives the oldest remaining version another parent, and leaves no other
     trace.
     """
     assert entry.parent is not None
@@ -154,15 +155,15 @@ def _follows(context: Context, entry: SnapshotEntry) -> bool:
 
 
 def _merge_base(info: RepoInfo, one: bytes, other: bytes) -> bytes:
-    """The newest common ancestor of two snapshots, through merges as well."""
+    """Return the newest common ancestor of two snapshots, also through merges."""
     table = info.snapshots
     for id_ in (one, other):
         repo_requirements.require_snapshot(info, id_)
     common = np.intersect1d(all_ancestors(info, one), all_ancestors(info, other))
     if not len(common):
         raise SessionStateError(
-            f"{id_to_text(one)} and {id_to_text(other)} have no version in common: older versions were "
-            "expired, so what either side changed is not known",
+            f"{id_to_text(one)} and {id_to_text(other)} have no common ancestor, because older versions were "
+            "expired. The changes of either side are not known",
             ErrorKind.REBASE_TX_LOG_PRUNED,
         )
     return table.id_of(int(common[np.argmax(table.flushed_at()[common])]))

@@ -1,4 +1,4 @@
-"""Leases: marks of sessions and jobs whose files a garbage collection has to spare."""
+"""The methods of ``Repository`` for leases, which protect files from garbage collection."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ from frazil.repository.session.staged_work import give_up, place_of_lease
 
 
 class Leases(RepositoryBase):
-    """The methods of ``Repository`` that list and break leases."""
+    """Methods of ``Repository`` that list and break leases."""
 
     def list_leases(self) -> list[LeaseInfo]:
-        """The leases that sessions with forks and resumable jobs hold, the oldest first.
+        """Return the leases that sessions with forks and resumable jobs hold.
 
-        A garbage collection spares all files that are not older than the oldest lease. One that has ended is
-        listed until the next collection deletes it.
+        A garbage collection spares all files that are not older than the oldest lease. A lease that has ended
+        is listed until the next collection deletes it.
 
-        >>> import frazil
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> fork = repo.writable_session("main").fork()
-        >>> [lease.purpose for lease in repo.list_leases()]
-        ['fork']
+        Returns:
+            The leases, oldest first.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> fork = repo.writable_session("main").fork()
+            >>> [lease.purpose for lease in repo.list_leases()]
+            ['fork']
         """
         return [
             LeaseInfo(
@@ -39,29 +43,35 @@ class Leases(RepositoryBase):
         ]
 
     def break_lease(self, lease_id: str) -> None:
-        """Delete a lease whose holder will not come back: a fork that was abandoned, a process that was
-        killed.
+        """Delete a lease whose holder will not return, for example of an abandoned fork or a killed process.
 
-        The holder is not asked. If it is still at work and a garbage collection deletes its files, its commit
-        is refused (``garbage-collected``); no version ever refers to files that are gone. With the lease of a
-        job goes what the job has staged, as with ``frazil.spark.discard_job``: it cannot be resumed.
+        The holder is not asked. If it still works and a garbage collection deletes its files, its commit is
+        refused (``garbage-collected``). No version ever refers to files that are gone. For the lease of a
+        job, the method also deletes what the job has staged, as ``frazil.spark.discard_job`` does. The job
+        cannot be resumed afterwards.
 
-        Raises ``InvalidInputError`` (``not-allowed``) if there is no lease with this id.
+        Args:
+            lease_id: The ``id`` of a lease from ``list_leases``.
 
-        >>> import frazil
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> fork = repo.writable_session("main").fork()
-        >>> repo.break_lease(repo.list_leases()[0].id)
-        >>> repo.list_leases()
-        []
+        Raises:
+            InvalidInputError: ``not-allowed`` if there is no lease with this id.
+            ReadOnlyError: ``read-only-storage`` if the storage is read-only.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> fork = repo.writable_session("main").fork()
+            >>> repo.break_lease(repo.list_leases()[0].id)
+            >>> repo.list_leases()
+            []
         """
         storage = self._context.storage
         require_writable(storage)
         key = f"{LEASES}/{lease_id}"
         if key not in {lease.key for lease in leases(storage)}:
             raise InvalidInputError(
-                f"lease_id: expected the id of a lease of this repository, found {lease_id!r}: "
-                "Repository.list_leases shows them. It may have been given back meanwhile",
+                f"lease_id must be the id of a lease of this repository, got {lease_id!r}. The holder may "
+                "have returned the lease. Repository.list_leases lists the leases",
                 ErrorKind.NOT_ALLOWED,
             )
         place = place_of_lease(key)

@@ -1,4 +1,4 @@
-"""Limits that callers set for memory and requests."""
+"""Limits of memory and requests that callers set."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from frazil.errors import ErrorKind, InvalidInputError
 
 
 def require_positive(**limits: int) -> Iterable[int]:
-    """The limits, in their order. Raises ``InvalidInputError`` for one that is not positive."""
+    """Return the limits in the order of the arguments.
+
+    Raises:
+        InvalidInputError: ``invalid-argument`` if a limit is less than 1.
+    """
     for name, limit in limits.items():
         if limit < 1:
-            raise InvalidInputError(f"{name}: expected at least 1, found {limit}", ErrorKind.INVALID_ARGUMENT)
+            raise InvalidInputError(f"{name} must be at least 1, got {limit}", ErrorKind.INVALID_ARGUMENT)
     return limits.values()

@@ -31,22 +31,22 @@ from frazil.storage.foreign import open_foreign
 
 @dataclass(frozen=True, slots=True)
 class HandleOptions:
-    """The arguments of a user who opens or creates a repository."""
+    """The arguments of a caller who opens or creates a repository."""
 
     config: RepositoryConfig | None = None
     authorized: Authorized | None = None
     attribution: Attribution | None = None
 
     def attributed(self, storage: Storage) -> Storage:
-        """The storage, whose requests carry the labels of ``attribution``."""
+        """Return the storage with the labels of ``attribution`` in its requests."""
         return storage if self.attribution is None else storage.with_user_agent(self.attribution.user_agent())
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSettings:
-    """What a repository says about itself: its saved configuration, and its version of the format.
+    """What a repository records about itself: its saved configuration and the version of its format.
 
-    ``config_version`` is the storage's version of the configuration file of spec version 1.
+    ``config_version`` is the version of the configuration file of spec version 1, as the storage reports it.
     """
 
     config: RepositoryConfig | None = None
@@ -55,10 +55,15 @@ class StoredSettings:
 
 
 def build_context(storage: Storage, options: HandleOptions, stored: StoredSettings) -> Context:
-    """The context of a new handle."""
+    """Return the context of a new handle.
+
+    Raises:
+        InvalidInputError: If a virtual chunk container in the options is not valid.
+    """
+    # A saved configuration is not validated: an older version with other rules may have saved it.
     if options.config is not None:
-        options.config.validate()  # a saved configuration may be of a version that had other rules
-    # A copy: later changes of the user's object do not change this handle.
+        options.config.validate()
+    # A copy, so that later changes of the caller's object do not change this handle.
     config = deepcopy(opened_with(options.config, stored.config, storage.default_settings()))
     settings = Effective.of(config)
     storage = storage.with_settings(settings.storage)
@@ -77,7 +82,13 @@ def build_context(storage: Storage, options: HandleOptions, stored: StoredSettin
 
 
 def open_context(storage: Storage, options: HandleOptions) -> Context:
-    """The context of a handle on the repository in ``storage``; ``RepositoryNotFoundError`` without one."""
+    """Return the context of a handle on the repository in ``storage``.
+
+    Raises:
+        RepositoryNotFoundError: ``repository-not-found`` if ``storage`` contains no repository.
+        FormatError: ``unsupported-spec-version`` if the repository has an older or a later format. Other
+            kinds if the file ``repo`` is damaged.
+    """
     storage = options.attributed(storage)
     try:
         info, _, _ = read_repo_info(storage)
@@ -94,7 +105,11 @@ def open_context(storage: Storage, options: HandleOptions) -> Context:
 
 
 def saved_config(storage: Storage) -> RepositoryConfig | None:
-    """The configuration that the repository has saved; None if it has none."""
+    """Return the configuration that the repository has saved, or None.
+
+    Raises:
+        RepositoryNotFoundError: ``repository-not-found`` if ``storage`` contains no repository.
+    """
     try:
         info, _, _ = read_repo_info(storage)
     except RepositoryNotFoundError:
@@ -114,9 +129,10 @@ def _stored_settings_v1(storage: Storage) -> StoredSettings:
 
 
 def stored_spec_version(storage: Storage) -> SpecVersion | None:
-    """The version of the format of the repository in ``storage``; None without a repository.
+    """Return the version of the format of the repository in ``storage``, or None without a repository.
 
-    Raises ``FormatError`` (``unsupported-spec-version``) for a format that is older than spec version 1.
+    Raises:
+        FormatError: ``unsupported-spec-version`` if the format is older than spec version 1.
     """
     if storage.head(REPO) is not None:
         return SpecVersion.v2
@@ -127,14 +143,14 @@ def stored_spec_version(storage: Storage) -> SpecVersion | None:
 
 
 def repository_exists(storage: Storage) -> bool:
-    """Whether ``storage`` holds a repository, of an older format as well."""
+    """Return whether ``storage`` contains a repository, of an older format as well."""
     newer = storage.head(REPO) is not None or storage.head(V1_MAIN) is not None
     return newer or older_layout(storage) is not None
 
 
 def require_writable(storage: Storage) -> None:
-    """``ReadOnlyError`` for a storage that only reads."""
+    """Raise ``ReadOnlyError`` (``read-only-storage``) if the storage is read-only."""
     if storage.is_read_only:
         raise ReadOnlyError(
-            f"{storage.label()} is read only: open it with a storage that writes", ErrorKind.READ_ONLY_STORAGE
+            f"{storage.label()} is read-only. Open it with a writable storage", ErrorKind.READ_ONLY_STORAGE
         )

@@ -1,4 +1,4 @@
-"""Branches and tags."""
+"""The methods of ``Repository`` for branches and tags."""
 
 from __future__ import annotations
 
@@ -18,59 +18,214 @@ from frazil.repository.handle.base import RepositoryBase
 
 
 class Refs(RepositoryBase):
-    """Methods of ``Repository``."""
+    """Methods of ``Repository`` that list, create, move and delete branches and tags."""
 
     def list_branches(self) -> set[str]:
-        """The names of all branches; ``main`` is always one of them."""
+        """Return the names of all branches.
+
+        Returns:
+            The names. ``main`` is always one of them.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.create_branch("dev", "main")
+            >>> sorted(repo.list_branches())
+            ['dev', 'main']
+        """
         return set(self._context.catalog.repo_info().branches)
 
     def create_branch(self, branch: str, snapshot_id: str) -> None:
-        """Make a branch. ``snapshot_id`` is a snapshot's id, the first characters of one (4 or more, where
-        no other begins so), or the name of a branch or tag.
+        """Create a branch on a snapshot.
 
-        Raises ``AlreadyExistsError`` (``branch-already-exists``); ``SnapshotNotFoundError``;
-        ``InvalidInputError`` (``invalid-snapshot-id``) for what is none of these, and for a text that can
-        mean several snapshots.
+        Args:
+            branch: The name of the new branch. It must not be empty.
+            snapshot_id: The id of a snapshot, the first characters of an id (4 or more, if only one id begins
+                with them), or the name of a branch or tag.
+
+        Raises:
+            AlreadyExistsError: ``branch-already-exists`` if the branch exists.
+            SnapshotNotFoundError: ``snapshot-not-found`` if the repository does not have the snapshot.
+            InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id and not a name, or can
+                mean several snapshots. ``invalid-ref-name`` if the name of the branch is not allowed.
+            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.create_branch("dev", repo.lookup_branch("main"))
+            >>> repo.lookup_branch("dev") == repo.lookup_branch("main")
+            True
         """
         self._set_branch(branch, lambda id_: repo_changes.create_branch(branch, id_), snapshot_id)
 
     def lookup_branch(self, branch: str) -> str:
-        """The snapshot that a branch points to; ``RefNotFoundError``."""
+        """Return the id of the snapshot at the tip of a branch.
+
+        Args:
+            branch: The name of the branch.
+
+        Returns:
+            The id of the snapshot.
+
+        Raises:
+            RefNotFoundError: ``ref-not-found`` if there is no such branch.
+
+        Specification: *From Branch*.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.lookup_branch("main")
+            '1CECHNKREP0F1RSTCMT0'
+        """
         return id_to_text(repo_requirements.branch_tip(self._context.catalog.repo_info(), branch))
 
     def reset_branch(self, branch: str, snapshot_id: str, *, from_snapshot_id: str | None = None) -> None:
-        """Let a branch point to another snapshot: see ``create_branch`` for ``snapshot_id``.
+        """Move a branch to another snapshot.
 
-        ``from_snapshot_id``: only if it points there now, else ``ConflictError``
-        (``branch-update-conflict``).
+        Args:
+            branch: The name of the branch.
+            snapshot_id: The new tip: an id, the first characters of an id, or the name of a branch or tag.
+                See ``create_branch``.
+            from_snapshot_id: The id of the expected tip. If the branch is on another snapshot, it is not
+                moved. Default: the branch is moved from any snapshot.
+
+        Raises:
+            ConflictError: ``branch-update-conflict`` if the branch is not on ``from_snapshot_id``.
+            RefNotFoundError: If there is no such branch.
+            SnapshotNotFoundError: ``snapshot-not-found`` if the repository does not have the snapshot.
+            InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id and not a name, or can
+                mean several snapshots.
+            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.create_branch("dev", "main")
+            >>> with repo.transaction("main", message="a group") as store:
+            ...     group = zarr.create_group(store, path="g")
+            >>> repo.reset_branch("dev", "main", from_snapshot_id=repo.lookup_branch("dev"))
+            >>> repo.lookup_snapshot(repo.lookup_branch("dev")).message
+            'a group'
         """
         expected = None if from_snapshot_id is None else self._snapshot_id(from_snapshot_id)
         self._set_branch(branch, lambda id_: repo_changes.reset_branch(branch, id_, expected), snapshot_id)
 
     def delete_branch(self, branch: str) -> None:
-        """Raises ``RefNotFoundError``; ``SessionStateError`` (``cannot-delete-main``)."""
+        """Delete a branch.
+
+        Its snapshots stay until an expiration or a garbage collection removes them.
+
+        Args:
+            branch: The name of the branch.
+
+        Raises:
+            RefNotFoundError: If there is no such branch.
+            SessionStateError: ``cannot-delete-main`` if ``branch`` is ``main``.
+            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.create_branch("dev", "main")
+            >>> repo.delete_branch("dev")
+            >>> repo.list_branches()
+            {'main'}
+        """
         self._context.catalog.update_repo_info(repo_changes.delete_branch(branch))
 
     def list_tags(self) -> set[str]:
-        """The names of all tags, without deleted ones."""
+        """Return the names of all tags, without deleted tags.
+
+        Returns:
+            The names.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.create_tag("v1", "main")
+            >>> repo.list_tags()
+            {'v1'}
+        """
         return set(self._context.catalog.repo_info().tags)
 
     def create_tag(self, tag: str, snapshot_id: str) -> None:
-        """A name for a snapshot, for good: see ``create_branch`` for ``snapshot_id``. Raises
-        ``AlreadyExistsError``, also for the name of a deleted tag.
+        """Create a tag, a permanent name for a snapshot.
+
+        A tag cannot be moved. After it is deleted, its name cannot be used again.
+
+        Args:
+            tag: The name of the new tag. It must not be empty.
+            snapshot_id: The id of a snapshot, the first characters of an id, or the name of a branch or tag.
+                See ``create_branch``.
+
+        Raises:
+            AlreadyExistsError: ``tag-already-exists`` if the tag exists. ``tag-previously-deleted`` if a tag
+                of this name was deleted (in spec version 1: ``tag-already-exists``).
+            SnapshotNotFoundError: ``snapshot-not-found`` if the repository does not have the snapshot.
+            InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id and not a name, or can
+                mean several snapshots. ``invalid-ref-name`` if the name of the tag is not allowed.
+            SessionStateError: ``feature-flag-disabled`` if the feature ``create_tag`` is off.
+            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
+
+        Specification: *Create New Tag*.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.create_tag("v1", repo.lookup_branch("main"))
+            >>> repo.lookup_tag("v1")
+            '1CECHNKREP0F1RSTCMT0'
         """
         self._context.catalog.update_repo_info(repo_changes.create_tag(tag, self._resolve(snapshot_id)))
 
     def lookup_tag(self, tag: str) -> str:
-        """The snapshot that a tag names; ``RefNotFoundError``."""
+        """Return the id of the snapshot that a tag names.
+
+        Args:
+            tag: The name of the tag.
+
+        Returns:
+            The id of the snapshot.
+
+        Raises:
+            RefNotFoundError: ``ref-not-found`` if there is no such tag, or if it was deleted.
+
+        Specification: *From Tag*.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.create_tag("v1", "main")
+            >>> repo.lookup_tag("v1")
+            '1CECHNKREP0F1RSTCMT0'
+        """
         return id_to_text(repo_requirements.tag_target(self._context.catalog.repo_info(), tag))
 
     def delete_tag(self, tag: str) -> None:
-        """Delete a tag; its name cannot be used again."""
+        """Delete a tag; its name cannot be used again.
+
+        Args:
+            tag: The name of the tag.
+
+        Raises:
+            RefNotFoundError: ``ref-not-found`` if there is no such tag.
+            SessionStateError: ``feature-flag-disabled`` if the feature ``delete_tag`` is off.
+            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.create_tag("v1", "main")
+            >>> repo.delete_tag("v1")
+            >>> repo.list_tags()
+            set()
+        """
         self._context.catalog.update_repo_info(repo_changes.delete_tag(tag))
 
     def _set_branch(self, branch: str, change: Callable[[bytes], Change], snapshot_id: str) -> None:
-        """Let a branch point to a snapshot, and record which batches of streaming queries it has."""
+        """Move a branch to a snapshot, and record which batches of streaming queries the branch has."""
         id_ = self._resolve(snapshot_id)
 
         def note(info: RepoInfo, id_: bytes) -> dict[str, Any]:
@@ -82,7 +237,7 @@ class Refs(RepositoryBase):
         )
 
     def _resolve(self, text: str) -> bytes:
-        """The snapshot that an id, the beginning of one, or the name of a ref means."""
+        """Return the snapshot that an id, the first characters of an id, or the name of a ref means."""
         snapshot = find_snapshot(text, self._context.catalog.repo_info)
         return self._snapshot_id(text) if snapshot is None else snapshot
 

@@ -1,4 +1,4 @@
-"""``Repository``: create and open one, and what its handle is."""
+"""The class ``Repository``: creating, opening and reconfiguring a repository."""
 
 from __future__ import annotations
 
@@ -53,18 +53,22 @@ class Repository(
     Integration,
     Recovery,
 ):
-    """A repository: a history of versions of one Zarr hierarchy, with branches and tags.
+    """A versioned Zarr hierarchy with branches and tags.
 
-    Made by ``create``, ``open`` and ``open_or_create``. A handle keeps no lock and no state but caches:
-    many of them, in many processes, may work on one repository.
+    Use ``create``, ``open`` or ``open_or_create`` to get a handle. A handle holds caches, but no lock and no
+    other state. Many handles, in many processes, can work on the same repository at the same time.
 
-    >>> import frazil, zarr
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> with repo.transaction("main", message="first") as store:
-    ...     array = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
-    ...     array[:] = [1, 2, 3, 4]
-    >>> [commit.message for commit in repo.ancestry(branch="main")]
-    ['first', 'Repository initialized']
+    A method with an argument of a wrong type raises ``TypeError`` before it makes any request. Most methods
+    have an asynchronous twin with the suffix ``_async``.
+
+    Examples:
+        >>> import frazil, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="first") as store:
+        ...     array = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+        ...     array[:] = [1, 2, 3, 4]
+        >>> [commit.message for commit in repo.ancestry(branch="main")]
+        ['first', 'Repository initialized']
     """
 
     def __repr__(self) -> str:
@@ -92,14 +96,44 @@ class Repository(
         *,
         store_secrets: bool = False,
     ) -> Self:
-        """A new repository, with a branch ``main`` on an empty snapshot.
+        """Create a repository with the branch ``main`` on an empty snapshot.
 
-        Raises ``InvalidInputError`` if there is something already (``parent-directory-not-clean``), or in a
-        bucket without a prefix (``empty-prefix-creation``); ``StorageError`` (``conditions-not-supported``)
-        if the storage does not keep the conditions that make commits safe.
+        The configuration is saved in the repository. On a storage that is not local, the method first checks
+        that the storage supports conditional writes, because commits rely on them.
 
-        ``config`` is saved in the repository. Options and headers of its virtual chunk containers that may
-        hold a secret are refused (``InvalidInputError``, ``secret-in-config``) without ``store_secrets``.
+        Args:
+            storage: The storage of the repository, which must be writable.
+            config: The configuration to use and to save. Default: the default configuration; nothing is
+                saved.
+            authorize_virtual_chunk_access: The virtual chunk containers that this handle may read: a dict
+                from URL prefixes to credentials. Default: none.
+            spec_version: The version of the format, 1 or 2. Default: 2.
+            check_clean_root: Whether other objects in ``storage`` are an error.
+            attribution: Labels for the ``User-Agent`` header of all requests of this handle. Default: no
+                labels.
+            store_secrets: Whether to save options and headers of virtual chunk containers that may hold a
+                secret. Everybody who can read the repository can read them.
+
+        Returns:
+            A handle on the new repository.
+
+        Raises:
+            InvalidInputError: ``parent-directory-not-clean`` if ``storage`` contains a repository, or other
+                objects with ``check_clean_root``. ``empty-prefix-creation`` if ``storage`` is a bucket
+                without a prefix. ``secret-in-config`` if ``config`` may hold a secret, without
+                ``store_secrets``.
+            ReadOnlyError: ``read-only-storage`` if the storage is read-only.
+            StorageError: ``conditions-not-supported`` if the storage ignores conditions of writes.
+            OutcomeUnknownError: ``outcome-unknown`` if the answer to the last write is lost.
+            ValueError: If ``spec_version`` is neither 1 nor 2.
+
+        Specification: *Initialize New Repository*.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=2)
+            >>> repo.list_branches()
+            {'main'}
         """
         options = HandleOptions(config, authorize_virtual_chunk_access, attribution)
         return cls(
@@ -120,9 +154,34 @@ class Repository(
         authorize_virtual_chunk_access: Authorized | None = None,
         attribution: Attribution | None = None,
     ) -> Self:
-        """The repository in ``storage``; ``RepositoryNotFoundError`` if there is none.
+        """Open an existing repository.
 
-        What ``config`` sets goes before what the repository has saved. ``attribution``: see there.
+        Args:
+            storage: The storage of the repository.
+            config: Options for this handle. They override the saved configuration, which overrides the
+                defaults of the storage. Virtual chunk containers replace the saved ones. Default: the saved
+                configuration.
+            authorize_virtual_chunk_access: The virtual chunk containers that this handle may read: a dict
+                from URL prefixes to credentials. Default: none.
+            attribution: Labels for the ``User-Agent`` header of all requests of this handle. Default: no
+                labels.
+
+        Returns:
+            A handle on the repository.
+
+        Raises:
+            RepositoryNotFoundError: ``repository-not-found`` if ``storage`` contains no repository.
+            FormatError: ``unsupported-spec-version`` if the repository has an older or a later format. An
+                older one can be imported with ``frazil.upgrade``. Other kinds if the file ``repo`` is
+                damaged; if a backup is readable, the message names it (see ``restore``).
+
+        Examples:
+            >>> import frazil
+            >>> storage = frazil.in_memory_storage()
+            >>> created = frazil.Repository.create(storage)
+            >>> config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=1024)
+            >>> frazil.Repository.open(storage, config).config.inline_chunk_threshold_bytes
+            1024
         """
         return cls(open_context(storage, HandleOptions(config, authorize_virtual_chunk_access, attribution)))
 
@@ -138,7 +197,37 @@ class Repository(
         *,
         store_secrets: bool = False,
     ) -> Self:
-        """``open``, or ``create`` where there is nothing yet."""
+        """Open the repository in ``storage``, or create it if there is none.
+
+        If several processes call this method at the same time, one of them creates the repository and the
+        others open it.
+
+        Args:
+            storage: The storage of the repository.
+            config: See ``open`` and ``create``. It is saved only if the repository is created.
+            authorize_virtual_chunk_access: The virtual chunk containers that this handle may read: a dict
+                from URL prefixes to credentials. Default: none.
+            create_version: The version of the format of a new repository, 1 or 2. Default: 2.
+            check_clean_root: Whether other objects in ``storage`` are an error when the repository is
+                created.
+            attribution: Labels for the ``User-Agent`` header of all requests of this handle. Default: no
+                labels.
+            store_secrets: See ``create``.
+
+        Returns:
+            A handle on the repository.
+
+        Raises:
+            IcechunkError: The errors of ``open`` and ``create``.
+
+        Examples:
+            >>> import frazil
+            >>> storage = frazil.in_memory_storage()
+            >>> first = frazil.Repository.open_or_create(storage)
+            >>> second = frazil.Repository.open_or_create(storage)
+            >>> second.lookup_branch("main") == first.lookup_branch("main")
+            True
+        """
         if not cls.exists(storage):
             try:
                 return cls.create(
@@ -157,23 +246,78 @@ class Repository(
 
     @staticmethod
     def exists(storage: Storage, storage_settings: StorageSettings | None = None) -> bool:
-        """Whether there is a repository in ``storage``, also one that has to be imported before it opens."""
+        """Return whether ``storage`` contains a repository, of any format.
+
+        A repository of a format older than spec version 1 counts, although it has to be imported before it
+        can be opened (``frazil.upgrade``).
+
+        Args:
+            storage: The storage to look at.
+            storage_settings: Time-outs, retries and other options for the requests. Default: those of
+                ``storage``.
+
+        Returns:
+            True if there is a repository.
+
+        Examples:
+            >>> import frazil
+            >>> storage = frazil.in_memory_storage()
+            >>> frazil.Repository.exists(storage)
+            False
+            >>> repo = frazil.Repository.create(storage)
+            >>> frazil.Repository.exists(storage)
+            True
+        """
         if storage_settings is not None:
             storage = storage.with_settings(storage_settings)
         return repository_exists(storage)
 
     @staticmethod
     def fetch_config(storage: Storage) -> RepositoryConfig | None:
-        """The configuration that the repository has saved; None if it has none."""
+        """Return the saved configuration of a repository without opening it.
+
+        Args:
+            storage: The storage of the repository.
+
+        Returns:
+            The saved configuration, or None if the repository has none.
+
+        Raises:
+            RepositoryNotFoundError: ``repository-not-found`` if ``storage`` contains no repository.
+
+        Examples:
+            >>> import frazil
+            >>> storage = frazil.in_memory_storage()
+            >>> config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=1024)
+            >>> repo = frazil.Repository.create(storage, config)
+            >>> frazil.Repository.fetch_config(storage).inline_chunk_threshold_bytes
+            1024
+        """
         return saved_config(storage)
 
     @staticmethod
     def fetch_spec_version(
         storage: Storage, storage_settings: StorageSettings | None = None
     ) -> SpecVersion | None:
-        """The version of the format that the repository has; None if there is none.
+        """Return the version of the format of a repository without opening it.
 
-        ``FormatError`` (``unsupported-spec-version``) for one that is older than all versions.
+        Args:
+            storage: The storage of the repository.
+            storage_settings: Time-outs, retries and other options for the requests. Default: those of
+                ``storage``.
+
+        Returns:
+            The version, or None if ``storage`` contains no repository.
+
+        Raises:
+            FormatError: ``unsupported-spec-version`` if the format is older than spec version 1.
+
+        Examples:
+            >>> import frazil
+            >>> storage = frazil.in_memory_storage()
+            >>> repo = frazil.Repository.create(storage, spec_version=1)
+            >>> frazil.Repository.fetch_spec_version(storage)
+            SpecVersion.v1
         """
         if storage_settings is not None:
             storage = storage.with_settings(storage_settings)
@@ -184,15 +328,45 @@ class Repository(
         config: RepositoryConfig | None = None,
         authorize_virtual_chunk_access: Authorized | None = None,
     ) -> Self:
-        """Another handle on this repository, with another configuration."""
+        """Return another handle on this repository, with another configuration.
+
+        Args:
+            config: Options for the new handle. They override the configuration of this handle. Default: the
+                same configuration.
+            authorize_virtual_chunk_access: The virtual chunk containers that the new handle may read.
+                Default: those of this handle.
+
+        Returns:
+            The new handle. This handle does not change.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> other = repo.reopen(frazil.RepositoryConfig(inline_chunk_threshold_bytes=1024))
+            >>> other.config.inline_chunk_threshold_bytes
+            1024
+        """
         return self._at_version(self._context.spec_version, config, authorize_virtual_chunk_access)
 
     def reconfigure(
         self, config: RepositoryConfig, authorize_virtual_chunk_access: Authorized | None = None
     ) -> None:
-        """Give this handle another configuration, and other authorised containers (as before if not given).
+        """Change the configuration of this handle.
 
-        Sessions that are open keep what they have. Nothing is saved: see ``save_config``.
+        Open sessions keep the configuration that they were opened with. The repository does not save the new
+        configuration: see ``save_config``.
+
+        Args:
+            config: Options for this handle. They override its present configuration.
+            authorize_virtual_chunk_access: The virtual chunk containers that this handle may read. Default:
+                those that it may read now.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.reconfigure(frazil.RepositoryConfig(inline_chunk_threshold_bytes=1024))
+            >>> repo.config.inline_chunk_threshold_bytes
+            1024
         """
         self._context = self.reopen(config, authorize_virtual_chunk_access)._context
 
@@ -202,7 +376,7 @@ class Repository(
         config: RepositoryConfig | None = None,
         authorize_virtual_chunk_access: Authorized | None = None,
     ) -> Self:
-        """Another handle on this repository, which has this spec version now."""
+        """Return another handle on this repository, which has the given spec version now."""
         context = self._context
         if authorize_virtual_chunk_access is None:
             authorize_virtual_chunk_access = context.virtual.credentials
@@ -211,30 +385,31 @@ class Repository(
         stored = StoredSettings(context.config, spec_version, config_version)
         return type(self)(build_context(context.storage, options, stored), self._default_metadata)
 
-    # The parts of a handle
+    # Properties of a handle
 
     @property
     def config(self) -> RepositoryConfig:
-        """A copy of the configuration of this handle; ``reopen`` gives a handle with another one."""
+        """A copy of the configuration of this handle. Use ``reopen`` or ``reconfigure`` to change it."""
         return deepcopy(self._context.config)
 
     @property
     def attribution(self) -> Attribution:
-        """The labels that requests of this handle carry."""
+        """The labels that the requests of this handle carry."""
         return self._context.attribution
 
     @property
     def spec_version(self) -> SpecVersion:
-        """The version of the format that the repository has."""
+        """The version of the format of the repository."""
         return SpecVersion(self._context.spec_version)
 
     @property
     def authorized_virtual_container_prefixes(self) -> set[str]:
+        """The URL prefixes of the virtual chunk containers that this handle may read."""
         return set(self._context.virtual.credentials)
 
     @property
     def virtual_chunk_access(self) -> dict[str, AnyCredential]:
-        """The credentials that this handle was given, by the prefix of their container."""
+        """The credentials that this handle was opened with, by the URL prefix of their container."""
         return dict(self._context.virtual.credentials)
 
     create_async = awaitable_class(create)

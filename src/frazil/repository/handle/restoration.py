@@ -1,7 +1,7 @@
-"""Restoring a lost or damaged ``repo`` from a backup.
+"""Restoring a lost or damaged file ``repo`` from a backup.
 
-A backup is at least one update behind. Commits that came later have their files, but are in no list: they are
-looked up in the folder of snapshots, and reported.
+A backup is at least one update old. The files of later commits still exist, but the backup does not list
+them. The restoration finds them in the folder of snapshots and reports them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from frazil.repository.retries import RetryPolicy
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage
 from frazil.threads import Purpose, map_bounded
 
-#: Clocks of storages and writers may differ by so much, in microseconds.
+#: How much the clocks of storages and writers may differ, in microseconds.
 _CLOCKS: Final = 24 * 3600 * 1_000_000
 
 
@@ -47,15 +47,17 @@ _CLOCKS: Final = 24 * 3600 * 1_000_000
 class RestoreReport:
     """What ``Repository.restore`` did, or would do.
 
-    ``backup`` is the name of the backup, ``branches`` and ``tags`` the snapshots that they are on again.
-    ``missing`` are the branches and tags whose snapshot has no file any more, and ``missing_snapshots`` the
-    ids of all snapshots without a file: they were expired, and garbage collection has deleted their files. A
-    later collection refuses to work as long as a branch or tag leads to one of them:
-    ``Repository.expire_snapshots`` takes them out of the history again.
-
-    ``unlisted`` are snapshots that were written after the backup, oldest first, with ``parent_id`` None: a
-    backup does not know what they follow. ``Repository.recover_snapshot`` lists one again. ``restored`` is
-    False after a dry run.
+    Attributes:
+        backup: The name of the backup.
+        branches: The restored branches: the id of the snapshot of each.
+        tags: The restored tags: the id of the snapshot of each.
+        missing: The branches and tags whose snapshot has no file.
+        missing_snapshots: The ids of all snapshots without a file. They were expired, and garbage collection
+            has deleted their files. A later collection raises an error as long as a branch or tag leads to
+            one of them. ``Repository.expire_snapshots`` removes them from the history again.
+        unlisted: The snapshots that were written after the backup, oldest first. Their ``parent_id`` is None,
+            because a backup does not know their parents. ``Repository.recover_snapshot`` lists one again.
+        restored: False after a dry run.
     """
 
     backup: str
@@ -70,7 +72,7 @@ class RestoreReport:
 def restore_repository(
     storage: Storage, backup: str | None, *, dry_run: bool, overwrite: bool
 ) -> RestoreReport:
-    """See ``Repository.restore``."""
+    """Restore the file ``repo`` and return the report. See ``Repository.restore``."""
     condition, damaged = _current_repo_file(storage, overwrite=overwrite or dry_run)
     state = _state_to_restore(storage, backup)
     report = _report(storage, state, restored=not dry_run)
@@ -82,16 +84,19 @@ def restore_repository(
     data = _restored_file(_with_whole_log(storage, state))
     if not write_once(storage, REPO, data, RetryPolicy(), condition, "the restoration"):
         raise ConflictError(
-            message="another writer changed `repo` while it was restored: look at what is there now",
+            message="another writer changed `repo` while it was restored. Look at the repository, and "
+            "restore it again if needed",
             kind=ErrorKind.REPO_INFO_UPDATED,
         )
     return report
 
 
 def _current_repo_file(storage: Storage, *, overwrite: bool) -> tuple[Condition, bytes | None]:
-    """The condition for replacing the file ``repo`` as it is now, and its bytes.
+    """Return the condition for replacing the present file ``repo``, and its bytes.
 
-    Raises ``AlreadyExistsError`` for a file that can be read, unless ``overwrite``.
+    Raises:
+        AlreadyExistsError: ``not-allowed`` if the file is readable, without ``overwrite``.
+        FormatError: ``unsupported-spec-version`` if the file has a later format.
     """
     try:
         data, version = storage.get_versioned(REPO)
@@ -104,30 +109,30 @@ def _current_repo_file(storage: Storage, *, overwrite: bool) -> tuple[Condition,
             read_repo_info(storage)
         except FormatError as error:
             if error.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION:
-                raise  # a later version of the format is no damage
+                raise  # a later version of the format is not damage
         else:
             raise AlreadyExistsError(
-                f"the repository in {storage.label()} can be read: `overwrite=True` takes it back to a "
-                "backup, and everything that came since is lost",
+                f"the repository in {storage.label()} is readable. Pass `overwrite=True` to reset it to a "
+                "backup; all later updates are then lost",
                 ErrorKind.NOT_ALLOWED,
             )
     return IfVersion(version), bytes(data)
 
 
 def _state_to_restore(storage: Storage, backup: str | None) -> BackupState:
-    """The backup with this name, or the latest one that can be read."""
+    """Return the backup with this name, or the latest readable backup."""
     if backup is not None:
         return read_backup(storage, backup.removeprefix(backup_key("")))
     state = latest_backup(storage)
     if state is None:
-        raise RepositoryNotFoundError(f"no backup of a repository that can be read in {storage.label()}")
+        raise RepositoryNotFoundError(f"no readable backup of a repository in {storage.label()}")
     return state
 
 
 def _with_whole_log(storage: Storage, state: BackupState) -> BackupState:
-    """The backup, if all older parts of its ops log exist.
+    """Return the backup if all older parts of its ops log exist.
 
-    Otherwise a new backup of the same state, whose ops log ends with its own entries.
+    Otherwise write a new backup of the same state, whose ops log ends with its own entries, and return that.
     """
     info = state.info
     try:
@@ -149,10 +154,10 @@ def _with_whole_log(storage: Storage, state: BackupState) -> BackupState:
 
 
 def _restored_file(state: BackupState) -> bytes:
-    """The bytes of the restored file ``repo``, which differ from those of every earlier one.
+    """Return the bytes of the restored file ``repo``, which differ from those of every earlier file.
 
-    Its ops log has one entry, for the restoration. The other entries are in the backup; the backups that they
-    name may be gone.
+    Its ops log has one entry, for the restoration. The backup contains the other entries, because the backups
+    that they name may be gone.
     """
     info = state.info
     now = max(now_us(), newest_update(info) + 1)
@@ -178,7 +183,7 @@ def _report(storage: Storage, state: BackupState, *, restored: bool) -> RestoreR
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _SnapshotFiles:
-    """The files of snapshots: ids, (n, 12), and times of modification, microseconds since 1970."""
+    """Snapshot files: ids, uint8 of shape (n, 12), and modification times in microseconds since 1970."""
 
     ids: U8
     modified: I64
@@ -192,7 +197,7 @@ def _list_snapshot_files(storage: Storage) -> _SnapshotFiles:
 
 
 def _unlisted(storage: Storage, info: RepoInfo, files: _SnapshotFiles) -> Iterable[SnapshotInfo]:
-    """Snapshots that were written after the newest update of ``info``, and are not in its list."""
+    """Return snapshots that were written after the newest update of ``info`` and that it does not list."""
     since = newest_update(info)
     ids = files.ids[files.modified >= since - _CLOCKS]
     new = ids[info.table.find_snapshots(ids) < 0]

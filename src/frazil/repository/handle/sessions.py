@@ -1,4 +1,4 @@
-"""The sessions of a repository: to read one version, to change a branch, to move nodes."""
+"""The methods of ``Repository`` that open sessions: to read, to write, to move nodes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Sessions(RepositoryBase):
-    """The methods of ``Repository`` that open sessions."""
+    """Methods of ``Repository`` that open sessions."""
 
     def readonly_session(
         self,
@@ -44,12 +44,48 @@ class Sessions(RepositoryBase):
         snapshot_id: str | None = None,
         as_of: datetime | None = None,
     ) -> Session:
-        """A session that reads one version: a branch's tip, a tag, a snapshot, or a branch as it was at a
-        time.
+        """Open a session that reads one version of the repository.
+
+        Exactly one of ``branch``, ``tag`` and ``snapshot_id`` names the version.
+
+        Args:
+            branch: The name of a branch, to read its tip.
+            tag: The name of a tag.
+            snapshot_id: The id of a snapshot, or the first characters of an id (4 or more, if only one id
+                begins with them).
+            as_of: A time with a time zone, together with ``branch``: the session reads the newest snapshot of
+                the branch that is not younger.
+
+        Returns:
+            A session that cannot write.
+
+        Raises:
+            RefNotFoundError: ``ref-not-found`` if there is no such branch or tag.
+            SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
+                ``no-snapshot-at-time`` if the branch begins after ``as_of``.
+            InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id, or if several ids
+                begin with it.
+            ValueError: If none or several versions are named, or if ``as_of`` is given without ``branch``.
+            TypeError: If ``as_of`` has no time zone.
+
+        Specification: *Read from Repository*.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> from datetime import UTC, datetime
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> before = datetime.now(UTC)
+            >>> with repo.transaction("main", message="an array") as store:
+            ...     array = zarr.create_array(store, name="t", shape=(2,), dtype="i4")
+            ...     array[:] = [1, 2]
+            >>> zarr.open_array(repo.readonly_session("main").store, path="t")[:].tolist()
+            [1, 2]
+            >>> repo.readonly_session("main", as_of=before).snapshot_id
+            '1CECHNKREP0F1RSTCMT0'
         """
         info = self._info()
         if as_of is not None and branch is None:
-            raise ValueError("as_of needs a branch, found none: give branch=... too")
+            raise ValueError("as_of needs a branch, got none. Pass branch=... too")
         id_ = snapshot_of_version(info, branch, tag, snapshot_id)
         if as_of is not None:
             id_ = at_time(info, id_, from_datetime(as_of, "as_of"))
@@ -60,45 +96,75 @@ class Sessions(RepositoryBase):
     def writable_session(
         self, branch: str, *, lifetime: timedelta | None = None, track_reads: bool = False
     ) -> Session:
-        """A session that changes the tip of a branch.
+        """Open a session that changes the tip of a branch.
 
-        ``lifetime`` is how long this session may commit, at most 7 days. Without it the configuration's
-        ``session_lifetime`` counts, which is 24 hours by default. See ``Session.expires_at``.
+        Args:
+            branch: The name of the branch.
+            lifetime: How long this session may commit, at most 7 days. Default: ``session_lifetime`` of the
+                configuration, which is 24 hours unless set. See ``Session.expires_at``.
+            track_reads: Whether the session records which metadata, chunks and lists of members are read
+                through it and its forks. A rebase then raises ``StaleReadError`` if other commits have
+                changed any of them. This includes rebases by ``rebase_with`` and by ``fast_forward_timeout``.
+                See ``Session.rebase``.
 
-        With ``track_reads`` the session notes which metadata, chunks and lists of members are read through it
-        and its forks. A rebase, by ``rebase_with`` or ``fast_forward_timeout`` too, then fails with
-        ``StaleReadError`` if others have changed any of them. See ``Session.rebase``.
+        Returns:
+            A session that reads the tip of the branch and can write.
 
-        Raises ``RefNotFoundError`` without such a branch, ``ReadOnlyError`` where nothing can be written,
-        and ``InvalidInputError`` (``invalid-commit-configuration``) for another lifetime.
+        Raises:
+            RefNotFoundError: ``ref-not-found`` if there is no such branch.
+            ReadOnlyError: ``read-only-storage`` or ``read-only-repository`` if the storage or the status of
+                the repository is read-only.
+            InvalidInputError: ``invalid-commit-configuration`` if ``lifetime`` is not more than 0 and at most
+                7 days.
 
-        >>> import frazil, zarr
-        >>> from datetime import UTC, datetime, timedelta
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> with repo.transaction("main", message="two arrays") as store:
-        ...     for name in ("foo", "bar"):
-        ...         _ = zarr.create_array(store, name=name, shape=(4,), chunks=(2,), dtype="i4")
-        >>> session = repo.writable_session("main", lifetime=timedelta(days=3), track_reads=True)
-        >>> session.expires_at - datetime.now(UTC) > timedelta(days=2)
-        True
-        >>> root = zarr.open_group(session.store)
-        >>> root["bar"][:] = root["foo"][:] + 1
-        >>> with repo.transaction("main", message="a correction") as store:
-        ...     zarr.open_group(store)["foo"][:] = 5
-        >>> try:
-        ...     session.commit("bar", rebase_with=frazil.ConflictDetector())
-        ... except frazil.StaleReadError as error:
-        ...     print(*error.reads)
-        `/foo`: others wrote the chunks [0], [1]
+        Examples:
+            >>> import frazil, zarr
+            >>> from datetime import UTC, datetime, timedelta
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="two arrays") as store:
+            ...     for name in ("foo", "bar"):
+            ...         _ = zarr.create_array(store, name=name, shape=(4,), chunks=(2,), dtype="i4")
+            >>> session = repo.writable_session("main", lifetime=timedelta(days=3), track_reads=True)
+            >>> session.expires_at - datetime.now(UTC) > timedelta(days=2)
+            True
+            >>> root = zarr.open_group(session.store)
+            >>> root["bar"][:] = root["foo"][:] + 1
+            >>> with repo.transaction("main", message="a correction") as store:
+            ...     zarr.open_group(store)["foo"][:] = 5
+            >>> try:
+            ...     session.commit("bar", rebase_with=frazil.ConflictDetector())
+            ... except frazil.StaleReadError as error:
+            ...     print(*error.reads)
+            `/foo`: others wrote the chunks [0], [1]
         """
         check_session_lifetime("lifetime", lifetime)
         return self._session(branch, SessionMode.writable, lifetime, track_reads=track_reads)
 
     def rearrange_session(self, branch: str) -> Session:
-        """A session that moves and renames nodes of the tip of a branch, and does nothing else: see
-        ``Session.move``.
+        """Open a session that can only move and rename nodes of the tip of a branch.
 
-        Raises ``SessionStateError`` (``feature-flag-disabled``) where the feature ``move_node`` is off.
+        Args:
+            branch: The name of the branch.
+
+        Returns:
+            A session for ``Session.move``.
+
+        Raises:
+            RefNotFoundError: ``ref-not-found`` if there is no such branch.
+            SessionStateError: ``feature-flag-disabled`` if the feature ``move_node`` is off.
+            ReadOnlyError: ``read-only-storage`` or ``read-only-repository`` if the storage or the status of
+                the repository is read-only.
+            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="a group") as store:
+            ...     group = zarr.create_group(store, path="old")
+            >>> session = repo.rearrange_session("main")
+            >>> session.move("/old", "/new")
+            >>> session.status().moved_nodes
+            [('/old', '/new')]
         """
         self._context.require_version_2()
         return self._session(branch, SessionMode.rearrange)
@@ -141,12 +207,39 @@ class Sessions(RepositoryBase):
         reads: Sequence[Read] = (),
         track_reads: bool = False,
     ) -> Iterator[IcechunkStore]:
-        """A store to write to. The changes are committed when the block ends, and dropped when it raises.
+        """Open a store to write to, and commit the changes when the ``with`` block ends.
 
-        ``rebase_with``, ``rebase_tries``, ``allow_empty`` and ``reads`` are those of ``Session.commit``: a
-        block that changes nothing raises ``SessionStateError`` (``no-changes-to-commit``) without
-        ``allow_empty=True``. ``track_reads`` is that of ``writable_session``. An unknown path in ``reads`` is
-        an error before the block begins.
+        If the block raises an error, the changes are dropped.
+
+        Args:
+            branch: The name of the branch.
+            message: The message of the commit.
+            metadata: The metadata of the commit: a dictionary that JSON can hold. Default: empty.
+            rebase_with: The solver for the conflicts of a rebase. See ``Session.commit``.
+            rebase_tries: How often to rebase and commit again, at most. See ``Session.commit``.
+            allow_empty: Whether to commit if the block changes nothing.
+            reads: The nodes and selections that the changes were computed from. See ``Session.rebase``.
+            track_reads: Whether to record what the block reads. See ``writable_session``.
+
+        Yields:
+            The store of a writable session.
+
+        Raises:
+            SessionStateError: ``no-changes-to-commit`` if the block changes nothing, without ``allow_empty``.
+            ConflictError: ``commit-conflict`` if another commit came first, without ``rebase_with`` and
+                without ``fast_forward_timeout`` in the configuration. See ``Session.commit`` for the errors
+                of a rebase.
+            NodeNotFoundError: If ``reads`` contains an unknown path. It is raised before the block begins.
+            IcechunkError: The errors of ``writable_session`` and ``Session.commit``.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="an array") as store:
+            ...     array = zarr.create_array(store, name="t", shape=(2,), dtype="i4")
+            ...     array[:] = [1, 2]
+            >>> zarr.open_array(repo.readonly_session("main").store, path="t")[:].tolist()
+            [1, 2]
         """
         session = self.writable_session(branch, track_reads=track_reads)
         reads = list(reads)

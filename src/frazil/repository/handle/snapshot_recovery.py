@@ -1,6 +1,6 @@
-"""Listing a snapshot again that has files, but that the restored ``repo`` does not know.
+"""Recovering a snapshot whose files exist, but which the restored file ``repo`` does not list.
 
-Its parent is the version that its transaction log fits.
+The parent of the snapshot is the version that its transaction log fits.
 """
 
 from __future__ import annotations
@@ -27,20 +27,24 @@ from frazil.threads import Purpose, map_bounded
 
 
 def relist_snapshot(context: Context, snapshot_id: str, branch: str, parent: str | None) -> bytes:
-    """See ``Repository.recover_snapshot``; the snapshot's id."""
+    """List a snapshot again and return its id. See ``Repository.recover_snapshot``."""
     while (id_ := _relist(context, snapshot_id, branch, parent)) is None:
         pass  # a garbage collection ran at the same time
     return id_
 
 
 def _relist(context: Context, snapshot_id: str, branch: str, parent: str | None) -> bytes | None:
-    """One attempt. None if garbage was collected since it began."""
+    """Make one attempt to list a snapshot again.
+
+    Returns:
+        The id of the snapshot, or None if a garbage collection ran during the attempt.
+    """
     start = context.catalog.begin_commit()
     info = start.info
     id_ = id_from_text(snapshot_id)
     if info.snapshots.find_snapshot(id_) >= 0:
         raise AlreadyExistsError(
-            f"snapshot `{snapshot_id}` is listed already: create a branch on it", ErrorKind.NOT_ALLOWED
+            f"snapshot `{snapshot_id}` is already listed. Create a branch on it", ErrorKind.NOT_ALLOWED
         )
     require_none_running(context.storage)
     snapshot, log = _read_files(context, id_)
@@ -61,7 +65,12 @@ def _relist(context: Context, snapshot_id: str, branch: str, parent: str | None)
 
 
 def _read_files(context: Context, id_: bytes) -> tuple[Snapshot, TransactionLog]:
-    """The files of a snapshot that is in no list. Raises ``StorageError`` if one of its manifests is gone."""
+    """Return the contents of the files of a snapshot that is not listed.
+
+    Raises:
+        SnapshotNotFoundError: If there is no such snapshot file.
+        StorageError: ``object-not-found`` if one of its files is gone.
+    """
     try:
         snapshot = context.assets.snapshot(id_)
     except StorageError as error:
@@ -69,14 +78,14 @@ def _read_files(context: Context, id_: bytes) -> tuple[Snapshot, TransactionLog]
             raise
         raise repo_requirements.snapshot_not_found(id_to_text(id_)) from error
     log = context.assets.transaction_log(id_)
-    # Both may come from a cache.
+    # The snapshot and the log may come from a cache, so their files are checked too.
     own = [snapshot_key(id_), transaction_key(id_)]
     keys = [*own, *map(manifest_key, id_list(snapshot.manifests.ids))]
     heads = map_bounded(Purpose.FILE_CHECKS, context.storage.head, keys)
     if lost := [key for key, info in zip(keys, heads, strict=True) if info is None]:
         raise StorageError(
             f"snapshot `{id_to_text(id_)}` cannot be recovered: {len(lost)} of its files are gone, "
-            f"`{lost[0]}` among them",
+            f"including `{lost[0]}`",
             ErrorKind.OBJECT_NOT_FOUND,
         )
     return snapshot, log
@@ -92,7 +101,7 @@ def _require_parent(
 
 
 def _find_parent(context: Context, info: RepoInfo, snapshot: Snapshot, log: TransactionLog) -> bytes:
-    """The parent of a snapshot: the only tip that its transaction log fits."""
+    """Return the parent of a snapshot: the only tip that its transaction log fits."""
     tips = dict.fromkeys([*info.branches.values(), *info.tags.values()])
     candidates = [tip.id for tip in map(context.assets.snapshot, tips) if _fits(tip, snapshot, log)]
     if len(candidates) > 1:
@@ -105,13 +114,13 @@ def _find_parent(context: Context, info: RepoInfo, snapshot: Snapshot, log: Tran
 def _unknown_parent(snapshot: Snapshot, fits: str) -> InvalidInputError:
     return InvalidInputError(
         f"the parent of snapshot `{id_to_text(snapshot.id)}` is not known: its transaction log fits {fits}. "
-        "Give the id of the snapshot that it follows as `parent`",
+        "Pass the id of the parent snapshot as `parent`",
         ErrorKind.INVALID_SNAPSHOT_ID,
     )
 
 
 def _fits(before: Snapshot, after: Snapshot, log: TransactionLog) -> bool:
-    """Whether the log has all differences between two snapshots."""
+    """Return whether the log contains all differences between two snapshots."""
     if before.flushed_at >= after.flushed_at or not _has_its_nodes(before, after, log):
         return False
     chunks = id_matrix(list(log.updated_chunks), NODE_ID_BYTES)
@@ -123,7 +132,7 @@ def _fits(before: Snapshot, after: Snapshot, log: TransactionLog) -> bool:
 
 
 def _has_its_chunks(context: Context, before: bytes, after: Snapshot, log: TransactionLog) -> bool:
-    """Whether the log has all chunks that differ. Reads manifests."""
+    """Return whether the log contains all chunks that differ. Reads manifests."""
     old, new = Workspace(context, before), Workspace(context, after.id)
     changed = compare_versions(old.base, new.base, old.chunks.ref_table, new.chunks.ref_table).updated_chunks
     for path, chunks in changed.items():
@@ -134,7 +143,7 @@ def _has_its_chunks(context: Context, before: bytes, after: Snapshot, log: Trans
 
 
 def _has_its_nodes(before: Snapshot, after: Snapshot, log: TransactionLog) -> bool:
-    """Whether the created and deleted nodes are exactly those of the log."""
+    """Return whether the created and deleted nodes are exactly those of the log."""
     old, new = id_keys(before.nodes.ids), id_keys(after.nodes.ids)
     created = id_keys(np.concatenate([log.new_groups, log.new_arrays]))
     deleted = id_keys(np.concatenate([log.deleted_groups, log.deleted_arrays]))

@@ -1,18 +1,19 @@
-"""Upgrading a repository from spec version 1 to 2: one new file, ``repo``, and some that go.
+"""Upgrading a repository from spec version 1 to 2.
 
-Snapshots, manifests, transaction logs and chunks stay as they are; readers look at the version in each file.
+Snapshots, manifests, transaction logs and chunks do not change, because each file records its own version.
 
-1. Read refs, configuration and all snapshot files, and build the repo info, with a history of operations
-   that is made up from them (``upgrade_history``).
-2. Create ``repo``, if absent. From then on everybody sees a repository of version 2.
-3. Read the refs again. If a writer has changed them meanwhile, build the repo info anew and replace it.
-4. Delete the files of version 1: ``main`` first, since without it they are nobody's.
+1. Read the refs, the configuration and all snapshot files, and build the repo info. Its ops log is
+   reconstructed from the refs and snapshots (``upgrade_history``).
+2. Create ``repo``, if absent. From now on all readers see a repository of version 2. 3. Read the refs again.
+If a writer has changed them, build the repo info again and replace the file. 4. Delete the files of version
+1. ``main`` is the first: without it, the other files do not make a repository.
 
-A call that was interrupted before 2. has changed nothing. After that another call goes on: with 3., as long
-as nobody has written to the upgraded repository and ``main`` is there, and with 4.
+A call that is interrupted before step 2 has changed nothing. After step 2, another call continues: with step
+3, as long as ``main`` exists and the upgraded repository has no new operations, and then with step 4.
 
-A writer of version 1 that comes after step 3 looks for ``repo`` after its write, and raises an error
-(``catalog_v1``). The reference's writers do not look: as its documentation says, nobody may write meanwhile.
+A Frazil writer of version 1 that writes after step 3 looks for ``repo`` after its write, and raises an error
+(``catalog_v1``). Writers of the reference implementation do not look, so no process may write during the
+upgrade.
 """
 
 from __future__ import annotations
@@ -64,31 +65,47 @@ def upgrade_icechunk_repository(
     delete_unused_v1_files: bool = True,
     prefetch_concurrency: int | None = None,
 ) -> Repository:
-    """Upgrade a repository from spec version 1 to 2; a handle on it as it is then.
+    """Upgrade a repository from spec version 1 to 2.
 
-    Nobody else should write to it meanwhile. It can be interrupted at any time: the repository can be read,
-    and another call goes on. ``dry_run`` does all but write. ``prefetch_concurrency`` snapshot files are read
-    at once, 64 by default. The old handle, and others of version 1, refuse to work afterwards.
+    No other process should write to the repository at the same time. An interrupted upgrade leaves a readable
+    repository, and another call completes it. The old handle, and other handles of version 1, raise errors
+    after the upgrade.
 
-    Raises ``SessionStateError`` (``invalid-repository-migration``) if the repository has version 2, and no
-    files are left to delete; ``ConflictError`` if somebody has committed to version 1 when others had already
-    written to the upgraded repository.
+    Args:
+        repo: A handle on the repository.
+        dry_run: Whether to do everything except writing and deleting.
+        delete_unused_v1_files: Whether to delete the refs and the configuration file of spec version 1.
+        prefetch_concurrency: How many snapshot files to read at once. Default: 64.
 
-    >>> import frazil
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=1)
-    >>> upgraded = frazil.upgrade_icechunk_repository(repo, dry_run=False)
-    >>> upgraded.spec_version, [update.kind for update in upgraded.ops_log()][0]
-    (SpecVersion.v2 (current), frazil.ops.UpdateType.RepoMigrated(from_version=1, to_version=2))
+    Returns:
+        A handle on the upgraded repository. With ``dry_run``, another handle on the unchanged repository.
+
+    Raises:
+        SessionStateError: ``invalid-repository-migration`` if the repository has spec version 2, and no files
+            are left to delete.
+        ConflictError: ``branch-update-conflict`` if somebody committed to version 1 after others wrote to the
+            upgraded repository. ``update-attempts-exhausted`` if the refs change in each of 5 attempts.
+        RefNotFoundError: ``ref-not-found`` if the branch ``main`` does not exist.
+        InvalidInputError: ``invalid-argument`` if ``prefetch_concurrency`` is less than 1.
+
+    Specification: *Changes from spec version 1*.
+
+    Examples:
+        >>> import frazil
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=1)
+        >>> upgraded = frazil.upgrade_icechunk_repository(repo, dry_run=False)
+        >>> upgraded.spec_version, [update.kind for update in upgraded.ops_log()][0]
+        (SpecVersion.v2 (current), frazil.ops.UpdateType.RepoMigrated(from_version=1, to_version=2))
     """
     if prefetch_concurrency is not None and prefetch_concurrency < 1:
         raise InvalidInputError(
-            f"prefetch_concurrency: expected at least 1, found {prefetch_concurrency}",
+            f"prefetch_concurrency must be at least 1, got {prefetch_concurrency}",
             ErrorKind.INVALID_ARGUMENT,
         )
     storage = repo.storage
     if repo._context.spec_version == 2 and not (delete_unused_v1_files and _files_of_version_1(storage)):
         raise SessionStateError(
-            "the repository has spec version 2 already: there is nothing to upgrade",
+            "the repository already has spec version 2. No upgrade is needed",
             ErrorKind.INVALID_REPOSITORY_MIGRATION,
         )
     level = repo._context.settings.compression_level
@@ -105,7 +122,7 @@ def upgrade_icechunk_repository(
 
 
 def _files_of_version_1(storage: Storage) -> list[str]:
-    """The keys of refs and configuration in the form of spec version 1."""
+    """Return the keys of the refs and the configuration file of spec version 1."""
     keys = [info.key for info in storage.list(REFS)]
     return keys if storage.head(CONFIG) is None else [*keys, CONFIG]
 
@@ -115,7 +132,7 @@ def _files_of_version_1(storage: Storage) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _StateV1:
-    """Everything that can change in a repository of version 1."""
+    """All contents of a repository of version 1 that can change."""
 
     refs: AllRefs
     config: dict[str, Any] | None
@@ -134,7 +151,7 @@ def _build_repo_info(storage: Storage, state: _StateV1, readers: int) -> RepoInf
     refs = state.refs
     if MAIN not in refs.branches:
         raise RefNotFoundError(
-            f"{storage.label()} has no branch `{MAIN}`, which every repository has: make one with a "
+            f"{storage.label()} has no branch `{MAIN}`, which every repository must have. Create it with a "
             "program for spec version 1, then upgrade"
         )
     snapshots = reached_snapshots(storage, read_all_snapshots(storage, readers), refs.tips)
@@ -161,7 +178,7 @@ def _build_repo_info(storage: Storage, state: _StateV1, readers: int) -> RepoInf
 
 
 def _write_repo_info(storage: Storage, level: int, readers: int) -> None:
-    """Steps 1 to 3; an earlier call may have done some of them."""
+    """Do steps 1 to 3. An earlier call may have done some of them."""
     failure: StorageError | None = None
     for _ in range(_TRIES):
         existing = _existing_repo_info(storage)
@@ -182,7 +199,7 @@ def _write_repo_info(storage: Storage, level: int, readers: int) -> None:
         try:
             answer = storage.put(REPO, data, condition)
         except StorageError as error:
-            # The next round reads what took effect.
+            # The next attempt reads whether the write took effect.
             failure = error
             continue
         failure = None
@@ -191,14 +208,14 @@ def _write_repo_info(storage: Storage, level: int, readers: int) -> None:
     if failure is not None:
         raise failure
     raise ConflictError(
-        message=f"the refs were changed by others in all of {_TRIES} attempts to upgrade the repository: "
-        "stop what writes to it, and upgrade it again",
+        message=f"other writers changed the refs in all of {_TRIES} attempts to upgrade the repository. "
+        "Stop the writers, and upgrade it again",
         kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
     )
 
 
 def _existing_repo_info(storage: Storage) -> tuple[RepoInfo, IfVersion] | None:
-    """The repo info that an earlier call, or another process, has written."""
+    """Return the repo info that an earlier call, or another process, has written; None without one."""
     try:
         data, version = storage.get_versioned(REPO)
     except StorageError as error:
@@ -215,7 +232,7 @@ def _agrees(info: RepoInfo, state: _StateV1) -> bool:
 
 
 def _require_nothing_new(info: RepoInfo, state: _StateV1) -> None:
-    """Raise ``ConflictError`` if refs of version 1 lead to snapshots that the upgraded repository has not.
+    """Raise ``ConflictError`` if refs of version 1 are on snapshots that the upgraded repository lacks.
 
     Otherwise others have written to the upgraded repository, and the refs of version 1 are out of date.
     """
@@ -223,7 +240,7 @@ def _require_nothing_new(info: RepoInfo, state: _StateV1) -> None:
         if info.snapshots.find_snapshot(id_) < 0:
             raise ConflictError(
                 message=f"`{name}` of spec version 1 is on snapshot {id_to_text(id_)}, which the "
-                "upgraded repository does not have: nothing was deleted. Look at it with `refs/` in another "
-                "place, and delete `refs/` here when it is not needed",
+                "upgraded repository does not have. Nothing was deleted. Copy `refs/` elsewhere to "
+                "inspect the snapshot there, and delete `refs/` here when it is not needed",
                 kind=ErrorKind.BRANCH_UPDATE_CONFLICT,
             )

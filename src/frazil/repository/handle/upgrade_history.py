@@ -1,4 +1,4 @@
-"""The ops log of an upgraded repository, made up from the refs and snapshots of spec version 1."""
+"""The ops log of an upgraded repository, reconstructed from the refs and snapshots of spec version 1."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from frazil.format.repo_info import OpsEntry, SnapshotEntry, UpdateKind
 from frazil.repository.catalog.refs_v1 import AllRefs
 from frazil.repository.catalog.repo_changes import MAIN
 
-#: A ref counts as created, or deleted, so many microseconds after its snapshot.
+#: How many microseconds after its snapshot a ref counts as created, or as deleted.
 _CREATED, _DELETED = 1_000, 2_000
 
 
 def history_of(snapshots: Mapping[bytes, SnapshotEntry], root: bytes, refs: AllRefs) -> list[OpsEntry]:
-    """Operations that can have led to these refs, oldest first, all at different times.
+    """Return operations that can have led to these refs, oldest first, all at different times.
 
-    A snapshot counts as a commit to ``main`` if ``main`` has it, otherwise to the first branch by name that
-    has it. A branch or a tag counts as created a millisecond after its snapshot, and a tag as deleted another
-    millisecond later. Operations on snapshots that are gone count as operations on the first snapshot.
+    A snapshot counts as a commit to ``main`` if ``main`` contains it, otherwise as a commit to the first
+    branch by name that contains it. A branch or a tag counts as created one millisecond after its snapshot,
+    and a tag as deleted one millisecond after its creation. Operations on snapshots that are gone count as
+    operations on the first snapshot.
     """
     events: list[OpsEntry] = [OpsEntry(UpdateKind.REPO_INITIALIZED, snapshots[root].flushed_at)]
     committed = {root}
@@ -55,7 +56,7 @@ def history_of(snapshots: Mapping[bytes, SnapshotEntry], root: bytes, refs: AllR
 
 
 def _at_different_times(events: list[OpsEntry]) -> list[OpsEntry]:
-    """The same events, each at least a microsecond after the one before."""
+    """Return the same events, each at least one microsecond after the previous one."""
     out: list[OpsEntry] = []
     last = -1
     for entry in events:

@@ -1,4 +1,4 @@
-"""Upkeep of a repository: expiration, garbage collection, rewritten manifests, verification."""
+"""The methods of ``Repository`` for upkeep: expiration, garbage collection, manifests, verification."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from frazil.repository.handle.limits import require_positive
 
 
 class Upkeep(RepositoryBase):
-    """The methods of ``Repository`` that keep it small and sound."""
+    """Methods of ``Repository`` that remove old versions and unused files, rewrite manifests, and verify."""
 
     def expire_snapshots(
         self,
@@ -31,22 +31,34 @@ class Upkeep(RepositoryBase):
         delete_expired_branches: bool = False,
         delete_expired_tags: bool = False,
     ) -> set[str]:
-        """Take snapshots older than a time out of the history; the ids of those that went.
+        """Remove snapshots older than a time from the history.
 
-        The first snapshot and the tip of ``main`` stay, and so do the tips of other branches and of tags,
-        unless ``delete_expired_branches`` or ``delete_expired_tags`` says that refs to old snapshots go with
-        them. A snapshot written exactly at ``older_than`` is not older. The files of what went are there
-        until ``garbage_collect``.
+        The first snapshot and the tip of ``main`` stay. The tips of other branches and of tags stay as well,
+        unless ``delete_expired_branches`` or ``delete_expired_tags`` is set. The files of removed snapshots
+        stay until ``garbage_collect`` deletes them.
 
-        In spec version 2 this is one update: all or nothing. Spec version 1 has no file for the whole
-        repository, so there it goes branch by branch and tag by tag: readers may see some of them expired,
-        and after an interruption a second call completes it.
+        In spec version 2 the expiration is one atomic update. Spec version 1 has no file for the whole
+        repository, so the expiration updates branch by branch and tag by tag. Readers may see some of them
+        expired, and after an interruption a second call completes the work.
 
-        >>> import frazil
-        >>> from datetime import UTC, datetime
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> repo.expire_snapshots(datetime.now(UTC))
-        set()
+        Args:
+            older_than: A time with a time zone. A snapshot written exactly at this time is not older.
+            delete_expired_branches: Whether to delete branches whose tip is older.
+            delete_expired_tags: Whether to delete tags whose snapshot is older.
+
+        Returns:
+            The ids of the removed snapshots.
+
+        Raises:
+            TypeError: If ``older_than`` has no time zone.
+            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
+
+        Examples:
+            >>> import frazil
+            >>> from datetime import UTC, datetime
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.expire_snapshots(datetime.now(UTC))
+            set()
         """
         expiry = Expiry(from_datetime(older_than, "older_than"), delete_expired_branches, delete_expired_tags)
         if self._context.spec_version < 2:
@@ -67,31 +79,49 @@ class Upkeep(RepositoryBase):
         max_consecutive_delete_failures: int = 50,
         max_concurrent_listings: int | None = None,
     ) -> GCSummary:
-        """Delete files that no branch, tag or young snapshot leads to; what was deleted.
+        """Delete files that no branch, tag or young snapshot needs.
 
-        Only files modified before ``delete_object_older_than``, by the storage's clock, are looked at.
-        ``dry_run`` deletes nothing, and returns what would be deleted. The other arguments bound memory and
-        requests.
+        The method considers only files that were modified before ``delete_object_older_than``, by the clock
+        of the storage. It also deletes backups of the repository's state in ``overwritten/`` that were
+        modified before this time, except the newest ones and those that the ops log needs.
 
-        Files that sessions with forks and resumable jobs may rely on are spared: they hold leases
-        (``list_leases``), and the summary counts those that were respected. A session without forks holds no
-        lease. If its chunks are deleted, its commit is refused (``garbage-collected``); while they are about
-        to be deleted, its commit may be tried again later (``garbage-collection-running``). No clock has to
-        be right for that.
+        Sessions with forks and resumable jobs hold leases (``list_leases``), which protect their files. The
+        summary counts the respected leases. A session without forks holds no lease. If a collection deletes
+        its chunks, its commit is refused (``garbage-collected``). While a collection is about to delete them,
+        the commit is refused too, and may be retried later (``garbage-collection-running``). No clock has to
+        be right for this protection.
 
-        Backups of the repository's state in ``overwritten/`` are deleted as well: those modified before the
-        limit that the ops log does not need, but for the newest ones.
+        If files cannot be deleted, the summary counts them, and the collection leaves the kinds of files that
+        they refer to for the next time (``skipped_phases``).
 
-        Files that could not be deleted are counted in the summary, and then the kinds of files that they
-        refer to are left for the next time (``skipped_phases``). Raises ``ConflictError``
-        (``gc-deletes-failing``) after ``max_consecutive_delete_failures`` in a row, and ``FormatError`` or
-        ``StorageError`` where a version that lives cannot be read: then nothing was deleted.
+        Args:
+            delete_object_older_than: A time with a time zone.
+            dry_run: Whether to delete nothing, and to return what would be deleted.
+            max_snapshots_in_memory: How many snapshots to hold in memory at once.
+            max_compressed_manifest_mem_bytes: How many bytes of fetched manifests to hold in memory at once.
+            max_decoded_manifest_mem_bytes: How many bytes of decoded manifests to hold in memory at once.
+            max_concurrent_manifest_fetches: How many manifests to fetch at once.
+            max_concurrent_deletes: How many requests to delete files to send at once.
+            max_consecutive_delete_failures: After how many failures in a row the collection stops.
+            max_concurrent_listings: How many folders to list at once. Default: 32.
 
-        >>> import frazil
-        >>> from datetime import UTC, datetime
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> repo.garbage_collect(datetime.now(UTC)).chunks_deleted
-        0
+        Returns:
+            What was deleted.
+
+        Raises:
+            ConflictError: ``gc-deletes-failing`` after ``max_consecutive_delete_failures`` failures in a row.
+            FormatError: If a file of a version in use is damaged. Nothing was deleted.
+            StorageError: If a file of a version in use cannot be read. Nothing was deleted.
+            InvalidInputError: ``invalid-argument`` if a limit is less than 1.
+            TypeError: If ``delete_object_older_than`` has no time zone.
+            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
+
+        Examples:
+            >>> import frazil
+            >>> from datetime import UTC, datetime
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.garbage_collect(datetime.now(UTC)).chunks_deleted
+            0
         """
         listings = 32 if max_concurrent_listings is None else max_concurrent_listings
         require_positive(
@@ -118,45 +148,67 @@ class Upkeep(RepositoryBase):
         metadata: dict[str, Any] | None = None,
         commit_method: CommitMethod = "new_commit",
     ) -> str:
-        """Write all manifests of a branch's tip anew, split as the configuration says now; the id of the
-        commit that does so and nothing else.
+        """Rewrite all manifests at the tip of a branch, with the splitting of this handle's configuration.
 
-        ``commit_method="amend"`` replaces the last commit. The splitting is told in the commit's metadata,
-        under ``__icechunk``. Raises ``ConflictError`` if another commit came first, and ``FormatError`` for
-        an amended commit in a repository of spec version 1.
+        The new commit changes nothing else. Its metadata describe the splitting under ``__icechunk``.
 
-        >>> import frazil
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> id_ = repo.rewrite_manifests("split anew", branch="main")
-        >>> repo.lookup_branch("main") == id_
-        True
+        Args:
+            message: The message of the commit.
+            branch: The name of the branch.
+            metadata: The metadata of the commit: a dictionary that JSON can hold. Default: empty.
+            commit_method: ``"new_commit"`` for a new commit, ``"amend"`` to replace the last one.
+
+        Returns:
+            The id of the commit.
+
+        Raises:
+            ConflictError: ``commit-conflict`` if another commit came first.
+            RefNotFoundError: ``ref-not-found`` if there is no such branch.
+            FormatError: ``unsupported-spec-version`` for ``"amend"`` in a repository of spec version 1.
+            ValueError: If ``commit_method`` is another text.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> id_ = repo.rewrite_manifests("split anew", branch="main")
+            >>> repo.lookup_branch("main") == id_
+            True
         """
         if not isinstance(commit_method, str):
-            raise TypeError(f"commit_method: expected text, found {type(commit_method).__name__}")
+            raise TypeError(f"commit_method must be text, got {type(commit_method).__name__}")
         if commit_method not in get_args(CommitMethod):
-            raise ValueError(
-                f"commit_method: expected one of {get_args(CommitMethod)}, found {commit_method!r}"
-            )
+            raise ValueError(f"commit_method must be one of {get_args(CommitMethod)}, got {commit_method!r}")
         commit_metadata = {**self._default_metadata, **(metadata or {})}
         is_amended = commit_method == "amend"
         return id_to_text(rewrite(self._context, branch, message, commit_metadata, amend=is_amended))
 
     def verify(self, level: VerifyLevel = "metadata") -> VerificationReport:
-        """Look for what is damaged, missing or exchanged, in all versions that a branch or tag leads to.
+        """Look for damaged, missing and exchanged files in all versions that branches and tags need.
 
-        ``"metadata"`` reads snapshots, transaction logs, manifests and the ops log, and compares them with
-        one another. ``"exists"`` also asks for all chunk files and foreign objects. ``"checksum"`` reads
-        every byte of chunks, virtual ones as well, and all backups of the ops log. The format has no
-        checksums of chunks: a chunk file with other bytes of the same length is not seen.
+        Damage is reported as findings, not raised as errors. The method writes nothing. Others may commit,
+        expire snapshots and collect garbage at the same time. ``frazil.spark.verify`` does the same with
+        Spark tasks.
 
-        Damage is no error but a finding. Others may commit, expire snapshots and collect garbage meanwhile.
-        Nothing is written. `frazil.spark.verify` does the same with Spark tasks. Raises ``InvalidInputError``
-        (``not-allowed``) for another level, and ``StorageError`` where the storage fails.
+        The format has no checksums of chunks, so a chunk file with other bytes of the same length is not
+        detected.
 
-        >>> import frazil
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> repo.verify("checksum").ok
-        True
+        Args:
+            level: ``"metadata"`` reads and compares snapshots, transaction logs, manifests and the ops log.
+                ``"exists"`` also checks that all chunk files and virtual objects exist. ``"checksum"`` also
+                reads every byte of all chunks, virtual ones included, and all backups of the ops log.
+
+        Returns:
+            The report with its findings.
+
+        Raises:
+            InvalidInputError: ``unknown-choice`` if ``level`` is another text.
+            StorageError: If the storage fails.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.verify("checksum").ok
+            True
         """
         return plan.verify(self._context, verify_level(level), plan.run_locally(self._context))
 

@@ -1,4 +1,4 @@
-"""The version that a caller names: by a branch, a tag, or a snapshot id."""
+"""The version that a caller names by a branch, a tag or a snapshot id."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from frazil.repository.catalog.version_names import snapshot_id as resolve_id
 def snapshot_of_version(
     info: RepoInfo, branch: str | None, tag: str | None, snapshot_id: str | None
 ) -> bytes:
-    """The id of the snapshot that exactly one of the three arguments names.
+    """Return the id of the snapshot that exactly one of the three arguments names.
 
-    Raises ``ValueError`` if none or several are given, ``RefNotFoundError`` and ``SnapshotNotFoundError``.
+    Raises:
+        ValueError: If none or several of the arguments are given.
+        RefNotFoundError: ``ref-not-found`` if there is no such branch or tag.
+        SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
     """
     names = [name for name in (branch, tag, snapshot_id) if name is not None]
     if len(names) != 1:
         raise ValueError(
-            f"expected exactly one of branch, tag and snapshot_id, found {len(names)}: "
-            f"{', '.join(map(repr, names)) or 'give branch="main"'}"
+            f"expected exactly one of branch, tag and snapshot_id, got {len(names)}: "
+            f"{', '.join(map(repr, names)) or 'pass branch="main"'}"
         )
     if branch is not None:
         return repo_requirements.branch_tip(info, branch)

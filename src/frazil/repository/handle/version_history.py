@@ -1,4 +1,4 @@
-"""The history of a repository: snapshots, operations, differences between versions."""
+"""The methods of ``Repository`` for its history: snapshots, operations, differences between versions."""
 
 from __future__ import annotations
 
@@ -21,13 +21,30 @@ from frazil.repository.session.differences import difference
 
 
 class VersionHistory(RepositoryBase):
-    """The methods of ``Repository`` that read its history."""
+    """Methods of ``Repository`` that read its history."""
 
     def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
-        """The time, message, metadata and parent of a snapshot.
+        """Return the time, message, metadata and parent of a snapshot.
 
-        Raises ``SnapshotNotFoundError`` if there is none with this id, ``InvalidInputError``
-        (``invalid-snapshot-id``) for a text that is not an id.
+        Args:
+            snapshot_id: The id of the snapshot, or the first characters of an id (4 or more, if only one id
+                begins with them).
+
+        Returns:
+            What the repository records of the snapshot.
+
+        Raises:
+            SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
+            InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id, or if several ids
+                begin with it.
+
+        Specification: *SnapshotInfo*.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.lookup_snapshot(repo.lookup_branch("main")).message
+            'Repository initialized'
         """
         info = self._info()
         row = repo_requirements.require_snapshot(info, resolve_id(snapshot_id, lambda: info))
@@ -36,14 +53,29 @@ class VersionHistory(RepositoryBase):
     def ancestry(
         self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
     ) -> BothWays[SnapshotInfo]:
-        """A snapshot and all before it, newest first. One of the three arguments says which.
+        """Return a snapshot and all its ancestors, newest first.
 
-        Consoles and notebooks show the result as a table of the newest ones.
+        Exactly one of the arguments names the snapshot. Consoles and notebooks show the result as a table of
+        the newest snapshots.
 
-        >>> import frazil
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> [snapshot.message for snapshot in repo.ancestry(branch="main")]
-        ['Repository initialized']
+        Args:
+            branch: The name of a branch, to begin at its tip.
+            tag: The name of a tag.
+            snapshot_id: The id of a snapshot, or the first characters of an id.
+
+        Returns:
+            An iterator for ``for`` and for ``async for``.
+
+        Raises:
+            RefNotFoundError: ``ref-not-found`` if there is no such branch or tag.
+            SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
+            ValueError: If none or several of the arguments are given.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> [snapshot.message for snapshot in repo.ancestry(branch="main")]
+            ['Repository initialized']
         """
         info = self._info()
         tip = snapshot_of_version(info, branch, tag, snapshot_id)
@@ -62,7 +94,31 @@ class VersionHistory(RepositoryBase):
         snapshot_id: str | None = None,
         plain: bool = False,
     ) -> AncestryGraph:
-        """The history as a picture of text: of all branches, or of one ref."""
+        """Draw the history of all branches, or of one version.
+
+        At most one of ``branch``, ``tag`` and ``snapshot_id`` names the version. Without any of them, the
+        graph shows all branches.
+
+        Args:
+            branch: The name of a branch.
+            tag: The name of a tag.
+            snapshot_id: The id of a snapshot, or the first characters of an id.
+            plain: Whether to draw without colours.
+
+        Returns:
+            The graph: text for ``print``, an SVG image in notebooks.
+
+        Raises:
+            RefNotFoundError: ``ref-not-found`` if there is no such branch or tag.
+            SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
+            ValueError: If several of the arguments are given.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> print(repo.ancestry_graph(plain=True), end="")
+            ● 1CECHNKR (main) Repository initialized
+        """
         info = self._info()
         if (branch, tag, snapshot_id) == (None, None, None):
             return ancestry_graph(info, info.branches, plain=plain)
@@ -72,9 +128,25 @@ class VersionHistory(RepositoryBase):
         )
 
     def ops_log(self) -> BothWays[Update]:
-        """Everything that was ever done to the repository, newest first.
+        """Return all operations on the repository, newest first.
 
         Consoles and notebooks show the result as a table of the newest operations.
+
+        Returns:
+            An iterator for ``for`` and for ``async for``. It reads older operations from the storage when
+            they are needed.
+
+        Raises:
+            FormatError: ``unsupported-spec-version`` if the repository has spec version 1.
+
+        Specification: *Update*.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.create_branch("dev", "main")
+            >>> [type(update.kind).__name__ for update in repo.ops_log()]
+            ['BranchCreated', 'RepoInitialized']
         """
         info = self._info_v2()
 
@@ -93,10 +165,37 @@ class VersionHistory(RepositoryBase):
         to_tag: str | None = None,
         to_snapshot_id: str | None = None,
     ) -> Diff:
-        """What changed from one version to another.
+        """Return the differences between two versions.
 
-        From an ancestor: all that the commits since have done. Between any others, on two branches say or
-        backwards: what is different, nodes known by their ids, wherever they were moved.
+        Exactly one of the ``from_`` arguments and one of the ``to_`` arguments name the versions. If the
+        first version is an ancestor of the second, the result contains all that the commits between them did.
+        Otherwise (for example on two branches, or backwards), the method compares the two versions. It
+        identifies nodes by their ids, so moved nodes are recognised.
+
+        Args:
+            from_branch: The branch of the first version.
+            from_tag: The tag of the first version.
+            from_snapshot_id: The snapshot id of the first version, or the first characters of an id.
+            to_branch: The branch of the second version.
+            to_tag: The tag of the second version.
+            to_snapshot_id: The snapshot id of the second version, or the first characters of an id.
+
+        Returns:
+            The paths of changed nodes and the indices of changed chunks.
+
+        Raises:
+            RefNotFoundError: ``ref-not-found`` if there is no such branch or tag.
+            SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
+            ValueError: If none or several of the arguments of one version are given.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.create_tag("empty", "main")
+            >>> with repo.transaction("main", message="a group") as store:
+            ...     group = zarr.create_group(store, path="g")
+            >>> sorted(repo.diff(from_tag="empty", to_branch="main").new_groups)
+            ['/', '/g']
         """
         info = self._info()
         before = snapshot_of_version(info, from_branch, from_tag, from_snapshot_id)
@@ -105,7 +204,30 @@ class VersionHistory(RepositoryBase):
             return presentation.diff(difference(self._context, info, before, after))
 
     def list_manifest_files(self, snapshot_id: str) -> list[ManifestFileInfo]:
-        """The manifest files of a snapshot."""
+        """Return the manifest files of a snapshot.
+
+        Args:
+            snapshot_id: The id of the snapshot, or the first characters of an id.
+
+        Returns:
+            The id, the size in bytes and the number of chunk references of each file.
+
+        Raises:
+            SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
+            InvalidInputError: ``invalid-snapshot-id`` if ``snapshot_id`` is not an id, or if several ids
+                begin with it.
+
+        Specification: *ManifestFileInfo*.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="an array") as store:
+            ...     array = zarr.create_array(store, name="t", shape=(2,), dtype="i4")
+            ...     array[:] = [1, 2]
+            >>> [file.num_chunk_refs for file in repo.list_manifest_files(repo.lookup_branch("main"))]
+            [1]
+        """
         id_ = resolve_id(snapshot_id, self._info)
         with files_of(self._context, id_):
             files = self._context.assets.snapshot(id_).manifests
@@ -117,11 +239,11 @@ class VersionHistory(RepositoryBase):
     def async_ancestry(
         self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
     ) -> BothWays[SnapshotInfo]:
-        """``ancestry``, for ``async for``."""
+        """Return the result of ``ancestry``, for ``async for``."""
         return self.ancestry(branch=branch, tag=tag, snapshot_id=snapshot_id)
 
     def ops_log_async(self) -> BothWays[Update]:
-        """``ops_log``, for ``async for``."""
+        """Return the result of ``ops_log``, for ``async for``."""
         return self.ops_log()
 
     lookup_snapshot_async = awaitable(lookup_snapshot)

@@ -1,4 +1,4 @@
-"""The virtual chunks that a handle may read: containers, and credentials for them."""
+"""The virtual chunks that a handle may read: containers and their credentials."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from frazil.storage.credentials import AnyCredential
 from frazil.storage.object_store_config import ObjectStoreConfig
 from frazil.storage.option_names import shown_url
 
-#: Prefixes of URLs, and the credentials for each.
+#: Credentials by URL prefix.
 Authorized = Mapping[str, AnyCredential | None]
 
 
 def container_of(container: VirtualChunkContainer) -> Container:
-    """The container as readers of chunks take it.
+    """Return the container in the form that readers of chunks use.
 
-    The path of a local container counts only if the user configured the container. A path that a repository
-    saved could lead anywhere, while the user authorised only the prefix.
+    The path of a local container is used only if the caller configured the container. A path that a
+    repository has saved could point anywhere, and the caller has authorised only the prefix.
     """
     store = container.store
     if isinstance(store, ObjectStoreConfig.LocalFileSystem) and container.from_repository:
@@ -30,16 +30,19 @@ def container_of(container: VirtualChunkContainer) -> Container:
 
 
 def explicit_access(authorized: Authorized | None) -> dict[str, AnyCredential]:
-    """The credentials by prefix.
+    """Return the credentials by prefix.
 
-    ``None`` for a prefix grants access without credentials; that is deprecated.
+    The value None grants access without credentials; it is deprecated.
+
+    Raises:
+        TypeError: If ``authorized`` is not a dictionary from URL prefixes to credentials.
     """
     if authorized is None:
         return {}
     if not isinstance(authorized, Mapping) or not all(isinstance(prefix, str) for prefix in authorized):
         raise TypeError(
-            "authorize_virtual_chunk_access: expected a dict of URL prefixes to credentials, "
-            f"found {type(authorized).__name__}"
+            "authorize_virtual_chunk_access must be a dict from URL prefixes to credentials, "
+            f"got {type(authorized).__name__}"
         )
     return {prefix: _explicit_credential(prefix, credential) for prefix, credential in authorized.items()}
 
@@ -50,9 +53,8 @@ def _explicit_credential(prefix: str, credential: AnyCredential | None) -> AnyCr
     access = anonymous_access(prefix)
     warnings.warn(
         f"`None` in authorize_virtual_chunk_access for the container {shown_url(prefix)!r} is deprecated. It "
-        "grants access without credentials; name the access that you mean: LocalFileSystemAccess or "
-        "HttpAccess, or with containers_credentials() for example s3_anonymous_credentials() or "
-        "s3_from_env_credentials()",
+        "grants access without credentials. Pass LocalFileSystemAccess or HttpAccess instead, or use "
+        "containers_credentials(), for example with s3_anonymous_credentials() or s3_from_env_credentials()",
         DeprecationWarning,
         skip_file_prefixes=(PACKAGE_FOLDER,),
     )

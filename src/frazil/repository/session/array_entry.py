@@ -12,7 +12,7 @@ from frazil.format.snapshot import Node
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayEntry:
-    """An array: its edits, newest first, and the boxes of its manifests, half-open."""
+    """An array with its edits, newest first, and the half-open boxes of its manifests."""
 
     node: Node
     edits: tuple[ChunkChanges, ...]
@@ -21,7 +21,7 @@ class ArrayEntry:
 
     @staticmethod
     def of(node: Node, layers: Sequence[ChangeSet]) -> ArrayEntry | None:
-        """The entry of a node, with its edits in ``layers``; None for a group."""
+        """Return the entry of a node, with its edits in ``layers``, or None for a group."""
         if node.array is None:
             return None
         edits = [layer.chunks.get(node.id) for layer in layers]
@@ -34,7 +34,7 @@ class ArrayEntry:
         )
 
     def manifests_at(self, coords: Coords) -> list[int]:
-        """The numbers of the manifests whose box contains the coordinates."""
+        """Return the numbers of the manifests whose box contains the coordinates."""
         return [
             number
             for number, (low, high) in enumerate(zip(self.lows, self.highs, strict=True))

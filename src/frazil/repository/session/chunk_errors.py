@@ -1,7 +1,7 @@
-"""Errors of chunks that name the chunk: its array, its coordinates, the snapshot, and where its bytes are.
+"""Errors of chunks, which name the array, the coordinates, the snapshot, and the location of the bytes.
 
-A storage knows its objects, and a codec knows bytes. Neither knows the array. The callers of both do, and add
-it here.
+A storage only knows its objects, and a codec only knows bytes. Their callers know the array, and add it to
+the error with these functions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def place_of(workspace: Workspace, ref: ChunkRef) -> str:
-    """Where the bytes of a chunk are, in words."""
+    """Return the location of the bytes of a chunk, as text for a message."""
     if isinstance(ref, InlineRef):
         return f"{len(ref.data)} bytes in a manifest"
     where = chunk_key(ref.chunk_id) if isinstance(ref, NativeRef) else ref.location
@@ -31,12 +31,12 @@ def place_of(workspace: Workspace, ref: ChunkRef) -> str:
 def chunk_error[E: IcechunkError](
     workspace: Workspace, path: str, coords: Coords, ref: ChunkRef, error: E
 ) -> E | IcechunkError:
-    """An error of reading a chunk, with the chunk in its text.
+    """Return a copy of a read error whose message names the chunk.
 
-    It is another object of the same class and kind: reads that were merged share one error.
+    It is a copy because merged reads share one error object.
     """
     if not isinstance(error, StorageError | FormatError | InvalidInputError):
-        return error  # it is about the session, and no chunk
+        return error  # the error is about the session, not about a chunk
     snapshot = id_to_text(workspace.snapshot_id)
     named = f"{_named(path, coords)}, {place_of(workspace, ref)}, snapshot {snapshot}"
     copied = copy.copy(error)
@@ -48,12 +48,12 @@ def chunk_error[E: IcechunkError](
 def undecodable(
     workspace: Workspace, path: str, coords: Coords, ref: ChunkRef, error: Exception
 ) -> FormatError:
-    """The error for bytes that the codecs of an array refuse, with ``error``."""
+    """Return the error for a chunk that the codecs of its array cannot decode. ``error`` is the cause."""
     text = f"{type(error).__name__}: {error}".rstrip(" .:")
     damage = FormatError(
         f"cannot decode {_named(path, coords)}: {text}. Its bytes are damaged, or "
-        f"were written with other metadata: {place_of(workspace, ref)}, snapshot "
-        f"{id_to_text(workspace.snapshot_id)}",
+        f"were written with other metadata ({place_of(workspace, ref)}, snapshot "
+        f"{id_to_text(workspace.snapshot_id)})",
         ErrorKind.UNDECODABLE_CHUNK,
     )
     damage.__cause__ = error

@@ -1,4 +1,4 @@
-"""Listings of the chunks of arrays: all references in batches, and the URLs of virtual chunks."""
+"""Listings of the chunks of arrays: references in batches, and the URLs of virtual chunks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from frazil.repository.session.workspace import Workspace
 
 
 def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Iterator[tuple[Any, ...]]:
-    """All references of an array, of all kinds, in batches of columns.
+    """Yield all references of an array in batches of columns.
 
-    No batches for a group or a missing node. ``IcechunkStore.array_chunk_iterator`` describes a batch.
+    A group or a missing node has no batches. ``IcechunkStore.array_chunk_iterator`` describes a batch.
     """
     if batch_size < 1:
         raise InvalidInputError(
-            f"batch_size: expected at least 1, found {batch_size}", ErrorKind.INVALID_ARGUMENT
+            f"batch_size must be at least 1, got {batch_size}", ErrorKind.INVALID_ARGUMENT
         )
     path = absolute(array_path)
     workspace.notes.note_tree(path)
@@ -45,7 +45,7 @@ def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Ite
 
 
 def virtual_chunk_locations(workspace: Workspace) -> list[str]:
-    """The URL of every virtual chunk of every array."""
+    """Return the URLs of the virtual chunks of all arrays, repetitions included."""
     workspace.notes.note_tree("/")
     nodes = workspace.nodes.node_table()
     arrays = np.array(nodes.paths_list(), object)[nodes.is_array].tolist()

@@ -1,6 +1,7 @@
 """The chunks of a workspace: references and bytes, with the session's changes.
 
-References are looked up in the layers of changes first, newest first, and then in the manifests.
+A lookup of a reference searches the layers of changes first, from the newest to the oldest, and then the
+manifests.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from frazil.repository.session.workspace_layers import WorkspaceLayers
 
 
 class ChunkView:
-    """``workspace.chunks``. Threads may share it."""
+    """The value of ``workspace.chunks``. Threads may share it."""
 
     __slots__ = ("_workspace",)
 
@@ -32,7 +33,7 @@ class ChunkView:
     # References
 
     def ref(self, path: str, coords: Coords) -> ChunkRef | None:
-        """The reference of one chunk; None if there is no such array, chunk or reference."""
+        """Return the reference of one chunk, or None if the array or the chunk is missing."""
         workspace = self._workspace
         entry = workspace.array_entry(path)
         if entry is None:
@@ -50,7 +51,7 @@ class ChunkView:
         return None
 
     def is_cached(self, path: str, coords: Coords) -> bool:
-        """Whether ``ref`` would answer without a request for a manifest or the snapshot."""
+        """Return whether ``ref`` needs no request for a manifest or the snapshot."""
         workspace = self._workspace
         if "base" not in workspace.__dict__:
             return False
@@ -61,7 +62,7 @@ class ChunkView:
         return all(has(ref.id) for ref in entry.node.array.manifests if manifest_covers(ref.extents, coords))
 
     def ref_table(self, path: str) -> ChunkTable:
-        """All references of an array."""
+        """Return all references of an array."""
         workspace = self._workspace
         with workspace.lock:
             node = workspace.changes.array(workspace.moved_base, path)
@@ -79,7 +80,7 @@ class ChunkView:
         return table if is_inside.all() else table.select_chunks(is_inside)
 
     def set_ref(self, path: str, coords: Coords, ref: ChunkRef) -> None:
-        """Set one reference; ``InvalidInputError`` (``invalid-chunk-index``) outside of the grid."""
+        """Set one reference. Raises ``InvalidInputError`` (``invalid-chunk-index``) outside of the grid."""
         workspace = self._workspace
         with workspace.commit_lock, workspace.lock:
             workspace.require_uncommitted()
@@ -102,24 +103,25 @@ class ChunkView:
             self._drop_outdated_entry(path)
 
     def delete_refs(self, path: str, index: NDArray[np.uint32]) -> None:
-        """Delete the references at coordinates of shape (n, ndim), which have to exist."""
+        """Delete references. They must exist. ``index`` has their coordinates, shape (n, ndim)."""
         self.set_refs(path, ChunkTable.from_absent(index))
 
     # Bytes
 
     def read(self, path: str, coords: Coords, start: int = 0, stop: int | None = None) -> Buffer | None:
-        """Bytes of one chunk; None if there is no such chunk."""
+        """Return the bytes ``start`` to ``stop`` of one chunk, or None for a missing chunk."""
         ref = self.ref(path, coords)
         return None if ref is None else self.read_ref(ref, start, stop)
 
     async def read_async(
         self, path: str, coords: Coords, start: int = 0, stop: int | None = None
     ) -> Buffer | None:
+        """Return the result of ``read``."""
         ref = self.ref(path, coords)
         return None if ref is None else await self.read_ref_async(ref, start, stop)
 
     def read_ref(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
-        """Bytes of the chunk behind a reference."""
+        """Return the bytes ``start`` to ``stop`` of the chunk that a reference points to."""
         try:
             return self._workspace.reader.read(ref, start, stop)
         except StorageError as error:
@@ -127,6 +129,7 @@ class ChunkView:
             raise
 
     async def read_ref_async(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
+        """Return the result of ``read_ref``."""
         try:
             return await self._workspace.reader.read_async(ref, start, stop)
         except StorageError as error:
@@ -134,16 +137,16 @@ class ChunkView:
             raise
 
     def _require_listed(self, ref: ChunkRef, error: StorageError) -> None:
-        """``require_listed`` for native chunks: collections delete no other chunks."""
+        """Call ``require_listed`` for a native chunk. Garbage collections delete no other chunks."""
         if isinstance(ref, NativeRef):
             require_listed(self._workspace.context, self._workspace.snapshot_id, error)
 
     def store_bytes(self, data: Buffer) -> ChunkRef:
-        """Store the bytes of a chunk: inline, packed, or as a file."""
+        """Store the bytes of a chunk, inline, in a pack or as a file. Return the reference."""
         return self._inline_ref(data) or self._workspace.writer.write(data)
 
     def write(self, path: str, coords: Coords, data: Buffer) -> None:
-        """Store one chunk, and set its reference. Stores nothing if the array has no such chunk."""
+        """Store one chunk and set its reference. Raises an error for a chunk outside of the grid."""
         entry = self._entry_with_chunk(path, coords)
         while True:
             discards = self._workspace.discards
@@ -151,6 +154,7 @@ class ChunkView:
                 return
 
     async def write_async(self, path: str, coords: Coords, data: Buffer) -> None:
+        """Store one chunk and set its reference, as ``write``."""
         entry = self._entry_with_chunk(path, coords)
         while True:
             discards = self._workspace.discards
@@ -161,15 +165,16 @@ class ChunkView:
     def _set_stored_ref(
         self, entry: ArrayEntry, path: str, coords: Coords, ref: ChunkRef, discards: int
     ) -> bool:
-        """Set the reference of bytes that were stored after ``discards`` discards; False if there was another
-        discard, which has dropped the bytes.
+        """Set the reference of bytes that were stored after ``discards`` discards.
+
+        Return False if the session has discarded its changes since: the writer has then dropped the bytes.
         """
         workspace = self._workspace
         with workspace.commit_lock, workspace.lock:
             if discards != workspace.discards:
                 return False
             workspace.require_uncommitted()
-            if workspace.array_entries.get(path) is not entry:  # the array may have changed, or be gone
+            if workspace.array_entries.get(path) is not entry:  # the array may have changed or be deleted
                 entry = self._entry_with_chunk(path, coords)
             self._set_ref(entry, path, coords, ref)
             return True
@@ -178,11 +183,11 @@ class ChunkView:
         """Set a reference inside of the grid. The caller holds both locks."""
         edits = self._workspace.changes.chunk_changes_of(entry.node)
         edits.set(coords, ref)
-        if not entry.edits or entry.edits[0] is not edits:  # the first edits of this array
+        if not entry.edits or entry.edits[0] is not edits:  # these are the first edits of the array
             self._workspace.array_entries.pop(path, None)
 
     def _drop_outdated_entry(self, path: str) -> None:
-        """Drop the entry of an array whose edits it does not have."""
+        """Drop the cached entry of an array if it does not contain the current edits."""
         workspace = self._workspace
         entry = workspace.array_entries.get(path)
         if entry is not None:
@@ -191,7 +196,7 @@ class ChunkView:
                 del workspace.array_entries[path]
 
     def _entry_with_chunk(self, path: str, coords: Coords) -> ArrayEntry:
-        """The array; an error if it does not exist, or has no such chunk in its grid."""
+        """Return the array. Raises an error if it does not exist, or if its grid has no such chunk."""
         workspace = self._workspace
         entry = workspace.array_entry(path)
         while entry is None:
@@ -215,7 +220,7 @@ class ChunkView:
         return ChunkTable.empty(len(node.array.shape)) if table is None else table
 
     def _manifests(self, ids: list[bytes]) -> list[Manifest]:
-        """Manifests of the snapshot."""
+        """Return manifests of the snapshot, in the order of ``ids``."""
         context = self._workspace.context
         try:
             return context.assets.manifests(ids, context.settings.concurrent_manifest_fetches)
@@ -225,5 +230,5 @@ class ChunkView:
 
 
 def size_of(ref: ChunkRef) -> int:
-    """The number of bytes of a chunk."""
+    """Return the number of bytes of a chunk."""
     return len(ref.data) if isinstance(ref, InlineRef) else ref.length

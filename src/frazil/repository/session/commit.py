@@ -1,8 +1,8 @@
-"""The commit: a change set becomes a new version.
+"""The commit, which makes a new version from a change set.
 
-First the files of the version are stored (``commit_files``), then one conditional write makes the version
-visible (``Catalog.finish_commit``). Before that write nothing is visible, and all files are durable. A commit
-that is refused leaves files that no version refers to.
+First the commit stores the files of the version (``commit_files``). Then one conditional write makes the
+version visible (``Catalog.finish_commit``). Before this write all files are durable, and readers see no
+change. A commit that is refused leaves files that no version refers to; garbage collection deletes them.
 """
 
 from __future__ import annotations
@@ -34,25 +34,26 @@ from frazil.repository.session.required_files import is_safe, require_uncollecte
 from frazil.repository.session.uploads import putting
 from frazil.repository.settings.feature_flags import MOVE_NODE, Flag
 
-#: Keys of a commit's metadata that pass to the commit that replaces it: its batch of a streaming query, and
-#: the commits that it has merged. The new commit does what the replaced commit did.
+#: Metadata that an amend copies from the replaced commit: its batch of a streaming query, and the commits
+#: that it has merged. They are needed because the new commit contains the changes of the replaced commit.
 _CARRIED: Final = (QUERY, BATCH, FRAZIL)
 
 
 def write_commit(pending: PendingCommit) -> bytes:
-    """Make the changes a version; the id of the new snapshot.
+    """Write the changes as a new version. Return the id of the new snapshot.
 
-    Raises ``ConflictError`` with both parents if the branch has moved, and then has written nothing that is
-    visible; ``SessionStateError`` (``no-amend-for-initial-commit``, ``rearrange-session-only``,
-    ``feature-flag-disabled``); ``InvalidInputError`` (``bad-metadata``) for a message or metadata that cannot
-    be stored.
+    Raises ``ConflictError`` with both parents if the branch has moved; readers then see no change. Raises
+    ``SessionStateError`` (``no-amend-for-initial-commit``, ``rearrange-session-only``,
+    ``feature-flag-disabled``), and ``InvalidInputError`` (``bad-metadata``) for a message or metadata that
+    cannot be stored.
     """
     _require_text(pending.message)
     try:
         while (id_ := _attempt_commit(pending)) is None:
-            pass  # a garbage collection ran at the same time: look at its list, and write again
+            pass  # a garbage collection ran at the same time: the next attempt checks its list
     except StorageError as error:
-        # A file of the parent is missing: collected, if the branch has left the parent, and lost otherwise.
+        # A file of the parent is missing. If the branch has left the parent, the file was collected.
+        # Otherwise it is lost.
         if error.kind == ErrorKind.OBJECT_NOT_FOUND:
             _require_possible(pending, pending.context.catalog.repo_info())
             require_listed(pending.context, pending.parent.id, error)
@@ -61,12 +62,12 @@ def write_commit(pending: PendingCommit) -> bytes:
 
 
 def _attempt_commit(pending: PendingCommit) -> bytes | None:
-    """One attempt of ``write_commit``; None if garbage was collected since it began."""
+    """Make one attempt of ``write_commit``. Return None if a garbage collection ran since it began."""
     context, kind, parent = pending.context, pending.kind, pending.parent
     start = context.catalog.begin_commit()
     if kind.replaces_parent:
         _require_not_first(start.info, parent.id)
-    # In spec version 1 this reads the branch, which has to come before the look back at collections.
+    # In spec version 1 this reads the branch. It must come before the check for garbage collections.
     row = _require_possible(pending, start.info)
     require_uncollected(pending, start.info)
     before = start.info.snapshots.entry(row)
@@ -89,19 +90,21 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
 
 
 def _is_still_safe(pending: PendingCommit, info: RepoInfo, files: CommitFiles) -> bool:
-    """Whether no collection has met the files of an unconditional commit. A collection that has begun since
-    has either seen the snapshot, or put its list before the snapshot was stored.
+    """Return whether no garbage collection has deleted files of an unconditional commit.
+
+    A collection that has begun since has either seen the snapshot, or stored its list before the snapshot.
     """
     try:
         is_safe(pending, info, files.manifest_ids)
     except (ConflictError, SessionStateError):
-        return False  # only files of this attempt can be written again: the next attempt raises, or succeeds
+        return False  # the next attempt writes its files again; it raises if that is not enough
     return True
 
 
 def _commit_change(pending: PendingCommit, snapshot: Snapshot, before: SnapshotEntry) -> Change:
-    """The change of the repository: it lists the snapshot, and moves the branch. ``before`` is the entry of
-    the parent.
+    """Return the repo change that lists the snapshot and moves the branch.
+
+    ``before`` is the entry of the parent.
     """
     kind, parent, branch = pending.kind, pending.parent.id, pending.target_branch
     entry = SnapshotEntry(
@@ -125,12 +128,12 @@ def _require_text(message: str) -> None:
         message.encode()
     except UnicodeEncodeError:
         raise InvalidInputError(
-            f"message: expected text that UTF-8 can encode, found {message!r:.80}", ErrorKind.BAD_METADATA
+            f"message must be text that UTF-8 can encode, got {message!r:.80}", ErrorKind.BAD_METADATA
         ) from None
 
 
 def _require_possible(pending: PendingCommit, info: RepoInfo) -> int:
-    """Check, before anything is written, what the update checks again; the row of the parent."""
+    """Make the checks of the update before the files are written. Return the row of the parent."""
     require_online(info)
     if flag := needed_flag(pending.changes):
         require_flag(info, flag)
@@ -140,7 +143,7 @@ def _require_possible(pending: PendingCommit, info: RepoInfo) -> int:
 
 
 def needed_flag(changes: ChangeSet) -> Flag | None:
-    """The feature that the changes use."""
+    """Return the feature flag that the changes need, or None."""
     return MOVE_NODE if changes.moves else None
 
 
@@ -148,7 +151,7 @@ def _require_not_first(info: RepoInfo, id_: bytes) -> None:
     row = info.snapshots.find_snapshot(id_)
     if row >= 0 and info.snapshots.entry(row).parent is None:
         raise SessionStateError(
-            "the first commit of a repository cannot be amended: make a new commit",
+            "the first commit of a repository cannot be amended. Make a new commit",
             ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT,
         )
 
@@ -162,12 +165,12 @@ def _amended_records(info: RepoInfo, new: bytes, *, old: bytes, branch: str) -> 
 
 
 def _replaced_log(pending: PendingCommit, before: SnapshotEntry) -> TransactionLog:
-    """The log of the commit that the new one replaces."""
+    """Return the log of the commit that the new one replaces."""
     log = pending.context.assets.transaction_log(before.id)
     if log.moves and not pending.changes.only_moves:
         raise SessionStateError(
-            f"the commit {id_to_text(before.id)} moved nodes: amend it in a session of "
-            "Repository.rearrange_session",
+            f"this session cannot amend commit {id_to_text(before.id)}, because the commit moved nodes. "
+            "Amend it in a session of Repository.rearrange_session",
             ErrorKind.REARRANGE_SESSION_ONLY,
         )
     return log

@@ -22,18 +22,18 @@ from frazil.repository.session.uploads import Puts
 
 @dataclass(frozen=True, slots=True)
 class CommitFiles:
-    """The new snapshot, and the manifests that were stored for it."""
+    """The new snapshot and its new manifests."""
 
     snapshot: Snapshot
     manifests: list[NewManifest]
 
     @property
     def manifest_ids(self) -> U8:
-        """Ids of the manifest files, (k, 12)."""
+        """The ids of the new manifest files, shape (k, 12)."""
         return id_matrix([each.ref.id for each in self.manifests])
 
     def store_in_cache(self, assets: Assets) -> None:
-        """Put the files into the cache of the repository: the next session needs not read them."""
+        """Put the files into the cache of the repository, so that the next session does not read them."""
         assets.store_snapshot(self.snapshot)
         for manifest in {each.manifest.id: each.manifest for each in self.manifests}.values():
             assets.store_manifest(manifest)
@@ -42,13 +42,14 @@ class CommitFiles:
 def write_commit_files(
     pending: PendingCommit, puts: Puts, info: RepoInfo, replaced: TransactionLog | None
 ) -> CommitFiles:
-    """Put all files of the new version but ``repo``. ``replaced`` is the log of the commit that the new one
-    replaces.
+    """Put all files of the new version except ``repo``.
+
+    ``replaced`` is the transaction log of the commit that the new commit replaces.
     """
     context, parent = pending.context, pending.parent
     id_ = new_object_id()
     nodes, manifests = write_manifests(pending, puts)
-    # Later than the parent, whatever the clock of this host says.
+    # Later than the parent, also if the clock of this host is late.
     before = info.snapshots.entry(require_snapshot(info, parent.id)).flushed_at
     snapshot = Snapshot(
         id=id_,

@@ -18,30 +18,30 @@ from frazil.threads import Purpose, map_bounded
 
 @dataclass(frozen=True, slots=True)
 class CommitLogs:
-    """A commit, and the ids of the transaction logs that lead to it from the commit before."""
+    """A commit with the ids of the transaction logs since the commit before it."""
 
     snapshot: bytes
     logs: tuple[bytes, ...]
 
 
 def commits_between(info: RepoInfo, start: bytes, end: bytes) -> list[CommitLogs]:
-    """The commits after ``start`` up to ``end``, oldest first.
+    """Return the commits after ``start`` up to ``end``, oldest first.
 
-    Where ``start`` is no ancestor of ``end`` (the branch was reset, or its tip amended) the result is one
-    item, with the logs back to the common ancestor and forth. Raises ``SnapshotNotFoundError`` if ``start``
-    is not listed and no listed snapshot names it.
+    If ``start`` is not an ancestor of ``end``, because the branch was reset or its tip was amended, the
+    result has one item. It has the logs from ``start`` back to the common ancestor, and from there to
+    ``end``. Raises ``SnapshotNotFoundError`` if ``start`` is not listed and no listed snapshot names it.
     """
     table = info.snapshots
     first = table.find_snapshot(start)
     commits: list[CommitLogs] = []
     rows: list[int] = []
-    # Part by part: in a repository of version 1 every ancestor is a file to read.
+    # In parts, because in a repository of version 1 every ancestor is a file to read.
     for part in table.parts(require_snapshot(info, end)):
         for row, entry in zip(part.tolist(), table.entries(part), strict=True):
             if row == first:
                 return commits[::-1]
             pruned = entry.pruned_ancestor_tx_logs
-            if start in pruned:  # the start was expired, or only other refs lead to it
+            if start in pruned:  # the start was expired, or only other refs contain it
                 commits.append(CommitLogs(entry.id, (*pruned[pruned.index(start) + 1 :], entry.id)))
                 return commits[::-1]
             commits.append(CommitLogs(entry.id, (*pruned, entry.id)))
@@ -55,7 +55,7 @@ def commits_between(info: RepoInfo, start: bytes, end: bytes) -> list[CommitLogs
 
 
 def read_logs(assets: Assets, commits: Sequence[CommitLogs]) -> list[TransactionLog]:
-    """The logs of some commits, fetched in parallel.
+    """Return the transaction logs of some commits. Threads fetch them in parallel.
 
     Raises ``SessionStateError`` (``rebase-tx-log-pruned``) if a log was deleted: its changes cannot be
     compared.
@@ -69,8 +69,8 @@ def read_logs(assets: Assets, commits: Sequence[CommitLogs]) -> list[Transaction
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise
             raise SessionStateError(
-                f"the transaction log of snapshot {id_to_text(id_)} is gone, so its changes are not known: "
-                "make your changes again in a new session",
+                f"the transaction log of snapshot {id_to_text(id_)} was deleted, so its changes are not "
+                "known. Make your changes again in a new session",
                 ErrorKind.REBASE_TX_LOG_PRUNED,
             ) from error
 

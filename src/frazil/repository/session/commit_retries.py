@@ -1,7 +1,7 @@
-"""When a commit that met other commits is tried again.
+"""The retries of a commit that lost against other commits.
 
-Writers that do not know of each other commit to one branch. A commit that comes too late is rebased onto the
-new tip, if nothing conflicts or a solver decides the conflicts, and then tried again:
+Several writers commit to one branch. A commit is late if another writer has moved the branch first. A late
+commit is rebased onto the new tip if there are no conflicts, or if a solver decides them. Then it is retried:
 
     commit ──> is the branch at the parent? ── yes ──> done
       ^                     no
@@ -9,8 +9,8 @@ new tip, if nothing conflicts or a solver decides the conflicts, and then tried 
       └── no ── conflicts with the other commits? ── yes ──> RebaseFailedError
                   (no attempt or no time is left: ConflictError)
 
-In every round one of the writers succeeds, so all together make progress; a pause of random length gives
-writers that have lost often a chance.
+In every round one of the writers succeeds, so all writers together make progress. A pause of random length
+before each retry makes it likely that every writer succeeds.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver
 
 #: The key of a commit's metadata that the format reserves.
 RESERVED: Final = "__icechunk"
-#: Attempts that follow one another at once, and the longest pause between later ones, in seconds.
+#: The number of attempts without a pause, and the longest pause between later attempts, in seconds.
 _EAGER: Final = 3
 _LONGEST: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRetryPolicy:
-    """Which commits are tried again, how often, how long, and how they are rebased before that.
+    """Which commits are retried, how often, for how long, and with which solver they are rebased.
 
-    ``kinds`` are the kinds of errors that another attempt may not meet. ``max_retries`` None: as often as
-    the ``timeout`` allows; ``timeout`` None: as long as it takes. ``records_all`` says that the metadata of a
-    commit record the number of rebases also where there was none.
+    ``kinds`` has the kinds of errors after which a commit is retried. If ``max_retries`` is None, only
+    ``timeout`` limits the retries; if ``timeout`` is None, only ``max_retries`` does. With ``records_all``,
+    the metadata of a commit record the number of rebases also if it is 0.
     """
 
     solver: ConflictSolver = field(default_factory=ConflictDetector)
@@ -48,12 +48,12 @@ class CommitRetryPolicy:
     records_all: bool = False
 
 
-#: A plain commit: one attempt.
+#: The policy of a plain commit, with one attempt.
 NO_RETRIES: Final = CommitRetryPolicy(max_retries=0)
 
 
 def fast_forward_policy(timeout: timedelta) -> CommitRetryPolicy:
-    """The policy of a commit with ``fast_forward_timeout``: zero allows one attempt."""
+    """Return the policy of a commit with ``fast_forward_timeout``. Zero allows one attempt."""
     if not timeout:
         return NO_RETRIES
     kinds = frozenset({ErrorKind.COMMIT_CONFLICT, ErrorKind.GARBAGE_COLLECTION_RUNNING})
@@ -61,20 +61,20 @@ def fast_forward_policy(timeout: timedelta) -> CommitRetryPolicy:
 
 
 def rebase_policy(solver: ConflictSolver, max_retries: int) -> CommitRetryPolicy:
-    """The policy of a commit that is rebased with a solver, at most ``max_retries`` times."""
+    """Return the policy of a commit that is rebased with a solver, at most ``max_retries`` times."""
     return CommitRetryPolicy(solver, max_retries=max_retries, records_all=True)
 
 
 @dataclass(slots=True)
 class CommitRetries:
-    """Counts the retries of one commit."""
+    """The counter of the retries of one commit."""
 
     policy: CommitRetryPolicy
     count: int = 0
     _started: float = field(default_factory=lambda: monotonic())
 
     def metadata(self, metadata: dict[str, Any]) -> dict[str, Any]:
-        """The metadata of the next attempt: with the number of rebases before it."""
+        """Return the metadata of the next attempt, with the number of rebases before it."""
         if not self.count and not self.policy.records_all:
             return metadata
         reserved = metadata.get(RESERVED)
@@ -84,8 +84,10 @@ class CommitRetries:
         }
 
     def wait(self, error: ConflictError) -> None:
-        """Return when the next attempt should begin. Raises ``error`` if the policy allows none; if the time
-        is up, the error says how long the commit was tried.
+        """Pause until the next attempt should begin.
+
+        Raises ``error`` if the policy allows no other attempt. If the timeout has expired, the error has the
+        number of attempts.
         """
         policy = self.policy
         if error.kind not in policy.kinds or self.count == policy.max_retries:
@@ -98,9 +100,9 @@ class CommitRetries:
             raise ConflictError(
                 error.expected_parent,
                 error.actual_parent,
-                f"{error.message}. {self.count} attempts failed within fast_forward_timeout, "
-                f"{span(policy.timeout)}: commit again, raise fast_forward_timeout, or let the writers be "
-                "forks of one session",
+                f"{error.message}. {self.count} attempts failed within the fast_forward_timeout of "
+                f"{span(policy.timeout)}. Commit again, increase fast_forward_timeout, or let the writers "
+                "write to forks of one session",
                 error.kind,
             ) from error
         if self.count > _EAGER:

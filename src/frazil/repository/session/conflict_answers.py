@@ -21,14 +21,17 @@ from frazil.repository.session.workspace import Workspace
 
 
 def require_solver(solver: Any) -> None:
+    """Raise ``TypeError`` for an object without a method ``solve``."""
     if not callable(getattr(solver, "solve", None)):
-        raise TypeError(f"expected a ConflictSolver, an object with a method `solve`, found {solver!r}")
+        raise TypeError(
+            f"the solver must be a ConflictSolver, an object with a method `solve`, got {solver!r}"
+        )
 
 
 def solve(
     at: NodeAlignment, workspace: Workspace, theirs: Workspace, solver: Any, open_session: OpenSession
 ) -> tuple[list[Conflict], list[tuple[NodeConflict, Resolution]]]:
-    """The conflicts, and those of them that the solver decides."""
+    """Return all conflicts, and the conflicts that the solver decides with their resolutions."""
     clashes = find_conflicts(at)
     if not clashes:
         return [], []
@@ -39,7 +42,7 @@ def solve(
     answers = list(solver.solve(conflicts))
     if len(answers) != len(conflicts):
         raise InvalidInputError(
-            f"expected an answer of the solver for each of {len(conflicts)} conflicts, found {len(answers)}",
+            f"the solver must return an answer for each of {len(conflicts)} conflicts, got {len(answers)}",
             ErrorKind.INVALID_COMMIT_CONFIGURATION,
         )
     choices = [_choice(at, clash, answer, workspace) for clash, answer in zip(clashes, answers, strict=True)]
@@ -80,7 +83,7 @@ def _path(nodes: NodeTable, id_: bytes) -> str | None:
 
 
 def _choice(at: NodeAlignment, clash: NodeConflict, answer: Any, workspace: Workspace) -> Resolution | None:
-    """The choice that an answer stands for; None if it decides nothing."""
+    """Return the resolution of an answer, or None if the conflict stays undecided."""
     if answer is None or answer is VersionSelection.Fail:
         return None
     if answer is VersionSelection.UseTheirs:
@@ -98,7 +101,8 @@ def _choice_of_chunks(clash: NodeConflict, answers: list[Any], workspace: Worksp
     assert clash.chunks is not None
     if len(answers) != len(clash.chunks):
         raise InvalidInputError(
-            f"`{clash.path}`: expected answers for {len(clash.chunks)} chunks, found {len(answers)}",
+            f"the answer to ChunkDoubleUpdate at `{clash.path}` must have an item for each of "
+            f"{len(clash.chunks)} chunks, got {len(answers)}",
             ErrorKind.INVALID_COMMIT_CONFIGURATION,
         )
     selections = {VersionSelection.UseOurs: True, VersionSelection.UseTheirs: False}
@@ -124,7 +128,7 @@ def _choice_of_chunks(clash: NodeConflict, answers: list[Any], workspace: Worksp
 
 def _bad_answer(clash: NodeConflict, answer: Any) -> InvalidInputError:
     return InvalidInputError(
-        f"no answer to {clash.type.name} at `{clash.path}`: {answer!r}. Expected a VersionSelection, bytes "
-        "for metadata, or a sequence for chunks",
+        f"the answer to {clash.type.name} at `{clash.path}` must be a VersionSelection, bytes for metadata, "
+        f"or a sequence for chunks, got {answer!r}",
         ErrorKind.INVALID_COMMIT_CONFIGURATION,
     )

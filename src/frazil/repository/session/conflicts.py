@@ -1,18 +1,21 @@
-"""Conflicts as users see them, and solvers, which decide them.
+"""The public classes of conflicts, and the solvers that decide conflicts.
 
-A *solver* is any object with a method ``solve`` that gets all conflicts of a rebase at once and answers each,
-in the same order, with one of
+*Ours* is the session that is rebased. *Theirs* is what other writers have committed since. *Base* is the
+version that both sides started from.
 
-    VersionSelection.UseOurs     what the session did stands
-    VersionSelection.UseTheirs   what was committed meanwhile stands
-    VersionSelection.Fail, None  neither: the rebase fails, and nothing is lost
-    bytes                        for ``ZarrMetadataDoubleUpdate``: the document that stands instead
-    a sequence                   for ``ChunkDoubleUpdate``: an answer for each row of ``conflict.chunks``;
-                                 ``UseOurs`` or True, ``UseTheirs`` or False, or the bytes that stand instead
+A *solver* is any object with a method ``solve(conflicts)``. The method gets all conflicts of a rebase at
+once, and returns an answer for each conflict, in the same order:
 
-If any is left unanswered, the rebase stops before the first commit that it cannot go beyond, and raises
-``RebaseFailedError``. Both sides can be read while the solver decides: ``conflict.ours``, ``conflict.theirs``
-and ``conflict.base``.
+    VersionSelection.UseOurs     keep the change of the session
+    VersionSelection.UseTheirs   keep the change of the other commits
+    VersionSelection.Fail, None  leave the conflict undecided
+    bytes                        for ``ZarrMetadataDoubleUpdate``: a metadata document that replaces both
+    a sequence                   for ``ChunkDoubleUpdate``: an answer for each row of ``conflict.chunks``:
+                                 ``UseOurs`` or True, ``UseTheirs`` or False, or bytes that replace both
+
+If a conflict is left undecided, the rebase stops before the commit that causes it, and raises
+``RebaseFailedError``. The session keeps its changes. The solver can read all sides: ``conflict.ours``,
+``conflict.theirs`` and ``conflict.base``.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, override
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,7 +41,7 @@ from frazil.repository.session.workspace import Workspace
 
 
 class VersionSelection(Enum):
-    """Which side of a conflict stands."""
+    """The answer of a solver: which side of a conflict to keep, or ``Fail`` for neither."""
 
     Fail = 0
     UseOurs = 1
@@ -57,29 +60,32 @@ class SideSession(Protocol):
     """The methods of a ``Session`` that read, for solvers."""
 
     @property
-    def snapshot_id(self) -> str: ...
+    def snapshot_id(self) -> str:
+        """The id of the snapshot that the session reads."""
 
     @property
     def store(self) -> Any:
         """The ``IcechunkStore`` of the session."""
 
-    def get_node_id(self, path: str) -> str: ...
+    def get_node_id(self, path: str) -> str:
+        """See ``Session.get_node_id``."""
 
-    def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType: ...
+    def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
+        """See ``Session.chunk_type``."""
 
-    def chunk_coordinates(
-        self, array_path: str, batch_size: int = 1000
-    ) -> AsyncIterator[tuple[int, ...]]: ...
+    def chunk_coordinates(self, array_path: str, batch_size: int = 1000) -> AsyncIterator[tuple[int, ...]]:
+        """See ``Session.chunk_coordinates``."""
 
-    def all_virtual_chunk_locations(self) -> list[str]: ...
+    def all_virtual_chunk_locations(self) -> list[str]:
+        """See ``Session.all_virtual_chunk_locations``."""
 
 
-#: Opens a session that reads a workspace.
+#: Opens a read-only session of a workspace.
 type OpenSession = Callable[[Workspace], SideSession]
 
 
 class Side:
-    """A node as one side of a conflict has it; read when asked for."""
+    """The node of a conflict on one side: ours, theirs or base. Its methods read the node."""
 
     def __init__(
         self, workspace: Workspace, node_id: bytes, path: str | None, open_session: OpenSession
@@ -87,7 +93,7 @@ class Side:
         self._workspace = workspace
         self._open_session = open_session
         self.node_id = id_to_text(node_id)
-        #: Where the node is on this side; None if it is not there.
+        #: The path of the node on this side; None if this side does not have the node.
         self.path = path
 
     def __repr__(self) -> str:
@@ -95,12 +101,37 @@ class Side:
 
     @property
     def metadata(self) -> bytes | None:
-        """The node's ``zarr.json``; None if the node is not there."""
+        """The ``zarr.json`` document of the node. None if this side does not have the node."""
         node = None if self.path is None else self._workspace.nodes.node(self.path)
         return None if node is None else node.user_data
 
     def read(self, chunks: ArrayLike) -> list[bytes | None]:
-        """The stored bytes of chunks, by coordinates of shape (k, ndim); None for one that is not there."""
+        r"""Return the stored bytes of some chunks of the array.
+
+        Args:
+            chunks: Chunk coordinates, integers of shape (k, ndim), such as ``conflict.chunks``.
+
+        Returns:
+            The encoded bytes of each chunk, in the order of ``chunks``. None for a missing chunk, and for all
+            chunks if this side does not have the node.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="an array") as store:
+            ...     array = zarr.create_array(store, name="t", shape=(2,), dtype="u1", compressors=None)
+            >>> one, two = repo.writable_session("main"), repo.writable_session("main")
+            >>> zarr.open_array(one.store, path="t")[:] = 1
+            >>> zarr.open_array(two.store, path="t")[:] = 2
+            >>> snapshot = one.commit("one")
+            >>> class Show(frazil.ConflictSolver):
+            ...     def solve(self, conflicts):
+            ...         for conflict in conflicts:
+            ...             print(conflict.ours.read(conflict.chunks), conflict.theirs.read(conflict.chunks))
+            ...         return [frazil.VersionSelection.UseOurs] * len(conflicts)
+            >>> two.rebase(Show())
+            [b'\x02\x02'] [b'\x01\x01']
+        """
         if self.path is None:
             return [None] * len(np.asarray(chunks))
         workspace, path = self._workspace, self.path
@@ -109,13 +140,16 @@ class Side:
 
     @property
     def session(self) -> SideSession:
-        """A ``Session`` that reads this side: ``zarr.open_array(side.session.store, path=side.path)``."""
+        """A read-only ``Session`` of this side.
+
+        Open the array with ``zarr.open_array(side.session.store, path=side.path)``.
+        """
         return self._open_session(self._workspace)
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Where a conflict's sides are read."""
+    """The node of a conflict on all three sides."""
 
     ours: Side
     theirs: Side
@@ -123,19 +157,24 @@ class Sides:
 
 
 class Conflict(Record):
-    """Two changes that do not go together.
+    """Two changes of one node or of the same chunks that cannot be combined.
 
-    ``path`` is the node's as the session has it (of ``NewNodeInInvalidGroup`` that of the group), ``chunks``
-    the coordinates that it is about, uint32 (k, ndim), None if it is about the whole node. ``ours`` and
-    ``theirs`` say what was done. One that was unpickled, or made by its constructor, has only type, path
-    and chunks.
+    A rebase creates conflicts and passes them to the solver. ``ours``, ``theirs`` and ``base`` read the
+    sides. A conflict that was unpickled, or created with the constructor, has only the type, the path and the
+    chunks.
 
-    >>> print(Conflict(ConflictType.ChunkDoubleUpdate, "/t", [[0, 1]]))
-    <frazil.conflicts.Conflict>
-    conflict_type: ChunkDoubleUpdate
-    path: /t
-    conflicted_chunks: [[0, 1]]
-    <BLANKLINE>
+    Args:
+        conflict_type: The kind of the two changes.
+        path: The path of the node.
+        conflicted_chunks: The indices of the chunks. None for a conflict about the whole node.
+
+    Examples:
+        >>> print(Conflict(ConflictType.ChunkDoubleUpdate, "/t", [[0, 1]]))
+        <frazil.conflicts.Conflict>
+        conflict_type: ChunkDoubleUpdate
+        path: /t
+        conflicted_chunks: [[0, 1]]
+        <BLANKLINE>
     """
 
     shown_as: ClassVar[str] = "conflicts.Conflict"
@@ -144,7 +183,7 @@ class Conflict(Record):
         self, conflict_type: ConflictType, path: str, conflicted_chunks: Sequence[Sequence[int]] | None = None
     ) -> None:
         if not isinstance(conflict_type, ConflictType):
-            raise TypeError(f"conflict_type: expected a ConflictType, found {type(conflict_type).__name__}")
+            raise TypeError(f"conflict_type must be ConflictType, got {type(conflict_type).__name__}")
         self._type = conflict_type
         self._path = path
         given = conflicted_chunks
@@ -154,7 +193,24 @@ class Conflict(Record):
 
     @classmethod
     def of(cls, clash: NodeConflict, sides: Callable[[], Sides]) -> Conflict:
-        """The conflict behind one that a rebase found."""
+        """Return the public conflict for one that a rebase found. For other modules of Frazil.
+
+        Args:
+            clash: The conflict that the rebase found.
+            sides: Returns the sides. It is called when one of them is read.
+
+        Returns:
+            A conflict whose sides can be read.
+
+        Examples:
+            >>> import frazil
+            >>> from frazil.changes.conflicts import NodeConflict
+            >>> from frazil.conflicts import Did
+            >>> type_, sides = ConflictType.DeleteOfUpdatedArray, (Did.DELETED, Did.WROTE)
+            >>> clash = NodeConflict(type_, "/t", bytes(8), *sides)
+            >>> [did.name for did in Conflict.of(clash, lambda: None).did]
+            ['DELETED', 'WROTE']
+        """
         conflict = cls(clash.type, clash.path)
         conflict._chunks = clash.chunks
         conflict._clash = clash
@@ -163,54 +219,56 @@ class Conflict(Record):
 
     @property
     def conflict_type(self) -> ConflictType:
+        """The kind of the two changes."""
         return self._type
 
     @property
     def path(self) -> str:
+        """The path of the node in the session. For ``NewNodeInInvalidGroup``, the path of the group."""
         return self._path
 
     @property
     def conflicted_chunks(self) -> list[list[int]] | None:
-        """Chunk indices; None if the conflict is not about chunks."""
+        """The indices of the chunks, as lists. None for a conflict about the whole node."""
         return None if self._chunks is None else self._chunks.tolist()
 
     @property
     def chunks(self) -> U32 | None:
-        """Chunk coordinates of shape (k, ndim); None if the conflict is not about chunks."""
+        """The indices of the chunks, uint32 of shape (k, ndim). None for a conflict about the whole node."""
         return self._chunks
 
     @property
     def node_id(self) -> str | None:
-        """The id of the node that the session changed."""
+        """The id of the node that the session changed. None if the sides cannot be read."""
         return None if self._clash is None else id_to_text(self._clash.node_id)
 
     @property
     def did(self) -> tuple[Did, Did] | None:
-        """What ours did, and what theirs did."""
+        """The change of ours and the change of theirs. None if the sides cannot be read."""
         return None if self._clash is None else (self._clash.ours, self._clash.theirs)
 
     @cached_property
     def _read(self) -> Sides:
         if self._sides is None:
             raise ValueError(
-                "the sides of this conflict cannot be read: it was unpickled or made by hand. Read them in "
-                "the process of the rebase"
+                "the sides of this conflict cannot be read, because it was unpickled or created with the "
+                "constructor. Read them in the process of the rebase"
             )
         return self._sides()
 
     @property
     def ours(self) -> Side:
-        """The node as the session has it."""
+        """The node in the session."""
         return self._read.ours
 
     @property
     def theirs(self) -> Side:
-        """The node as the branch has it."""
+        """The node at the tip of the branch, or at the commit that the rebase compares."""
         return self._read.theirs
 
     @property
     def base(self) -> Side:
-        """The node as it was before both."""
+        """The node in the version that both sides started from."""
         return self._read.base
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
@@ -232,46 +290,73 @@ class Conflict(Record):
 
 
 class ConflictSolver(ABC):
-    """Decides conflicts. A base for solvers of one's own, which need no base: see the module.
+    """An optional base class for solvers. Any object with a method ``solve`` is a solver.
 
-    >>> class KeepLonger(ConflictSolver):
-    ...     def solve(self, conflicts):
-    ...         return [self.longer(conflict) for conflict in conflicts]
-    ...
-    ...     def longer(self, conflict):
-    ...         if conflict.conflict_type is not ConflictType.ChunkDoubleUpdate:
-    ...             return VersionSelection.Fail
-    ...         pairs = zip(conflict.ours.read(conflict.chunks), conflict.theirs.read(conflict.chunks))
-    ...         return [len(ours or b"") >= len(theirs or b"") for ours, theirs in pairs]
+    Examples:
+        >>> class KeepLonger(ConflictSolver):
+        ...     def solve(self, conflicts):
+        ...         return [self.longer(conflict) for conflict in conflicts]
+        ...
+        ...     def longer(self, conflict):
+        ...         if conflict.conflict_type is not ConflictType.ChunkDoubleUpdate:
+        ...             return VersionSelection.Fail
+        ...         pairs = zip(conflict.ours.read(conflict.chunks), conflict.theirs.read(conflict.chunks))
+        ...         return [len(ours or b"") >= len(theirs or b"") for ours, theirs in pairs]
+        >>> KeepLonger().solve([Conflict(ConflictType.DeleteOfUpdatedGroup, "/data")])
+        [VersionSelection.Fail]
     """
 
     @classmethod
     def __subclasshook__(cls, other: type) -> bool:
-        # Any object with the method is one; who asks for ConflictDetector means that class.
+        # Any object with the method is a ConflictSolver. Subclasses are checked as usual.
         return callable(getattr(other, "solve", None)) if cls is ConflictSolver else NotImplemented
 
     @abstractmethod
     def solve(self, conflicts: Sequence[Conflict]) -> Iterable[Any]:
-        """An answer for each conflict, in the same order."""
+        """Return an answer for each conflict of a rebase.
+
+        Args:
+            conflicts: All conflicts of the rebase, or of one commit of it.
+
+        Returns:
+            One answer for each conflict, in the same order: a ``VersionSelection``; None, as ``Fail``; bytes
+            for ``ZarrMetadataDoubleUpdate``, a metadata document that replaces both; a sequence for
+            ``ChunkDoubleUpdate``, with an answer for each row of ``conflict.chunks``: a ``VersionSelection``,
+            True for ours, False for theirs, or bytes that replace both.
+
+        Examples:
+            >>> conflict = Conflict(ConflictType.ChunkDoubleUpdate, "/t", [[0]])
+            >>> ConflictDetector().solve([conflict])
+            [VersionSelection.Fail]
+        """
 
 
 class ConflictDetector(ConflictSolver):
-    """Solves nothing: a rebase with it succeeds if there is no conflict, and otherwise says which."""
+    """A solver that decides no conflict. A rebase with it succeeds only if there are no conflicts."""
 
+    @override
     def solve(self, conflicts: Sequence[Conflict]) -> list[VersionSelection]:
         return [VersionSelection.Fail] * len(conflicts)
 
 
 @checks_arguments
 class BasicConflictSolver(ConflictSolver):
-    """Solves conflicts between chunks that both wrote, and deletions of what others changed.
+    """A solver for chunks that both sides wrote, and for deletions of nodes that others changed.
 
-    on_chunk_conflict               which chunk stands where both sides wrote it. ``UseOurs`` also lets a
-                                    session's smaller shape drop chunks that others wrote outside of it
-    fail_on_delete_of_updated_array  whether the deletion of an array that others changed fails, or stands
-    fail_on_delete_of_updated_group  the same for groups; a new node in a deleted group goes with it
+    All other conflicts stay undecided: the rebase then fails, and reports all conflicts.
 
-    All other conflicts fail, and then all are reported.
+    Args:
+        on_chunk_conflict: The chunk to keep where both sides wrote it. ``UseOurs``, the default, also accepts
+            a smaller shape of the session that drops chunks which others wrote outside of it.
+        fail_on_delete_of_updated_array: Whether the rebase fails if the session deleted an array that others
+            changed. By default, the array is deleted.
+        fail_on_delete_of_updated_group: Whether the rebase fails if the session deleted a group that others
+            changed. By default, the group is deleted, with new nodes in it.
+
+    Examples:
+        >>> solver = BasicConflictSolver(on_chunk_conflict=VersionSelection.UseTheirs)
+        >>> solver.solve([Conflict(ConflictType.ZarrMetadataDoubleUpdate, "/t")])
+        [VersionSelection.Fail]
     """
 
     def __init__(
@@ -283,7 +368,7 @@ class BasicConflictSolver(ConflictSolver):
     ) -> None:
         if not isinstance(on_chunk_conflict, VersionSelection):
             raise TypeError(
-                f"on_chunk_conflict: expected a VersionSelection, found {type(on_chunk_conflict).__name__}"
+                f"on_chunk_conflict must be VersionSelection, got {type(on_chunk_conflict).__name__}"
             )
         ours, fail = VersionSelection.UseOurs, VersionSelection.Fail
         self._answers = {
@@ -299,6 +384,7 @@ class BasicConflictSolver(ConflictSolver):
             else ours,
         }
 
+    @override
     def solve(self, conflicts: Sequence[Conflict]) -> list[VersionSelection]:
         return [
             self._answers.get((conflict.conflict_type, conflict.did[0]), VersionSelection.Fail)

@@ -1,7 +1,7 @@
-"""What a session has read, as its user declares it: paths, and selections of the elements of arrays.
+"""Reads that the caller declares: paths, and selections of the elements of arrays.
 
-A user declares reads to a commit or a rebase. The result is a ``ReadSet`` of the chunks that hold the
-elements, as a ``ReadTracker`` makes one of the reads that it tracks.
+The caller passes ``reads=`` to a commit or a rebase. This module converts them to a ``ReadSet`` of the chunks
+that hold the elements. A ``ReadTracker`` makes a ``ReadSet`` of the reads that it tracks.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from frazil.format.snapshot import Node
 from frazil.repository.paths import absolute
 from frazil.repository.session.workspace import Workspace
 
-#: What was read: a path, or a path of an array with a selection of its elements.
+#: A declared read: a path, or the path of an array with a selection of its elements.
 type Read = str | tuple[str, Any]
 
 
 def declared_reads(reads: Sequence[Read | ReadSet], origin: Workspace, current: Workspace) -> list[ReadSet]:
-    """What somebody says that a session has read.
+    """Convert the declared reads of a session to read sets.
 
-    ``origin`` has the nodes that the session was opened with, ``current`` those that it has now. Nodes that
-    the session itself has created do not count. Raises ``NodeNotFoundError`` for a path that neither has,
-    ``InvalidInputError`` (``invalid-path``; ``not-an-array`` for a selection of a group;
-    ``invalid-chunk-index`` for a selection that the array does not have).
+    ``origin`` is the version that the session was opened with, ``current`` the version that it sees now.
+    Reads of nodes that the session itself has created are left out. Raises ``NodeNotFoundError`` for a path
+    that neither version has, and ``InvalidInputError`` (``invalid-path``; ``not-an-array`` for a selection of
+    a group; ``invalid-chunk-index`` for a selection outside of the array).
     """
     trees: set[str] = set()
     boxes: dict[str, list[U32]] = {}
@@ -44,7 +44,7 @@ def declared_reads(reads: Sequence[Read | ReadSet], origin: Workspace, current: 
         if row < 0 and path != "/" and below.start == below.stop:
             if current.nodes.node(path) is None:
                 raise NodeNotFoundError(
-                    f"reads: expected paths of nodes that the session has, or was opened with, found `{path}`"
+                    f"reads must be paths of nodes that the session has or was opened with, got `{path}`"
                 )
         elif selection is None:
             trees.add(path)
@@ -59,15 +59,15 @@ def declared_reads(reads: Sequence[Read | ReadSet], origin: Workspace, current: 
 def _parts(read: Any) -> tuple[str, Any]:
     path, selection = read if isinstance(read, tuple) and len(read) == 2 else (read, None)
     if not isinstance(path, str):
-        raise TypeError(f"reads: expected a path, or a pair of a path and a selection, found {read!r}")
+        raise TypeError(f"reads must be paths, or pairs of a path and a selection, got {read!r}")
     return path, selection
 
 
 def chunk_box(node: Node, selection: Any) -> U32:
-    """The chunks that hold a selection of an array's elements: first coordinates, and one more than the last.
+    """Return the box of chunks that hold a selection of an array's elements, (2, ndim), half-open.
 
-    A selection is a slice, an integer, or a tuple of these and of one ``...``; dimensions that it does not
-    name are whole. Of a slice with a step everything between its ends counts.
+    A selection is a slice, an integer, or a tuple of these and of at most one ``...``. Dimensions that it
+    does not name are selected as a whole. For a slice with a step, all elements between its ends count.
     """
     assert node.array is not None
     lengths = node.array.shape
@@ -87,7 +87,7 @@ def chunk_box(node: Node, selection: Any) -> U32:
 
 
 def _span(path: str, part: Any, length: int) -> tuple[int, int]:
-    """First element of one dimension, and one more than the last; the same for none."""
+    """Return the half-open range of elements of one dimension; (0, 0) if it is empty."""
     if isinstance(part, slice):
         try:
             numbers = range(*part.indices(length))
@@ -102,14 +102,15 @@ def _span(path: str, part: Any, length: int) -> tuple[int, int]:
         raise _bad_selection(path, None, part)
     if not -length <= number < length:
         raise InvalidInputError(
-            f"reads: expected an index of a dimension of `{path}` that has {length} elements, found {number}",
+            f"reads must select elements that `{path}` has, got index {number} of a dimension with {length} "
+            "elements",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
     return number % length, number % length + 1
 
 
 def _chunks_of(low: int, high: int, edges: int | list[int]) -> tuple[int, int]:
-    """The chunks of one dimension that hold the elements from ``low`` up to ``high``."""
+    """Return the range of chunks of one dimension that hold the elements from ``low`` up to ``high``."""
     if low == high:
         return 0, 0
     if isinstance(edges, int):
@@ -121,7 +122,6 @@ def _chunks_of(low: int, high: int, edges: int | list[int]) -> tuple[int, int]:
 def _bad_selection(path: str, ndim: int | None, selection: Any) -> InvalidInputError:
     dimensions = "" if ndim is None else f" of at most {ndim} dimensions"
     return InvalidInputError(
-        f"reads: expected a selection{dimensions} of `{path}` made of slices and integers, found "
-        f"{selection!r}",
+        f"reads must select elements of `{path}` with slices and integers{dimensions}, got {selection!r}",
         ErrorKind.INVALID_CHUNK_INDEX,
     )

@@ -1,4 +1,4 @@
-"""What changed between two versions."""
+"""The differences between two versions."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from frazil.repository.session.workspace import Workspace
 
 
 def difference(context: Context, info: RepoInfo, before: bytes, after: bytes) -> ChangedPaths:
-    """What changed from one snapshot to another.
+    """Return the changes from one snapshot to another.
 
-    Where ``before`` is an ancestor of ``after`` their logs tell all that the commits in between did. Two
-    others, on different branches say, are compared as they are.
+    If ``before`` is an ancestor of ``after``, the transaction logs between them have the changes. Other
+    snapshots, such as the tips of two branches, are compared node by node and reference by reference.
     """
     start, end = require_snapshot(info, before), require_snapshot(info, after)
     rows = info.snapshots.chain(end).tolist()
@@ -33,9 +33,9 @@ def difference(context: Context, info: RepoInfo, before: bytes, after: bytes) ->
 
 
 def _logs(context: Context, entry: SnapshotEntry) -> list[TransactionLog]:
-    """The transaction logs of a snapshot's ancestors that were expired, oldest first, and its own.
+    """Return the transaction logs of a snapshot's expired ancestors, oldest first, and its own log.
 
-    Not all collectors of garbage know that the former are still needed: what is gone is left out.
+    Some implementations delete the logs of expired ancestors. Deleted logs are left out.
     """
     logs = []
     for id_ in entry.pruned_ancestor_tx_logs:

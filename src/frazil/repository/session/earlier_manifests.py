@@ -1,7 +1,7 @@
 """Manifests that earlier attempts of the same commit have stored.
 
-A manifest of an earlier attempt is used again if it would be written with the same content: the edits of its
-array are equal, and so are the manifests that the edits were merged with.
+A later attempt uses such a manifest again if it would write the same content: the edits of the array are
+equal, and the old manifests that the commit merges with the edits are the same.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from frazil.format.snapshot import ArrayData, ManifestRef, Node
 
 @dataclass(frozen=True, slots=True)
 class NewManifest:
-    """One array's part of a manifest file that a commit has stored.
+    """The part of one array in a manifest file that a commit has stored.
 
-    ``ref`` has the box of the array, ``size`` is the size of the whole file.
+    ``ref`` has the box of the array. ``size`` is the size of the whole file in bytes.
     """
 
     node_id: bytes
@@ -34,7 +34,7 @@ class NewManifest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ManifestUpdate:
-    """An array whose manifests a commit updates: its edits, its split, and the old manifests to read."""
+    """An array whose manifests a commit updates, with its edits, its split, and the old manifests to read."""
 
     node: Node
     array: ArrayData
@@ -44,13 +44,13 @@ class ManifestUpdate:
 
     @property
     def inputs(self) -> tuple[object, ...]:
-        """All that decides the content of the new manifests, except for the edits."""
+        """The inputs that determine the content of the new manifests, except for the edits."""
         return (self.array.num_chunks, self.split, tuple(ref.id for ref in self.rewrite.read))
 
 
 @dataclass(frozen=True, slots=True)
 class _AttemptResult:
-    """The manifests of one array in one attempt, and all that decided their content."""
+    """The manifests of one array in one attempt, and the inputs that determine their content."""
 
     inputs: tuple[object, ...]
     edits: ChunkTable
@@ -58,21 +58,21 @@ class _AttemptResult:
 
 
 class EarlierManifests:
-    """See the module."""
+    """The manifests that earlier attempts of one commit have stored, by array."""
 
     def __init__(self) -> None:
         self._stored: dict[bytes, _AttemptResult] = {}
         self._pending: dict[bytes, _AttemptResult] = {}
 
     def find_manifests(self, update: ManifestUpdate) -> tuple[NewManifest, ...] | None:
-        """Stored manifests with the content of this update; None if there are none."""
+        """Return stored manifests with the content of this update, or None."""
         stored = self._stored.get(update.node.id)
         if stored is None or stored.inputs != update.inputs or not stored.edits.equals(update.edits):
             return None
         return stored.manifests
 
     def add_manifests(self, update: ManifestUpdate, manifests: Iterable[NewManifest]) -> None:
-        """Record manifests that are on their way to storage; ``confirm_stored`` follows."""
+        """Record manifests whose upload has begun. The caller calls ``confirm_stored`` afterwards."""
         self._pending[update.node.id] = _AttemptResult(update.inputs, update.edits, tuple(manifests))
 
     def confirm_stored(self) -> None:

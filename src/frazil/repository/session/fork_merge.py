@@ -1,4 +1,4 @@
-"""Forks of a session: their state, and the merge of their changes."""
+"""The state of the forks of a session, and the merge of their changes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from frazil.repository.session.workspace import Workspace
 
 
 def fork_state(state: SessionState) -> SessionState:
-    """The state of a new fork, which sees all changes of the session until now."""
+    """Return the state of a new fork, which contains all changes of the session until now."""
     workspace = state.workspace
-    # While this thread holds the lock, others wait: their chunks are durable before the fork, or come later.
+    # Other threads wait for this lock. Their chunks are durable before the fork, or are written after it.
     with workspace.commit_lock:
         workspace.writer.flush()
         _seal_changes(state)
@@ -46,7 +46,7 @@ def merge_fork_states(state: SessionState, others: Sequence[SessionState]) -> No
     """Merge the changes and the tracked reads of forks into a session. The caller holds its commit lock."""
     for other in others:
         _require_mergeable(state, other)
-    # A fork that is given twice, or the session itself, adds nothing.
+    # A repeated fork and the session itself add nothing.
     forks = list({id(other.workspace): other for other in others}.values())
     forks = [fork for fork in forks if fork is not state]
     trackers = [fork.workspace.reads for fork in forks]
@@ -71,7 +71,7 @@ def _merge_changes(state: SessionState, forks: Sequence[SessionState]) -> None:
 
 
 def _seal_changes(state: SessionState) -> None:
-    """Seal the changes since the last fork or merge: earlier forks have not seen them."""
+    """Seal the changes since the last fork or merge. Earlier forks do not contain them."""
     if state.workspace.changes:
         state.merged.add(state.generation, state.workspace.changes)
         state.generation += 1
@@ -83,13 +83,14 @@ def _require_mergeable(state: SessionState, other: SessionState) -> None:
     snapshot_id, workspace = state.workspace.snapshot_id, other.workspace
     if workspace.snapshot_id != snapshot_id:
         raise SessionStateError(
-            f"expected a fork of snapshot {id_to_text(snapshot_id)}, found one of "
-            f"{id_to_text(workspace.snapshot_id)}",
+            f"the fork must be of snapshot {id_to_text(snapshot_id)}, as the session, got a fork of "
+            f"{id_to_text(workspace.snapshot_id)}. Merge forks before a rebase, into the session "
+            "that created them",
             ErrorKind.MERGE_NOT_ALLOWED,
         )
     if other.generation < state.discarded_before and workspace.inherited:
         raise SessionStateError(
-            "the session discarded the changes that this fork started from: fork again, and write again",
+            "the session has discarded changes that this fork contains. Fork the session and write again",
             ErrorKind.MERGE_NOT_ALLOWED,
         )
 
@@ -101,6 +102,6 @@ def _require_same_mode(mode: SessionMode, other: SessionMode) -> None:
             SessionMode.writable: ErrorKind.NON_REARRANGE_SESSION,
         }
         raise SessionStateError(
-            f"expected a fork of a {mode.name} session, found one of a {other.name} session",
+            f"the fork must be of a {mode.name} session, got a fork of a {other.name} session",
             kinds.get(mode, ErrorKind.MERGE_NOT_ALLOWED),
         )

@@ -1,16 +1,17 @@
-"""Compressed chunks that say that they are larger than a chunk of their array can be.
+"""The check of compressed chunks whose headers claim more bytes than a chunk of the array can have.
 
-zarr's codecs make room for as many bytes as a compressed chunk says of itself: 60 KiB may say 2 GiB. The
-array's metadata say how large a chunk is before compression, if its elements have a fixed size. What is
-larger is refused before a codec sees it.
+A codec of zarr allocates as many bytes as the header of a compressed chunk claims: a chunk of 60 KiB may
+claim 2 GiB. The metadata of the array have the size of a chunk before compression, if its elements have a
+fixed size. This module refuses a larger chunk before a codec gets it.
 
-    zstd    the content sizes in the headers of all frames; of a frame without one, the most that its blocks
-            can hold. Streams have such frames. Their blocks are often not full, so a chunk that could be too
-            large is decompressed once to count its bytes, and no further than an array allows.
-    blosc   the size in its header
-    gzip    has no size at the front, and grows no more than 1,032 times
+    zstd    The claim is the sum of the content sizes in the headers of all frames. A frame of a stream has no
+            content size: then the claim is the most that its blocks can hold. Such blocks are often not full.
+            So a chunk that could be too large is decompressed once to count its bytes, up to the size that
+            the array allows.
+    blosc   The claim is the size in the header.
+    gzip    The header has no size. The data grow at most by a factor of 1,032. They are not checked.
 
-Chunks that claim little pass after a look at their headers. Sharded arrays, texts of variable length and
+The check of a chunk with a small claim reads only its headers. Sharded arrays, texts of variable length and
 codecs that change sizes are not checked.
 """
 
@@ -28,36 +29,37 @@ import zstandard
 from frazil.changes.zarr_metadata import chunk_lengths
 from frazil.errors import FormatError
 
-#: Chunks that claim at most so much pass.
+#: Chunks that claim at most this number of bytes pass.
 _FREE: Final = 1 << 24
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_BLOCK: Final = 1 << 17
-#: A frame that decoders skip: these bytes after one from 0x50 to 0x5F, and the size of what follows.
+#: A frame that decoders skip begins with a byte from 0x50 to 0x5F, these bytes, and the size of its content.
 _SKIPPABLE_FIRST: Final = 0x50
 _SKIPPABLE: Final = b"\x2a\x4d\x18"
 _SKIPPABLE_HEADER: Final = 8
-#: No header of a frame is longer.
+#: The longest header of a frame.
 _FRAME_HEADER: Final = 18
-#: Bytes of fields in the header of a frame, by two bits of its descriptor.
+#: The sizes of the fields in the header of a frame in bytes, by two bits of its descriptor.
 _CONTENT_BYTES: Final = (0, 2, 4, 8)
 _DICTIONARY_BYTES: Final = (0, 1, 2, 4)
 _CHECKSUM_BYTES: Final = 4
-#: Block type of zstd: compressed. The header of others has the number of bytes that they stand for.
+#: The zstd type of compressed blocks. The headers of other blocks have the size of the content.
 _COMPRESSED: Final = 2
 _REPEATED_BYTE: Final = 1
 _STEP: Final = 1 << 20
 _BLOSC_HEADER: Final = 16
 _BLOSC_VERSIONS: Final = (1, 2)
 _DTYPE: Final = re.compile(r"(?:u?int|float|complex|r)(\d+)")
-#: Codecs between the array and its compressor that keep the number of bytes, and those that add some.
+#: The bytes that a codec between the array and its compressor adds.
 _ADDED_BYTES: Final = {"transpose": 0, "bytes": 0, "crc32c": 4, "numcodecs.shuffle": 0, "numcodecs.crc32": 4}
 
 
 def claimed_bytes(data: Buffer) -> tuple[str, int] | None:
-    """The compressor of some bytes and the most that they can grow to, if a codec may not take that on trust.
+    """Return the compressor of some bytes and the size that they claim, or None if the claim is small.
 
-    >>> claimed_bytes(b"raw bytes"), claimed_bytes(zstandard.compress(bytes(1 << 25)))
-    (None, ('zstd', 33554432))
+    Examples:
+        >>> claimed_bytes(b"raw bytes"), claimed_bytes(zstandard.compress(bytes(1 << 25)))
+        (None, ('zstd', 33554432))
     """
     view = memoryview(data)
     head = bytes(view[:_BLOSC_HEADER])
@@ -66,7 +68,7 @@ def claimed_bytes(data: Buffer) -> tuple[str, int] | None:
         return ("zstd", size) if size > _FREE else None
     if len(head) == _BLOSC_HEADER and head[0] in _BLOSC_VERSIONS:
         size, stored = (int.from_bytes(head[at : at + 4], "little") for at in (4, 12))
-        # The codec ignores bytes behind those that are stored.
+        # The codec ignores bytes after the stored size.
         return ("blosc", size) if size > _FREE and stored <= view.nbytes else None
     return None
 
@@ -76,7 +78,7 @@ def _is_skippable(head: bytes) -> bool:
 
 
 def _most_of_zstd(view: memoryview) -> int:
-    """To how many bytes all frames can grow. What is cut off or damaged is left to the codec."""
+    """Return the number of bytes that all frames can grow to. The codec reports damaged frames."""
     at = total = 0
     while at < len(view):
         header = bytes(view[at : at + _FRAME_HEADER])
@@ -85,7 +87,7 @@ def _most_of_zstd(view: memoryview) -> int:
             continue
         if len(header) <= len(_ZSTD) or not header.startswith(_ZSTD):
             break
-        # Size of the content, whether there is a window, a checksum, and a dictionary's id.
+        # It describes the size of the content, the window, the checksum, and the id of the dictionary.
         descriptor = header[len(_ZSTD)]
         has_window = not descriptor & 0x20
         start = len(_ZSTD) + 1 + has_window + _DICTIONARY_BYTES[descriptor & 3]
@@ -98,7 +100,7 @@ def _most_of_zstd(view: memoryview) -> int:
 
 
 def _blocks(view: memoryview, at: int) -> tuple[int, int]:
-    """The most bytes that the blocks of one frame stand for, and where they end."""
+    """Return the most bytes that the blocks of one frame can contain, and the position of their end."""
     most = last = 0
     while not last and at + 3 <= len(view):
         block = int.from_bytes(view[at : at + 3], "little")
@@ -109,9 +111,9 @@ def _blocks(view: memoryview, at: int) -> tuple[int, int]:
 
 
 def require_plausible(key: str, document: bytes, data: Buffer, claimed: tuple[str, int]) -> None:
-    """``FormatError`` if a chunk grows beyond what a chunk of the array with this ``zarr.json`` can be.
+    """Raise ``FormatError`` if a chunk is larger than a chunk of the array can be.
 
-    ``claimed`` is what ``claimed_bytes`` says of ``data``.
+    ``document`` is the ``zarr.json`` of the array, ``claimed`` the result of ``claimed_bytes(data)``.
     """
     expected = largest_chunk(document)
     if expected is None or expected[0] != claimed[0] or claimed[1] <= expected[1]:
@@ -119,13 +121,16 @@ def require_plausible(key: str, document: bytes, data: Buffer, claimed: tuple[st
     if claimed[0] == "zstd" and _is_at_most(data, expected[1]):
         return
     raise FormatError(
-        f"{key}: expected at most {expected[1]} bytes in {claimed[0]}, by the metadata of the array, found "
-        f"more: up to {claimed[1]} bytes, by the headers of the chunk"
+        f"{key}: the {claimed[0]} data must have at most {expected[1]} bytes, by the metadata of the array, "
+        f"got up to {claimed[1]} bytes, by the headers of the chunk"
     )
 
 
 def _is_at_most(data: Buffer, size: int) -> bool:
-    """Whether zstd frames without content sizes grow to at most so many bytes, by decompressing them."""
+    """Return whether zstd frames without content sizes grow to at most ``size`` bytes.
+
+    This decompresses the frames.
+    """
     count = 0
     try:
         with zstandard.ZstdDecompressor().stream_reader(memoryview(data), read_across_frames=True) as stream:
@@ -138,13 +143,14 @@ def _is_at_most(data: Buffer, size: int) -> bool:
 
 @lru_cache(256)
 def largest_chunk(document: bytes) -> tuple[str, int] | None:
-    """The last codec of an array, and the most bytes that it can have compressed; None if that is not known.
+    """Return the last codec of an array and the size of its largest input, or None if it is not known.
 
-    >>> grid = b'{"name": "regular", "configuration": {"chunk_shape": [10]}}'
-    >>> codecs = b'[{"name": "bytes"}, {"name": "zstd"}]'
-    >>> array = b'{"shape": [99], "data_type": "int16", "chunk_grid": %s, "codecs": %s}'
-    >>> largest_chunk(array % (grid, codecs))
-    ('zstd', 20)
+    Examples:
+        >>> grid = b'{"name": "regular", "configuration": {"chunk_shape": [10]}}'
+        >>> codecs = b'[{"name": "bytes"}, {"name": "zstd"}]'
+        >>> array = b'{"shape": [99], "data_type": "int16", "chunk_grid": %s, "codecs": %s}'
+        >>> largest_chunk(array % (grid, codecs))
+        ('zstd', 20)
     """
     try:
         array = json.loads(document)
@@ -153,7 +159,7 @@ def largest_chunk(document: bytes) -> tuple[str, int] | None:
         added = [_ADDED_BYTES.get(name) for name in others]
         size = _itemsize(array["data_type"])
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return None  # zarr says what is wrong with a document
+        return None  # zarr reports the error in the document
     if size is None or None in added or array.get("storage_transformers"):
         return None
     return last, prod(lengths) * size + sum(filter(None, added))

@@ -1,4 +1,4 @@
-"""The interior of a session, for rooms that are built on it: jobs and streams."""
+"""Access to the state of a session, for the modules of jobs and streams."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from frazil.repository.session.session_state import SessionState
 
 
 def state_of(session: Session) -> SessionState:
-    """The mutable state of a session: its workspace, its lease, and what its next commit records."""
+    """Return the mutable state of a session, with its workspace, its lease, and the note of its commit."""
     return session._state

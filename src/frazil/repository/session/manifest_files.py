@@ -1,4 +1,4 @@
-"""The manifest files of a commit: which arrays get new ones, and what goes into them."""
+"""The manifest files of a commit: which arrays get new manifests, and their content."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _READERS = 16
 
 
 def write_manifests(pending: PendingCommit, puts: Puts) -> tuple[NodeTable, list[NewManifest]]:
-    """The nodes after the changes, and the new manifests, which are put."""
+    """Put the new manifests of a commit. Return the nodes after the changes, and the manifests."""
     changes, parent = pending.changes, pending.parent
     nodes = changes.moved_nodes(parent.nodes)
     updates = _manifest_updates(pending, nodes)
@@ -65,7 +65,7 @@ def _manifest_updates(pending: PendingCommit, nodes: NodeTable) -> list[Manifest
 
 
 def _new_manifests(pending: PendingCommit, puts: Puts, updates: list[ManifestUpdate]) -> list[NewManifest]:
-    """The manifests of all updates: those of earlier attempts where they fit, and new ones."""
+    """Return the manifests of all updates. Manifests of earlier attempts are used again where they fit."""
     context, earlier = pending.context, pending.earlier_manifests
     stored = [earlier.find_manifests(update) for update in updates]
     missing = [update for update, manifests in zip(updates, stored, strict=True) if manifests is None]
@@ -82,31 +82,32 @@ def _new_manifests(pending: PendingCommit, puts: Puts, updates: list[ManifestUpd
 
 
 def _tables(update: ManifestUpdate, manifests: Mapping[bytes, Manifest]) -> list[ChunkTable]:
-    """The content of the new manifests of an array, one table each."""
+    """Return the content of the new manifests of an array, one table each."""
     old = [manifests[ref.id].arrays for ref in update.rewrite.read]
     tables = [arrays[update.node.id] for arrays in old if update.node.id in arrays]
     return distribute(update.array, tables, update.edits, update.split)
 
 
 def split_of(context: Context, node: Node, refs: int) -> tuple[int, ...]:
-    """The number of chunks along each dimension that share a manifest, for an array with so many references:
-    as configured, or by ``auto_split``.
+    """Return how many chunks along each dimension share a manifest, in an array with ``refs`` references.
+
+    The configuration decides, or ``auto_split`` without one.
     """
     assert node.array is not None
     num_chunks = node.array.num_chunks
     if context.settings.is_split_configured:
         return context.settings.split_sizes_for(node.path, node.array.dimension_names, num_chunks)
-    return auto_split(num_chunks, min(refs, math.prod(num_chunks)))  # edits may be of existing chunks
+    return auto_split(num_chunks, min(refs, math.prod(num_chunks)))  # edits may replace existing chunks
 
 
 def num_refs(files: ManifestFiles, array: ArrayData) -> int:
-    """The number of references in the manifests of an array."""
+    """Return the number of references in the manifests of an array."""
     rows = np.isin(id_keys(files.ids), id_keys(id_matrix([ref.id for ref in array.manifests])))
     return int(files.num_chunk_refs[rows].sum())
 
 
 def with_prepared_files(files: ManifestFiles, changes: ChangeSet) -> ManifestFiles:
-    """``files`` and the manifest files that workers have prepared for the changes."""
+    """Return ``files`` with the manifest files that workers have prepared for the changes."""
     parts = [files, *(ready.files for ready in changes.ready.values())]
     if len(parts) == 1:
         return files
@@ -124,7 +125,7 @@ def _all_arrays(nodes: NodeTable) -> list[Node]:
 
 
 def _arrays_to_write(nodes: NodeTable, changes: ChangeSet) -> list[Node]:
-    """Arrays with edited chunks, and arrays whose grid became smaller than their manifests."""
+    """Return the arrays with edited chunks, and the arrays whose grid is smaller than their manifests."""
     edited = {edits.path for edits in changes.chunks.values() if edits}
     resized = {
         path
@@ -142,7 +143,7 @@ def _arrays_to_write(nodes: NodeTable, changes: ChangeSet) -> list[Node]:
 def put_manifests(
     context: Context, puts: Puts, updates: list[tuple[bytes, list[ChunkTable]]]
 ) -> list[NewManifest]:
-    """Put manifests with these tables, by node id; small arrays share a file."""
+    """Put manifests with the tables of each node id. Small arrays share a file."""
     settings = context.settings
     level = settings.compression_level
     locations = LocationCompression(
@@ -167,7 +168,7 @@ def put_manifests(
 
 
 def referenced_files(before: ManifestFiles, nodes: NodeTable, new: list[NewManifest]) -> ManifestFiles:
-    """The manifest files that the nodes refer to, of the files before and the new ones."""
+    """Return the old and new manifest files that the nodes refer to."""
     files = list({manifest.ref.id: manifest for manifest in new}.values())
     new_ids: U8 = id_matrix([manifest.ref.id for manifest in files])
     ids = np.concatenate([before.ids, new_ids])

@@ -1,4 +1,4 @@
-"""Moving nodes in the hierarchy, and chunks in the grid of an array."""
+"""Methods that move nodes in the hierarchy, and chunks in the grid of an array."""
 
 from __future__ import annotations
 
@@ -13,31 +13,45 @@ from frazil.repository.session.session_state import Permissions
 
 
 class Rearranging(Permissions):
-    """Methods of ``Session``."""
+    """The methods of ``Session`` that move nodes and chunks."""
 
     def move(self, from_path: str, to_path: str) -> None:
-        """Move or rename a node and all below it: nothing is copied, and node ids stay.
+        """Move or rename a node and all nodes below it.
 
-        Only in a session of ``Repository.rearrange_session``, which can do nothing else: else
-        ``SessionStateError`` (``non-rearrange-session``). Paths start with ``/``: else ``InvalidInputError``
-        (``invalid-path``). Raises ``NodeNotFoundError``; ``AlreadyExistsError`` (``move-wont-overwrite``);
-        ``SessionStateError`` (``move-into-self-or-descendant``, ``move-destination-parent-missing``,
-        ``move-destination-parent-not-group``).
+        A move copies nothing, and nodes keep their ids. Only a session of ``Repository.rearrange_session``
+        can move nodes; such a session can do nothing else.
 
-        >>> import frazil, zarr
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> with repo.transaction("main", message="a group") as store:
-        ...     _ = zarr.group(store).create_group("data").create_group("raw")
-        >>> session = repo.rearrange_session("main")
-        >>> session.move("/data/raw", "/data/v1")
-        >>> session.status().moved_nodes
-        [('/data/raw', '/data/v1')]
+        Specification: *MoveOperation*.
+
+        Args:
+            from_path: The path of a group or array. It starts with ``/``.
+            to_path: The new path. It starts with ``/``. Its parent must be a group.
+
+        Raises:
+            NodeNotFoundError: There is no node at ``from_path``.
+            AlreadyExistsError: There is a node at ``to_path`` (``move-wont-overwrite``).
+            InvalidInputError: A path is not valid (``invalid-path``).
+            SessionStateError: The session cannot move nodes (``non-rearrange-session``), ``to_path`` is the
+                node itself or below it (``move-into-self-or-descendant``), or the parent of ``to_path`` does
+                not exist or is not a group (``move-destination-parent-missing``,
+                ``move-destination-parent-not-group``).
+            FormatError: The repository has spec version 1 (``unsupported-spec-version``).
+
+        Examples:
+            >>> import frazil, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="a group") as store:
+            ...     raw = zarr.group(store).create_group("data").create_group("raw")
+            >>> session = repo.rearrange_session("main")
+            >>> session.move("/data/raw", "/data/v1")
+            >>> session.status().moved_nodes
+            [('/data/raw', '/data/v1')]
         """
         self._state.workspace.context.require_version_2()
         self._require_not_reading()
         if self.mode is not SessionMode.rearrange:
             raise SessionStateError(
-                "this session cannot move nodes: commit or discard its changes, and open one with "
+                "this session cannot move nodes. Commit or discard its changes, and open a session with "
                 "Repository.rearrange_session",
                 ErrorKind.NON_REARRANGE_SESSION,
             )
@@ -45,21 +59,34 @@ class Rearranging(Permissions):
         self._state.workspace.nodes.move_node(_from_root(from_path), _from_root(to_path))
 
     def shift_array(self, array_path: str, chunk_offset: Iterable[int]) -> None:
-        """Move all chunks of an array by so many chunks along each dimension; no bytes are copied.
+        """Move all chunks of an array by a number of chunks along each dimension.
 
-        What leaves the grid is deleted: resize the array first to keep it. Where chunks came from and none
-        arrived, there is the fill value. In a rectilinear grid a chunk goes only where chunks have its
-        lengths. Raises ``NodeNotFoundError``; ``InvalidInputError`` (``invalid-path``, ``not-an-array``;
-        ``invalid-chunk-index`` for an offset of another rank; ``invalid-array-metadata`` where chunks do not
-        fit); as a write does in a session that cannot.
+        The method changes references only, and copies no bytes. A chunk that leaves the grid is deleted:
+        resize the array first to keep it. Chunks that get no new content have the fill value afterwards. In a
+        rectilinear grid, a chunk can only move to a place where chunks have the same lengths.
 
-        >>> import frazil, zarr
-        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
-        >>> array = zarr.create_array(session.store, name="t", shape=(6,), chunks=(2,), dtype="i4")
-        >>> array[:] = range(6)
-        >>> session.shift_array("/t", [1])
-        >>> array[:].tolist()
-        [0, 0, 0, 1, 2, 3]
+        Args:
+            array_path: The path of the array. It starts with ``/``.
+            chunk_offset: The number of chunks along each dimension. Negative numbers move chunks towards the
+                start.
+
+        Raises:
+            NodeNotFoundError: There is no node at ``array_path``.
+            InvalidInputError: The path is not valid (``invalid-path``), the node is a group
+                (``not-an-array``), the offset has another rank than the array (``invalid-chunk-index``), or a
+                chunk does not fit where it goes (``invalid-array-metadata``).
+            ReadOnlyError: The session is read-only (``read-only-session``).
+            SessionStateError: The session can only move nodes (``rearrange-session-only``), or has expired
+                (``session-expired``).
+
+        Examples:
+            >>> import frazil, zarr
+            >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+            >>> array = zarr.create_array(session.store, name="t", shape=(6,), chunks=(2,), dtype="i4")
+            >>> array[:] = range(6)
+            >>> session.shift_array("/t", [1])
+            >>> array[:].tolist()
+            [0, 0, 0, 1, 2, 3]
         """
         path = self._to_change(array_path)
         workspace = self._state.workspace
@@ -74,27 +101,42 @@ class Rearranging(Permissions):
         forward: Callable[[list[int]], Iterable[int] | None],
         backward: Callable[[list[int]], Iterable[int] | None] | None = None,
     ) -> None:
-        """Put every chunk of an array where ``forward`` says; no bytes are copied.
+        """Move every chunk of an array to the coordinates that ``forward`` returns.
 
-        ``forward`` gets the coordinates of each chunk that is there, and gives those where it goes, or None
-        to leave it. A place that gets no chunk keeps what it has, unless ``backward`` says where its chunk
-        would come from, and there is none: None, or coordinates without a chunk. Of several chunks for one
-        place the last counts.
+        The method changes references only, and copies no bytes. If an error is raised, nothing changes.
 
-        Raises as ``shift_array`` does, ``InvalidInputError`` (``invalid-chunk-index``) for coordinates
-        outside of the grid, and ``IcechunkError`` when a function raises: nothing is changed then.
+        Args:
+            array_path: The path of the array. It starts with ``/``.
+            forward: Called with the coordinates of each stored chunk. It returns the new coordinates, or None
+                to leave the chunk where it is. If several chunks get the same coordinates, the last one is
+                used.
+            backward: The inverse of ``forward``. It is called with the coordinates of each stored chunk whose
+                place gets no new chunk, and returns where a new chunk would come from. If it returns None, or
+                the coordinates of a missing chunk, the old chunk is deleted. Otherwise, and without
+                ``backward``, the old chunk stays.
 
-        >>> import frazil, zarr
-        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
-        >>> array = zarr.create_array(session.store, name="t", shape=(6,), chunks=(2,), dtype="i4")
-        >>> array[:] = range(6)
-        >>> session.reindex_array("/t", lambda at: [2 - at[0]])
-        >>> array[:].tolist()
-        [4, 5, 2, 3, 0, 1]
+        Raises:
+            NodeNotFoundError: There is no node at ``array_path``.
+            InvalidInputError: The path is not valid (``invalid-path``), the node is a group
+                (``not-an-array``), coordinates are outside of the grid or have another rank
+                (``invalid-chunk-index``), or a chunk does not fit where it goes (``invalid-array-metadata``).
+            IcechunkError: One of the functions raised an error.
+            ReadOnlyError: The session is read-only (``read-only-session``).
+            SessionStateError: The session can only move nodes (``rearrange-session-only``), or has expired
+                (``session-expired``).
+
+        Examples:
+            >>> import frazil, zarr
+            >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+            >>> array = zarr.create_array(session.store, name="t", shape=(6,), chunks=(2,), dtype="i4")
+            >>> array[:] = range(6)
+            >>> session.reindex_array("/t", lambda at: [2 - at[0]])
+            >>> array[:].tolist()
+            [4, 5, 2, 3, 0, 1]
         """
-        for function in (forward, backward):
+        for name, function in (("forward", forward), ("backward", backward)):
             if function is not None and not callable(function):
-                raise TypeError(f"expected a function, found {type(function).__name__}")
+                raise TypeError(f"{name} must be a function, got {type(function).__name__}")
         path = self._to_change(array_path)
         workspace = self._state.workspace
         with workspace.commit_lock:
@@ -114,6 +156,6 @@ class Rearranging(Permissions):
 def _from_root(path: str) -> str:
     if not path.startswith("/"):
         raise InvalidInputError(
-            f"expected a path from the root, such as '/{path}', found {path!r}", ErrorKind.INVALID_PATH
+            f"the path must start with '/', such as '/{path}', got {path!r}", ErrorKind.INVALID_PATH
         )
     return absolute(path)

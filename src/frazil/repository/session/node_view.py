@@ -10,7 +10,7 @@ from frazil.repository.session.workspace_layers import WorkspaceLayers
 
 
 class NodeView:
-    """``workspace.nodes``. Threads may share it."""
+    """The value of ``workspace.nodes``. Threads may share it."""
 
     __slots__ = ("_workspace",)
 
@@ -18,33 +18,34 @@ class NodeView:
         self._workspace = workspace
 
     def node(self, path: str) -> Node | None:
-        """The node at ``path``; None if there is none."""
+        """Return the node at ``path``, or None if there is none."""
         workspace = self._workspace
         with workspace.lock:
             return workspace.changes.node(workspace.moved_base, path)
 
     def require_node(self, path: str) -> Node:
-        """The node at ``path``; ``NodeNotFoundError`` if there is none."""
+        """Return the node at ``path``. Raises ``NodeNotFoundError`` if there is none."""
         node = self.node(path)
         if node is None:
             raise no_node(path, self._workspace.moved_base, self._workspace.changes.nodes)
         return node
 
     def require_array(self, path: str) -> Node:
-        """``require_node``; ``InvalidInputError`` (``not-an-array``) for a group."""
+        """Return the array at ``path``. Raises ``InvalidInputError`` (``not-an-array``) for a group."""
         node = self.require_node(path)
         if node.array is None:
             raise InvalidInputError(
-                f"expected an array at `{path}`, found a group: name an array in it", ErrorKind.NOT_AN_ARRAY
+                f"the node at `{path}` must be an array, got a group. Name an array in the group",
+                ErrorKind.NOT_AN_ARRAY,
             )
         return node
 
     def is_array(self, path: str) -> bool:
-        """Whether there is an array at ``path``. Cheaper than ``node`` for a question about every chunk."""
+        """Return whether there is an array at ``path``. This is faster than ``node``."""
         return self._workspace.array_entry(path) is not None
 
     def set_node(self, path: str, document: bytes) -> None:
-        """Create a node, or give it other metadata; see ``ChangeSet.set_node``."""
+        """Create a node, or replace its metadata. See ``ChangeSet.set_node``."""
         workspace = self._workspace
         with workspace.commit_lock, workspace.lock:
             workspace.require_uncommitted()
@@ -61,7 +62,7 @@ class NodeView:
             workspace.array_entries.clear()
 
     def move_node(self, source: str, target: str) -> None:
-        """Move a node and all nodes below it; see ``Tree.move``."""
+        """Move a node and all nodes below it. See ``MoveTree.move``."""
         workspace = self._workspace
         with workspace.commit_lock, workspace.lock:
             workspace.require_uncommitted()
@@ -69,7 +70,7 @@ class NodeView:
             workspace.invalidate("moved_base")
 
     def children(self, path: str) -> list[str]:
-        """Names of the nodes directly below a group, sorted by bytes."""
+        """Return the names of the nodes directly below a group, sorted by bytes."""
         workspace = self._workspace
         with workspace.lock:
             names = set(workspace.moved_base.children(path))
@@ -81,7 +82,7 @@ class NodeView:
             return sorted(names, key=str.encode)
 
     def node_table(self) -> NodeTable:
-        """All nodes, as a table."""
+        """Return all nodes of the session as a table."""
         workspace = self._workspace
         with workspace.lock:
             return workspace.changes.apply_to_moved(workspace.moved_base)

@@ -1,4 +1,4 @@
-"""The value that carries all that a commit needs, from the session to the files."""
+"""The pending commit: one value with the inputs of a commit."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from frazil.repository.session.earlier_manifests import EarlierManifests
 
 @dataclass(frozen=True, slots=True)
 class CommitKind:
-    """How changes become a version."""
+    """A kind of commit: commit, amend, flush, or a rewrite of manifests."""
 
     name: str
-    #: The branch has to be at the parent, and moves to the new snapshot.
+    #: The branch must be at the parent, and moves to the new snapshot.
     moves_branch: bool = True
-    #: The new snapshot replaces the parent, instead of following it.
+    #: The new snapshot replaces the parent. Otherwise it follows the parent.
     replaces_parent: bool = False
-    #: Without changes there is no commit, unless the caller allows an empty one.
+    #: A commit without changes fails, unless the caller allows it.
     needs_changes: bool = True
-    #: Every manifest is written again, as the configuration splits manifests now.
+    #: All manifests are written again with the current split of the configuration.
     rewrites_manifests: bool = False
 
 
@@ -44,14 +44,15 @@ def _flush_nothing() -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingCommit:
-    """Changes that are about to become a version.
+    """The inputs of a commit.
 
-    branch              the branch that moves; a flush has perhaps none
-    parent              the snapshot that the changes were made on
-    session_start       tells collections that may have deleted files of the session from others
-    flush_chunks        makes the chunks of the changes durable
-    earlier_manifests   manifests that earlier attempts of this commit have stored
-    note                changes the metadata of the repository in the same update (spec version 2)
+    Attributes:
+        branch: The branch of the session. It can be None for a flush.
+        parent: The snapshot that the changes are relative to.
+        session_start: When the session started. Only a later garbage collection can have deleted its files.
+        flush_chunks: Makes the chunks of the changes durable.
+        earlier_manifests: Manifests that earlier attempts of this commit have stored.
+        note: Changes the metadata of the repository in the same update (spec version 2).
     """
 
     context: Context
@@ -68,12 +69,13 @@ class PendingCommit:
 
     @property
     def target_branch(self) -> str | None:
-        """The branch that moves with this commit; None if none does."""
+        """The branch that this commit moves. None for a flush."""
         return self.branch if self.kind.moves_branch else None
 
     @property
     def is_unconditional(self) -> bool:
-        """Whether no conditional write follows that fails because of a garbage collection, or because the
-        parent was dropped.
+        """Whether the commit makes no conditional write.
+
+        Such a write fails after a garbage collection, or if the parent was dropped.
         """
         return self.context.spec_version == 1 and not self.kind.moves_branch

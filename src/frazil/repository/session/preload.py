@@ -1,9 +1,9 @@
-"""Loading manifests before anybody asks for them: as soon as a session opens, in the background.
+"""The preload of manifests, in the background, when a session opens.
 
-Only if the configuration has a ``manifest.preload``, and the storage is remote: reading local manifests early
-saves nothing. Arrays are looked at in the order of their paths, ``max_arrays_to_scan`` of them, and loaded if
-the condition holds, while there are at most ``max_total_refs`` references in all. What fails here is told
-by who needs it.
+It happens if the configuration has ``manifest.preload`` and the storage is remote. Local manifests are fast
+to read later. The preload scans up to ``max_arrays_to_scan`` arrays in the order of their paths. It loads the
+manifests of an array if the condition holds, up to ``max_total_refs`` references in total. Errors are only
+logged: the read that needs the manifest raises its error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 def preload(workspace: Workspace) -> None:
-    """Begin to load what the configuration says."""
+    """Begin to load the manifests that the configuration selects."""
     context = workspace.context
     manifest = context.config.manifest
     if manifest is not None and manifest.preload is not None and not context.storage.is_local:

@@ -1,6 +1,6 @@
-"""Notes of what a session reads, for sessions that track their reads.
+"""Notes of the reads of a session, for sessions that track their reads.
 
-Reads of what the session itself has changed are not noted: no other session can change that.
+Reads of the session's own changes are not noted, because no other session can change them.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_changes import Coords
 from frazil.repository.session.workspace_layers import WorkspaceLayers
 
-#: Chunk coordinates are less.
+#: Chunk coordinates are less than this number.
 _END: Final = 1 << 32
 
 
 class ReadNotes:
-    """``workspace.notes``: notes reads before they happen, if the session tracks its reads."""
+    """The value of ``workspace.notes``. It notes reads before they happen, if the session tracks reads."""
 
     __slots__ = ("_workspace",)
 
@@ -24,7 +24,7 @@ class ReadNotes:
         self._workspace = workspace
 
     def note_document(self, path: str) -> None:
-        """Note a read of the metadata of the node at ``path``, or a question whether there is a node."""
+        """Note a read of the metadata of the node at ``path``, or a test whether there is a node."""
         reads = self._workspace.reads
         if reads is not None and not self._is_changed(path):
             reads.document(path)
@@ -42,7 +42,7 @@ class ReadNotes:
             reads.tree(path)
 
     def note_chunk(self, path: str, coords: Coords) -> None:
-        """Note a read of a chunk, or a question whether there is a chunk."""
+        """Note a read of a chunk, or a test whether there is a chunk."""
         workspace = self._workspace
         if workspace.reads is None:
             return
@@ -59,16 +59,16 @@ class ReadNotes:
         return self._workspace.layers()
 
     def _is_changed(self, path: str) -> bool:
-        """Whether this session has created, changed or deleted the node at ``path``."""
+        """Return whether this session has created, changed or deleted the node at ``path``."""
         return any(path in layer.nodes for layer in self._layers())
 
     def _is_own_tree(self, path: str) -> bool:
-        """Whether this session has created or deleted the node at ``path``, and so all nodes below it."""
+        """Return whether this session has created or deleted the node at ``path`` and all nodes below it."""
         layer = next((layer for layer in self._layers() if path in layer.nodes), None)
         if layer is None:
             return False
         node, nodes = layer.nodes[path], self._workspace.snapshot.nodes
         below = nodes.below(path)
-        # The snapshot may have nodes without a group above them. A deletion takes all nodes below a path.
+        # The snapshot may have nodes without a group above them. A deletion deletes all nodes below a path.
         is_free = nodes.find_node(path) >= 0 or below.start == below.stop
         return node is None or (is_free and any(node.id in each.created for each in self._layers()))

@@ -1,10 +1,11 @@
-"""What a session has read, as its store tracks it.
+"""The tracker of the reads of a session.
 
-A ``ReadTracker`` notes reads while they happen. The result is a ``ReadSet``, which a rebase compares with
-what others have committed. Chunks are the unit: where elements 0 to 9 of an array were read, the chunks that
-hold them are compared. `frazil.repository.session.declared_reads` makes the same of what a user declares.
+A ``ReadTracker`` notes reads while they happen. The result is a ``ReadSet``. A rebase compares it with the
+commits of other writers. The unit is a chunk: if the program reads elements 0 to 9 of an array, the rebase
+compares the chunks that hold them. `frazil.repository.session.declared_reads` makes a ``ReadSet`` of the
+reads that the caller declares.
 
-Reads of what the session itself has written do not count: nobody else can change that.
+Reads of the session's own changes do not count, because no other writer can change them.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from frazil.changes.node_changes import union_of_coordinates
 from frazil.changes.reads import ReadSet
 from frazil.format.columns import U32
 
-#: Coordinates that a queue may have before it becomes a column, at least.
+#: A queue with more coordinates is joined with the column.
 _QUEUE: Final = 1 << 14
 
 
 class _Coordinates:
-    """Coordinates of chunks of one array: a column without repetitions, and a queue of those added since."""
+    """The coordinates of the chunks of one array: a sorted column, and a queue of later additions."""
 
     __slots__ = ("column", "queue")
 
@@ -33,12 +34,13 @@ class _Coordinates:
         self.queue: list[tuple[int, ...]] = []
 
     def add(self, coords: tuple[int, ...]) -> None:
+        """Add the coordinates of one chunk."""
         self.queue.append(coords)
         if len(self.queue) > max(_QUEUE, len(self.column)):
             self.join()
 
     def join(self, more: Sequence[U32] = ()) -> U32:
-        """All of them as one column, with ``more``."""
+        """Return all coordinates as one column, with the columns ``more`` added."""
         if self.queue or more:
             late = np.array(self.queue, np.uint32).reshape(len(self.queue), self.column.shape[1])
             self.queue = []
@@ -47,10 +49,10 @@ class _Coordinates:
 
 
 class ReadTracker:
-    """Notes what a session reads; ``ReadNotes`` calls it. Threads may share it, and it can be pickled."""
+    """The reads of a session until now. ``ReadNotes`` calls it. Threads may share it; it can be pickled."""
 
     def __init__(self, reads: ReadSet | None = None) -> None:
-        #: Held while a rebase goes on: what is read meanwhile is noted, and read, when it has gone.
+        #: A rebase holds this lock. Reads of other threads wait until the rebase is done.
         self.lock = RLock()
         self._documents: set[str] = set()
         self._members: set[str] = set()
@@ -63,7 +65,7 @@ class ReadTracker:
         return (ReadTracker, (self.reads(),))
 
     def add(self, reads: ReadSet) -> None:
-        """What a fork has read. Without boxes: those are declared, never tracked."""
+        """Add the reads of a fork. They have no boxes: only declared reads have boxes."""
         with self.lock:
             self._documents |= reads.documents
             self._members |= reads.members
@@ -73,7 +75,7 @@ class ReadTracker:
                     self._coordinates(path, column.shape[1]).join([column])
 
     def reads(self) -> ReadSet:
-        """All that was read until now."""
+        """Return all reads until now."""
         with self.lock:
             chunks: dict[str, list[U32]] = {}
             for (path, _), coordinates in self._chunks.items():
@@ -86,18 +88,22 @@ class ReadTracker:
             )
 
     def document(self, path: str) -> None:
+        """Add a read of the metadata of a node."""
         with self.lock:
             self._documents.add(path)
 
     def members(self, path: str) -> None:
+        """Add a listing of the members of a group."""
         with self.lock:
             self._members.add(path)
 
     def tree(self, path: str) -> None:
+        """Add a read of all nodes and chunks at and below a path."""
         with self.lock:
             self._trees.add(path)
 
     def chunk(self, path: str, coords: tuple[int, ...]) -> None:
+        """Add a read of one chunk."""
         with self.lock:
             self._coordinates(path, len(coords)).add(coords)
 

@@ -1,12 +1,12 @@
-"""The rebase of a session: its changes move from their snapshot to the tip of the branch.
+"""The rebase of a session, which moves its changes from their snapshot to the tip of the branch.
 
-All commits up to the tip are compared together first: usually nothing conflicts, and then the rebase reads
-their transaction logs and one snapshot, however many commits there are. If a conflict stays undecided, the
-rebase goes commit by commit, and stops before the commit that causes the conflict; the decisions before it
-stay.
+The rebase first compares all commits up to the tip together. Usually there are no conflicts. Then the rebase
+only reads the transaction logs and one snapshot, whatever the number of commits. If a conflict stays
+undecided, the rebase continues commit by commit, and stops before the commit that causes the conflict. The
+decisions for earlier commits stay.
 
-The reads of the session are compared first, over all commits. No solver decides about them, and if a read is
-stale the session stays on its snapshot.
+Before that, the rebase compares the reads of the session with all commits. No solver decides about reads. If
+a read is stale, the session stays on its snapshot.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def rebase(
 ) -> None:
     """Rebase the changes of a workspace onto the tip of ``branch``.
 
-    ``reads`` are reads besides those that the workspace has tracked. Raises ``StaleReadError`` if other
-    commits have changed any of them; the workspace then stays on its snapshot. Raises ``RebaseFailedError``;
-    the workspace is then on the last snapshot before the undecided conflict.
+    ``reads`` are compared in addition to the tracked reads of the workspace. Raises ``StaleReadError`` if
+    other commits have changed a read; the workspace then stays on its snapshot. Raises ``RebaseFailedError``
+    for an undecided conflict; the workspace is then on the last snapshot before it.
     """
     require_solver(solver)
     if workspace.reads is not None:
@@ -75,8 +75,9 @@ def _rebase_over(
     open_session: OpenSession,
     reads: ReadSet = NOTHING_READ,
 ) -> list[Conflict]:
-    """Rebase over some commits. If the solver leaves a conflict undecided, return all conflicts, and change
-    nothing.
+    """Rebase over some commits.
+
+    If the solver leaves a conflict undecided, return all conflicts and change nothing.
     """
     context = workspace.context
     end = commits[-1].snapshot
@@ -99,7 +100,7 @@ def _rebase_over(
     changes.ready = own.ready
     tracker = workspace.reads
     with nullcontext() if tracker is None else tracker.lock:
-        # Other threads, and solvers, may have read more since the first comparison.
+        # Other threads and solvers may have read more since the first comparison.
         late = NOTHING_READ if tracker is None else tracker.reads()
         if stale := stale_reads(late, theirs):
             raise stale_error(context, late, workspace.snapshot_id, commits, stale)
@@ -110,8 +111,10 @@ def _rebase_over(
 def _outdated_manifests(
     own: ChangeSet, base: NodeTable, tip: NodeTable, theirs: NodeChanges
 ) -> list[Conflict]:
-    """Conflicts of arrays that have prepared manifests and that theirs has changed, in whichever chunks: the
-    manifests belong to the array before that change. No solver can decide these conflicts.
+    """Return the conflicts of arrays that have prepared manifests and that theirs has changed.
+
+    Any change of such an array is a conflict, because the manifests belong to the array before the change. No
+    solver can decide these conflicts.
     """
     ids = list(own.ready)
     if not ids:
@@ -119,7 +122,7 @@ def _outdated_manifests(
     matrix = id_matrix(ids, NODE_ID_BYTES)
     rows, now = rows_of(base, matrix).tolist(), rows_of(tip, matrix).tolist()
     touched = theirs.chunks.keys() | theirs.updated.keys() | theirs.deleted.keys() | theirs.moved.keys()
-    # No log tells of rewritten manifests, nor of new arrays in a group that theirs has moved.
+    # Logs do not contain rewritten manifests, nor new arrays in a group that theirs has moved.
     same = [
         not theirs.moved if row < 0 else at >= 0 and base.node(row).array == tip.node(at).array
         for row, at in zip(rows, now, strict=True)
@@ -134,10 +137,10 @@ def _outdated_manifests(
 def carry_over(
     at: NodeAlignment, decided: Sequence[tuple[NodeConflict, Resolution]], base: Workspace
 ) -> ChangeSet | None:
-    """Our changes, relative to the tip; None if the decisions contradict each other.
+    """Return our changes relative to the tip, or None if the decisions contradict each other.
 
-    Raises ``SessionStateError`` (``merge-failed``) if the changes contradict each other without a conflict
-    that the table of conflicts has a row for.
+    Raises ``SessionStateError`` (``merge-failed``) if the changes contradict each other, but the table of
+    conflicts has no row for that.
     """
     changes = rebased(at, decided, base.chunks.ref_table)
     if not (decided or at.moves or at.theirs.moved) or is_whole(at, changes):
@@ -145,7 +148,7 @@ def carry_over(
     if decided:
         return None
     raise SessionStateError(
-        "the changes of both sides cannot be combined: a node would have no group, or two nodes one path. "
-        "Make the changes again in a new session",
+        "the changes of both sides cannot be combined: a node would have no group, or two nodes would have "
+        "the same path. Make the changes again in a new session",
         ErrorKind.MERGE_FAILED,
     )

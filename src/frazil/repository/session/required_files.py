@@ -1,4 +1,4 @@
-"""Whether garbage collections have spared the files that a commit refers to and does not write itself."""
+"""The check that no garbage collection has deleted the older files that a commit refers to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NO_IDS: Final = np.zeros((0, OBJECT_ID_BYTES), np.uint8)
 
 
 def is_safe(pending: PendingCommit, info: RepoInfo, new_manifests: U8 = _NO_IDS) -> bool:
-    """``is_uncollected`` for the files of a commit, and for manifests that it has just written."""
+    """Return ``is_uncollected`` for the files of a commit and for its new manifests."""
     update = pending.session_start.update
     return is_uncollected(
         pending.context.storage,
@@ -31,8 +31,10 @@ def is_safe(pending: PendingCommit, info: RepoInfo, new_manifests: U8 = _NO_IDS)
 
 
 def require_uncollected(pending: PendingCommit, info: RepoInfo) -> None:
-    """Raise as ``is_uncollected`` does. If there was a collection, forget what earlier attempts have stored:
-    it may have been deleted.
+    """Raise the errors of ``is_uncollected``.
+
+    After a garbage collection, the manifests of earlier attempts are not used again: the collection may have
+    deleted them.
     """
     try:
         if not is_safe(pending, info):
@@ -40,7 +42,7 @@ def require_uncollected(pending: PendingCommit, info: RepoInfo) -> None:
     except SessionStateError as error:
         parent = pending.parent.id
         if pending.is_unconditional and pending.context.storage.head(snapshot_key(parent)) is None:
-            raise base_not_found(parent) from error  # the parent was dropped, and so its manifests
+            raise base_not_found(parent) from error  # the parent was dropped with its manifests
         raise
 
 
@@ -53,7 +55,7 @@ def _required_files(pending: PendingCommit) -> RequiredFiles:
 
 
 def _prepared_files(pending: PendingCommit) -> RequiredFiles:
-    """Manifests that workers have prepared for this commit, and their chunk files.
+    """Return the manifests that workers have prepared for this commit, and their chunk files.
 
     Raises ``SessionStateError`` (``garbage-collected``) if a manifest itself was deleted.
     """
@@ -69,8 +71,9 @@ def _prepared_files(pending: PendingCommit) -> RequiredFiles:
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise
             raise SessionStateError(
-                f"`{MANIFEST_CHUNK_FILES.key(id_)}`, written for this commit, is gone: garbage collection "
-                "deleted it, with a limit younger than the session. Write it again in a new session",
+                f"garbage collection deleted `{MANIFEST_CHUNK_FILES.key(id_)}`, which was written for this "
+                "commit: the cut-off of the collection was later than the start of the session. Write again "
+                "in a new session",
                 ErrorKind.GARBAGE_COLLECTED,
             ) from error
     chunks = np.concatenate(parts)

@@ -1,4 +1,4 @@
-"""Sessions: read one version of a repository, or change it and commit."""
+"""Sessions, which read one version of a repository, or change it and commit the changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 from frazil.arguments import checks_arguments
 from frazil.changes.diff import compose_logs
@@ -57,17 +57,31 @@ _log = logging.getLogger(__name__)
 
 @checks_arguments
 class Session(Rearranging):
-    """One version of a repository, with the changes made to it and not yet committed.
+    """One version of a repository, with the changes that are not committed yet.
 
-    Made by ``Repository.readonly_session``, ``writable_session`` and ``fork``; not by its constructor. A
-    writable session ends: after its lifetime (24 hours unless configured) a commit is refused, so that
-    garbage collection knows how old an uncommitted chunk can be.
+    ``Repository.readonly_session``, ``Repository.writable_session``, ``Repository.rearrange_session`` and
+    ``fork`` create sessions. Programs do not call the constructor.
 
-    >>> import frazil
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> session = repo.writable_session("main")
-    >>> session.has_uncommitted_changes, session.branch
-    (False, 'main')
+    A session reads one snapshot, whatever other writers commit. A writable session expires: after its
+    lifetime (24 hours by default, option ``session_lifetime``) it refuses writes and commits. So garbage
+    collection knows how old an uncommitted chunk can be.
+
+    A read-only session and a fork can be pickled, a writable session cannot.
+
+    Specification: *Consistency and Optimistic Concurrency*.
+
+    Examples:
+        >>> import frazil, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> session = repo.writable_session("main")
+        >>> session.has_uncommitted_changes, session.branch
+        (False, 'main')
+        >>> array = zarr.create_array(session.store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+        >>> session.status().new_arrays
+        {'/t'}
+        >>> snapshot = session.commit("an array")
+        >>> repo.lookup_branch("main") == snapshot == session.snapshot_id
+        True
     """
 
     def __init__(self, state: SessionState) -> None:
@@ -92,65 +106,96 @@ class Session(Rearranging):
         return "\n".join(lines) + "\n"
 
     def _repr_html_(self) -> str:
-        """The session as HTML, for notebooks."""
+        """Return the session as HTML, for notebooks."""
         return Lines("frazil.session.Session", repr(self))._repr_html_()
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.read_only:
             raise ValueError(
-                "a writable session cannot be pickled: use session.fork() to send work to other processes, "
-                "and session.merge() when it comes back"
+                "a writable session cannot be pickled. Pickle a fork, session.fork(), to send work to "
+                "another process, and call session.merge(fork) when the work is done"
             )
         return (type(self), (self._state,))
 
-    # What it is
+    # Properties
 
     @property
     def workspace(self) -> Workspace:
-        """Nodes and chunks as this session sees them."""
+        """The nodes and chunks that this session sees. For other modules of Frazil."""
         return self._state.workspace
 
     @property
     def snapshot_id(self) -> str:
-        """The version that this session started from, or made by its commit."""
+        """The id of the snapshot that this session reads.
+
+        A commit or a flush changes it to the new snapshot, a rebase to the tip of the branch.
+        """
         return id_to_text(self._state.workspace.snapshot_id)
 
     @property
     def branch(self) -> str | None:
-        """The branch that a commit goes to; None if this session can only read."""
+        """The branch that a commit moves. None for a read-only session and for a fork."""
         return None if self.read_only else self._state.branch
 
     @property
     def config(self) -> RepositoryConfig:
-        """A copy of the configuration that this session works with."""
+        """A copy of the configuration that this session uses."""
         return deepcopy(self._state.workspace.context.config)
 
     @property
     def has_uncommitted_changes(self) -> bool:
+        """Whether the session has changes that it has not committed."""
         return self._state.workspace.has_changes
 
     @property
     def session_id(self) -> str:
-        """Unique for each session; its forks have the same."""
+        """The unique id of this session. A fork has the id of its session."""
         return id_to_text(self._state.session_id)
 
     @property
     def store(self) -> IcechunkStore:
-        """A zarr store over this session."""
-        from frazil.zarr_store import IcechunkStore  # the one edge upwards, named in the import table
+        """A zarr store that reads and writes through this session."""
+        from frazil.zarr_store import IcechunkStore  # the import table allows this one import upwards
 
         return IcechunkStore(self)
 
     # Changes
 
     def status(self) -> Diff:
-        """What changed since the session's snapshot."""
+        """Return the uncommitted changes of the session.
+
+        Returns:
+            The nodes and chunks that differ from the session's snapshot. Empty if nothing changed.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+            >>> array = zarr.create_array(session.store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+            >>> array[:2] = 1
+            >>> session.status().updated_chunks
+            {'/t': [[0]]}
+        """
         workspace = self._state.workspace
         log = transaction_log(workspace.own_changes(), bytes(12))
         return presentation.diff(compose_logs([log], workspace.start, workspace.nodes.node_table()))
 
     def discard_changes(self) -> None:
-        """Forget everything that was not committed."""
+        """Discard all uncommitted changes.
+
+        Tracked reads stay: the values that the program read may still be in its variables. Forks that
+        inherited discarded changes cannot be merged any more.
+
+        Raises:
+            ReadOnlyError: The session is read-only (``read-only-session``).
+
+        Examples:
+            >>> import frazil, zarr
+            >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+            >>> group = zarr.create_group(session.store, path="data")
+            >>> session.discard_changes()
+            >>> session.has_uncommitted_changes
+            False
+        """
         self._require_not_reading()
         state = self._state
         with state.workspace.commit_lock:
@@ -169,27 +214,54 @@ class Session(Rearranging):
         allow_empty: bool = False,
         reads: Sequence[Read] = (),
     ) -> str:
-        """Make the changes the new tip of the branch; the id of the snapshot.
+        """Write the changes as a new snapshot, and move the branch to it.
 
-        With ``rebase_with``, a commit that comes too late is rebased with this solver and tried again, up to
-        ``rebase_tries`` times; the metadata then say under ``__icechunk`` how often it was rebased. What a
-        lost attempt has written and is still good is used by the next.
+        The commit succeeds if the branch is still at the session's snapshot. Otherwise the commit is *late*:
 
-        Without it, a commit that comes too late fails; or, with a ``fast_forward_timeout`` in the
-        configuration, goes on top of the others if there is no conflict, again and again until the time is
-        up.
+        - With ``rebase_with``, a late commit is rebased with this solver and retried, up to ``rebase_tries``
+          times. The metadata of the commit then record the number of rebases under ``__icechunk``.
+        - Without it, and with the option ``fast_forward_timeout``, a late commit is rebased onto the new tip
+          and retried until the timeout expires. A conflict ends the retries.
+        - Otherwise a late commit raises ``ConflictError``.
 
-        ``reads`` says what the changes were made from, as in ``rebase``. Before each rebase it is compared
-        with what others have committed, and so is what a session with ``track_reads`` has read. A commit that
-        needs no rebase compares nothing: nobody has changed anything.
+        A retry uses the files of earlier attempts again where they are still valid. After an error the
+        session keeps its changes. After a commit the session is read-only, and reads the new snapshot.
 
-        Raises ``ConflictError``, with ``expected_parent`` and ``actual_parent``, if another commit came
-        first: nothing is lost, the session keeps its changes. Raises ``RebaseFailedError`` and
-        ``StaleReadError`` as ``rebase`` does. Raises ``SessionStateError`` without changes
-        (``no-changes-to-commit``, unless ``allow_empty``), on a session that cannot commit
-        (``commit-not-allowed``) or has expired (``session-expired``).
+        Specification: *Write New Snapshot*.
 
-        After it the session reads the new snapshot.
+        Args:
+            message: Describes the commit. Any text that UTF-8 can encode.
+            metadata: Values that JSON can hold, by name. They are stored with the snapshot, on top of the
+                default metadata of the repository. Default: none.
+            rebase_with: Decides the conflicts of a late commit: a ``ConflictSolver``, or any object with a
+                method ``solve``. Default: None, no rebase with a solver.
+            rebase_tries: The largest number of rebases, at least 0. Only with ``rebase_with``.
+            allow_empty: Whether to make a commit without changes.
+            reads: The inputs of the changes, as for ``rebase``. Before each rebase, Frazil compares them, and
+                the tracked reads of a session with ``track_reads``, with the commits of other writers. A
+                commit without a rebase needs no comparison.
+
+        Returns:
+            The id of the new snapshot.
+
+        Raises:
+            ConflictError: Another writer moved the branch first (``commit-conflict``). The error has
+                ``expected_parent`` and ``actual_parent``.
+            RebaseFailedError: The solver left a conflict undecided (``rebase-failed``).
+            StaleReadError: Another writer changed a read of this session (``stale-read``).
+            SessionStateError: There are no changes (``no-changes-to-commit``), the session cannot commit
+                (``commit-not-allowed``), or it has expired (``session-expired``).
+            InvalidInputError: The message or the metadata cannot be stored (``bad-metadata``), or
+                ``rebase_tries`` is negative (``invalid-commit-configuration``).
+
+        Examples:
+            >>> import frazil, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> session = repo.writable_session("main")
+            >>> group = zarr.create_group(session.store, path="data")
+            >>> snapshot = session.commit("a group", {"author": "Ada"})
+            >>> repo.lookup_snapshot(snapshot).metadata
+            {'author': 'Ada'}
         """
         read_sets = self._read_sets(reads)
         policy = self._retry_policy(rebase_with, rebase_tries)
@@ -201,7 +273,7 @@ class Session(Rearranging):
         require_solver(solver)
         if max_retries < 0:
             raise InvalidInputError(
-                f"rebase_tries: expected at least 0, found {max_retries}",
+                f"rebase_tries must be at least 0, got {max_retries}",
                 ErrorKind.INVALID_COMMIT_CONFIGURATION,
             )
         return rebase_policy(solver, max_retries)
@@ -215,7 +287,7 @@ class Session(Rearranging):
         policy: CommitRetryPolicy = NO_RETRIES,
         reads: Sequence[ReadSet] = (),
     ) -> str:
-        """Commit, and while the policy allows it, rebase and commit again; the id of the new snapshot."""
+        """Commit, and rebase and retry while the policy allows it. Return the id of the new snapshot."""
         retries = CommitRetries(policy)
         with ExitStack() as locks:
             locks.enter_context(self._state.workspace.commit_lock)
@@ -257,12 +329,12 @@ class Session(Rearranging):
             self._require_not_ended()
         if kind.needs_changes and not state.workspace.has_changes and not allow_empty:
             raise SessionStateError(
-                "no changes to commit: write something first, or give allow_empty=True",
+                "the session has no changes to commit. Write something first, or pass allow_empty=True",
                 ErrorKind.NO_CHANGES_TO_COMMIT,
             )
 
     def _finish_commit(self, id_: bytes) -> str:
-        """Make this a session that reads the new snapshot; the id as text."""
+        """Make this session read the new snapshot. Return its id as text."""
         state = self._state
         if state.lease is not None:
             state.lease.give_back(state.workspace.context.storage)
@@ -272,37 +344,48 @@ class Session(Rearranging):
         return id_to_text(id_)
 
     def rebase(self, solver: ConflictSolver, *, reads: Sequence[Read | ReadSet] = ()) -> None:
-        """Take the session's changes to the tip of its branch, so that they can be committed there.
+        """Move the session's changes onto the tip of its branch, so that they can be committed there.
 
-        Changes that do not conflict with what was committed meanwhile go on as they are; the solver decides
-        the others. Afterwards the session reads the tip with its own changes.
+        A change that does not conflict with the commits of other writers stays as it is. The solver decides
+        the conflicts. Afterwards the session reads the tip of the branch with its own changes. A rebase
+        writes no chunks.
 
-        Raises ``RebaseFailedError``, with ``snapshot`` and ``conflicts``, for what the solver leaves
-        undecided: the session then stands right before that snapshot, and keeps its changes. Raises
-        ``SessionStateError`` if the session cannot commit (``commit-not-allowed``), or if a transaction log
-        on the way is gone (``rebase-tx-log-pruned``).
+        Forks from before the rebase cannot be merged any more: merge them first.
 
-        ``reads`` says what the changes were made from: paths of nodes, a group with all that is below it; or
-        pairs of an array's path and a selection of its elements, of which the chunks are compared that hold
-        them. Raises ``StaleReadError`` if others have changed any of it since the session was opened, or
-        anything that a session with ``track_reads`` has read: new data or metadata, a node created, deleted
-        or moved. No solver is asked then, and the session stays where it was. Reads of what the session
-        itself has created do not count. An unknown path is a ``NodeNotFoundError``.
+        Args:
+            solver: Decides the conflicts: a ``ConflictSolver``, or any object with a method ``solve``.
+                ``ConflictDetector()`` decides none of them.
+            reads: The inputs of the changes. An item is the path of an array, the path of a group (with all
+                nodes below it), or a pair of an array's path and a selection of its elements. A selection is
+                a slice, an integer, or a tuple of these. Frazil compares the chunks that hold the elements.
 
-        Forks that were made before cannot be merged any more: merge them first.
+        Raises:
+            RebaseFailedError: The solver left conflicts undecided (``rebase-failed``). The error has
+                ``snapshot`` and ``conflicts``. The session is then on the last snapshot before this one, and
+                keeps its changes.
+            StaleReadError: Since the session was opened, another writer has changed one of ``reads``, or a
+                tracked read of a session with ``track_reads``: data or metadata, or a node that was created,
+                deleted or moved (``stale-read``). No solver is called, and the session stays on its snapshot.
+                Reads of nodes that the session itself has created do not count.
+            NodeNotFoundError: A path of ``reads`` does not exist.
+            InvalidInputError: A path of ``reads`` is not valid (``invalid-path``), or a selection does not
+                fit (``not-an-array``, ``invalid-chunk-index``).
+            SessionStateError: The session cannot commit (``commit-not-allowed``), or a transaction log that
+                the comparison needs was deleted (``rebase-tx-log-pruned``).
 
-        >>> import frazil, zarr
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> with repo.transaction("main", message="an array") as store:
-        ...     made = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
-        >>> early, late = repo.writable_session("main"), repo.writable_session("main")
-        >>> zarr.open_array(early.store, path="t")[:2] = 1
-        >>> zarr.open_array(late.store, path="t")[2:] = 2
-        >>> snapshot = early.commit("the first half")
-        >>> late.rebase(frazil.ConflictDetector())
-        >>> snapshot = late.commit("the second half")
-        >>> zarr.open_array(repo.readonly_session("main").store, path="t")[:].tolist()
-        [1, 1, 2, 2]
+        Examples:
+            >>> import frazil, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="an array") as store:
+            ...     array = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+            >>> early, late = repo.writable_session("main"), repo.writable_session("main")
+            >>> zarr.open_array(early.store, path="t")[:2] = 1
+            >>> zarr.open_array(late.store, path="t")[2:] = 2
+            >>> snapshot = early.commit("the first half")
+            >>> late.rebase(frazil.ConflictDetector())
+            >>> snapshot = late.commit("the second half")
+            >>> zarr.open_array(repo.readonly_session("main").store, path="t")[:].tolist()
+            [1, 1, 2, 2]
         """
         state = self._state
         with state.workspace.commit_lock, span("rebase"), timed(_log, f"rebase on {state.branch!r}"):
@@ -315,21 +398,39 @@ class Session(Rearranging):
                 if state.workspace.snapshot_id != before:
                     state.origin = state.origin or before
                     state.clean_reads = tuple(read_sets)
-                    # Forks of the old snapshot are refused, whatever they have seen.
+                    # Forks of the old snapshot cannot be merged any more.
                     state.merged.clear()
 
     def check_reads(self, reads: Sequence[Read]) -> None:
-        """Raise ``NodeNotFoundError`` or ``InvalidInputError`` if ``reads`` cannot be declared."""
+        """Check that ``commit`` and ``rebase`` accept ``reads``, before the work begins.
+
+        Args:
+            reads: The inputs of the changes, as for ``rebase``.
+
+        Raises:
+            NodeNotFoundError: A path does not exist.
+            InvalidInputError: A path is not valid (``invalid-path``), or a selection does not fit
+                (``not-an-array``, ``invalid-chunk-index``).
+
+        Examples:
+            >>> import frazil, zarr
+            >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+            >>> array = zarr.create_array(session.store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+            >>> session.check_reads(["/t"])
+            >>> session.check_reads(["/u"])
+            Traceback (most recent call last):
+            frazil.errors.NodeNotFoundError: reads must be paths of nodes ... got `/u`
+        """
         if reads := list(reads):
             declared_reads(reads, self._origin(), self._state.workspace)
 
     def _origin(self) -> Workspace:
-        """What the session was opened with."""
+        """Return the version that the session was opened with."""
         state = self._state
         return Workspace(state.workspace.context, state.origin or state.workspace.snapshot_id)
 
     def _read_sets(self, reads: Sequence[Read | ReadSet]) -> list[ReadSet]:
-        """What was declared, compared with the commits that earlier rebases have passed without it."""
+        """Return the declared reads. New ones are compared with the commits of earlier rebases."""
         reads = list(reads)
         if not reads:
             return []
@@ -345,8 +446,8 @@ class Session(Rearranging):
     def _require_branch(self) -> str:
         if self._state.branch is None or self.read_only:
             raise SessionStateError(
-                "this session cannot commit: it only reads, is a fork (merge it into its session), or has "
-                "committed before. Open one with Repository.writable_session",
+                "this session cannot commit: it is read-only, is a fork, or has committed before. Merge a "
+                "fork into its session, or open a new session with Repository.writable_session",
                 ErrorKind.COMMIT_NOT_ALLOWED,
             )
         return self._state.branch
@@ -354,50 +455,138 @@ class Session(Rearranging):
     def amend(
         self, message: str, *, metadata: dict[str, Any] | None = None, allow_empty: bool = False
     ) -> str:
-        """Make a commit that takes the place of the branch's last one, and does what both did; its id.
+        """Replace the last commit of the branch by a commit that contains its changes and the session's.
 
-        The commit that it replaces stays where a tag or another branch leads to it. Its message and metadata
-        are not taken over. Raises as ``commit`` does; ``SessionStateError`` for the first commit of a
-        repository (``no-amend-for-initial-commit``), and for one that moved nodes in a session that cannot
-        (``rearrange-session-only``); ``FormatError`` in a repository of spec version 1.
+        The new commit has the parent of the replaced commit. The replaced commit stays in the history of
+        other branches and tags that contain it. An amend is never rebased. Afterwards the session is
+        read-only, and reads the new snapshot.
+
+        Args:
+            message: Describes the new commit. The message of the replaced commit is not used.
+            metadata: Values that JSON can hold, by name. The metadata of the replaced commit are not used.
+            allow_empty: Whether to amend without changes, such as to correct the message.
+
+        Returns:
+            The id of the new snapshot.
+
+        Raises:
+            ConflictError: Another writer moved the branch first (``commit-conflict``).
+            SessionStateError: The last commit is the first of the repository
+                (``no-amend-for-initial-commit``), the commit moved nodes and this session cannot
+                (``rearrange-session-only``), or the session cannot commit: see ``commit``.
+            InvalidInputError: The message or the metadata cannot be stored (``bad-metadata``).
+            FormatError: The repository has spec version 1 (``unsupported-spec-version``).
+
+        Examples:
+            >>> import frazil, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="a gruop") as store:
+            ...     group = zarr.create_group(store, path="data")
+            >>> snapshot = repo.writable_session("main").amend("a group", allow_empty=True)
+            >>> [commit.message for commit in repo.ancestry(branch="main")]
+            ['a group', 'Repository initialized']
         """
         self._state.workspace.context.require_version_2()
         return self._write_commit(AMEND, message, metadata, allow_empty)
 
     def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
-        """Save the changes as a snapshot that no branch leads to; its id.
+        """Write the changes as a new snapshot, and leave the branch as it is.
 
-        It follows the snapshot that the session started from, wherever the branch is now; create a branch or
-        tag on it, or garbage collection will remove it. After it the session only reads, the new snapshot.
+        The parent of the new snapshot is the session's snapshot, even if the branch has moved. Create a
+        branch or tag on the new snapshot: otherwise garbage collection deletes it. Afterwards the session is
+        read-only, and reads the new snapshot.
+
+        Args:
+            message: Describes the snapshot. Any text that UTF-8 can encode.
+            metadata: Values that JSON can hold, by name. Default: none.
+
+        Returns:
+            The id of the new snapshot.
+
+        Raises:
+            SessionStateError: The session has expired (``session-expired``).
+            SnapshotNotFoundError: The session's snapshot was expired. Rebase first.
+            InvalidInputError: The message or the metadata cannot be stored (``bad-metadata``).
+            IcechunkError: The session is a fork (``unknown``).
+
+        Examples:
+            >>> import frazil, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> session = repo.writable_session("main")
+            >>> group = zarr.create_group(session.store, path="draft")
+            >>> snapshot = session.flush("a draft")
+            >>> repo.create_branch("draft", snapshot)
+            >>> sorted(repo.list_branches())
+            ['draft', 'main']
         """
         return self._write_commit(FLUSH, message, metadata)
 
     # Forks
 
     def fork(self) -> ForkSession:
-        """A session that can be pickled and sent to another process, to do a part of the work.
+        """Return a session that can be pickled, for a part of the work in another process.
 
-        It sees what this session has changed so far, cannot commit, and comes back with ``merge``.
+        The fork sees the changes that this session has made so far. It cannot commit: pass it to ``merge``
+        of this session when its work is done. The first fork takes a lease in the storage, so that garbage
+        collections spare the chunks of all forks while the session can commit.
+
+        Returns:
+            The fork. Threads of one process can also use forks.
+
+        Raises:
+            SessionStateError: The session is read-only (``cannot-fork-read-only-session``).
+
+        Examples:
+            >>> import frazil, pickle, zarr
+            >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+            >>> array = zarr.create_array(session.store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+            >>> fork = pickle.loads(pickle.dumps(session.fork()))
+            >>> zarr.open_array(fork.store, path="t")[:2] = 1
+            >>> session.merge(fork)
+            >>> array[:].tolist()
+            [1, 1, 0, 0]
         """
         state = self._state
         if self.read_only:
             raise SessionStateError(
-                "a read-only session cannot be forked: pickle it, or fork a writable session",
+                "a read-only session cannot be forked. Pickle it, or fork a writable session",
                 ErrorKind.CANNOT_FORK_READ_ONLY_SESSION,
             )
         return ForkSession(fork_state(state))
 
     def merge(self, *others: ForkSession) -> None:
-        """Take over what forks of this session have changed.
+        """Add the changes of forks to this session.
 
-        Raises ``SessionStateError`` (``merge-failed``) if two forks changed the same chunk or node: then
-        nothing is merged. A fork may come back again, with more or without: what was merged already is the
-        same reference, and no conflict.
+        The same fork can be merged several times, with or without new changes: identical changes never
+        conflict. In a session with ``track_reads``, the reads of the forks are added too.
+
+        Args:
+            *others: Forks of this session. If one of them cannot be merged, nothing is merged.
+
+        Raises:
+            SessionStateError: Two forks changed the same chunk or node (``merge-failed``), a fork belongs to
+                another snapshot or inherited changes that the session has discarded (``merge-not-allowed``),
+                or the session has expired (``session-expired``).
+            ReadOnlyError: This session is read-only (``read-only-store``).
+
+        Examples:
+            >>> import frazil, zarr
+            >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+            >>> array = zarr.create_array(session.store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+            >>> one, two = session.fork(), session.fork()
+            >>> zarr.open_array(one.store, path="t")[:2] = 1
+            >>> zarr.open_array(two.store, path="t")[2:] = 2
+            >>> session.merge(one, two)
+            >>> array[:].tolist()
+            [1, 1, 2, 2]
         """
         for other in others:
             if not isinstance(other, Session):
-                raise TypeError(f"expected a ForkSession, found {type(other).__name__}")
-        # The lock makes other threads, with forks of their own, wait.
+                raise TypeError(
+                    f"others must be forks of the session, got {type(other).__name__}. Pass the results of "
+                    "session.fork()"
+                )
+        # Other threads that merge forks wait for this lock.
         with self._state.workspace.commit_lock:
             self._require_changeable()
             self._require_not_ended()
@@ -406,16 +595,53 @@ class Session(Rearranging):
     # Chunks
 
     def get_node_id(self, path: str) -> str:
-        """The id of a group or array, which stays the same when the node is moved.
+        """Return the id of a group or array.
 
-        Raises ``NodeNotFoundError`` if there is no node at ``path``.
+        The id of a node stays the same when the node is moved.
+
+        Args:
+            path: The path of the node, such as ``"/data/t"`` or ``"data/t"``.
+
+        Returns:
+            The id as text.
+
+        Raises:
+            NodeNotFoundError: There is no node at ``path``.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+            >>> group = zarr.create_group(session.store, path="data")
+            >>> len(session.get_node_id("/data"))
+            13
         """
         workspace, path = self._state.workspace, absolute(path)
         workspace.notes.note_document(path)
         return id_to_text(workspace.nodes.require_node(path).id)
 
     def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
-        """Where a chunk's bytes are: native, virtual, inline, or nowhere (``uninitialized``)."""
+        """Return where the bytes of a chunk are.
+
+        Args:
+            array_path: The path of the array.
+            chunk_coordinates: The index of the chunk along each dimension.
+
+        Returns:
+            ``ChunkType.native`` (a chunk file), ``virtual`` (an object outside of the repository),
+            ``inline`` (in the manifest), or ``uninitialized`` for a missing chunk.
+
+        Raises:
+            NodeNotFoundError: There is no node at ``array_path``.
+            InvalidInputError: The node is a group (``not-an-array``).
+
+        Examples:
+            >>> import frazil, zarr
+            >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+            >>> array = zarr.create_array(session.store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+            >>> array[:2] = 1
+            >>> session.chunk_type("/t", [0]).name, session.chunk_type("/t", [1]).name
+            ('inline', 'uninitialized')
+        """
         workspace, path = self._state.workspace, absolute(array_path)
         coords = _coordinates(chunk_coordinates)
         workspace.notes.note_chunk(path, coords)
@@ -425,10 +651,32 @@ class Session(Rearranging):
     async def chunk_coordinates(
         self, array_path: str, batch_size: int = 1000
     ) -> AsyncIterator[tuple[int, ...]]:
-        """Coordinates of all chunks of an array that are there."""
+        """Yield the coordinates of all stored chunks of an array.
+
+        Args:
+            array_path: The path of the array.
+            batch_size: The number of chunks that are converted at a time, at least 1.
+
+        Yields:
+            The index of one chunk along each dimension. Missing chunks are left out.
+
+        Raises:
+            NodeNotFoundError: There is no array at ``array_path``.
+            InvalidInputError: ``batch_size`` is less than 1 (``invalid-argument``).
+
+        Examples:
+            >>> import asyncio, frazil, zarr
+            >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+            >>> array = zarr.create_array(session.store, name="t", shape=(6,), chunks=(2,), dtype="i4")
+            >>> array[2:] = 1
+            >>> async def coordinates():
+            ...     return [chunk async for chunk in session.chunk_coordinates("/t")]
+            >>> asyncio.run(coordinates())
+            [(1,), (2,)]
+        """
         if batch_size < 1:
             raise InvalidInputError(
-                f"batch_size: expected at least 1, found {batch_size}", ErrorKind.INVALID_ARGUMENT
+                f"batch_size must be at least 1, got {batch_size}", ErrorKind.INVALID_ARGUMENT
             )
         table = await on_thread(self.chunk_table, array_path)
         for start in range(0, len(table), batch_size):
@@ -436,16 +684,45 @@ class Session(Rearranging):
                 yield tuple(coords)
 
     def chunk_table(self, array_path: str) -> ChunkTable:
-        """All references of an array, as columns."""
+        """Return all chunk references of an array as columns.
+
+        Args:
+            array_path: The path of the array.
+
+        Returns:
+            A table with a row for each stored chunk. ``index`` has the chunk coordinates, uint32 of shape
+            (n, ndim); ``kind``, ``offset`` and ``length`` describe where the bytes are.
+
+        Raises:
+            NodeNotFoundError: There is no array at ``array_path``.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+            >>> array = zarr.create_array(session.store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+            >>> array[:] = 1
+            >>> session.chunk_table("/t").index.tolist()
+            [[0], [1]]
+        """
         workspace, path = self._state.workspace, absolute(array_path)
         workspace.notes.note_tree(path)
         return workspace.chunks.ref_table(path)
 
     def all_virtual_chunk_locations(self) -> list[str]:
-        """The URL of every virtual chunk of every array; relative locations lead where their container is.
+        """Return the URLs of the virtual chunks of all arrays.
 
-        Raises ``InvalidInputError`` (``no-container-for-virtual-chunk``) for a relative one without
-        container.
+        Returns:
+            One URL for each virtual chunk, repetitions included. A relative location is resolved with the
+            URL of its virtual chunk container.
+
+        Raises:
+            InvalidInputError: A relative location has no container (``no-container-for-virtual-chunk``).
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.readonly_session("main").all_virtual_chunk_locations()
+            []
         """
         return virtual_chunk_locations(self._state.workspace)
 
@@ -460,25 +737,27 @@ class Session(Rearranging):
 
 
 def reading(workspace: Workspace) -> Session:
-    """A session that reads a workspace."""
+    """Return a read-only session of a workspace."""
     return Session(SessionState(workspace, None, SessionMode.readonly, 0))
 
 
 @checks_arguments
 class ForkSession(Session):
-    """A part of a session's work, for another process: pickle it, change something, bring it back to
-    ``merge``.
+    """A copy of a session for a part of its work, in another process or thread.
 
-    It can be pickled at any time (its chunks are made durable first), forked again, and never committed.
+    ``Session.fork`` creates forks. Pickle a fork, write with it, and pass it to ``Session.merge``. A fork can
+    be pickled at any time (this makes its chunks durable first), and can be forked again. It cannot commit or
+    flush.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        self._state.ends()  # the writer, which has found chunks again, is not pickled
+        self._state.ends()  # reads the expiry from the writer, which is not pickled
         return (type(self), (self._state,))
 
+    @override
     def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
         raise IcechunkError(
-            "a fork cannot be flushed: merge it into the session that it came from", ErrorKind.UNKNOWN
+            "a fork cannot be flushed. Merge it into the session that created it", ErrorKind.UNKNOWN
         )
 
 
@@ -486,4 +765,4 @@ def _coordinates(given: Sequence[int]) -> tuple[int, ...]:
     try:
         return tuple(map(index, given))
     except TypeError:
-        raise TypeError(f"chunk_coordinates: expected integers, found {given!r}") from None
+        raise TypeError(f"chunk_coordinates must be integers, got {given!r}") from None

@@ -1,4 +1,4 @@
-"""The state of a session, and what the session may do in it."""
+"""The state of a session, and the checks of what the session may do in this state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from frazil.repository.session.workspace import Workspace
 
 @dataclass(slots=True)
 class SessionState:
-    """The mutable state of a session: a commit, a rebase and a merge change it."""
+    """The mutable state of a session. Commits, rebases and merges change it."""
 
     workspace: Workspace
     branch: str | None
@@ -30,67 +30,86 @@ class SessionState:
     discarded_before: int = 0
     merged: ForkGenerations = field(default_factory=ForkGenerations)
     session_id: bytes = field(default_factory=new_object_id)
-    #: Time of the newest update of the repository when the session was opened.
+    #: Time of the newest update of the repository when the session was opened, in microseconds since 1970.
     seen: int = 0
-    #: Spares the files of the session from garbage collections while there are forks.
+    #: Protects the files of the session from garbage collections while the session has forks.
     lease: Lease | None = None
     #: Changes the metadata of the repository in the update of the commit.
     note: Note | None = None
-    #: When the oldest chunk file of the session may have been written, if that is before its lifetime.
+    #: Time of the oldest chunk file of the session, if the file can be older than the session.
     since: int | None = None
-    #: The snapshot that the session was opened with, after a rebase to another.
+    #: After a rebase: the snapshot that the session was opened with.
     origin: bytes | None = None
     #: Declared reads that were compared with all commits up to the session's snapshot.
     clean_reads: tuple[ReadSet, ...] = ()
-    #: When the session was created, by ``elapsed_us`` of this process.
+    #: The time of creation, by ``elapsed_us`` of this process.
     created_at: int = field(default_factory=elapsed_us)
 
     def ends(self) -> int:
-        """When the session can no longer commit. Chunks that were found in storage may bring that forward."""
+        """Return when the session expires, in microseconds since 1970.
+
+        With deduplication, chunks that the writer found in storage can make this earlier.
+        """
         keep_until = self.workspace.writer.keep_until
         if keep_until is not None:
             self.expires_at = min(self.expires_at, keep_until)
         return self.expires_at
 
     def session_start(self) -> SessionStart:
-        """When the session started: garbage collections spare files that are not older."""
+        """Return when the session started. Garbage collections spare files that are not older."""
         lifetime = self.workspace.context.settings.session_lifetime // timedelta(microseconds=1)
         starts = [self.ends() - lifetime, now_us() - (elapsed_us() - self.created_at)]
         if self.since is not None:
             starts.append(self.since)
-        # The earliest: this host's clock may have been set back since.
+        # The earliest of them, because this host's clock may have been set back since.
         return SessionStart(self.seen, min(starts))
 
 
 class Permissions:
-    """What a session may do now. Base of ``Session``."""
+    """Checks of what a session may do now. Base of ``Session``."""
 
     _state: SessionState
 
     @property
     def read_only(self) -> bool:
+        """Whether the session can only read. A session is read-only after its commit."""
         return self._state.mode is SessionMode.readonly
 
     @property
     def mode(self) -> SessionMode:
+        """Whether the session is read-only, writable, or a session that moves nodes."""
         return self._state.mode
 
     @property
     def expires_at(self) -> datetime:
-        """When this session can no longer commit. With deduplication, a chunk that was found in storage may
-        bring it forward, to no less than a third of the lifetime after it was found.
+        """The time after which this session cannot write or commit.
+
+        With deduplication, a chunk that the session found in storage can make this earlier. At least a third
+        of the lifetime is left after such a chunk was found.
         """
         return to_datetime(self._state.ends())
 
     def require_writable(self) -> None:
-        """``ReadOnlyError`` (``read-only-store``) if this session can only read, ``SessionStateError``
-        (``rearrange-session-only``) if it can only move nodes, and (``session-expired``) after its end.
+        """Raise an error if this session cannot write to nodes and chunks now.
+
+        Raises:
+            ReadOnlyError: The session is read-only (``read-only-store``).
+            SessionStateError: The session can only move nodes (``rearrange-session-only``), or has expired
+                (``session-expired``).
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.writable_session("main").require_writable()
+            >>> repo.rearrange_session("main").require_writable()
+            Traceback (most recent call last):
+            frazil.errors.SessionStateError: this session can only move nodes...
         """
         self._require_changeable()
         if self.mode is SessionMode.rearrange:
             raise SessionStateError(
-                "this session only moves nodes: commit or discard its changes, and open one with "
-                "Repository.writable_session to write",
+                "this session can only move nodes. To write, commit or discard its changes, and open a "
+                "session with Repository.writable_session",
                 ErrorKind.REARRANGE_SESSION_ONLY,
             )
         self._require_not_ended()
@@ -99,23 +118,23 @@ class Permissions:
         ends = self._state.ends()
         if now_us() >= ends:
             raise SessionStateError(
-                f"this session ended at {to_datetime(ends).isoformat()}, at the end of its "
-                "session_lifetime, and cannot write or commit: garbage collection may have deleted its "
-                "chunks. Write them in a new session, or configure a longer session_lifetime",
+                f"this session expired at {to_datetime(ends).isoformat()}, at the end of its "
+                "session_lifetime. It cannot write or commit, because garbage collection may have deleted "
+                "its chunks. Write them again in a new session, or configure a longer session_lifetime",
                 ErrorKind.SESSION_EXPIRED,
             )
 
     def _require_changeable(self) -> None:
         if self.read_only:
             raise ReadOnlyError(
-                "this session only reads: open one with Repository.writable_session to change something",
+                "this session is read-only. To write, open a session with Repository.writable_session",
                 ErrorKind.READ_ONLY_STORE,
             )
 
     def _require_not_reading(self) -> None:
         if self.read_only:
             raise ReadOnlyError(
-                "this session only reads: open another one with Repository.writable_session, or "
-                "rearrange_session, to change something",
+                "this session is read-only. To write or to move nodes, open a session with "
+                "Repository.writable_session or Repository.rearrange_session",
                 ErrorKind.READ_ONLY_SESSION,
             )

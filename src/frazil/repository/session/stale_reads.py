@@ -1,4 +1,4 @@
-"""Reads of a session that other commits have changed since."""
+"""Stale reads: reads of a session that other commits have changed since."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from frazil.format.ids import id_to_text
 from frazil.repository.catalog.context import Context
 from frazil.repository.session.commit_range import CommitLogs, commits_between, read_logs
 
-#: Stale reads that a message lists; of more it gives the number.
+#: A message lists this number of stale reads, and the number of the others.
 _LISTED: Final = 5
 
 
 def require_unchanged(context: Context, reads: ReadSet, start: bytes, end: bytes) -> None:
-    """Raises ``StaleReadError`` if ``reads``, of the snapshot ``start``, have other content in ``end``."""
+    """Raise ``StaleReadError`` if commits after ``start``, up to ``end``, have changed one of ``reads``."""
     if start == end or not reads:
         return
     commits = commits_between(context.catalog.repo_info(), start, end)
@@ -28,7 +28,7 @@ def require_unchanged(context: Context, reads: ReadSet, start: bytes, end: bytes
 def stale_in(
     context: Context, reads: ReadSet, start: bytes, commits: Sequence[CommitLogs]
 ) -> list[StaleRead]:
-    """The reads of the snapshot ``start`` that some commits have changed."""
+    """Return the reads of the snapshot ``start`` that the commits have changed."""
     before, after = (context.assets.snapshot(id_).nodes for id_ in (start, commits[-1].snapshot))
     return stale_reads(reads, node_changes_of_logs(read_logs(context.assets, commits), before, after))
 
@@ -36,7 +36,7 @@ def stale_in(
 def stale_error(
     context: Context, reads: ReadSet, start: bytes, commits: Sequence[CommitLogs], stale: list[StaleRead]
 ) -> StaleReadError:
-    """The error for ``stale``, with the first snapshot that changed any of these reads."""
+    """Return the error for the stale reads, with the first snapshot that changed one of them."""
     culprit = commits[-1].snapshot
     for commit in commits if len(commits) > 1 else ():
         if stale_in(context, reads, start, [commit]):
@@ -49,6 +49,7 @@ def stale_error(
     return StaleReadError(
         snapshot,
         stale,
-        f"others changed what was read, first in snapshot {snapshot}: {listing}{rest}. What was written from "
-        "it may be wrong, so nothing was committed: read it again and write again in a new session",
+        f"other writers changed data that this session has read, first in snapshot {snapshot}: "
+        f"{listing}{rest}. The data that the session wrote may be wrong, so nothing was committed. Read and "
+        "write again in a new session",
     )

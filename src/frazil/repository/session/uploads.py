@@ -1,11 +1,11 @@
-"""Files of a commit on their way to storage, together.
+"""The concurrent upload of the files of a commit.
 
-A file costs a round trip on an object store and a flush of the disk on a local one, whatever its size. The
-files of a commit refer to each other by ids and sizes, which are known before anything is stored, so all of
-them can be on their way at once; only the one conditional write comes after them.
+Each file costs a round trip on an object store, or a flush on a local disk, whatever its size. The files of a
+commit refer to each other by ids and sizes. Both are known before the files are stored, so all files can be
+uploaded at the same time. Only the conditional write comes after them.
 
-On an object store each is sent by a thread. On a local disk threads cost more than they save: the files are
-made first and flushed last (``Storage.put_many``), and only many of them are encoded side by side.
+On an object store, a thread uploads each file. On a local disk, threads cost more than they save: the files
+are written first and flushed last (``Storage.put_many``). Threads only encode, if there are many files.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from typing import Protocol
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, shared_pool, start_threads
 
-#: Encoded files that wait to be stored together, in bytes.
+#: Encoded files are stored together when they have this number of bytes.
 _TOGETHER = 32 << 20
-#: So few files are encoded one after the other: a snapshot and a transaction log, or one manifest.
+#: Up to this number of files, such as a snapshot and a transaction log, are encoded without threads.
 _ALONE = 2
 
 
 class Puts(Protocol):
-    """What goes on in the block of ``putting``."""
+    """The uploads in the block of ``putting``."""
 
     def run(self, action: Callable[[], None]) -> None:
-        """Something else that has to be done by the end of the block."""
+        """Run another action, which is done at the end of the block."""
 
     def put(self, key: str, encode: Callable[[], bytes]) -> Future[int]:
-        """Encode a file and store it; its size, as soon as that is known."""
+        """Encode and store a file. Return its size in bytes, as a future."""
 
 
 @contextmanager
 def putting(storage: Storage) -> Iterator[Puts]:
-    """A block at whose end all that was put is durable; raises the first error there."""
+    """Open a block at whose end all files are durable. The end of the block raises the first error."""
     with _Local(storage) if storage.is_local else _Remote(storage) as puts:
         yield puts
         puts.wait()
 
 
 class _Remote:
-    """Each file and action in a thread."""
+    """Uploads to an object store: each file and action has a thread."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -54,7 +54,7 @@ class _Remote:
         return self
 
     def __exit__(self, *error: object) -> None:
-        # After an error nobody needs the files that have not begun.
+        # After an error, uploads that have not begun are not needed.
         self._pool.shutdown(cancel_futures=True)
 
     def run(self, action: Callable[[], None]) -> None:
@@ -81,7 +81,7 @@ class _Remote:
 
 
 class _Local:
-    """Files are encoded when a size is asked for, and stored at the end."""
+    """Uploads to a local disk: files are encoded when a size is needed, and stored at the end."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -118,7 +118,7 @@ class _Local:
         if len(encoders) <= _ALONE:
             self._keep(plain, (encode() for encode in encoders))
             return
-        # Threads that stay: to start one costs as much as to flush a small file.
+        # The shared threads, because starting a thread costs as much as flushing a small file.
         self._keep(plain, shared_pool(Purpose.COMMIT_ENCODING).map(lambda encode: encode(), encoders))
 
     def _keep(self, plain: list[tuple[str, Callable[[], bytes], _Size]], encoded: Iterator[bytes]) -> None:
@@ -135,7 +135,7 @@ class _Local:
 
 
 class _Size(Future[int]):
-    """The size of a file that is encoded when it is asked for."""
+    """The size of a file. The first call of ``result`` encodes the file."""
 
     def __init__(self, encode: Callable[[], None]) -> None:
         super().__init__()

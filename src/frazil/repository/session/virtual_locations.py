@@ -1,4 +1,4 @@
-"""The locations of virtual references: normalized, and matched with containers, many at once."""
+"""The normalization of many virtual chunk locations, and the search for their containers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_./:=,+@~\n-]")
 def normalized_locations(
     sources: VirtualSources, locations: list[str], validate: bool
 ) -> tuple[list[str], NDArray[np.bool_]]:
-    """Distinct locations as they are stored, and which of them have a container: all, unless ``validate``."""
+    """Return the normalized locations, and which of them have a container.
+
+    ``locations`` has no repetitions. Without ``validate``, all of them count as having a container.
+    """
     has_container = np.zeros(len(locations), np.bool_)
     for container in sources.containers:
         has_container |= _is_plainly_in(container, locations)
@@ -33,11 +36,11 @@ def normalized_locations(
 
 
 def _is_plainly_in(container: Container, locations: list[str]) -> NDArray[np.bool_]:
-    """Which locations are certainly normalized and start with the prefix of a container. The others need a
-    closer look.
+    """Return which locations are surely normalized and start with the prefix of a container.
 
-    A few calls check millions of locations. Locations of files count only if none of them has unusual
-    characters, or a segment that starts with a dot.
+    The caller checks the other locations one by one. This function checks millions of locations with a few
+    calls. If any location of a file has unusual characters, or a segment that starts with a dot, it returns
+    False for all of them.
     """
     prefix = container.url_prefix
     inside = np.zeros(len(locations), np.bool_)

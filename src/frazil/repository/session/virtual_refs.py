@@ -1,8 +1,8 @@
-"""Setting the virtual references of an array: one, some, or a whole grid of them as columns.
+"""Functions that set virtual references of an array: one, several, or a whole grid as columns.
 
-A location is stored verbatim, or normalized if it is a ``file:`` URL. With validation a location has to have
-a virtual chunk container: a single reference without one is an error, and of many references those without
-one are left out and reported.
+A location is stored verbatim, except for ``file:`` URLs, which are normalized. With validation, each location
+must have a virtual chunk container. A single reference without a container is an error. Many references are
+set except for those without a container, which the function returns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_U64: Final = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """A range of bytes of an object, with the checksum of the object."""
+    """A range of bytes of an object, with a checksum of the object."""
 
     location: str
     offset: int
@@ -44,8 +44,10 @@ class ByteRange:
 
 @dataclass(frozen=True, slots=True)
 class ChunkBox:
-    """A box of chunks as columns in C order; an empty location leaves its chunk as it is. ``first`` is the
-    first chunk of the box, zeros if None. ``checksum`` holds for all locations.
+    """A box of chunks as columns in C order.
+
+    An empty location leaves its chunk as it is. ``first`` has the coordinates of the first chunk of the box;
+    None stands for zeros. ``checksum`` is the checksum of all locations.
     """
 
     shape: Sequence[int]
@@ -58,8 +60,10 @@ class ChunkBox:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VirtualRows:
-    """References as columns: the chunk at ``index[row]``, shape (n, ndim), in any order, is a range of the
-    object ``locations[numbers[row]]``. The columns ``etags`` and ``modified`` have an entry per location.
+    """References as columns, in any order.
+
+    The chunk at the coordinates ``index[row]``, shape (n, ndim), is a range of the object
+    ``locations[numbers[row]]``. The columns ``etags`` and ``modified`` have an entry for each location.
     """
 
     index: NDArray[np.uint32]
@@ -79,14 +83,14 @@ class VirtualRows:
         lengths: NDArray[np.uint64],
         checksum: Checksum,
     ) -> VirtualRows:
-        """Rows whose objects share a checksum. A location that no row uses costs nothing."""
+        """Return the rows of objects that share a checksum. Unused locations are dropped."""
         used, rows = np.unique(numbers, return_inverse=True)
         distinct = list(map(locations.__getitem__, used.tolist()))
         etags, modified = _checksums(checksum, len(distinct))
         return VirtualRows(index, distinct, rows, offsets, lengths, etags, modified)
 
     def table(self) -> ChunkTable:
-        """The rows as a sorted table of references."""
+        """Return the rows as a sorted table of references."""
         return ChunkTable(
             self.index,
             np.full(len(self.index), ChunkKind.VIRTUAL, np.uint8),
@@ -102,12 +106,12 @@ class VirtualRows:
 def set_one(
     workspace: Workspace, path: str, coords: tuple[int, ...], source: ByteRange, *, validate: bool
 ) -> None:
-    """Set one reference; see ``IcechunkStore.set_virtual_ref`` for the errors."""
+    """Set one reference. See ``IcechunkStore.set_virtual_ref`` for the errors."""
     location, offset, length = normalized(source.location), source.offset, source.length
     if validate:
         workspace.context.virtual.find_container(location)
     if not 0 <= offset <= _MAX_U64 or not 0 <= length <= _MAX_U64:
-        raise _invalid(f"an offset and a length of 64 bits, found {offset} and {length}")
+        raise _invalid(f"have an offset and a length of 64 bits, got {offset} and {length}")
     _require_lengths(length > 0, path)
     ref = VirtualRef(location, offset, length, *_checksum(source.checksum))
     workspace.chunks.set_ref(path, coords, ref)
@@ -116,16 +120,19 @@ def set_one(
 def set_some(
     workspace: Workspace, array_path: str, chunks: Sequence[VirtualChunkSpec], *, validate: bool
 ) -> Failed:
-    """Set references described one by one; the coordinates of those without a container, or None."""
+    """Set references that are described one by one.
+
+    Return the coordinates of the references without a container, which are not set, or None.
+    """
     path = absolute(array_path)
     ndim = _rank(workspace, path)
     for chunk in chunks:
         if not isinstance(chunk, VirtualChunkSpec):
-            raise TypeError(f"chunks: expected VirtualChunkSpec, found {type(chunk).__name__}")
+            raise TypeError(f"chunks must be VirtualChunkSpec, got {type(chunk).__name__}")
     index = [chunk.index for chunk in chunks]
     if any(map(ndim.__ne__, map(len, index))):
         raise InvalidInputError(
-            f"`{path}` has {ndim} dimensions: expected {ndim} coordinates for each chunk",
+            f"the index of each chunk must have {ndim} coordinates, as many as `{path}` has dimensions",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
     checksums = [_checksum(chunk.etag_checksum or chunk.last_updated_at_checksum) for chunk in chunks]
@@ -144,7 +151,10 @@ def set_some(
 
 
 def set_grid(workspace: Workspace, array_path: str, box: ChunkBox, *, validate: bool) -> Failed:
-    """Set a box of references; the coordinates of those without a container, or None."""
+    """Set a box of references.
+
+    Return the coordinates of the references without a container, which are not set, or None.
+    """
     path = absolute(array_path)
     ndim, count = _rank(workspace, path), len(box.locations)
     offsets, lengths = _column("offsets", box.offsets, count), _column("lengths", box.lengths, count)
@@ -156,29 +166,31 @@ def set_grid(workspace: Workspace, array_path: str, box: ChunkBox, *, validate: 
 
 
 def _box_index(box: ChunkBox, path: str, ndim: int) -> NDArray[np.uint32]:
-    """The coordinates of the chunks of a box, (n, ndim)."""
+    """Return the coordinates of the chunks of a box, shape (n, ndim)."""
     count, shape = len(box.locations), tuple(map(int, box.shape))
     if np.prod(shape, dtype=object) != count or min(shape, default=1) < 0:
-        raise _invalid(f"{count} locations for a chunk_grid_shape of {shape}: their numbers have to agree")
+        raise _invalid(
+            f"have as many locations as chunk_grid_shape has chunks, got {count} locations for {shape}"
+        )
     corner = tuple(map(int, box.first)) if box.first is not None else (0,) * len(shape)
     if len(shape) != ndim or len(corner) != ndim:
         raise InvalidInputError(
-            f"`{path}` has {ndim} dimensions: expected {ndim} numbers in chunk_grid_shape and in arr_offset, "
-            f"found {shape} and {corner}",
+            f"chunk_grid_shape and arr_offset must have {ndim} numbers, as many as `{path}` has dimensions, "
+            f"got {shape} and {corner}",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
     if any(low < 0 or low + size - 1 > _MAX_U32 for low, size in zip(corner, shape, strict=True)):
         raise InvalidInputError(
-            f"arr_offset: expected chunk coordinates of 32 bits, found {corner}",
+            f"arr_offset must lead to chunk coordinates of 32 bits, got {corner}",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
-    count = math.prod(shape)  # not -1: an array without dimensions has one chunk
+    count = math.prod(shape)  # -1 fails for an array without dimensions, which has one chunk
     index = np.indices(shape, np.uint32, sparse=False).reshape(len(shape), count).T
     return np.ascontiguousarray(index + np.array(corner, np.uint32))
 
 
 def _with_locations(rows: VirtualRows) -> VirtualRows:
-    """The rows whose location is not empty."""
+    """Return the rows whose locations are not empty."""
     if "" not in rows.locations:
         return rows
     empty = rows.locations.index("")
@@ -196,13 +208,14 @@ def _with_locations(rows: VirtualRows) -> VirtualRows:
 
 
 def set_rows(workspace: Workspace, array_path: str, rows: VirtualRows, *, validate: bool = True) -> Failed:
-    """Set references given as columns. The coordinates of those without a container, which are left out, or
-    None.
+    """Set references that are described by columns.
+
+    Return the coordinates of the references without a container, which are not set, or None.
     """
     path = absolute(array_path)
     _require_lengths(bool(rows.lengths.all()), path)
     if (rows.offsets > np.uint64(_MAX_U64) - rows.lengths).any():
-        raise _invalid("ranges that end below 2**64")
+        raise _invalid("have ranges that end below 2**64. Check the offsets and lengths")
     locations, has_container = normalized_locations(workspace.context.virtual, rows.locations, validate)
     table = replace(rows, locations=locations).table()
     if has_container.all():
@@ -214,7 +227,7 @@ def set_rows(workspace: Workspace, array_path: str, rows: VirtualRows, *, valida
 
 
 def _checksums(checksum: Checksum, count: int) -> tuple[Ragged, NDArray[np.uint32]]:
-    """The columns of ETags and times of ``count`` locations that share a checksum."""
+    """Return the columns of ETags and times of ``count`` locations that share a checksum."""
     etag, modified = _checksum(checksum)
     etags = Ragged.of_text([etag or ""]).take(np.zeros(count, np.int64))
     return etags, np.full(count, modified or 0, np.uint32)
@@ -224,7 +237,8 @@ def _rank(workspace: Workspace, path: str) -> int:
     array = workspace.nodes.require_node(path).array
     if array is None:
         raise InvalidInputError(
-            f"expected an array at `{path}`, found a group: name an array in it", ErrorKind.NOT_AN_ARRAY
+            f"the node at `{path}` must be an array, got a group. Name an array in the group",
+            ErrorKind.NOT_AN_ARRAY,
         )
     return len(array.shape)
 
@@ -233,32 +247,33 @@ def _column(name: str, values: ArrayLike, count: int) -> NDArray[np.uint64]:
     column = np.asarray(values)
     if column.shape != (count,) or column.dtype.kind not in "iu":
         raise _invalid(
-            f"{count} integers as {name}, one for each location, found {column.dtype} of shape {column.shape}"
+            f"have {count} integers as {name}, one for each location, got {column.dtype} of shape "
+            f"{column.shape}"
         )
     if column.dtype.kind == "i" and count and column.min() < 0:
-        raise _invalid(f"{name} that are not negative, found {column.min()}")
+        raise _invalid(f"have {name} that are not negative, got {column.min()}")
     return np.ascontiguousarray(column, np.uint64)
 
 
 def _checksum(checksum: Checksum) -> tuple[str | None, int | None]:
-    """The etag, or the seconds since 1970, of a checksum; both None without a checksum."""
+    """Return a checksum as an etag or as seconds since 1970. Both are None without a checksum."""
     if checksum is None or isinstance(checksum, str):
         return checksum or None, None
     if not isinstance(checksum, datetime) or checksum.tzinfo is None:
-        raise TypeError(f"checksum: expected an etag or a datetime with a time zone, found {checksum!r}")
+        raise TypeError(f"checksum must be an etag or a datetime with a time zone, got {checksum!r}")
     seconds = int(checksum.timestamp())
     if not 0 < seconds <= _MAX_U32:
-        raise _invalid(f"a time of modification between 1970 and 2106, found {checksum}")
+        raise _invalid(f"have a time of modification between 1970 and 2106, got {checksum}")
     return None, seconds
 
 
 def _require_lengths(are_positive: bool, path: str) -> None:
     if not are_positive:
         raise InvalidInputError(
-            f"`{path}`: expected a length of at least 1 byte for each chunk, found 0",
+            f"the length of each virtual chunk of `{path}` must be at least 1 byte, got 0",
             ErrorKind.ZERO_LENGTH_CHUNK,
         )
 
 
-def _invalid(expected: str) -> InvalidInputError:
-    return InvalidInputError(f"virtual references: expected {expected}", ErrorKind.INVALID_VIRTUAL_REF)
+def _invalid(requirement: str) -> InvalidInputError:
+    return InvalidInputError(f"virtual references must {requirement}", ErrorKind.INVALID_VIRTUAL_REF)

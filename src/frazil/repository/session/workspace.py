@@ -1,6 +1,6 @@
 """The workspace of a session: nodes and chunks, with the session's changes.
 
-`WorkspaceLayers` holds the snapshot and the layers of changes. ``nodes``, ``chunks`` and ``notes`` are the
+`WorkspaceLayers` has the snapshot and the layers of changes. ``nodes``, ``chunks`` and ``notes`` are the
 views for other modules.
 """
 
@@ -15,33 +15,34 @@ from frazil.repository.session.workspace_layers import WorkspaceLayers
 
 
 class Workspace(WorkspaceLayers):
-    """See the module. Threads may share it."""
+    """The nodes and chunks that a session sees. Threads may share it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         with self.lock:
             self.writer.flush()
-            # Copies: what other threads write until they are pickled is not durable.
+            # Copies, because chunks that other threads write later are not durable.
             own = self.sealed.copy(), self.changes.copy()
             return (Workspace, (self.context, self.snapshot_id, self.inherited, *own, self.reads))
 
     @property
     def nodes(self) -> NodeView:
-        """Groups and arrays."""
+        """The groups and arrays."""
         return NodeView(self)
 
     @property
     def chunks(self) -> ChunkView:
-        """References and bytes of chunks."""
+        """The references and bytes of chunks."""
         return ChunkView(self)
 
     @property
     def notes(self) -> ReadNotes:
-        """Notes of what the session reads."""
+        """The notes of the session's reads."""
         return ReadNotes(self)
 
     def end_at(self, snapshot_id: bytes) -> Workspace:
-        """Refuse changes from now on. The workspace of the snapshot that the changes became; it refuses
-        changes too.
+        """Refuse changes from now on, after a commit.
+
+        Return the workspace of the new snapshot, which refuses changes too.
         """
         self._is_committed = True
         successor = Workspace(self.context, snapshot_id)

@@ -1,15 +1,15 @@
 """The layers of a workspace: a snapshot under layers of changes.
 
-    snapshot    the version that was committed
-    inherited   what the session that this one was forked from had changed
-    sealed      own changes that forks have seen
+    snapshot    the committed version
+    inherited   changes of the session that created this fork, from before the fork
+    sealed      own changes that later forks contain
     changes     own changes since the last fork
 
-A later layer hides an earlier one. Nodes of all layers but the last are joined once. Other modules read and
-change nodes and chunks through the views of a `frazil.repository.session.workspace.Workspace`.
+A later layer hides an earlier layer. The nodes of all layers except the last are joined once. Other modules
+read and change nodes and chunks through the views of a `frazil.repository.session.workspace.Workspace`.
 
-A commit makes all changes wait until it is done. After it the workspace refuses changes: a change that comes
-too late to be part of the commit would be lost silently.
+Changes of other threads wait while a commit runs. After the commit the workspace refuses changes: otherwise a
+change that is too late for the commit would be lost silently.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from frazil.repository.session.read_tracker import ReadTracker
 
 
 class WorkspaceLayers:
-    """See the module. Threads may share it."""
+    """A snapshot with layers of changes. Threads may share it."""
 
     def __init__(
         self,
@@ -47,28 +47,30 @@ class WorkspaceLayers:
         self.inherited = inherited or ChangeSet()
         self.sealed = sealed or ChangeSet()
         self.changes = changes or ChangeSet()
-        #: Tracks what the session reads; None if it does not track reads.
+        #: Tracks the reads of the session. None if the session does not track reads.
         self.reads = reads
         self.writer = context.writer()
         self.reader = context.reader(self.writer)
-        #: Arrays that were looked up since their nodes changed last, by path.
+        #: Prepared lookups by the path of the array. A change of the node drops its entry.
         self.array_entries: dict[str, ArrayEntry] = {}
         self.earlier_manifests = EarlierManifests()
-        #: Counts the times when changes were discarded, and their bytes dropped.
+        #: The number of discards. A discard also drops the bytes of the changes.
         self.discards = 0
-        #: Held while the changes are committed, and for every change. Always acquired before ``lock``.
+        #: A commit and every change hold this lock. It is always acquired before ``lock``.
         self.commit_lock = RLock()
-        #: Held while the layers are read or changed.
+        #: Reads and changes of the layers hold this lock.
         self.lock = RLock()
         self._is_committed = False
-        self._was_changed = False  # also if a rebase dropped all changes
+        self._was_changed = False  # stays True if a rebase drops all changes
 
     # Layers
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        """The snapshot, read when it is asked for. ``SessionSnapshotNotFoundError`` if it was expired and
-        collected; all methods that read raise this.
+        """The snapshot. The first access reads its file.
+
+        Raises ``SessionSnapshotNotFoundError`` if the snapshot was expired and collected. All methods that
+        read the snapshot raise this error.
         """
         try:
             return self.context.assets.snapshot(self.snapshot_id)
@@ -78,7 +80,7 @@ class WorkspaceLayers:
 
     @cached_property
     def start(self) -> NodeTable:
-        """The nodes that all own changes together are relative to."""
+        """The nodes that the joined own changes are relative to."""
         nodes = self.snapshot.nodes
         return self.inherited.apply(nodes) if self.inherited else nodes
 
@@ -98,11 +100,11 @@ class WorkspaceLayers:
         return MoveTree(self.base, self.changes.moves)
 
     def layers(self) -> tuple[ChangeSet, ChangeSet, ChangeSet]:
-        """The layers of changes, newest first."""
+        """Return the layers of changes, newest first."""
         return self.changes, self.sealed, self.inherited
 
     def array_entry(self, path: str) -> ArrayEntry | None:
-        """The array at ``path``; None if there is none."""
+        """Return the prepared lookups of the array at ``path``, or None if there is no array."""
         entry = self.array_entries.get(path)
         if entry is None:
             with self.lock:
@@ -119,11 +121,11 @@ class WorkspaceLayers:
         self.array_entries.clear()
 
     def require_uncommitted(self) -> None:
-        """``ReadOnlyError`` (``read-only-store``) after the commit."""
+        """Raise ``ReadOnlyError`` (``read-only-store``) after the commit."""
         if self._is_committed:
             raise ReadOnlyError(
-                "this session has committed its changes: open a new one with Repository.writable_session "
-                "to change more",
+                "this session has committed its changes. To make more changes, open a session with "
+                "Repository.writable_session",
                 ErrorKind.READ_ONLY_STORE,
             )
 
@@ -131,30 +133,32 @@ class WorkspaceLayers:
 
     @property
     def has_changes(self) -> bool:
+        """Whether there are own changes, or were before a rebase dropped them."""
         if self.sealed and self.changes:
             return self._was_changed or bool(self.own_changes())  # sealed changes may have been undone
         return self._was_changed or bool(self.sealed or self.changes)
 
     def own_changes(self) -> ChangeSet:
-        """All own changes as one change set."""
+        """Return all own changes as one change set."""
         with self.lock:
             return merge_forks(self.start, self.sealed, [self.changes]) if self.sealed else self.changes
 
     def all_changes(self) -> ChangeSet:
-        """All changes since the snapshot, inherited ones included."""
+        """Return all changes since the snapshot, inherited ones included."""
         own = self.own_changes()
         return merge_forks(self.snapshot.nodes, self.inherited, [own]) if self.inherited else own
 
     def durable_changes(self) -> ChangeSet:
-        """A copy of ``own_changes()`` whose chunks are all durable. Other threads may write at the same
-        time.
+        """Return a copy of ``own_changes()`` whose chunks are all durable.
+
+        Other threads may write at the same time.
         """
         with self.commit_lock, self.lock:
             self.writer.flush()
             return self.own_changes().copy()
 
     def seal_changes(self, more: ChangeSet | None = None) -> None:
-        """Make the own changes until now, and ``more``, the base of later changes."""
+        """Make the own changes until now, and ``more``, part of the base of later changes."""
         with self.commit_lock, self.lock:
             if more:
                 self.require_uncommitted()
@@ -164,8 +168,9 @@ class WorkspaceLayers:
                 self.invalidate("moved_base", "tree", *(["base"] if changes.nodes or changes.moves else []))
 
     def adopt_manifests(self, ready: dict[bytes, PreparedManifests]) -> None:
-        """Add manifests that workers have prepared, by node id. They contain the own edits of their
-        arrays.
+        """Add manifests that workers have prepared, by node id.
+
+        The manifests contain the own edits of their arrays.
         """
         with self.commit_lock, self.lock:
             self.seal_changes()
@@ -176,13 +181,13 @@ class WorkspaceLayers:
             self.invalidate("base", "moved_base", "tree")
 
     def merge_changes(self, forks: list[ChangeSet], twins: set[bytes]) -> None:
-        """Add the changes of forks, which ``check_forks`` has accepted."""
-        # Only deletions and moves need the base: without them it is not built for each merge.
+        """Add the changes of forks. ``check_forks`` has accepted them."""
+        # Only deletions and moves need the base. Without them, a merge does not build it.
         needs_base = any(fork.moves or None in fork.nodes.values() for fork in forks)
         self.seal_changes(merge_forks(self.base if needs_base else self.start, ChangeSet(), forks, twins))
 
     def replace_changes(self, changes: ChangeSet) -> None:
-        """Replace the changes since the last fork by others."""
+        """Replace the changes since the last fork by ``changes``."""
         with self.commit_lock, self.lock:
             self.require_uncommitted()
             self.changes = changes

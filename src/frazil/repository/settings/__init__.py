@@ -1,1 +1,1 @@
-"""The configuration of a repository: values, their saved forms, and the values with every default."""
+"""The configuration of a repository: its values, their saved form, and the values with all defaults."""

@@ -1,4 +1,4 @@
-"""The forms of conditions: which manifests to preload, how to split them."""
+"""The saved forms of conditions: which manifests to preload, how to split them."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from frazil.repository.settings.forms import (
 
 
 def regex_condition(build: Callable[[str], Any]) -> Form:
+    """Return the form of a condition with a regular expression."""
     return Form(
         lambda value: {"regex": value.regex},
         lambda value: build(as_text(as_map(value).get("regex"))),
@@ -41,6 +42,7 @@ def regex_condition(build: Callable[[str], Any]) -> Form:
 
 
 def several_conditions(build: Callable[[tuple[Any, ...]], Any], one: Callable[[], Form]) -> Form:
+    """Return the form of a condition that combines several conditions."""
     return Form(
         lambda value: [one().write(condition) for condition in value.conditions],
         lambda value: build(tuple(one().read(condition) for condition in as_list(value))),
@@ -48,7 +50,10 @@ def several_conditions(build: Callable[[tuple[Any, ...]], Any], one: Callable[[]
 
 
 def _read_bound(side: Any, tag: str) -> int | None:
-    """One end of a range. Ranges are written from an included to an excluded end; others are read."""
+    """Read one end of a range.
+
+    Frazil writes a range with an included start and an excluded end, and reads other ranges as well.
+    """
     if side == "Unbounded":
         return None
     if isinstance(side, dict) and len(side) == 1:
@@ -56,7 +61,7 @@ def _read_bound(side: Any, tag: str) -> int | None:
         if side_tag in ("Included", "Excluded") and isinstance(number, int):
             bound: int = number + int(side_tag != tag)
             return bound
-    raise unexpected(f"expected Unbounded, Included or Excluded, found {side!r:.80}")
+    raise unexpected(f"expected Unbounded, Included or Excluded, got {side!r:.80}")
 
 
 NUM_REFS: Final = Form(
@@ -119,7 +124,7 @@ def _read_dim(value: Any) -> tuple[Any, Any]:
 def _read_rule(value: Any) -> tuple[Any, list[tuple[Any, Any]]]:
     rule = as_list(value)
     if len(rule) != 2:
-        raise unexpected(f"expected a condition and a list of sizes, found {len(rule)} values")
+        raise unexpected(f"expected a condition and a list of sizes, got {len(rule)} values")
     return SPLIT_CONDITION.read(rule[0]), [_read_dim(size) for size in as_list(rule[1])]
 
 

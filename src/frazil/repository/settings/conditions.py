@@ -1,11 +1,11 @@
-"""Conditions on arrays and on dimensions, as values: which manifests to preload, how to split them."""
+"""Conditions on arrays and dimensions, as values: which manifests to preload, how to split them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter, index
-from typing import Any, ClassVar
+from typing import Any, ClassVar, override
 
 from frazil.arguments import checked
 from frazil.display import Family, quoted, unsigned
@@ -23,17 +23,22 @@ from frazil.repository.settings.array_conditions import (
 
 
 class ManifestPreloadCondition(ArrayCondition):
-    """When to load the manifests of an array as soon as a session opens. Make it by its static methods.
+    """A condition on arrays whose manifests are loaded when a session opens.
 
-    >>> condition = ManifestPreloadCondition.name_matches("^time$") | ManifestPreloadCondition.num_refs(0, 10)
-    >>> condition.holds("/group/time", 5000)
-    True
+    The static methods create conditions. ``|`` and ``&`` combine conditions.
+
+    Examples:
+        >>> time = ManifestPreloadCondition.name_matches("^time$")
+        >>> condition = time | ManifestPreloadCondition.num_refs(0, 10)
+        >>> condition.holds("/group/time", 5000)
+        True
     """
 
     __slots__ = ()
     family = "ManifestPreloadCondition"
 
     def __new__(cls, *args: Any, **kwargs: Any) -> ManifestPreloadCondition:
+        """Refuse to create an instance of this class. Its static methods create instances of its variants."""
         if cls is ManifestPreloadCondition:
             raise no_constructor(cls, "and_conditions")
         return super().__new__(cls)
@@ -47,38 +52,123 @@ class ManifestPreloadCondition(ArrayCondition):
     @staticmethod
     @checked
     def or_conditions(conditions: Sequence[ManifestPreloadCondition]) -> ManifestPreloadCondition:
-        """Any of these; false if there are none."""
+        """Return a condition that holds if any of several conditions holds.
+
+        Args:
+            conditions: The conditions. Without any, the result never holds.
+
+        Returns:
+            The condition.
+
+        Raises:
+            TypeError: If one of them is not a ``ManifestPreloadCondition``.
+
+        Examples:
+            >>> time = ManifestPreloadCondition.name_matches("^time$")
+            >>> few = ManifestPreloadCondition.num_refs(0, 10)
+            >>> ManifestPreloadCondition.or_conditions([time, few]).holds("/time", 5000)
+            True
+        """
         return PreloadOr(require_conditions(ManifestPreloadCondition, conditions))
 
     @staticmethod
     @checked
     def and_conditions(conditions: Sequence[ManifestPreloadCondition]) -> ManifestPreloadCondition:
-        """All of these; true if there are none."""
+        """Return a condition that holds if all of several conditions hold.
+
+        Args:
+            conditions: The conditions. Without any, the result always holds.
+
+        Returns:
+            The condition.
+
+        Raises:
+            TypeError: If one of them is not a ``ManifestPreloadCondition``.
+
+        Examples:
+            >>> time = ManifestPreloadCondition.name_matches("^time$")
+            >>> few = ManifestPreloadCondition.num_refs(0, 10)
+            >>> ManifestPreloadCondition.and_conditions([time, few]).holds("/time", 5000)
+            False
+        """
         return PreloadAnd(require_conditions(ManifestPreloadCondition, conditions))
 
     @staticmethod
     def path_matches(regex: str) -> ManifestPreloadCondition:
-        """The expression matches a part of the array's full path."""
+        """Return a condition that holds for arrays whose full path contains a match.
+
+        Args:
+            regex: The regular expression. One that does not compile matches nothing.
+
+        Returns:
+            The condition.
+
+        Examples:
+            >>> ManifestPreloadCondition.path_matches("^/coords/").holds("/coords/lat")
+            True
+        """
         return PreloadPathMatches(regex)
 
     @staticmethod
     def name_matches(regex: str) -> ManifestPreloadCondition:
-        """The expression matches a part of the last part of the array's path."""
+        """Return a condition that holds for arrays whose name contains a match.
+
+        The name is the last part of the path.
+
+        Args:
+            regex: The regular expression. One that does not compile matches nothing.
+
+        Returns:
+            The condition.
+
+        Examples:
+            >>> ManifestPreloadCondition.name_matches("^lat$").holds("/coords/lat")
+            True
+        """
         return PreloadNameMatches(regex)
 
     @staticmethod
     def num_refs(from_refs: int | None, to_refs: int | None) -> ManifestPreloadCondition:
-        """The number of references is in the range, ``to_refs`` excluded; None is no bound."""
+        """Return a condition on the number of chunk references of an array.
+
+        Args:
+            from_refs: The smallest number. None: no lower bound.
+            to_refs: The end of the range, which is not included. None: no upper bound.
+
+        Returns:
+            The condition.
+
+        Examples:
+            >>> few = ManifestPreloadCondition.num_refs(None, 10)
+            >>> few.holds("/t", 9), few.holds("/t", 10)
+            (True, False)
+        """
         return PreloadNumRefs(from_refs, to_refs)
 
     @staticmethod
     def true() -> ManifestPreloadCondition:
-        """Always."""
+        """Return a condition that always holds.
+
+        Returns:
+            The condition.
+
+        Examples:
+            >>> ManifestPreloadCondition.true().holds("/t")
+            True
+        """
         return PreloadTrue()
 
     @staticmethod
     def false() -> ManifestPreloadCondition:
-        """Never."""
+        """Return a condition that never holds.
+
+        Returns:
+            The condition.
+
+        Examples:
+            >>> ManifestPreloadCondition.false().holds("/t")
+            False
+        """
         return PreloadFalse()
 
     def __and__(self, other: ManifestPreloadCondition) -> ManifestPreloadCondition:
@@ -89,23 +179,33 @@ class ManifestPreloadCondition(ArrayCondition):
 
 
 class PreloadOr(AnyOf[ManifestPreloadCondition], ManifestPreloadCondition):
+    """Any of several conditions on arrays to preload."""
+
     __slots__ = ()
 
 
 class PreloadAnd(AllOf[ManifestPreloadCondition], ManifestPreloadCondition):
+    """All of several conditions on arrays to preload."""
+
     __slots__ = ()
 
 
 class PreloadPathMatches(PathMatch, ManifestPreloadCondition):
+    """A regular expression for the paths of arrays to preload."""
+
     __slots__ = ()
 
 
 class PreloadNameMatches(NameMatch, ManifestPreloadCondition):
+    """A regular expression for the names of arrays to preload."""
+
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PreloadNumRefs(ManifestPreloadCondition):
+    """A range of the number of chunk references. ``to_refs`` is not included; None is no bound."""
+
     from_refs: int | None
     to_refs: int | None
 
@@ -115,9 +215,10 @@ class PreloadNumRefs(ManifestPreloadCondition):
 
     @property
     def to(self) -> int | None:
-        """``to_refs``, as the reference names it."""
+        """``to_refs`` under the name that the reference implementation uses."""
         return self.to_refs
 
+    @override
     def holds(self, path: str, num_refs: int = 0) -> bool:
         return (self.from_refs or 0) <= num_refs and (self.to_refs is None or num_refs < self.to_refs)
 
@@ -127,6 +228,9 @@ class PreloadNumRefs(ManifestPreloadCondition):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PreloadTrue(ManifestPreloadCondition):
+    """The condition that always holds."""
+
+    @override
     def holds(self, path: str, num_refs: int = 0) -> bool:
         return True
 
@@ -136,6 +240,9 @@ class PreloadTrue(ManifestPreloadCondition):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PreloadFalse(ManifestPreloadCondition):
+    """The condition that never holds."""
+
+    @override
     def holds(self, path: str, num_refs: int = 0) -> bool:
         return False
 
@@ -148,23 +255,27 @@ ManifestPreloadCondition.And = PreloadAnd
 ManifestPreloadCondition.PathMatches = PreloadPathMatches
 ManifestPreloadCondition.NameMatches = PreloadNameMatches
 ManifestPreloadCondition.NumRefs = PreloadNumRefs
-# Words of the language, as the reference names them.
+# Names of the reference implementation that are keywords of Python.
 setattr(PreloadNumRefs, "from", property(attrgetter("from_refs")))
 setattr(ManifestPreloadCondition, "True", PreloadTrue)
 setattr(ManifestPreloadCondition, "False", PreloadFalse)
 
 
 class ManifestSplitCondition(ArrayCondition):
-    """Which arrays a rule of manifest splitting is for. Make it by its static methods.
+    """A condition on arrays for a rule of manifest splitting.
 
-    >>> ManifestSplitCondition.path_matches("^/model/").holds("/model/t2m")
-    True
+    The static methods create conditions. ``|`` and ``&`` combine conditions.
+
+    Examples:
+        >>> ManifestSplitCondition.path_matches("^/model/").holds("/model/t2m")
+        True
     """
 
     __slots__ = ()
     family = "ManifestSplitCondition"
 
     def __new__(cls, *args: Any, **kwargs: Any) -> ManifestSplitCondition:
+        """Refuse to create an instance of this class. Its static methods create instances of its variants."""
         if cls is ManifestSplitCondition:
             raise no_constructor(cls, "AnyArray")
         return super().__new__(cls)
@@ -179,23 +290,78 @@ class ManifestSplitCondition(ArrayCondition):
     @staticmethod
     @checked
     def or_conditions(conditions: Sequence[ManifestSplitCondition]) -> ManifestSplitCondition:
-        """Any of these; false if there are none."""
+        """Return a condition that holds if any of several conditions holds.
+
+        Args:
+            conditions: The conditions. Without any, the result never holds.
+
+        Returns:
+            The condition.
+
+        Raises:
+            TypeError: If one of them is not a ``ManifestSplitCondition``.
+
+        Examples:
+            >>> names = [ManifestSplitCondition.name_matches(f"^{name}$") for name in ("t2m", "u10")]
+            >>> ManifestSplitCondition.or_conditions(names).holds("/model/u10")
+            True
+        """
         return SplitOr(require_conditions(ManifestSplitCondition, conditions))
 
     @staticmethod
     @checked
     def and_conditions(conditions: Sequence[ManifestSplitCondition]) -> ManifestSplitCondition:
-        """All of these; true if there are none."""
+        """Return a condition that holds if all of several conditions hold.
+
+        Args:
+            conditions: The conditions. Without any, the result always holds.
+
+        Returns:
+            The condition.
+
+        Raises:
+            TypeError: If one of them is not a ``ManifestSplitCondition``.
+
+        Examples:
+            >>> model = ManifestSplitCondition.path_matches("^/model/")
+            >>> t2m = ManifestSplitCondition.name_matches("^t2m$")
+            >>> ManifestSplitCondition.and_conditions([model, t2m]).holds("/model/u10")
+            False
+        """
         return SplitAnd(require_conditions(ManifestSplitCondition, conditions))
 
     @staticmethod
     def path_matches(regex: str) -> ManifestSplitCondition:
-        """The expression matches a part of the array's full path."""
+        """Return a condition that holds for arrays whose full path contains a match.
+
+        Args:
+            regex: The regular expression. One that does not compile matches nothing.
+
+        Returns:
+            The condition.
+
+        Examples:
+            >>> ManifestSplitCondition.path_matches("^/model/").holds("/model/t2m")
+            True
+        """
         return SplitPathMatches(regex)
 
     @staticmethod
     def name_matches(regex: str) -> ManifestSplitCondition:
-        """The expression matches a part of the last part of the array's path."""
+        """Return a condition that holds for arrays whose name contains a match.
+
+        The name is the last part of the path.
+
+        Args:
+            regex: The regular expression. One that does not compile matches nothing.
+
+        Returns:
+            The condition.
+
+        Examples:
+            >>> ManifestSplitCondition.name_matches("^t2m$").holds("/model/t2m")
+            True
+        """
         return SplitNameMatches(regex)
 
     def __or__(self, other: ManifestSplitCondition) -> ManifestSplitCondition:
@@ -206,23 +372,34 @@ class ManifestSplitCondition(ArrayCondition):
 
 
 class SplitOr(AnyOf[ManifestSplitCondition], ManifestSplitCondition):
+    """Any of several conditions on arrays to split."""
+
     __slots__ = ()
 
 
 class SplitAnd(AllOf[ManifestSplitCondition], ManifestSplitCondition):
+    """All of several conditions on arrays to split."""
+
     __slots__ = ()
 
 
 class SplitPathMatches(PathMatch, ManifestSplitCondition):
+    """A regular expression for the paths of arrays to split."""
+
     __slots__ = ()
 
 
 class SplitNameMatches(NameMatch, ManifestSplitCondition):
+    """A regular expression for the names of arrays to split."""
+
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SplitAnyArray(ManifestSplitCondition):
+    """The condition that holds for every array."""
+
+    @override
     def holds(self, path: str, num_refs: int = 0) -> bool:
         return True
 
@@ -238,7 +415,14 @@ ManifestSplitCondition.AnyArray = SplitAnyArray
 
 
 class ManifestSplitDimCondition(metaclass=Family):
-    """Which dimensions a size of manifest splitting is for."""
+    """A condition on dimensions for a size of manifest splitting: ``Axis``, ``DimensionName`` or ``Any``.
+
+    Examples:
+        >>> ManifestSplitDimCondition.DimensionName("time").holds(0, "time")
+        True
+        >>> ManifestSplitDimCondition.Axis(1).holds(0, "time")
+        False
+    """
 
     @dataclass(frozen=True, slots=True, repr=False)
     class Axis(CallShown):
@@ -248,12 +432,12 @@ class ManifestSplitDimCondition(metaclass=Family):
 
         def __post_init__(self) -> None:
             if self.axis is None:
-                raise TypeError("axis: expected an integer, found None")
+                raise TypeError("axis must be an integer, got None")
             unsigned(64)("axis", self.axis)
             object.__setattr__(self, "axis", index(self.axis))
 
         def holds(self, axis: int, name: str | None) -> bool:
-            """Whether it holds for dimension number ``axis``, called ``name``."""
+            """Return whether the condition holds for the dimension at position ``axis`` with this name."""
             return axis == self.axis
 
         def _call(self) -> str:
@@ -261,12 +445,12 @@ class ManifestSplitDimCondition(metaclass=Family):
 
     @dataclass(frozen=True, slots=True, repr=False)
     class DimensionName(CallShown):
-        """Dimensions whose name the expression matches, in any part."""
+        """The dimensions whose name contains a match of the regular expression."""
 
         regex: str
 
         def holds(self, axis: int, name: str | None) -> bool:
-            """Whether it holds for dimension number ``axis``, called ``name``."""
+            """Return whether the condition holds for the dimension at position ``axis`` with this name."""
             return name is not None and matches(self.regex, name)
 
         def _call(self) -> str:
@@ -277,7 +461,7 @@ class ManifestSplitDimCondition(metaclass=Family):
         """Every dimension."""
 
         def holds(self, axis: int, name: str | None) -> bool:
-            """Always."""
+            """Return True."""
             return True
 
         def _call(self) -> str:

@@ -1,12 +1,12 @@
-"""The configuration of a repository: values with every field optional, None meaning "the default".
+"""The configuration of a repository. Every field is optional; None means the default.
 
-Three layers are merged when a repository opens: what the caller says, over what is persisted in the
-repository, over what its kind of storage does by default (``opened_with``). Persisting is in
-``config_document``; what finally holds, with no None left, is in ``engine_settings``.
+When a repository opens, three layers are merged (``opened_with``): the options of the caller override the
+saved configuration, which overrides the defaults of the storage. ``config_document`` defines the saved form.
+``engine_settings`` has the values with all defaults.
 
-Frazil adds settings of its own: ``packing``, ``chunks``, ``session_lifetime`` and ``fast_forward_timeout``.
-They are persisted beside the others, where the reference neither reads nor disturbs them (but its
-``save_config`` drops them).
+Frazil has additional options: ``packing``, ``chunks``, ``session_lifetime`` and ``fast_forward_timeout``.
+They are saved beside the others. The reference implementation does not read them. It leaves them unchanged,
+except that its ``save_config`` drops them.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     from frazil.display import Shown
 
-#: The longest life of a writable session.
+#: The longest lifetime of a writable session.
 MAX_SESSION_LIFETIME: Final = timedelta(days=7)
 DEFAULT_SESSION_LIFETIME: Final = timedelta(hours=24)
 
 
 class CompressionAlgorithm(IntEnum):
-    """How metadata files are compressed."""
+    """The compression of metadata files."""
 
     Zstd = 0
 
@@ -46,13 +46,26 @@ class CompressionAlgorithm(IntEnum):
 
     @staticmethod
     def default() -> CompressionAlgorithm:
-        """Zstd, the only one."""
+        """Return Zstd, the only algorithm.
+
+        Returns:
+            ``CompressionAlgorithm.Zstd``.
+
+        Examples:
+            >>> CompressionAlgorithm.default()
+            CompressionAlgorithm.Zstd
+        """
         return CompressionAlgorithm.Zstd
 
 
 @dataclass(slots=True, repr=False)
 class CompressionConfig(Settings):
-    """Compression of metadata files (not of chunks: that is their codec's)."""
+    """Compression of metadata files. Chunks are compressed by their own codecs.
+
+    Attributes:
+        algorithm: The algorithm. Default: Zstd.
+        level: The level. Default: 3. Levels above 22 count as 22.
+    """
 
     algorithm: CompressionAlgorithm | None = None
     level: int | None = None
@@ -66,7 +79,15 @@ class CompressionConfig(Settings):
 
     @staticmethod
     def default() -> CompressionConfig:
-        """All fields None."""
+        """Return a configuration in which all fields are None.
+
+        Returns:
+            The same as ``CompressionConfig()``.
+
+        Examples:
+            >>> CompressionConfig.default() == CompressionConfig()
+            True
+        """
         return CompressionConfig()
 
     @staticmethod
@@ -78,11 +99,18 @@ class CompressionConfig(Settings):
 
 @dataclass(slots=True, repr=False)
 class CachingConfig(Settings):
-    """Sizes of the caches of a repository, each in the unit of its name.
+    """Sizes of the caches of a repository.
 
-    A node counts as 1 KiB, a chunk reference as 64 bytes; larger ones count as several. A snapshot counts as
-    at least 1,000 nodes and a manifest as at least 2,000 references, so that many small files do not take
-    more memory than a few large ones. The file that was used last always stays.
+    A node counts as 1 KiB and a chunk reference as 64 bytes; larger ones count as several. A snapshot counts
+    as at least 1,000 nodes and a manifest as at least 2,000 references, so that many small files do not take
+    more memory than a few large files. The most recently used file always stays in the cache.
+
+    Attributes:
+        num_snapshot_nodes: How many nodes of snapshots to cache. Default: 500,000.
+        num_chunk_refs: How many chunk references of manifests to cache. Default: 15,000,000.
+        num_transaction_changes: Accepted for compatibility, has no effect.
+        num_bytes_attributes: Accepted for compatibility, has no effect.
+        num_bytes_chunks: How many bytes of chunks to cache. Default: 0.
     """
 
     num_snapshot_nodes: int | None = None
@@ -103,17 +131,29 @@ class CachingConfig(Settings):
 
     @staticmethod
     def default() -> CachingConfig:
-        """All fields None."""
+        """Return a configuration in which all fields are None.
+
+        Returns:
+            The same as ``CachingConfig()``.
+
+        Examples:
+            >>> CachingConfig.default() == CachingConfig()
+            True
+        """
         return CachingConfig()
 
 
-#: How often and how fast a conditional update of the repository is tried again after a conflict.
+#: Tries, first and longest pause (in ms) of a conditional update of the repository that meets conflicts.
 REPO_UPDATE_RETRIES: Final = (100, 50, 30_000)
 
 
 @dataclass(slots=True, repr=False)
 class RepoUpdateRetryConfig(Settings):
-    """Retries of updates to the repository that met another writer's."""
+    """Retries of repository updates that conflict with an update of another writer.
+
+    Attributes:
+        default: The retries. Default: 100 tries, with pauses of 50 ms to 30 s.
+    """
 
     default: StorageRetriesSettings | None = None
 
@@ -126,9 +166,14 @@ class RepoUpdateRetryConfig(Settings):
 
 @dataclass(slots=True, repr=False)
 class PackingConfig(Settings):
-    """Packing of small chunks into common files (Frazil only; every reader of the format reads them).
+    """Packing of small chunks into common files.
 
-    Chunks of fewer than ``threshold_bytes`` are gathered in files of about ``pack_size_bytes``.
+    Only Frazil writes packs, but every reader of the format reads them.
+
+    Attributes:
+        enabled: Whether to pack chunks. Default: True.
+        threshold_bytes: Chunks with fewer bytes are packed. Default: 1 MiB.
+        pack_size_bytes: The approximate size of a pack. Default: 16 MiB.
     """
 
     enabled: bool | None = None
@@ -150,12 +195,16 @@ class PackingConfig(Settings):
 
 @dataclass(slots=True, repr=False)
 class ChunksConfig(Settings):
-    """How chunks are stored (Frazil only; every reader of the format reads them).
+    """Deduplication of chunks. Only Frazil deduplicates, but every reader of the format reads the chunks.
 
-    With ``deduplicate``, chunk files are named by the SHA-256 of their bytes, and bytes that are stored
-    already are not stored again: whoever wrote them, in whatever session. Chunks that are packed
-    (``PackingConfig``) are recognised within one session. ``compare`` (on unless turned off) reads what was
-    found before trusting it: leave it on where others choose the bytes that you write.
+    With ``deduplicate``, Frazil names chunk files by the SHA-256 of their bytes, and does not store bytes
+    again that are already stored, in whatever session they were written. Packed chunks (``PackingConfig``)
+    are deduplicated within one session only.
+
+    Attributes:
+        deduplicate: Whether to store identical chunks once. Default: False.
+        compare: Whether to read the stored chunk and to compare its bytes before using it. Default: True. Do
+            not turn it off where other people choose the bytes that you write.
     """
 
     deduplicate: bool | None = None
@@ -176,7 +225,12 @@ def _timeout(name: str, value: Any) -> None:
 
 
 def check_session_lifetime(name: str, value: Any) -> None:
-    """Raise ``TypeError``, or ``InvalidInputError`` for a time that is not above 0 and at most 7 days."""
+    """Raise an error if a lifetime is not more than 0 and at most 7 days. None is allowed.
+
+    Raises:
+        TypeError: If ``value`` is not a timedelta.
+        InvalidInputError: ``invalid-commit-configuration`` for another lifetime.
+    """
     instance(timedelta)(name, value)
     if value is not None and not timedelta(0) < value <= MAX_SESSION_LIFETIME:
         raise InvalidInputError(
@@ -190,11 +244,11 @@ def _containers(name: str, value: Any) -> None:
     for prefix, container in (value or {}).items():
         if not isinstance(prefix, str) or not isinstance(container, VirtualChunkContainer):
             actual = f"{type(prefix).__name__} to {type(container).__name__}"
-            raise TypeError(f"{name}: expected a dict of str to VirtualChunkContainer, found one of {actual}")
+            raise TypeError(f"{name} must be a dict of str to VirtualChunkContainer, got one of {actual}")
 
 
 def available_cpus() -> int:
-    """Processors that this process may use."""
+    """Return how many processors this process may use."""
     count = getattr(os, "process_cpu_count", os.cpu_count)() or 1
     affinity = getattr(os, "sched_getaffinity", None)
     return min(count, len(affinity(0))) if affinity is not None else count
@@ -202,17 +256,37 @@ def available_cpus() -> int:
 
 @dataclass(slots=True, repr=False, init=False)
 class RepositoryConfig(Settings):
-    """Configuration of a repository. Every field is optional and can be assigned.
+    """The configuration of a repository. Every field is optional and can be assigned; None means the default.
 
-    ``virtual_chunk_containers`` are keyed by their ``url_prefix``. ``session_lifetime`` is at most 7 days;
-    a commit of an older session is refused. ``fast_forward_timeout``: for so long a commit that meets others
-    goes on top of them if there is no conflict, and tries again (nothing: it raises ``ConflictError`` at
-    once).
+    Attributes:
+        inline_chunk_threshold_bytes: Chunks of at most this many bytes are stored in the manifest. Default:
+            512.
+        get_partial_values_concurrency: How many ranges one call of ``get_partial_values`` reads at once.
+            Default: all of them. The printed configuration shows 10, the default of other implementations.
+        compression: Compression of metadata files.
+        max_concurrent_requests: How many requests for chunks one session sends at once. Default: 64. The
+            printed configuration shows 256, the default of other implementations.
+        caching: Sizes of the caches.
+        storage: Time-outs, retries, concurrency and storage classes.
+        virtual_chunk_containers: Where virtual chunks may be, by ``url_prefix``. Default: none.
+        manifest: Preloading, splitting and compression of manifests.
+        repo_update_retries: Retries of repository updates that conflict with other updates.
+        num_updates_per_repo_info_file: How many operations the file ``repo`` contains, at most. Default:
+            1000.
+        max_concurrent_decodes: Accepted for compatibility, has no effect.
+        packing: Packing of small chunks into common files.
+        chunks: Deduplication of chunks.
+        fast_forward_timeout: How long to rebase and retry a late commit that does not conflict, at most 7
+            days. Default: 0, so that a late commit raises ``ConflictError`` at once.
+        session_lifetime: How long a writable session may commit, at most 7 days. Default: 24 hours. A commit
+            of an older session is refused.
+        previous_file: The value of this name in the saved configuration, unchanged.
 
-    >>> config = RepositoryConfig(inline_chunk_threshold_bytes=0)
-    >>> config.compression = CompressionConfig(level=9)
-    >>> config.merge(RepositoryConfig(inline_chunk_threshold_bytes=100)).inline_chunk_threshold_bytes
-    100
+    Examples:
+        >>> config = RepositoryConfig(inline_chunk_threshold_bytes=0)
+        >>> config.compression = CompressionConfig(level=9)
+        >>> config.merge(RepositoryConfig(inline_chunk_threshold_bytes=100)).inline_chunk_threshold_bytes
+        100
     """
 
     inline_chunk_threshold_bytes: int | None
@@ -306,7 +380,15 @@ class RepositoryConfig(Settings):
 
     @staticmethod
     def default() -> RepositoryConfig:
-        """All fields None."""
+        """Return a configuration in which all fields are None.
+
+        Returns:
+            The same as ``RepositoryConfig()``.
+
+        Examples:
+            >>> RepositoryConfig.default() == RepositoryConfig()
+            True
+        """
         return RepositoryConfig()
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
@@ -320,28 +402,89 @@ class RepositoryConfig(Settings):
         return {shown_url(prefix): container for prefix, container in value.items()}
 
     def get_virtual_chunk_container(self, name: str) -> VirtualChunkContainer | None:
-        """The container under this key (its ``url_prefix``), or None."""
+        """Return the virtual chunk container with this prefix.
+
+        Args:
+            name: The ``url_prefix`` of the container.
+
+        Returns:
+            The container, or None if there is no such container.
+
+        Examples:
+            >>> RepositoryConfig().get_virtual_chunk_container("s3://bucket/") is None
+            True
+        """
         return (self.virtual_chunk_containers or {}).get(name)
 
     def set_virtual_chunk_container(self, cont: VirtualChunkContainer) -> None:
-        """Add a container, or replace the one with the same ``url_prefix``."""
+        """Add a virtual chunk container, or replace the container with the same ``url_prefix``.
+
+        Args:
+            cont: The container.
+
+        Raises:
+            InvalidInputError: ``invalid-virtual-ref`` if the container is not valid.
+
+        Examples:
+            >>> from frazil import VirtualChunkContainer, s3_store
+            >>> config = RepositoryConfig()
+            >>> container = VirtualChunkContainer("s3://bucket/", s3_store(region="eu-west-1"))
+            >>> config.set_virtual_chunk_container(container)
+            >>> list(config.virtual_chunk_containers)
+            ['s3://bucket/']
+        """
         cont.validate()
         self.virtual_chunk_containers = {**(self.virtual_chunk_containers or {}), cont.url_prefix: cont}
 
     def clear_virtual_chunk_containers(self) -> None:
-        """Leave no container (an empty dict, which is not None)."""
+        """Remove all virtual chunk containers.
+
+        The field becomes an empty dictionary. Unlike None, it overrides saved containers when a repository is
+        opened.
+
+        Examples:
+            >>> config = RepositoryConfig()
+            >>> config.clear_virtual_chunk_containers()
+            >>> config.virtual_chunk_containers
+            {}
+        """
         self.virtual_chunk_containers = {}
 
     def validate(self) -> None:
-        """Raise ``InvalidInputError`` if a virtual chunk container is not usable."""
+        """Raise an error if a virtual chunk container is not valid.
+
+        Raises:
+            InvalidInputError: ``invalid-virtual-ref`` if the prefix, the store and the name of a container do
+                not fit together.
+
+        Examples:
+            >>> from frazil import VirtualChunkContainer, s3_store
+            >>> container = VirtualChunkContainer("s3://bucket", s3_store(region="eu-west-1"))
+            >>> RepositoryConfig(virtual_chunk_containers={"s3://bucket": container}).validate()
+            Traceback (most recent call last):
+            ...
+            frazil.errors.InvalidInputError: virtual chunk container: url_prefix must end with /, got...
+        """
         for container in (self.virtual_chunk_containers or {}).values():
             container.validate()
 
     def merge(self, other: RepositoryConfig) -> RepositoryConfig:
-        """A new configuration: ``other`` where it says something, this one where it does not.
+        """Return a new configuration in which another configuration overrides this one.
 
-        Nested settings are merged field by field, but preloading and splitting go as a whole; containers
-        of both are kept, ``other``'s where the keys are the same.
+        Nested configurations are merged field by field, except preloading and splitting, which are replaced
+        as a whole. The result has the virtual chunk containers of both.
+
+        Args:
+            other: The overriding configuration. Its fields that are None do not override.
+
+        Returns:
+            The merged configuration.
+
+        Examples:
+            >>> small = RepositoryConfig(inline_chunk_threshold_bytes=0)
+            >>> merged = small.merge(RepositoryConfig(compression=CompressionConfig(level=9)))
+            >>> merged.inline_chunk_threshold_bytes, merged.compression.level
+            (0, 9)
         """
         result = _over(other, self)
         if other.virtual_chunk_containers is not None and self.virtual_chunk_containers is not None:
@@ -361,9 +504,10 @@ def _over(over: RepositoryConfig, under: RepositoryConfig) -> RepositoryConfig:
 def opened_with(
     user: RepositoryConfig | None, persisted: RepositoryConfig | None, storage: StorageSettings
 ) -> RepositoryConfig:
-    """What holds for an opened repository: the caller's, over the persisted, over the storage's defaults.
+    """Return the configuration of an opened repository.
 
-    Unlike in ``RepositoryConfig.merge``, the caller's virtual chunk containers replace the persisted.
+    The caller's configuration overrides the saved one, which overrides the defaults of the storage. Unlike in
+    ``RepositoryConfig.merge``, the virtual chunk containers of the caller replace the saved ones.
     """
     config = RepositoryConfig(storage=storage)
     for layer in (persisted, user):

@@ -1,8 +1,9 @@
-"""The persisted form of the configuration: a map in the repository file, as a FlexBuffer.
+"""The saved form of the configuration: a map in the file ``repo``, as a FlexBuffer.
 
-The shape is the reference's, key by key: all keys present, null for "the default"; names of variants in
-its mixed cases (``name_matches``, but ``Axis`` and ``Included``). Frazil's own settings are under the one
-key ``frazil``, which is absent when none of them is set; the reference ignores it.
+The map has the same keys as in the reference implementation. All keys are present, null means the default,
+and the names of variants have mixed cases (``name_matches``, but ``Axis`` and ``Included``). Frazil's
+additional options are under the key ``frazil``, which is absent if none of them is set. The reference
+implementation ignores it.
 """
 
 from __future__ import annotations
@@ -114,13 +115,13 @@ CONFIG: Final = plain_struct(
 
 def _read_seconds(value: Any) -> timedelta:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
-        raise unexpected(f"expected a number of seconds, found {value!r:.80}")
+        raise unexpected(f"expected a number of seconds, got {value!r:.80}")
     return timedelta(seconds=value)
 
 
 SECONDS: Final = Form(lambda value: value.total_seconds(), _read_seconds)
 
-#: Field of the configuration -> key below ``frazil``, and its form.
+#: Field of the configuration -> key under ``frazil``, and its form.
 OWN: Final[dict[str, tuple[str, Form]]] = {
     "packing": ("packing", plain_struct(PackingConfig, "enabled", "pack_size_bytes", "threshold_bytes")),
     "chunks": ("chunks", plain_struct(ChunksConfig, "compare", "deduplicate")),
@@ -130,13 +131,13 @@ OWN: Final[dict[str, tuple[str, Form]]] = {
 
 
 def splitting_document(splitting: ManifestSplittingConfig) -> dict[str, Any]:
-    """How manifests are split, as part of a document."""
+    """Return the splitting of manifests as a part of a saved configuration."""
     document: dict[str, Any] = SPLITTING.write(splitting)
     return document
 
 
 def to_document(config: RepositoryConfig) -> dict[str, Any]:
-    """The configuration as the map that is persisted.
+    """Return the configuration as the map that is saved.
 
     >>> to_document(RepositoryConfig(inline_chunk_threshold_bytes=100))["inline_chunk_threshold_bytes"]
     100
@@ -150,9 +151,10 @@ def to_document(config: RepositoryConfig) -> dict[str, Any]:
 
 
 def from_document(document: Any) -> RepositoryConfig:
-    """The configuration of a persisted map.
+    """Return the configuration that a saved map contains.
 
-    Raises ``FormatError`` of kind ``config-deserialization``, naming the key, for a wrong value.
+    Raises:
+        FormatError: ``config-deserialization`` if a value is wrong. The message names its key.
     """
     try:
         config: RepositoryConfig = CONFIG.read(document)

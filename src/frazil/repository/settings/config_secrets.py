@@ -1,4 +1,4 @@
-"""Secrets in a configuration: whoever can read a repository can read the configuration that it has saved."""
+"""Secrets in a configuration: everybody who can read a repository can read its saved configuration."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ def document_to_save(
     store_secrets: bool = False,
     saved: Callable[[], RepositoryConfig | None] = lambda: None,
 ) -> dict[str, Any]:
-    """The configuration as the map that is saved.
+    """Return the configuration in the form in which it is saved.
 
-    Raises ``InvalidInputError`` (``secret-in-config``) for options and headers of containers that may hold
-    a secret, unless ``store_secrets``. Containers that ``saved`` returns, the configuration that this
-    repository has now, need no request. It is called only for a configuration that has secrets.
+    ``saved`` returns the saved configuration of the repository. Its containers may be saved again. It is
+    called only if the configuration has secrets.
+
+    Raises:
+        InvalidInputError: ``secret-in-config`` if options or headers of other containers may hold a secret,
+            without ``store_secrets``.
     """
     document = to_document(config)
     if store_secrets:
@@ -44,8 +47,8 @@ def document_to_save(
     if offences:
         raise InvalidInputError(
             f"the configuration may hold secrets: {', '.join(offences)}. Everybody who can read the "
-            "repository could read them. Give credentials with authorize_virtual_chunk_access instead, or "
-            "ask for it with store_secrets=True",
+            "repository could read them. Pass credentials with authorize_virtual_chunk_access instead, or "
+            "pass store_secrets=True to save them",
             ErrorKind.SECRET_IN_CONFIG,
         )
     return document
@@ -57,7 +60,7 @@ def _containers(document: dict[str, Any]) -> dict[str, Any]:
 
 def _secrets(container: VirtualChunkContainer) -> Iterator[str]:
     if shown_url(container.url_prefix) != container.url_prefix:
-        yield "the user's name in the URL"
+        yield "the user name in the URL"
     match container.store:
         case (
             ObjectStoreConfig.S3(options)

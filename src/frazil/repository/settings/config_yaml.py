@@ -1,10 +1,12 @@
 """``config.yaml``: the configuration of a repository of spec version 1.
 
-The same document as in version 2, in YAML. Only the variants look different: a tag before the content,
-``store: !s3 {...}``. They become the maps of one key that ``config_document`` reads and writes.
+The file contains the same document as in spec version 2, in YAML. Only variants differ: they have a tag
+before the content, such as ``store: !s3 {...}``. The loader converts them to the maps of one key that
+``config_document`` uses.
 
-Plain words are null, booleans and numbers as in YAML 1.2, which the reference's library follows: no dates, no
-``yes``. Anchors are refused: nobody writes them here, and a few lines of them can stand for gigabytes.
+Plain words are null, booleans and numbers as in YAML 1.2, like in the library of the reference
+implementation: dates and ``yes`` are text. Anchors are refused, because no writer of configurations uses
+them, and a few lines of anchors can expand to gigabytes.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import re
 from collections.abc import Buffer
 from typing import Any, ClassVar, Final
 
-import yaml  # type: ignore[import-untyped]  # it has no types of its own
+import yaml  # type: ignore[import-untyped]  # it has no type annotations
 
 from frazil.errors import ErrorKind, FormatError
 from frazil.format.keys import CONFIG
@@ -21,7 +23,7 @@ from frazil.repository.settings.forms import Variant
 
 MAX_BYTES: Final = 1 << 20
 
-#: Tag, pattern, possible first characters of plain words that are no text.
+#: Tag, pattern and possible first characters of plain words that are not text.
 _WORDS: Final = (
     ("null", r"(?:~|null|Null|NULL|)", ["~", "n", "N", ""]),
     ("bool", r"(?:true|True|TRUE|false|False|FALSE)", list("tTfF")),
@@ -36,7 +38,7 @@ _WORDS: Final = (
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # Any, without types
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
-    #: What JSON has, and no dates, sets or bytes, not even behind their tags.
+    #: The types of JSON, without dates, sets and bytes, even if they are tagged.
     yaml_constructors: ClassVar[dict[str | None, Any]] = {
         tag: make
         for tag, make in yaml.SafeLoader.yaml_constructors.items()
@@ -45,19 +47,19 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # Any, without types
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("an alias, which no writer of configurations uses")
+            raise yaml.YAMLError("aliases are not supported, got one")
         return super().compose_node(parent, index)
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # Any, without types
-    """Quotes what either version of YAML would take for something else than text."""
+    """Writes YAML, and quotes text that YAML 1.1 or 1.2 would read as another type."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
         first: list(resolvers) for first, resolvers in yaml.SafeDumper.yaml_implicit_resolvers.items()
     }
 
     def choose_scalar_style(self) -> str:
-        """Words behind a tag are plain too, where they can be: PyYAML would quote them all."""
+        """Write words after a tag without quotes where possible; PyYAML would quote all of them."""
         event = self.event
         if event.tag and event.tag.startswith("!") and not event.style:
             analysis = self.analyze_scalar(event.value)
@@ -77,7 +79,7 @@ def _load_variant(loader: _Loader, tag: str, node: yaml.Node) -> Variant:
         return Variant({tag: loader.construct_mapping(node, deep=True)})
     if isinstance(node, yaml.SequenceNode):
         return Variant({tag: loader.construct_sequence(node, deep=True)})
-    # Behind a tag a word is not resolved; an Axis is a number all the same.
+    # PyYAML does not resolve a word after a tag, but the content of an Axis is a number.
     plain = node.style is None
     if not node.value:
         return Variant({tag: None if plain else ""})
@@ -103,7 +105,7 @@ _Dumper.add_representer(Variant, _dump_variant)
 
 
 def dump_config(document: dict[str, Any]) -> bytes:
-    """The file of a document that ``config_document.to_document`` made.
+    """Return the file for a document of ``config_document.to_document``.
 
     >>> dump_config({"store": Variant({"s3": {"region": None}}), "name": "on"}).decode().splitlines()
     ['store: !s3', '  region: null', "name: 'on'"]
@@ -119,17 +121,18 @@ def _has_content(text: str) -> bool:
 
 
 def load_config(data: Buffer, name: str = CONFIG) -> dict[str, Any]:
-    """The document of a file, for ``config_document.from_document``.
+    r"""Return the document of a file, for ``config_document.from_document``.
 
-    Raises ``FormatError`` (``config-deserialization``).
+    Raises:
+        FormatError: ``config-deserialization`` if the file is not a valid configuration.
 
-    >>> load_config(b"store: !s3\\n  region: null\\nsize: 5")
+    >>> load_config(b"store: !s3\n  region: null\nsize: 5")
     {'store': {'s3': {'region': None}}, 'size': 5}
     """
     raw = bytes(data)
     try:
         if len(raw) > MAX_BYTES:
-            raise yaml.YAMLError(f"{len(raw)} bytes, at most {MAX_BYTES} expected")
+            raise yaml.YAMLError(f"expected at most {MAX_BYTES} bytes, got {len(raw)}")
         text = raw.decode()
         document = yaml.load(text, _Loader)
     except (yaml.YAMLError, ValueError, LookupError, RecursionError) as error:
@@ -137,8 +140,8 @@ def load_config(data: Buffer, name: str = CONFIG) -> dict[str, Any]:
             f"{name}: {' '.join(str(error).split())}", ErrorKind.CONFIG_DESERIALIZATION
         ) from error
     if document is None and not _has_content(text):
-        return {}  # an empty file, or one of comments
+        return {}  # an empty file, or a file with comments only
     if not isinstance(document, dict):
         actual = type(document).__name__
-        raise FormatError(f"{name}: expected a map, found {actual}", ErrorKind.CONFIG_DESERIALIZATION)
+        raise FormatError(f"{name}: expected a map, got {actual}", ErrorKind.CONFIG_DESERIALIZATION)
     return document

@@ -1,4 +1,4 @@
-"""The configuration with every default filled in, for the engine to read."""
+"""The configuration with all defaults, as the engine uses it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 
-#: Coordinates, by the names that the CF conventions and their users give them, if they are small.
+#: Small coordinate arrays, by their usual names in the CF conventions and in practice.
 DEFAULT_PRELOAD: Final = ManifestPreloadCondition.and_conditions(
     [
         ManifestPreloadCondition.name_matches(
@@ -47,13 +47,13 @@ DEFAULT_PRELOAD: Final = ManifestPreloadCondition.and_conditions(
 )
 
 
-#: The highest level of zstd: more means the same.
+#: The highest level of zstd. Higher levels count as this one.
 _MAX_LEVEL: Final = 22
 
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """Tries in all, and the bounds of the waits between them in ms."""
+    """The number of tries, and the shortest and longest pause between them in milliseconds."""
 
     max_tries: int
     initial_backoff_ms: int
@@ -65,7 +65,10 @@ def _or[T](value: T | None, default: T) -> T:
 
 
 def _retries(settings: StorageRetriesSettings | None) -> Retries:
-    """As ``str`` of the settings shows them: given without some fields, those are a storage's defaults."""
+    """Return the retries with defaults for fields that are None, as ``str`` of the configuration shows them.
+
+    If a configuration is given, the defaults of its fields are those of a storage.
+    """
     given = settings if settings is not None else StorageRetriesSettings(*REPO_UPDATE_RETRIES)
     return Retries(
         _or(given.max_tries, 10), _or(given.initial_backoff_ms, 100), _or(given.max_backoff_ms, 180_000)
@@ -74,7 +77,7 @@ def _retries(settings: StorageRetriesSettings | None) -> Retries:
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """The configuration with a value for every setting.
+    """The configuration with a value for every option.
 
     >>> Effective.of(RepositoryConfig()).inline_chunk_threshold_bytes
     512
@@ -116,7 +119,7 @@ class Effective:
 
     @staticmethod
     def of(config: RepositoryConfig) -> Effective:
-        """Fill in every default."""
+        """Return the configuration with all defaults."""
         compression = _or(config.compression, CompressionConfig())
         caching = _or(config.caching, CachingConfig())
         manifest = _or(config.manifest, ManifestConfig())
@@ -132,7 +135,7 @@ class Effective:
             get_partial_values_concurrency=_or(config.get_partial_values_concurrency, 10) or 1,
             max_concurrent_requests=_or(config.max_concurrent_requests, 256) or 1,
             max_concurrent_decodes=_or(config.max_concurrent_decodes, available_cpus()) or 1,
-            # A file must hold its newest update, or there would be nothing to walk from.
+            # At least 1: the file must contain its newest update, where the walk of the ops log begins.
             num_updates_per_repo_info_file=_or(config.num_updates_per_repo_info_file, 1000) or 1,
             compression_level=min(_or(compression.level, 3), _MAX_LEVEL),
             cached_snapshot_nodes=_or(caching.num_snapshot_nodes, 500_000),
@@ -163,15 +166,15 @@ class Effective:
 
     @property
     def is_split_configured(self) -> bool:
-        """Whether the configuration sets how manifests are split."""
+        """Whether the configuration sets the splitting of manifests."""
         return self.splitting.split_sizes != DEFAULT_SPLITTING.split_sizes
 
     def split_sizes_for(
         self, path: str, dimension_names: Sequence[str | None] | None, num_chunks: Sequence[int]
     ) -> tuple[int, ...]:
-        """Chunks of one manifest along each dimension; see ``manifest_config.split_sizes_for``."""
+        """Return the chunks of one manifest along each dimension; see ``manifest_config.split_sizes_for``."""
         return split_sizes_for(self.splitting, path, dimension_names, num_chunks)
 
     def preloads(self, path: str, num_refs: int) -> bool:
-        """Whether the manifests of this array should be loaded when a session opens."""
+        """Return whether to load the manifests of this array when a session opens."""
         return num_refs <= self.preload_max_total_refs and self.preload_if.holds(path, num_refs)

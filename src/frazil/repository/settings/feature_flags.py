@@ -1,4 +1,4 @@
-"""Features that a repository's owner can turn off. Ids and defaults are those of the format."""
+"""Features that the owner of a repository can turn off. The format defines their ids and defaults."""
 
 from __future__ import annotations
 
@@ -22,30 +22,34 @@ class Flag:
 MOVE_NODE: Final = Flag(3, "move_node")
 CREATE_TAG: Final = Flag(4, "create_tag")
 DELETE_TAG: Final = Flag(5, "delete_tag")
-#: In the order in which they are listed.
+#: In the order of ``Repository.feature_flags``.
 FLAGS: Final = (CREATE_TAG, DELETE_TAG, MOVE_NODE)
 
 
 def flag_named(name: str) -> Flag:
-    """The feature with this name. Raises ``InvalidInputError`` (``invalid-feature-flag``) without one."""
+    """Return the feature with this name.
+
+    Raises:
+        InvalidInputError: ``invalid-feature-flag`` if there is no such feature.
+    """
     for flag in FLAGS:
         if flag.name == name:
             return flag
     raise InvalidInputError(
-        f"unknown feature flag `{name}`: expected one of {some_of([flag.name for flag in FLAGS], len(FLAGS))}"
+        f"unknown feature flag `{name}`. Use one of {some_of([flag.name for flag in FLAGS], len(FLAGS))}"
         f"{suggest(name, [flag.name for flag in FLAGS])}",
         ErrorKind.INVALID_FEATURE_FLAG,
     )
 
 
 def setting_of(info: RepoInfo, flag: Flag) -> bool | None:
-    """What the user set; None if nothing."""
+    """Return the setting of a feature in a repository; None if it has none."""
     if flag.id in info.enabled_flags:
         return True
     return False if flag.id in info.disabled_flags else None
 
 
 def is_enabled(info: RepoInfo, flag: Flag) -> bool:
-    """Whether a feature is on, by the user's setting or by default."""
+    """Return whether a feature is on, by the setting of the repository or by default."""
     setting = setting_of(info, flag)
     return flag.default_enabled if setting is None else setting

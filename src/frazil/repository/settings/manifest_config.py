@@ -1,9 +1,9 @@
-"""Settings of manifests: what to load ahead, how to split, how to store virtual locations.
+"""The configuration of manifests: preloading, splitting, compression of virtual locations.
 
-Splitting. A rule is a condition on arrays and, for each of several conditions on dimensions, a number of
-chunks. Every dimension takes the first size that fits: rules in order, those whose condition holds for
-the array; in a rule, its dimension conditions in order. A dimension that no rule of the array names is not
-split. (So a rule that names one dimension leaves the others to the rules after it.)
+A rule of splitting has a condition on arrays and, for each of several conditions on dimensions, a number of
+chunks. Every dimension takes the first size that fits: first in the order of the rules whose condition holds
+for the array, then in the order of the dimension conditions in a rule. A dimension without a size is not
+split. So a rule that names one dimension leaves the other dimensions to later rules.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from frazil.repository.settings.conditions import (
     ManifestSplitDimCondition,
 )
 
-#: The size of a dimension that is not split: no array has more chunks along one.
+#: The size of a dimension that is not split. No array has more chunks along a dimension.
 UNSPLIT: Final = 2**32 - 1
 
 type DimSizes = Sequence[tuple[AnyDimCondition, int]]
@@ -35,8 +35,10 @@ type SplitSizesDict = Mapping[ManifestSplitCondition, ManifestSplitValues]
 class ManifestPreloadConfig(Settings):
     """Which manifests to load when a session opens.
 
-    At most ``max_total_refs`` references in all, of arrays for which ``preload_if`` holds, among the
-    first ``max_arrays_to_scan``.
+    Attributes:
+        max_total_refs: How many chunk references to load in total, at most. Default: 10,000.
+        preload_if: The condition on arrays. Default: small coordinate arrays, by their usual names.
+        max_arrays_to_scan: How many arrays to look at. Default: 50.
     """
 
     max_total_refs: int | None = None
@@ -58,7 +60,7 @@ class ManifestPreloadConfig(Settings):
 
 
 def _split_sizes(given: Any) -> list[tuple[ManifestSplitCondition, list[tuple[AnyDimCondition, int]]]] | None:
-    """Checked and in the one shape: a list of pairs, with a list of pairs in each."""
+    """Return the sizes, checked and in one shape: a list of pairs, each with a list of pairs."""
     if given is None:
         return None
     return [
@@ -69,31 +71,35 @@ def _split_sizes(given: Any) -> list[tuple[ManifestSplitCondition, list[tuple[An
 
 def _items(given: Any) -> Iterable[Any]:
     if isinstance(given, str | bytes) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:
-        raise TypeError(f"split_sizes: expected a sequence of pairs, found {type(given).__name__}")
+        raise TypeError(f"split_sizes must be a sequence of pairs, got {type(given).__name__}")
     return given
 
 
 def _pair(given: Any) -> tuple[Any, Any]:
     if not isinstance(given, tuple | list) or len(given) != 2:
-        raise TypeError(f"split_sizes: expected pairs of a condition and what it is for, found {given!r}")
+        raise TypeError(f"split_sizes must contain pairs of a condition and its sizes, got {given!r}")
     return given[0], given[1]
 
 
 def _array_condition(condition: Any) -> ManifestSplitCondition:
     if not isinstance(condition, ManifestSplitCondition):
-        raise TypeError(f"split_sizes: expected ManifestSplitCondition, found {type(condition).__name__}")
+        raise TypeError(
+            f"each rule of split_sizes must have a ManifestSplitCondition, got {type(condition).__name__}"
+        )
     return condition
 
 
 def _dim_size(condition: Any, size: Any) -> tuple[AnyDimCondition, int]:
     if not isinstance(condition, ManifestSplitDimCondition):
-        raise TypeError(f"split_sizes: expected ManifestSplitDimCondition, found {type(condition).__name__}")
+        raise TypeError(
+            f"each size of split_sizes must have a ManifestSplitDimCondition, got {type(condition).__name__}"
+        )
     if isinstance(size, bool) or not isinstance(size, numbers.Integral):
-        raise TypeError(f"split_sizes: expected a number of chunks, found {type(size).__name__}")
+        raise TypeError(f"a size in split_sizes must be a number of chunks, got {type(size).__name__}")
     size = int(size)
     if not 1 <= size <= UNSPLIT:
         raise InvalidInputError(
-            f"split_sizes: expected 1 to {UNSPLIT} chunks, found {size}",
+            f"a size in split_sizes must be 1 to {UNSPLIT} chunks, got {size}",
             ErrorKind.INVALID_MANIFEST_SPLIT_INDEX,
         )
     return condition, size  # type: ignore[return-value]  # a Family's variants are not its subclasses
@@ -101,13 +107,19 @@ def _dim_size(condition: Any, size: Any) -> tuple[AnyDimCondition, int]:
 
 @dataclass(slots=True, repr=False)
 class ManifestSplittingConfig(Settings):
-    """How many chunks along each dimension one manifest holds, by array and dimension.
+    """How many chunks along each dimension one manifest contains, by array and dimension.
 
-    >>> config = ManifestSplittingConfig.from_dict(
-    ...     {ManifestSplitCondition.AnyArray(): {ManifestSplitDimCondition.DimensionName("time"): 100}}
-    ... )
-    >>> split_sizes_for(config, "/t2m", ["time", "lat"], [1000, 10])
-    (100, 4294967295)
+    Attributes:
+        split_sizes: Rules: pairs of a condition on arrays, and pairs of a condition on dimensions and a
+            number of chunks. The first size that fits a dimension counts. Default: one manifest for each
+            array.
+
+    Examples:
+        >>> config = ManifestSplittingConfig.from_dict(
+        ...     {ManifestSplitCondition.AnyArray(): {ManifestSplitDimCondition.DimensionName("time"): 100}}
+        ... )
+        >>> split_sizes_for(config, "/t2m", ["time", "lat"], [1000, 10])
+        (100, 4294967295)
     """
 
     split_sizes: SplitSizes | None = None
@@ -122,27 +134,82 @@ class ManifestSplittingConfig(Settings):
 
     @staticmethod
     def from_dict(split_sizes: SplitSizesDict) -> ManifestSplittingConfig:
-        """The rules of a dictionary of dictionaries, in its order."""
+        """Create the configuration from a dictionary of dictionaries.
+
+        Args:
+            split_sizes: Numbers of chunks by conditions on dimensions, by conditions on arrays. The order
+                counts: the first size that fits a dimension is used.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            TypeError: If a key or a value has another type.
+            InvalidInputError: ``invalid-manifest-split-index`` if a number of chunks is not between 1 and
+                4294967295.
+
+        Examples:
+            >>> sizes = {ManifestSplitDimCondition.DimensionName("time"): 100}
+            >>> config = ManifestSplittingConfig.from_dict({ManifestSplitCondition.AnyArray(): sizes})
+            >>> len(config.split_sizes)
+            1
+        """
         inner = split_sizes.values() if isinstance(split_sizes, Mapping) else ()
         for each in (split_sizes, *inner):
             if not isinstance(each, Mapping):
-                raise TypeError(f"split_sizes: expected dictionaries, found {type(each).__name__}")
+                raise TypeError(f"split_sizes must be a dict of dicts, got {type(each).__name__}")
         return ManifestSplittingConfig([(array, list(sizes.items())) for array, sizes in split_sizes.items()])
 
     def to_dict(self) -> dict[ManifestSplitCondition, dict[AnyDimCondition, int]]:
-        """The rules as a dictionary of dictionaries."""
+        """Return the rules as a dictionary of dictionaries.
+
+        Returns:
+            The argument of ``from_dict`` for this configuration.
+
+        Examples:
+            >>> rules = {ManifestSplitCondition.AnyArray(): {ManifestSplitDimCondition.Axis(0): 100}}
+            >>> ManifestSplittingConfig.from_dict(rules).to_dict() == rules
+            True
+        """
         return {array: dict(sizes) for array, sizes in self.split_sizes or ()}
 
 
 def from_dict(split_sizes: SplitSizesDict) -> ManifestSplittingConfig:
-    """``ManifestSplittingConfig.from_dict``, as a function."""
+    """Create a splitting configuration from a dictionary of dictionaries.
+
+    Args:
+        split_sizes: See ``ManifestSplittingConfig.from_dict``, which this function calls.
+
+    Returns:
+        The configuration.
+
+    Examples:
+        >>> rules = {ManifestSplitCondition.AnyArray(): {ManifestSplitDimCondition.Axis(0): 100}}
+        >>> from_dict(rules) == ManifestSplittingConfig.from_dict(rules)
+        True
+    """
     return ManifestSplittingConfig.from_dict(split_sizes)
 
 
 def to_dict(config: ManifestSplittingConfig) -> dict[ManifestSplitCondition, dict[AnyDimCondition, int]]:
-    """``ManifestSplittingConfig.to_dict``, as a function. Raises ``TypeError`` for what is no such value."""
+    """Return the rules of a splitting configuration as a dictionary of dictionaries.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The result of ``ManifestSplittingConfig.to_dict``, which this function calls.
+
+    Raises:
+        TypeError: If ``config`` is not a ``ManifestSplittingConfig``.
+
+    Examples:
+        >>> rules = {ManifestSplitCondition.AnyArray(): {ManifestSplitDimCondition.Axis(0): 100}}
+        >>> to_dict(from_dict(rules)) == rules
+        True
+    """
     if not isinstance(config, ManifestSplittingConfig):
-        raise TypeError(f"config: expected a ManifestSplittingConfig, found {type(config).__name__}")
+        raise TypeError(f"config must be a ManifestSplittingConfig, got {type(config).__name__}")
     return config.to_dict()
 
 
@@ -152,9 +219,16 @@ def split_sizes_for(
     dimension_names: Sequence[str | None] | None,
     num_chunks: Sequence[int],
 ) -> tuple[int, ...]:
-    """Chunks of one manifest along each dimension of the array at ``path``; ``UNSPLIT`` if not split.
+    """Return how many chunks one manifest of an array contains, along each dimension.
 
-    ``num_chunks`` has the number of chunks along each dimension, ``dimension_names`` their names or None.
+    Args:
+        splitting: The configuration. None: no dimension is split.
+        path: The full path of the array.
+        dimension_names: The names of the dimensions, or None for an array without names.
+        num_chunks: The number of chunks along each dimension.
+
+    Returns:
+        A number of chunks for each dimension; ``UNSPLIT`` for a dimension that is not split.
     """
     rules = (splitting.split_sizes if splitting is not None else None) or ()
     sizes = [pair for array, dims in rules if array.holds(path) for pair in dims]
@@ -167,10 +241,13 @@ def split_sizes_for(
 
 @dataclass(slots=True, repr=False, init=False)
 class ManifestVirtualChunkLocationCompressionConfig(Settings):
-    """When to compress the locations of virtual chunks with a dictionary, and how.
+    """When and how to compress the locations of virtual chunks with a dictionary.
 
-    From ``min_num_chunks`` virtual chunks in a manifest; the dictionary is trained with
-    ``dictionary_max_training_samples`` locations to at most ``dictionary_max_size_bytes``.
+    Attributes:
+        min_num_chunks: Manifests with at least this many virtual chunks are compressed. Default: 1000.
+        dictionary_max_training_samples: How many locations to train the dictionary with. Default: 100.
+        dictionary_max_size_bytes: The largest size of the dictionary. Default: 2048.
+        compression_level: The level of zstd. Default: 3. Levels above 22 count as 22.
     """
 
     min_num_chunks: int | None
@@ -214,7 +291,14 @@ DEFAULT_SPLITTING: Final = ManifestSplittingConfig.from_dict(
 
 @dataclass(slots=True, repr=False)
 class ManifestConfig(Settings):
-    """Settings of manifests."""
+    """The configuration of manifests.
+
+    Attributes:
+        preload: Which manifests to load when a session opens.
+        splitting: How many chunks one manifest contains.
+        virtual_chunk_location_compression: When and how to compress the locations of virtual chunks.
+        max_concurrent_manifest_fetches_during_commit: How many manifests to fetch at once. Default: 1.
+    """
 
     preload: ManifestPreloadConfig | None = None
     splitting: ManifestSplittingConfig | None = None

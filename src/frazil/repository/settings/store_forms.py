@@ -1,4 +1,4 @@
-"""The forms of virtual chunk containers, and of the object stores that they lead to."""
+"""The saved forms of virtual chunk containers and of their object stores."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ _CONTAINER: Final = struct(VirtualChunkContainer, {"name": PLAIN, "store": STORE
 
 
 def _read_container(value: Any) -> VirtualChunkContainer:
-    """A container that a repository has saved; it carries that mark wherever it goes."""
+    """Read a container that a repository has saved, and mark it as such."""
     container: VirtualChunkContainer = _CONTAINER.read(value)
     container.from_repository = True
     return container

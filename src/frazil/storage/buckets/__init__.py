@@ -1,8 +1,8 @@
-"""Buckets and containers of object stores, with the credentials for them.
+"""Buckets and containers of object stores, with their credentials.
 
-A bucket is a value: compare it, pickle it, print it (no secret shows). ``connect`` makes the client.
-Credentials reach the client through a callable, static ones as well, because a client that is given a key
-would complete it with a session token that happens to be in the environment.
+A bucket is a value: callers can compare it, pickle it, and print it without secrets. ``connect`` creates the
+client. Static credentials also reach the client through a callable. A client that gets a key directly would
+add a session token from the environment to it.
 """
 
 from frazil.storage.buckets.azure import AzureContainer

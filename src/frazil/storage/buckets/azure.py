@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 from obstore.store import AzureStore
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AzureContainer(Bucket):
-    """A container of Azure blob storage."""
+    """A container of Azure blob storage, with its account, options and credentials."""
 
     account: str
     name: str
@@ -30,16 +30,18 @@ class AzureContainer(Bucket):
     credentials: AnyAzureCredential = field(default_factory=AzureCredentials.FromEnv)
 
     @property
+    @override
     def terms(self) -> MessageTerms:
         return MessageTerms(
             f"container {self.name!r} of account {self.account!r}",
             "Azure",
-            "give access_key, sas_token, bearer_token, `from_env=True` with credentials in the environment, "
+            "pass access_key, sas_token, bearer_token, `from_env=True` with credentials in the environment, "
             "or `anonymous=True` for public data",
             "`config={'allow_http': 'true'}`",
             isinstance(self.credentials, AzureCredentials.Anonymous),
         )
 
+    @override
     def connect(self, prefix: str, settings: StorageSettings, headers: Mapping[str, str]) -> ObjectStore:
         check_bucket(self.name)
         check_endpoint("endpoint", self.config.get("endpoint"))
@@ -60,6 +62,7 @@ class AzureContainer(Bucket):
             ),
         )
 
+    @override
     def describe(self, prefix: str) -> str:
         rows = {"type": "Azure", "account": self.account, "container": self.name}
         return description({**rows, "prefix": prefix or None})

@@ -1,4 +1,4 @@
-"""What buckets in all object stores share: the contract, and checks before a client is made."""
+"""The base class of buckets in all object stores, and checks before a client is created."""
 
 from __future__ import annotations
 
@@ -27,28 +27,33 @@ class Bucket(ABC):
     @property
     @abstractmethod
     def terms(self) -> MessageTerms:
-        """What messages call the bucket."""
+        """The words of messages for this bucket."""
 
     @property
     def encodes_names(self) -> bool:
-        """See ``Storage.encodes_names``."""
+        """Whether names of objects contain percent codes: see ``Storage.encodes_names``."""
         return True
 
     @abstractmethod
     def connect(self, prefix: str, settings: StorageSettings, headers: Mapping[str, str]) -> ObjectStore:
-        """A client for the keys below ``prefix``. Makes no request."""
+        """Return a client for the keys below ``prefix``. No request is sent."""
 
     @abstractmethod
     def describe(self, prefix: str) -> str:
-        """The lines of ``repr(storage)`` after the first."""
+        """Return the lines of ``repr(storage)`` after the first line."""
 
 
 def description(rows: Mapping[str, str | bool | None]) -> str:
+    """Return one line "name: value" for each row whose value is not None."""
     return "".join(f"{name}: {value}\n" for name, value in rows.items() if value is not None)
 
 
 def connect_client[T](terms: MessageTerms, connect: Callable[[], T]) -> T:
-    """Make a client; what the client says about its options is the caller's mistake."""
+    """Return the client that ``connect`` creates.
+
+    Raises:
+        StorageError: ``storage-config`` if the client refuses its options or credentials.
+    """
     try:
         return connect()
     except (BaseError, ValueError, TypeError) as error:
@@ -60,16 +65,18 @@ def connect_client[T](terms: MessageTerms, connect: Callable[[], T]) -> T:
 
 
 def check_bucket(name: str) -> None:
-    # The client puts it into an address as it is, and fails in ways of its own.
+    """Raise ``StorageError`` (``storage-config``) for an invalid name of a bucket or container."""
+    # The client inserts the name into a URL without a check, and its errors do not explain the problem.
     if re.fullmatch(r"[^\s/?#]+", name) is None or name in (".", ".."):
         raise StorageError(
-            f"expected the name of a bucket or container, without '/', '?', '#' and spaces, found {name!r}; "
-            "a path inside of it is `prefix`",
+            "the name of a bucket or container must not be empty and must not contain '/', '?', '#' and "
+            f"spaces, got {name!r}. Pass a path inside the bucket as `prefix`",
             ErrorKind.STORAGE_CONFIG,
         )
 
 
 def check_endpoint(option: str, url: str | None) -> None:
+    """Raise ``StorageError`` (``storage-config``) if an endpoint is not an http or https URL with a host."""
     if url is None:
         return
     try:
@@ -79,7 +86,6 @@ def check_endpoint(option: str, url: str | None) -> None:
         valid = False
     if not valid:
         raise StorageError(
-            f"{option}: expected an address such as https://host or http://host:9000, found "
-            f"{shown_url(url)!r}",
+            f"{option} must be a URL such as https://host or http://host:9000, got {shown_url(url)!r}",
             ErrorKind.STORAGE_CONFIG,
         )

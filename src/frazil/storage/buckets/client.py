@@ -1,4 +1,4 @@
-"""Options of the client of object stores: timeouts, retries, headers."""
+"""Options of the object store client: time-outs, retries and headers."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
     from frazil.storage.settings import StorageSettings
 
-#: A read that makes no progress for so long has failed. (The reference's default, in seconds.)
+#: A read without progress fails after this number of seconds. It is the reference's default.
 DEFAULT_STREAM_TIMEOUT: Final = 60
-#: A bound on one attempt, upload of a large part over a slow line included. The client's own is 30 s.
+#: Limit for one try, also for the upload of a large part over a slow network. The client's default is 30 s.
 _ATTEMPT_TIMEOUT: Final = timedelta(minutes=10)
-#: Not a header like others: the client has an option for it.
+#: The client has an option for this header.
 _USER_AGENT: Final = "user-agent"
-#: The client signs every retry anew, but gives up after this long.
+#: Limit for one request with all its retries. The client signs every retry again.
 _RETRY_TIMEOUT: Final = timedelta(minutes=5)
 
-#: Options of the HTTP client; all other options are the store's own.
+#: Options of the HTTP client. All other options belong to the store.
 _CLIENT_OPTIONS: Final = CLIENT_OPTIONS | {
     "allow_http",
     "allow_invalid_certificates",
@@ -43,7 +43,7 @@ def _milliseconds(value: int | None, default: timedelta) -> timedelta:
 def client_options(
     settings: StorageSettings, headers: Mapping[str, str], stream_timeout: int | None = None
 ) -> ClientConfig:
-    """Options of the HTTP client; times as ``timedelta``."""
+    """Return options of the HTTP client. Times are ``timedelta``."""
     timeouts = settings.timeouts
     stream = DEFAULT_STREAM_TIMEOUT if stream_timeout is None else stream_timeout
     client: ClientConfig = {"user_agent": user_agent(), "timeout": _ATTEMPT_TIMEOUT}
@@ -64,7 +64,7 @@ def client_options(
 
 
 def retry_config(settings: StorageSettings) -> RetryConfig:
-    """How often a client repeats a request, and how long it waits before."""
+    """Return how often a client repeats a request, and how long it waits before."""
     retries, timeouts = settings.retries, settings.timeouts
     total = None if timeouts is None else timeouts.operation_timeout_ms
     tries = 10 if retries is None or retries.max_tries is None else retries.max_tries
@@ -83,7 +83,7 @@ def retry_config(settings: StorageSettings) -> RetryConfig:
 def split_options(
     options: Mapping[str, str], settings: StorageSettings, headers: Mapping[str, str]
 ) -> tuple[ClientConfig, dict[str, Any]]:
-    """The options of the HTTP client, and those of the store."""
+    """Return the options of the HTTP client, and the options of the store."""
     client: dict[str, Any] = dict(client_options(settings, headers))
     client |= {name: value for name, value in options.items() if name in _CLIENT_OPTIONS}
     store = {name: value for name, value in options.items() if name not in _CLIENT_OPTIONS}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 from obstore.store import GCSStore
 
@@ -22,24 +22,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GcsBucket(Bucket):
-    """A bucket of Google Cloud Storage."""
+    """A bucket of Google Cloud Storage, with its options and credentials."""
 
     name: str
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
     credentials: AnyGcsCredential = field(default_factory=GcsCredentials.FromEnv)
 
     @property
+    @override
     def terms(self) -> MessageTerms:
         return MessageTerms(
             f"bucket {self.name!r}",
             "Google Cloud Storage",
-            "give service_account_file, service_account_key, application_credentials, bearer_token, "
+            "pass service_account_file, service_account_key, application_credentials, bearer_token, "
             "`from_env=True` with credentials in the environment, `get_credentials`, or `anonymous=True` "
             "for public data",
             "`config={'allow_http': 'true'}`",
             isinstance(self.credentials, GcsCredentials.Anonymous),
         )
 
+    @override
     def connect(self, prefix: str, settings: StorageSettings, headers: Mapping[str, str]) -> ObjectStore:
         check_bucket(self.name)
         check_endpoint("base_url", self.config.get("base_url"))
@@ -59,6 +61,7 @@ class GcsBucket(Bucket):
             ),
         )
 
+    @override
     def describe(self, prefix: str) -> str:
         return description({"type": "GCS", "bucket": self.name, "prefix": prefix or None})
 
@@ -66,7 +69,7 @@ class GcsBucket(Bucket):
 def _gcs_config(credentials: AnyGcsCredential) -> dict[str, Any]:
     match credentials:
         case GcsCredentials.Anonymous():
-            # Without a token the client asks the machine's metadata address for one, anonymous or not.
+            # Without a token the client asks the machine's metadata server, also for anonymous requests.
             return {"skip_signature": True, "bearer_token": "anonymous"}
         case GcsCredentials.Static(GcsStaticCredentials.ServiceAccount(path)):
             return {"service_account": path}

@@ -1,4 +1,4 @@
-"""Credential providers, as the client calls them: before a request it asks for credentials."""
+"""Credential providers. The client calls them before a request."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from frazil.storage.credentials import (
     S3StaticCredentials,
 )
 
-#: A credential this close to its end is not used any more.
+#: A credential that expires within this time is not used any more.
 _EXPIRY_MARGIN: Final = timedelta(seconds=15)
 
 
 def s3_provider(credentials: AnyS3Credential) -> Any:
+    """Return the provider for the credentials of S3; None lets the client search for credentials itself."""
     match credentials:
         case S3Credentials.Static(keys):
             return ConstantProvider(_s3_answer(keys))
@@ -69,16 +70,20 @@ def _answer(credential: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class ConstantProvider:
+    """A provider that always returns the same credentials."""
+
     answer: dict[str, Any] = field(repr=False)
 
     def __call__(self) -> Any:
+        """Return the credentials."""
         return self.answer
 
 
 class RefreshProvider:
-    """Calls the user's function, and again when what it gave is about to expire.
+    """A provider that calls the user's function, and again when its last result is about to expire.
 
-    The client asks before every request from five minutes before the end on, so the last answer is kept.
+    From five minutes before the end, the client asks before every request. Therefore the last
+    result is cached.
     """
 
     def __init__(
@@ -89,6 +94,7 @@ class RefreshProvider:
         self._current: Any = credentials.current
 
     def __call__(self) -> Any:
+        """Return the last credentials, or new ones if they expire soon."""
         now = datetime.now(UTC)
         current = self._current
         if current is None or _is_over(current.expires_after, now):

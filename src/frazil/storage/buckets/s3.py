@@ -1,11 +1,11 @@
-"""Buckets of S3, and of servers with its protocol."""
+"""Buckets of S3 and of servers with its protocol."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, override
 from urllib.parse import urlsplit
 
 from obstore.store import S3Store
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     from frazil.storage.settings import StorageSettings
 
-#: How ``repr`` names the reference's own client for S3; it has another one, from its library for all others.
+#: The name of the client in ``repr``. The reference has two clients for S3. This one is its default.
 NATIVE: Final = "S3 (native)"
 
 
 @dataclass(frozen=True, slots=True)
 class S3Bucket(Bucket):
-    """A bucket of S3, or of a server that speaks its protocol."""
+    """A bucket of S3 or of a server with its protocol, with its options and credentials."""
 
     name: str
     options: S3Options = field(default_factory=S3Options)
@@ -39,20 +39,23 @@ class S3Bucket(Bucket):
     shown_as: str = NATIVE
 
     @property
+    @override
     def terms(self) -> MessageTerms:
         return MessageTerms(
             f"bucket {self.name!r}",
             "S3",
-            "give access_key_id and secret_access_key, `from_env=True` with credentials in the environment, "
+            "pass access_key_id and secret_access_key, `from_env=True` with credentials in the environment, "
             "`get_credentials`, or `anonymous=True` for public data",
             "`allow_http=True`",
             self.options.anonymous or isinstance(self.credentials, S3Credentials.Anonymous),
         )
 
     @property
+    @override
     def encodes_names(self) -> bool:
         return self.shown_as != NATIVE
 
+    @override
     def connect(self, prefix: str, settings: StorageSettings, headers: Mapping[str, str]) -> ObjectStore:
         options = self.options
         check_bucket(self.name)
@@ -83,6 +86,7 @@ class S3Bucket(Bucket):
             ),
         )
 
+    @override
     def describe(self, prefix: str) -> str:
         options = self.options
         rows = {
@@ -100,7 +104,7 @@ class S3Bucket(Bucket):
 
 
 def s3_addressing(bucket: str, options: S3Options) -> tuple[str | None, bool]:
-    """The endpoint the client needs, and whether the bucket is part of its host name."""
+    """Return the endpoint for the client, and whether the bucket is part of its host name."""
     endpoint = options.endpoint_url
     # A certificate for *.s3.amazonaws.com does not cover names with a dot.
     if options.force_path_style or "." in bucket:
@@ -114,7 +118,7 @@ def s3_addressing(bucket: str, options: S3Options) -> tuple[str | None, bool]:
 
 
 def _is_plain_host(host: str) -> bool:
-    """Whether a bucket cannot be put before this host's name."""
+    """Return whether the bucket cannot be put before the name of this host."""
     if "." not in host:
         return True
     try:
@@ -128,7 +132,7 @@ def _s3_checksum(algorithm: ChecksumAlgorithm) -> str:
     names = {ChecksumAlgorithm.Sha256: "SHA256", ChecksumAlgorithm.Crc64Nvme: "CRC64NVME"}
     if algorithm not in names:
         raise InvalidInputError(
-            f"checksum algorithm {algorithm.name} is not supported: expected Sha256 or Crc64Nvme",
+            f"checksum_algorithm must be Sha256 or Crc64Nvme, got {algorithm.name}",
             ErrorKind.STORAGE_CONFIG,
         )
     return names[algorithm]

@@ -1,9 +1,9 @@
-"""Who we are to an object store. Values only; no secret is ever in a ``repr``, a ``str`` or HTML.
+"""Credentials for object stores, as values. ``repr``, ``str`` and HTML never show a secret.
 
-Each cloud has a family of variants: anonymous, from the environment, static, or refreshable by a function. A
-refreshable credential holds a pickle of the function, because it travels to other processes with the session;
-``refresh()`` calls the function. ``Credentials`` wraps them for virtual chunk containers, where the user also
-permits access to local files and to the web.
+Each cloud has a family of classes: anonymous, from the environment, static, and refreshable by a function. A
+refreshable credential contains a pickle of the function, because sessions are sent to other processes with
+their credentials. ``refresh()`` calls the function. ``Credentials`` wraps the credentials for virtual chunk
+containers. With it, the user also permits access to local files and web servers.
 """
 
 from frazil.storage.credentials.azure import (

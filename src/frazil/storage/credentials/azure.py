@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class AzureRefreshableCredential(metaclass=Family):
-    """What a refreshing function for Azure may return."""
+    """The possible results of a function that refreshes credentials for Azure."""
 
     @dataclass(frozen=True, slots=True, repr=False)
     class AccessKey(Credential):
-        """A storage account's key."""
+        """The key of a storage account."""
 
         key: str
         expires_after: datetime | None = None
@@ -50,11 +50,11 @@ AnyAzureRefreshableCredential = (
 
 
 class AzureStaticCredentials(metaclass=Family):
-    """Credentials for Azure that do not change."""
+    """Credentials for Azure that do not change. One of the nested classes."""
 
     @dataclass(frozen=True, slots=True, repr=False)
     class AccessKey(Credential):
-        """A storage account's key."""
+        """The key of a storage account."""
 
         key: str
         _secret: ClassVar[frozenset[str]] = frozenset({"key"})
@@ -80,7 +80,7 @@ AnyAzureStaticCredential = (
 
 
 class AzureCredentials(metaclass=Family):
-    """How to authorise requests to Azure blob storage."""
+    """Credentials for Azure blob storage. One of the nested classes."""
 
     @dataclass(frozen=True, slots=True, repr=False)
     class Anonymous(Credential):
@@ -88,7 +88,7 @@ class AzureCredentials(metaclass=Family):
 
     @dataclass(frozen=True, slots=True, repr=False)
     class FromEnv(Credential):
-        """Whatever the environment offers."""
+        """Credentials of the environment: variables, workload identity or managed identity."""
 
     @dataclass(frozen=True, slots=True, repr=False)
     class Static(Credential):
@@ -98,7 +98,7 @@ class AzureCredentials(metaclass=Family):
 
     @dataclass(frozen=True, slots=True, repr=False)
     class Refreshable(Credential):
-        """Credentials from a pickled callable; ``current`` is used until it expires."""
+        """Credentials from a pickled function. ``current`` is used until it expires."""
 
         pickled_function: bytes
         current: AnyAzureRefreshableCredential | None = None
@@ -106,7 +106,7 @@ class AzureCredentials(metaclass=Family):
         _secret: ClassVar[frozenset[str]] = frozenset({"pickled_function"})
 
         def refresh(self) -> AnyAzureRefreshableCredential:
-            """Call the function for new credentials."""
+            """Call the function and return the new credentials."""
             answer: AnyAzureRefreshableCredential = call_refresh(
                 self.pickled_function, AzureRefreshableCredential
             )
@@ -128,7 +128,27 @@ _FACTORY: Final = CredentialFactory("azure_credentials", AzureCredentials)
 def azure_static_credentials(
     *, access_key: str | None = None, sas_token: str | None = None, bearer_token: str | None = None
 ) -> AnyAzureStaticCredential:
-    """Static credentials for Azure, by the one argument that was given."""
+    """Return credentials for Azure that do not change.
+
+    Exactly one argument must be passed.
+
+    Args:
+        access_key: Key of the storage account.
+        sas_token: Shared access signature.
+        bearer_token: OAuth bearer token.
+
+    Returns:
+        The credentials.
+
+    Raises:
+        InvalidInputError: ``invalid-credentials`` unless exactly one argument is passed.
+
+    Examples:
+        >>> azure_static_credentials(access_key="secret")
+        <frazil.credentials.AzureStaticCredentials.AccessKey>
+        key: ****
+        <BLANKLINE>
+    """
     ways: dict[str, tuple[str | None, Callable[[str], AnyAzureStaticCredential]]] = {
         "access_key": (access_key, AzureStaticCredentials.AccessKey),
         "sas_token": (sas_token, AzureStaticCredentials.SasToken),
@@ -141,7 +161,30 @@ def azure_static_credentials(
 def azure_refreshable_credentials(
     get_credentials: Callable[[], AnyAzureRefreshableCredential], scatter_initial_credentials: bool = False
 ) -> AzureCredentials.Refreshable:
-    """Credentials that ``get_credentials`` (which must be picklable) gives, again when they expire."""
+    """Return credentials for Azure that a function provides.
+
+    Frazil calls the function before the first request, and again when its last result expires.
+
+    Args:
+        get_credentials: Picklable function without arguments that returns one of the classes in
+            ``AzureRefreshableCredential``. Define it at the top level of a module.
+        scatter_initial_credentials: True calls ``get_credentials`` once now and stores the result in every
+            pickle, so that many workers do not call it at the same time. Default: False.
+
+    Returns:
+        The credentials.
+
+    Raises:
+        InvalidInputError: ``invalid-credentials`` for a function that cannot be pickled.
+
+    Examples:
+        >>> def fresh():
+        ...     return AzureRefreshableCredential.AccessKey("secret")
+        >>> azure_refreshable_credentials(fresh)  # doctest: +SKIP
+        <frazil.credentials.AzureCredentials.Refreshable>
+        pickled_function: ****
+        current: None
+    """
     credentials: AzureCredentials.Refreshable = _FACTORY.build_refreshable(
         get_credentials, scatter_initial_credentials
     )
@@ -150,13 +193,31 @@ def azure_refreshable_credentials(
 
 @checked
 def azure_from_env_credentials() -> AzureCredentials.FromEnv:
-    """Credentials for Azure from the environment."""
+    """Return credentials for Azure that come from the environment.
+
+    Returns:
+        The credentials.
+
+    Examples:
+        >>> azure_from_env_credentials()
+        <frazil.credentials.AzureCredentials.FromEnv>
+        <BLANKLINE>
+    """
     return AzureCredentials.FromEnv()
 
 
 @checked
 def azure_anonymous_credentials() -> AzureCredentials.Anonymous:
-    """Requests to Azure without credentials."""
+    """Return credentials that send requests to Azure without a signature.
+
+    Returns:
+        The credentials.
+
+    Examples:
+        >>> azure_anonymous_credentials()
+        <frazil.credentials.AzureCredentials.Anonymous>
+        <BLANKLINE>
+    """
     return AzureCredentials.Anonymous()
 
 
@@ -171,7 +232,33 @@ def azure_credentials(
     get_credentials: Callable[[], AnyAzureRefreshableCredential] | None = None,
     scatter_initial_credentials: bool = False,
 ) -> AnyAzureCredential:
-    """Credentials for Azure by the one way that was given; from the environment if none was."""
+    """Return credentials for Azure. Without arguments, they come from the environment.
+
+    At most one way may be passed.
+
+    Args:
+        access_key: Key of the storage account.
+        sas_token: Shared access signature.
+        bearer_token: OAuth bearer token.
+        from_env: True takes the credentials from the environment. This is the default.
+        anonymous: True sends requests without credentials.
+        get_credentials: Picklable function without arguments that returns one of the classes in
+            ``AzureRefreshableCredential``. Frazil calls it again when its last result expires.
+        scatter_initial_credentials: True calls ``get_credentials`` once now and stores the result in every
+            pickle, so that many workers do not call it at the same time. Default: False.
+
+    Returns:
+        The credentials.
+
+    Raises:
+        InvalidInputError: ``invalid-credentials`` for more than one way, and for a function that
+            cannot be pickled.
+
+    Examples:
+        >>> azure_credentials(anonymous=True)
+        <frazil.credentials.AzureCredentials.Anonymous>
+        <BLANKLINE>
+    """
     static = {"access_key": access_key, "sas_token": sas_token, "bearer_token": bearer_token}
     credentials: AnyAzureCredential = _FACTORY.build(
         {name: value is not None for name, value in static.items()},

@@ -1,4 +1,4 @@
-"""What credentials of all clouds share: a value that shows no secret, and the choice of one way to get it."""
+"""The base of credentials of all clouds: values without visible secrets, and the choice of one way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Credential(Numbered, Record):
-    """A frozen value whose secret fields print as stars."""
+    """A frozen value that prints its secret fields as stars."""
 
     __slots__ = ()
     _secret: ClassVar[frozenset[str]] = frozenset()
@@ -28,8 +28,7 @@ class Credential(Numbered, Record):
         expires = getattr(self, "expires_after", None)
         if expires is not None and expires.tzinfo is None:
             raise TypeError(
-                f"expires_after: expected a datetime with a time zone, found {expires.isoformat()} without "
-                "one"
+                f"expires_after must be a datetime with a time zone, got {expires.isoformat()} without one"
             )
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
@@ -45,57 +44,72 @@ class Credential(Numbered, Record):
 
 
 def call_refresh(pickled_function: bytes, expected: type) -> Any:
-    """Call a function that gets credentials. Its result must be a credential of the right kind."""
+    """Call a pickled function and return the credentials that it returns.
+
+    Raises:
+        InvalidInputError: ``invalid-credentials`` if the result is not an instance of ``expected``.
+    """
     answer = pickle.loads(pickled_function)()
     if not isinstance(answer, expected):
         raise InvalidInputError(
             f"the function that refreshes credentials must return {expected.__name__}, "
-            f"found {type(answer).__name__}",
+            f"got {type(answer).__name__}",
             ErrorKind.INVALID_CREDENTIALS,
         )
     return answer
 
 
 def pickle_function(function: Callable[[], Any]) -> bytes:
-    """The pickle of a function that gets credentials."""
+    """Return the pickle of a function that gets credentials.
+
+    Raises:
+        InvalidInputError: ``invalid-credentials`` if it cannot be pickled.
+    """
     try:
         return pickle.dumps(function)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise InvalidInputError(
-            "get_credentials must be a function that can be pickled, for it is sent to other processes: "
-            f"define it at the top of a module. Found {function!r} ({error})",
+            "get_credentials must be a picklable function, because it is sent to other processes, got "
+            f"{function!r} ({error}). Define the function at the top level of a module",
             ErrorKind.INVALID_CREDENTIALS,
         ) from error
 
 
 def choose_way(function: str, **ways: bool) -> str | None:
-    """The name of the only way that the user gave; None without one."""
+    """Return the name of the only way that the user passed, or None.
+
+    Raises:
+        InvalidInputError: ``invalid-credentials`` for more than one way.
+    """
     chosen = [name for name, is_given in ways.items() if is_given]
     if len(chosen) > 1:
         raise InvalidInputError(
-            f"{function}: expected one of {', '.join(ways)}, found {' and '.join(chosen)}: give only one",
+            f"{function}: the arguments must contain only one of {', '.join(ways)}, got "
+            f"{' and '.join(chosen)}. Pass only one",
             ErrorKind.INVALID_CREDENTIALS,
         )
     return chosen[0] if chosen else None
 
 
 def incomplete(function: str, expected: str) -> InvalidInputError:
-    """The error for arguments of ``function`` that do not make a credential."""
-    return InvalidInputError(f"{function}: expected {expected}", ErrorKind.INVALID_CREDENTIALS)
+    """Return the error for arguments of ``function`` that are not a complete credential."""
+    return InvalidInputError(
+        f"{function}: the arguments must contain {expected}", ErrorKind.INVALID_CREDENTIALS
+    )
 
 
 def build_static_variant[T](function: str, ways: Mapping[str, tuple[str | None, Callable[[str], T]]]) -> T:
-    """The variant of the only argument that the user gave."""
+    """Return the variant for the only argument that the user passed."""
     way = choose_way(function, **{name: value is not None for name, (value, _) in ways.items()})
     value, build = ways[way] if way is not None else (None, None)
     if value is None or build is None:
-        raise incomplete(function, f"one of {', '.join(ways)}, found none")
+        raise incomplete(function, f"one of {', '.join(ways)}, got none")
     return build(value)
 
 
 @dataclass(frozen=True, slots=True)
 class CredentialFactory:
-    """Constructs a variant of one cloud's family. ``function`` is the public function, for messages."""
+    """Creates a variant of one cloud's family. ``function`` is the public function, for messages."""
 
     function: str
     family: Any
@@ -109,9 +123,9 @@ class CredentialFactory:
         get_credentials: Callable[[], Any] | None,
         scatter_initial_credentials: bool,
     ) -> Any:
-        """The variant of the only way that the user gave; without one, credentials from the environment.
+        """Return the variant for the only way that the user passed. The default is the environment.
 
-        ``static`` says for each static way whether the user gave it, ``build_static`` constructs its value.
+        ``static`` says for each static way whether the user passed it. ``build_static`` creates its value.
         """
         way = choose_way(
             self.function,
@@ -129,6 +143,9 @@ class CredentialFactory:
         return self.family.FromEnv()
 
     def build_refreshable(self, get_credentials: Callable[[], Any], scatter_initial_credentials: bool) -> Any:
-        """Credentials from a function; with ``scatter_initial_credentials`` it is called once now."""
+        """Return credentials from a function.
+
+        With ``scatter_initial_credentials``, the function is called once now.
+        """
         current = get_credentials() if scatter_initial_credentials else None
         return self.family.Refreshable(pickle_function(get_credentials), current)

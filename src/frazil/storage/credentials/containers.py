@@ -1,4 +1,4 @@
-"""Permission to read virtual chunk containers: by URL prefix, with the credentials for it."""
+"""Permissions to read virtual chunk containers, by URL prefix, with the credentials for them."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from frazil.storage.credentials.s3 import AnyS3Credential, S3Credentials
 
 
 class Credentials(metaclass=Family):
-    """Leave to read virtual chunks in a container, and the credentials to do it with."""
+    """The permission to read virtual chunks in a container, with credentials. One of the nested classes."""
 
     @dataclass(frozen=True, slots=True, repr=False)
     class S3(Credential):
-        """Leave to read S3."""
+        """The permission to read objects in S3."""
 
         credentials: AnyS3Credential
 
     @dataclass(frozen=True, slots=True, repr=False)
     class Gcs(Credential):
-        """Leave to read GCS."""
+        """The permission to read objects in Google Cloud Storage."""
 
         credentials: AnyGcsCredential
 
     @dataclass(frozen=True, slots=True, repr=False)
     class Azure(Credential):
-        """Leave to read Azure."""
+        """The permission to read objects in Azure blob storage."""
 
         credentials: AnyAzureCredential
 
     @dataclass(frozen=True, slots=True, repr=False)
     class LocalFileSystemAccess(Credential):
-        """Leave to read files of this machine."""
+        """The permission to read local files."""
 
     @dataclass(frozen=True, slots=True, repr=False)
     class HttpAccess(Credential):
-        """Leave to read from the web."""
+        """The permission to read from web servers."""
 
 
 AnyCredential = (
@@ -76,16 +76,25 @@ def containers_credentials(
         | None,
     ],
 ) -> dict[str, AnyCredential | None]:
-    """Credentials by the URL prefix of their container, for ``authorize_virtual_chunk_access``.
+    """Return permissions for ``authorize_virtual_chunk_access``, by URL prefix of the container.
 
-    Raises ``InvalidInputError`` (a ``ValueError``) for anything that is not a credential.
+    Args:
+        m: URL prefix -> credentials of S3, GCS or Azure, ``LocalFileSystemAccess``, ``HttpAccess``, or None
+            for access without credentials.
 
-    >>> from frazil.storage.credentials import s3_anonymous_credentials
-    >>> containers_credentials({"s3://bucket/": s3_anonymous_credentials()})["s3://bucket/"]
-    <frazil.credentials.Credentials.S3>
-    credentials:
-        <frazil.credentials.S3Credentials.Anonymous>
-    <BLANKLINE>
+    Returns:
+        URL prefix -> permission.
+
+    Raises:
+        InvalidInputError: ``invalid-credentials`` for a value that is not a credential.
+
+    Examples:
+        >>> from frazil.storage.credentials import s3_anonymous_credentials
+        >>> containers_credentials({"s3://bucket/": s3_anonymous_credentials()})["s3://bucket/"]
+        <frazil.credentials.Credentials.S3>
+        credentials:
+            <frazil.credentials.S3Credentials.Anonymous>
+        <BLANKLINE>
     """
     return {prefix: _wrap(prefix, credential) for prefix, credential in m.items()}
 
@@ -97,7 +106,7 @@ def _wrap(prefix: str, credential: Any) -> AnyCredential | None:
         if isinstance(credential, family):
             return wrap(credential)
     raise InvalidInputError(
-        f"container {prefix}: expected credentials for S3, GCS or Azure, LocalFileSystemAccess, "
-        f"HttpAccess or None, found {type(credential).__name__}",
+        f"the value for container {prefix} must be credentials for S3, GCS or Azure, LocalFileSystemAccess, "
+        f"HttpAccess or None, got {type(credential).__name__}",
         ErrorKind.INVALID_CREDENTIALS,
     )

@@ -16,7 +16,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class GcsBearerCredential(Credential):
-    """An OAuth bearer token, maybe with a time when it expires."""
+    """An OAuth bearer token for Google Cloud Storage.
+
+    Args:
+        bearer: The token.
+        expires_after: Time when the token expires, with a time zone. Default: it does not expire.
+
+    Raises:
+        TypeError: ``expires_after`` has no time zone.
+
+    Examples:
+        >>> print(GcsBearerCredential("secret"), end="")
+        <frazil.credentials.GcsBearerCredential>
+        bearer: ****
+        expires_after: None
+    """
 
     bearer: str
     expires_after: datetime | None = None
@@ -30,7 +44,7 @@ class GcsBearerCredential(Credential):
 
 
 class GcsStaticCredentials(metaclass=Family):
-    """Credentials for GCS that do not change."""
+    """Credentials for Google Cloud Storage that do not change. One of the nested classes."""
 
     @dataclass(frozen=True, slots=True, repr=False)
     class ServiceAccount(Credential):
@@ -68,7 +82,7 @@ AnyGcsStaticCredential = (
 
 
 class GcsCredentials(metaclass=Family):
-    """How to authorise requests to Google Cloud Storage."""
+    """Credentials for Google Cloud Storage. One of the nested classes."""
 
     @dataclass(frozen=True, slots=True, repr=False)
     class Anonymous(Credential):
@@ -76,7 +90,7 @@ class GcsCredentials(metaclass=Family):
 
     @dataclass(frozen=True, slots=True, repr=False)
     class FromEnv(Credential):
-        """Whatever the environment offers."""
+        """Credentials of the environment: variables, files of the user, metadata of the machine."""
 
     @dataclass(frozen=True, slots=True, repr=False)
     class Static(Credential):
@@ -86,7 +100,7 @@ class GcsCredentials(metaclass=Family):
 
     @dataclass(frozen=True, slots=True, repr=False)
     class Refreshable(Credential):
-        """Bearer tokens from a pickled callable; ``current`` is used until it expires."""
+        """Bearer tokens from a pickled function. ``current`` is used until it expires."""
 
         pickled_function: bytes
         current: GcsBearerCredential | None = None
@@ -94,7 +108,7 @@ class GcsCredentials(metaclass=Family):
         _secret: ClassVar[frozenset[str]] = frozenset({"pickled_function"})
 
         def refresh(self) -> GcsBearerCredential:
-            """Call the function for a new token."""
+            """Call the function and return the new token."""
             answer: GcsBearerCredential = call_refresh(self.pickled_function, GcsBearerCredential)
             return answer
 
@@ -115,7 +129,28 @@ def gcs_static_credentials(
     application_credentials: str | None = None,
     bearer_token: str | None = None,
 ) -> AnyGcsStaticCredential:
-    """Static credentials for GCS, by the one argument that was given."""
+    """Return credentials for Google Cloud Storage that do not change.
+
+    Exactly one argument must be passed.
+
+    Args:
+        service_account_file: Path of a file with the key of a service account.
+        service_account_key: Key of a service account, as JSON text.
+        application_credentials: Path of a file with application default credentials.
+        bearer_token: OAuth bearer token.
+
+    Returns:
+        The credentials.
+
+    Raises:
+        InvalidInputError: ``invalid-credentials`` unless exactly one argument is passed.
+
+    Examples:
+        >>> gcs_static_credentials(bearer_token="secret")
+        <frazil.credentials.GcsStaticCredentials.BearerToken>
+        token: ****
+        <BLANKLINE>
+    """
     ways: dict[str, tuple[str | None, Callable[[str], AnyGcsStaticCredential]]] = {
         "service_account_file": (service_account_file, GcsStaticCredentials.ServiceAccount),
         "service_account_key": (service_account_key, GcsStaticCredentials.ServiceAccountKey),
@@ -129,7 +164,30 @@ def gcs_static_credentials(
 def gcs_refreshable_credentials(
     get_credentials: Callable[[], GcsBearerCredential], scatter_initial_credentials: bool = False
 ) -> GcsCredentials.Refreshable:
-    """Tokens that ``get_credentials`` (which must be picklable) gives, again when they expire."""
+    """Return credentials for Google Cloud Storage that a function provides.
+
+    Frazil calls the function before the first request, and again when its last result expires.
+
+    Args:
+        get_credentials: Picklable function without arguments that returns ``GcsBearerCredential``. Define it
+            at the top level of a module.
+        scatter_initial_credentials: True calls ``get_credentials`` once now and stores the result in every
+            pickle, so that many workers do not call it at the same time. Default: False.
+
+    Returns:
+        The credentials.
+
+    Raises:
+        InvalidInputError: ``invalid-credentials`` for a function that cannot be pickled.
+
+    Examples:
+        >>> def fresh():
+        ...     return GcsBearerCredential("secret")
+        >>> gcs_refreshable_credentials(fresh)  # doctest: +SKIP
+        <frazil.credentials.GcsCredentials.Refreshable>
+        pickled_function: ****
+        current: None
+    """
     credentials: GcsCredentials.Refreshable = _FACTORY.build_refreshable(
         get_credentials, scatter_initial_credentials
     )
@@ -138,13 +196,31 @@ def gcs_refreshable_credentials(
 
 @checked
 def gcs_anonymous_credentials() -> GcsCredentials.Anonymous:
-    """Requests to GCS without credentials."""
+    """Return credentials that send requests to Google Cloud Storage without a token.
+
+    Returns:
+        The credentials.
+
+    Examples:
+        >>> gcs_anonymous_credentials()
+        <frazil.credentials.GcsCredentials.Anonymous>
+        <BLANKLINE>
+    """
     return GcsCredentials.Anonymous()
 
 
 @checked
 def gcs_from_env_credentials() -> GcsCredentials.FromEnv:
-    """Credentials for GCS from the environment."""
+    """Return credentials for Google Cloud Storage that come from the environment.
+
+    Returns:
+        The credentials.
+
+    Examples:
+        >>> gcs_from_env_credentials()
+        <frazil.credentials.GcsCredentials.FromEnv>
+        <BLANKLINE>
+    """
     return GcsCredentials.FromEnv()
 
 
@@ -160,7 +236,34 @@ def gcs_credentials(
     get_credentials: Callable[[], GcsBearerCredential] | None = None,
     scatter_initial_credentials: bool = False,
 ) -> AnyGcsCredential:
-    """Credentials for GCS by the one way that was given; from the environment if none was."""
+    """Return credentials for Google Cloud Storage. Without arguments, they come from the environment.
+
+    At most one way may be passed.
+
+    Args:
+        service_account_file: Path of a file with the key of a service account.
+        service_account_key: Key of a service account, as JSON text.
+        application_credentials: Path of a file with application default credentials.
+        bearer_token: OAuth bearer token.
+        from_env: True takes the credentials from the environment. This is the default.
+        anonymous: True sends requests without credentials.
+        get_credentials: Picklable function without arguments that returns ``GcsBearerCredential``. Frazil
+            calls it again when its last result expires.
+        scatter_initial_credentials: True calls ``get_credentials`` once now and stores the result in every
+            pickle, so that many workers do not call it at the same time. Default: False.
+
+    Returns:
+        The credentials.
+
+    Raises:
+        InvalidInputError: ``invalid-credentials`` for more than one way, and for a function that
+            cannot be pickled.
+
+    Examples:
+        >>> gcs_credentials(anonymous=True)
+        <frazil.credentials.GcsCredentials.Anonymous>
+        <BLANKLINE>
+    """
     static = {
         "service_account_file": service_account_file,
         "service_account_key": service_account_key,

@@ -16,14 +16,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class S3StaticCredentials(Credential):
-    """An access key, maybe temporary (with a session token and a time when it expires).
+    """An access key for S3, which may be temporary.
 
-    >>> print(S3StaticCredentials("AKIAEXAMPLE", "secret"), end="")
-    <frazil.credentials.S3StaticCredentials>
-    access_key_id: AKIA****
-    secret_access_key: ****
-    session_token: None
-    expires_after: None
+    Attributes:
+        access_key_id: Id of the access key.
+        secret_access_key: Secret of the access key.
+        session_token: Session token of a temporary access key.
+        expires_after: Time when the key expires, with a time zone. None means that it does not expire.
+
+    Raises:
+        TypeError: ``expires_after`` has no time zone.
+
+    Examples:
+        >>> print(S3StaticCredentials("AKIAEXAMPLE", "secret"), end="")
+        <frazil.credentials.S3StaticCredentials>
+        access_key_id: AKIA****
+        secret_access_key: ****
+        session_token: None
+        expires_after: None
     """
 
     access_key_id: str
@@ -40,25 +50,25 @@ class S3StaticCredentials(Credential):
 
 
 class S3Credentials(metaclass=Family):
-    """How to sign requests to S3 and servers like it."""
+    """Credentials for S3 and similar servers. One of the nested classes."""
 
     @dataclass(frozen=True, slots=True, repr=False)
     class FromEnv(Credential):
-        """Whatever the environment offers: variables, profile, instance role."""
+        """Credentials of the environment: variables, AWS profile, container or instance role."""
 
     @dataclass(frozen=True, slots=True, repr=False)
     class Anonymous(Credential):
-        """Unsigned requests."""
+        """Requests without a signature."""
 
     @dataclass(frozen=True, slots=True, repr=False)
     class Static(Credential):
-        """An access key."""
+        """An access key that does not change."""
 
         credentials: S3StaticCredentials
 
     @dataclass(frozen=True, slots=True, repr=False)
     class Refreshable(Credential):
-        """Access keys from a pickled callable; ``current`` is used until it expires."""
+        """Access keys from a pickled function. ``current`` is used until it expires."""
 
         pickled_function: bytes
         current: S3StaticCredentials | None = None
@@ -66,7 +76,7 @@ class S3Credentials(metaclass=Family):
         _secret: ClassVar[frozenset[str]] = frozenset({"pickled_function"})
 
         def refresh(self) -> S3StaticCredentials:
-            """Call the function for new credentials."""
+            """Call the function and return the new access key."""
             answer: S3StaticCredentials = call_refresh(self.pickled_function, S3StaticCredentials)
             return answer
 
@@ -83,10 +93,29 @@ _FACTORY: Final = CredentialFactory("s3_credentials", S3Credentials)
 def s3_refreshable_credentials(
     get_credentials: Callable[[], S3StaticCredentials], scatter_initial_credentials: bool = False
 ) -> S3Credentials.Refreshable:
-    """Credentials that ``get_credentials`` (which must be picklable) gives, again when they expire.
+    """Return credentials for S3 that a function provides.
 
-    With ``scatter_initial_credentials`` it is called now, and the answer travels with every pickle, so
-    that many workers do not all ask at once.
+    Frazil calls the function before the first request, and again when its last result expires.
+
+    Args:
+        get_credentials: Picklable function without arguments that returns ``S3StaticCredentials``. Define it
+            at the top level of a module.
+        scatter_initial_credentials: True calls ``get_credentials`` once now and stores the result in every
+            pickle, so that many workers do not call it at the same time. Default: False.
+
+    Returns:
+        The credentials.
+
+    Raises:
+        InvalidInputError: ``invalid-credentials`` for a function that cannot be pickled.
+
+    Examples:
+        >>> def fresh():
+        ...     return S3StaticCredentials("AKIAEXAMPLE", "secret")
+        >>> s3_refreshable_credentials(fresh)  # doctest: +SKIP
+        <frazil.credentials.S3Credentials.Refreshable>
+        pickled_function: ****
+        current: None
     """
     credentials: S3Credentials.Refreshable = _FACTORY.build_refreshable(
         get_credentials, scatter_initial_credentials
@@ -102,7 +131,21 @@ def s3_static_credentials(
     session_token: str | None = None,
     expires_after: datetime | None = None,
 ) -> S3Credentials.Static:
-    """An access key for S3."""
+    """Return credentials for S3 from an access key.
+
+    Args:
+        access_key_id: Id of the access key.
+        secret_access_key: Secret of the access key.
+        session_token: Session token of a temporary access key.
+        expires_after: Time when the key expires, with a time zone. Default: it does not expire.
+
+    Returns:
+        The credentials.
+
+    Examples:
+        >>> s3_static_credentials(access_key_id="AKIAEX", secret_access_key="x").credentials.access_key_id
+        'AKIAEX'
+    """
     return S3Credentials.Static(
         S3StaticCredentials(access_key_id, secret_access_key, session_token, expires_after)
     )
@@ -110,13 +153,31 @@ def s3_static_credentials(
 
 @checked
 def s3_anonymous_credentials() -> S3Credentials.Anonymous:
-    """Unsigned requests to S3."""
+    """Return credentials that send requests to S3 without a signature.
+
+    Returns:
+        The credentials.
+
+    Examples:
+        >>> s3_anonymous_credentials()
+        <frazil.credentials.S3Credentials.Anonymous>
+        <BLANKLINE>
+    """
     return S3Credentials.Anonymous()
 
 
 @checked
 def s3_from_env_credentials() -> S3Credentials.FromEnv:
-    """Credentials for S3 from the environment."""
+    """Return credentials that take an access key for S3 from the environment.
+
+    Returns:
+        The credentials.
+
+    Examples:
+        >>> s3_from_env_credentials()
+        <frazil.credentials.S3Credentials.FromEnv>
+        <BLANKLINE>
+    """
     return S3Credentials.FromEnv()
 
 
@@ -132,12 +193,33 @@ def s3_credentials(
     get_credentials: Callable[[], S3StaticCredentials] | None = None,
     scatter_initial_credentials: bool = False,
 ) -> AnyS3Credential:
-    """Credentials for S3 by the one way that was given; from the environment if none was.
+    """Return credentials for S3. Without arguments, they come from the environment.
 
-    Raises ``InvalidInputError`` (a ``ValueError``) when the arguments contradict each other.
+    At most one way may be passed: an access key, ``anonymous``, ``from_env`` or ``get_credentials``.
 
-    >>> s3_credentials(anonymous=True) == s3_anonymous_credentials()
-    True
+    Args:
+        access_key_id: Id of the access key.
+        secret_access_key: Secret of the access key.
+        session_token: Session token of a temporary access key.
+        expires_after: Time when the key expires, with a time zone. Default: it does not expire.
+        anonymous: True sends requests without credentials.
+        from_env: True takes the credentials from the environment. This is the default.
+        get_credentials: Picklable function without arguments that returns ``S3StaticCredentials``. Frazil
+            calls it again when its last result expires.
+        scatter_initial_credentials: True calls ``get_credentials`` once now and stores the result in every
+            pickle, so that many workers do not call it at the same time. Default: False.
+
+    Returns:
+        The credentials.
+
+    Raises:
+        InvalidInputError: ``invalid-credentials`` for more than one way, for a part of an access key, for
+            ways that are only set to False, and for a function that cannot be pickled.
+        TypeError: ``expires_after`` has no time zone.
+
+    Examples:
+        >>> s3_credentials(anonymous=True) == s3_anonymous_credentials()
+        True
     """
     key = (access_key_id, secret_access_key, session_token, expires_after)
     has_key = any(part is not None for part in key)
@@ -145,13 +227,13 @@ def s3_credentials(
     if not has_way and (from_env is False or anonymous is False):
         raise incomplete(
             "s3_credentials",
-            "one way to get credentials, found only ways set to False: set one of them to True",
+            "one way to get credentials, got only ways that are False. Set one of them to True",
         )
 
     def build_static() -> S3StaticCredentials:
         if access_key_id is None or secret_access_key is None:
             raise incomplete(
-                "s3_credentials", "both access_key_id and secret_access_key, found only a part of them"
+                "s3_credentials", "both access_key_id and secret_access_key, got only a part of the key"
             )
         return S3StaticCredentials(access_key_id, secret_access_key, session_token, expires_after)
 

@@ -1,1 +1,1 @@
-"""Files of this machine: how a local storage reads and writes them, and why it cannot."""
+"""How a local storage reads and writes files, and why a call to the operating system fails."""

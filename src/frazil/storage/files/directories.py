@@ -1,4 +1,4 @@
-"""Directories: made when they are missing, and flushed once for all writers that wait for it."""
+"""Directories: a writer creates them when they are missing, and writers share the flushes of them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from frazil.storage.files.process_state import flush_directory_now, process_stat
 
 
 def flush_directory(directory: str) -> None:
-    """Make the names of the files in a directory durable. Threads that ask at the same time share a flush."""
+    """Make the names of the files in a directory durable. Threads that call it together share a flush."""
     process_state().directory_flush(directory).flush()
 
 
 def flush_names(directory: str) -> None:
-    """``flush_directory``, which raises ``StorageError``."""
+    """Do the same as ``flush_directory``, with errors as ``StorageError``."""
     with file_errors(directory, "write"):
         flush_directory(directory)
 
 
 def make_directory(path: str) -> None:
-    """Make ``path`` and its missing parents, each entry durable."""
+    """Create ``path`` and its missing parents, each entry durable."""
     if os.path.isdir(path):
         return
     parent = os.path.dirname(path)

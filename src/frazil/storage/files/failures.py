@@ -1,4 +1,4 @@
-"""Why a call to the operating system failed: a cause and a remedy, and the error of a local storage."""
+"""The cause and the remedy of a failed call to the operating system, and the error of a local storage."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Final
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.keys import object_not_found
 
-#: What the operating system raises for a path without a file.
+#: Errors of the operating system for a path without a file.
 MISSING_FILE: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 _PERMISSION: Final = (
     ErrorKind.STORAGE_PERMISSION,
     "permission denied: check the owner and the mode of the file and of its directories",
 )
-_FULL: Final = (ErrorKind.STORAGE_FULL, "no space left: free some, or use another file system")
+_FULL: Final = (ErrorKind.STORAGE_FULL, "no space left: free some space, or use another file system")
 _REASONS: Final = {
     errno.ENOENT: (ErrorKind.IO, "there is no such file or directory: check the path"),
     errno.EACCES: _PERMISSION,
@@ -35,20 +35,20 @@ _REASONS: Final = {
     errno.EISDIR: (ErrorKind.IO, "it is a directory, not a file"),
     errno.ENAMETOOLONG: (ErrorKind.IO, "the path is too long for this file system: use a shorter one"),
     errno.EMFILE: (ErrorKind.IO, "this process has too many open files: close some, or raise `ulimit -n`"),
-    errno.ELOOP: (ErrorKind.IO, "its symbolic links lead in a circle"),
-    errno.ESTALE: (ErrorKind.IO, "the file server does not know the file any more: mount it again"),
-    errno.EIO: (ErrorKind.IO, "the device failed (EIO): look into the log of the system"),
+    errno.ELOOP: (ErrorKind.IO, "its symbolic links form a loop"),
+    errno.ESTALE: (ErrorKind.IO, "the file server has lost the file: mount the file system again"),
+    errno.EIO: (ErrorKind.IO, "the device failed (EIO): see the log of the system"),
 }
 
 
 def reason_of(error: OSError) -> tuple[ErrorKind, str]:
-    """The kind of an error of a file, and its cause with a remedy."""
-    return _REASONS.get(error.errno or 0) or (ErrorKind.IO, "the operating system refuses it")
+    """Return the kind of an error of a file, and a text with the cause and the remedy."""
+    return _REASONS.get(error.errno or 0) or (ErrorKind.IO, "the operating system refuses the request")
 
 
 @contextmanager
 def file_errors(key: str, verb: str) -> Iterator[None]:
-    """Raise the errors of the operating system as ``StorageError`` about the object ``key``."""
+    """Raise errors of the operating system as ``StorageError`` about the object ``key``."""
     try:
         yield
     except MISSING_FILE as error:

@@ -1,10 +1,10 @@
-"""Files that are reached through symbolic links.
+"""Files behind symbolic links.
 
-A folder from an untrusted source may hold links to any file of the reader's machine. So a file counts as
-inside of a folder only if its real path is below the real path of the folder. The folder itself may be a
-link, or be below one: its owner chose that. The check examines the open file, so that another process cannot
-replace a link between the check and the read. A hard link cannot be distinguished from the file itself; only
-a user who can write to both folders can make one.
+A folder from an untrusted source may contain links to any file of the reader's machine. Therefore a file is
+inside a folder only if its real path is below the real path of the folder. The folder itself may be a link,
+or below one, because its owner chose that. The check examines the open file, so that another process cannot
+replace a link between the check and the read. A hard link looks like the file itself, but only a user who can
+write to both folders can create one.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from frazil.errors import ErrorKind, StorageError
 
 
 def open_inside(path: str, folder: str) -> int:
-    """A descriptor that reads the file at ``path``.
+    """Return a descriptor that reads the file at ``path``.
 
-    Raises ``StorageError`` (``link-outside``) if links lead out of ``folder``, and what ``os.open`` raises.
+    Raises:
+        StorageError: ``link-outside`` if links lead out of ``folder``.
+        OSError: The operating system cannot open the file.
     """
-    # Without O_NONBLOCK, to open a named pipe waits until somebody writes to it.
+    # Without O_NONBLOCK, opening a named pipe blocks until another process writes to it.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         _require_inside(descriptor, path, folder)
@@ -36,8 +38,8 @@ def _require_inside(descriptor: int, path: str, folder: str) -> None:
         os.path.join(os.path.realpath(folder), "")
     ):
         raise StorageError(
-            f"{path!r} is a symbolic link, or below one, that leads out of {folder!r}: expected a file "
-            "inside. If you trust the link, move the file into the folder, or give the folder of the file",
+            f"{path!r} must be a file inside {folder!r}, but it is a symbolic link, or below one, that leads "
+            "out of it. If you trust the link, move the file into the folder, or pass the folder of the file",
             ErrorKind.LINK_OUTSIDE,
         )
 
@@ -49,7 +51,7 @@ def _real_path(descriptor: int, path: str) -> str:
         real = os.path.realpath(path)
         if not os.path.samestat(os.fstat(descriptor), os.stat(real)):
             raise StorageError(
-                f"another process replaced {path!r} while it was opened: expected the same file, found two",
+                f"another process replaced {path!r} while Frazil opened it. Try again",
                 ErrorKind.LINK_OUTSIDE,
             ) from None
         return real

@@ -1,4 +1,4 @@
-"""Locks of objects, among all threads and processes that write to the same directory."""
+"""Locks of objects, between all threads and processes that write to the same directory."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ from frazil.storage.files.process_state import process_state
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Longer than any update takes: the owner of a lock held for so long is a stopped process.
+#: Seconds. No update takes this long, so a process that holds the lock longer is stopped.
 LOCK_SECONDS: Final = 60.0
 
 
 @contextmanager
 def object_lock(path: str) -> Iterator[None]:
-    """Alone with the object at ``path``, among all threads and processes that ask for the same."""
+    """Hold the lock of the object at ``path``. It excludes all other threads and processes.
+
+    Raises:
+        StorageError: ``semaphore-acquire`` if the lock is not free within ``LOCK_SECONDS``.
+    """
     lock_path = f"{os.path.realpath(path)}#0"
     thread_lock = process_state().thread_lock(lock_path)
     deadline = time.monotonic() + LOCK_SECONDS
@@ -51,14 +55,14 @@ def _lock_file(descriptor: int, path: str, deadline: float) -> None:
             return
         if time.monotonic() > deadline:
             raise _lock_timeout(path)
-        # A little chance keeps waiting processes from knocking in step.
+        # With a random pause, waiting processes do not try at the same moments.
         time.sleep(pause * (0.5 + secrets.randbelow(1000) / 1000))
         pause = min(pause * 2, 0.004)
 
 
 def _lock_timeout(path: str) -> StorageError:
     return StorageError(
-        f"could not lock {path!r} within {LOCK_SECONDS:.0f} s: another process holds it, and may be "
+        f"could not lock {path!r} within {LOCK_SECONDS:.0f} s: another process holds it and may be "
         "stopped. Continue or end that process",
         ErrorKind.SEMAPHORE_ACQUIRE,
     )

@@ -1,4 +1,4 @@
-"""What the threads of this process share: locks of files, and flushes of directories."""
+"""State that the threads of this process share: locks of files, and flushes of directories."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class DirectoryFlush:
-    """Flushes one directory. Writers that arrive while a flush runs share the next one."""
+    """Flushes one directory. Writers that arrive during a flush share the next one."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -47,7 +47,10 @@ def flush_directory_now(directory: str) -> None:
 
 
 class ProcessState:
-    """See the module. A forked child begins with a new one: it has none of the threads of its parent."""
+    """The shared state of one process.
+
+    A forked child begins with a new state, because it has none of the threads of its parent.
+    """
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -55,7 +58,7 @@ class ProcessState:
         self._locks: dict[str, threading.Lock] = {}
 
     def directory_flush(self, path: str) -> DirectoryFlush:
-        """The flush that all writers in a directory share."""
+        """Return the flush that all writers in a directory share."""
         with self._guard:
             flush = self._directories.get(path)
             if flush is None:
@@ -63,12 +66,12 @@ class ProcessState:
         return flush
 
     def thread_lock(self, path: str) -> threading.Lock:
-        """The lock between threads for a lock file."""
+        """Return the lock between threads for a lock file."""
         with self._guard:
             return self._locks.setdefault(path, threading.Lock())
 
     def flush_together(self, flushes: Sequence[Callable[[], None]]) -> None:
-        """Run flushes at the same time: they wait for the disk hardly longer than one does."""
+        """Run flushes at the same time. This takes hardly longer than one flush."""
         if len(flushes) < 2:
             for flush in flushes:
                 flush()
@@ -87,7 +90,7 @@ _state = ProcessState()
 
 
 def process_state() -> ProcessState:
-    """The state of this process."""
+    """Return the state of this process."""
     return _state
 
 

@@ -1,6 +1,6 @@
-"""Writes of whole files: durable, under the name in one step, and on a condition.
+"""Writes of whole files: durable, under their name in one step, and with conditions.
 
-See ``frazil.storage.local`` for the rules.
+The docstring of ``frazil.storage.local`` has the rules.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
     from frazil.storage.base import Version
 
-#: What file systems without hard links answer to ``link``.
+#: Errors of ``link`` on file systems without hard links.
 _NO_LINKS: Final = frozenset(
     {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
 )
 
 
 def write_and_name(path: str, data: memoryview, set_name: Callable[[str, str], None]) -> None:
-    """Write ``data`` beside ``path``, make it durable, give it the name, make that durable."""
+    """Write ``data`` beside ``path``, make it durable, give it the name, and make the name durable."""
     temporary = _temporary_name(path)
     try:
         descriptor = _open_new(temporary)
@@ -49,7 +49,7 @@ def write_and_name(path: str, data: memoryview, set_name: Callable[[str, str], N
 
 
 class UnnamedFile:
-    """A file with all its bytes that does not have its name yet."""
+    """A file that has all its bytes but not its name yet."""
 
     def __init__(self, path: str, key: str, data: Buffer) -> None:
         self.path = path
@@ -91,7 +91,7 @@ def _write_all(descriptor: int, data: memoryview) -> None:
 
 
 def create_file(path: str, data: memoryview) -> bool:
-    """Write a file under a free name. False if the name is taken."""
+    """Write a file under a free name. Return False if the name exists."""
 
     def link_name(temporary: str, name: str) -> None:
         os.link(temporary, name)
@@ -116,7 +116,7 @@ def create_file(path: str, data: memoryview) -> bool:
 
 
 def update_file(path: str, data: memoryview, version: Version) -> Stored | Refused:
-    """Replace a file if its bytes are of this version."""
+    """Replace a file if its bytes have this version."""
     if not os.path.isfile(path):
         return Refused()
     with object_lock(path):
@@ -140,10 +140,11 @@ def link_if_equal(source: str, target: str, data: memoryview) -> bool:
             status = os.fstat(descriptor)
             equal = status.st_size == len(data) and read_large(descriptor, source, 0, None) == bytes(data)
             if equal:
-                # Another program may have written it without. Before the link, which would make it dirty.
+                # Another program may have written the file without a flush. Flush it before the link changes
+                # it.
                 os.fsync(descriptor)
                 os.link(source, temporary)
-                # The name may be another file by now. While this one is open, its inode is its own.
+                # The name may be another file now. The inode of an open file is not reused.
                 equal = os.path.samestat(status, os.stat(temporary))
         finally:
             os.close(descriptor)
@@ -154,7 +155,7 @@ def link_if_equal(source: str, target: str, data: memoryview) -> bool:
             return False
         raise
     finally:
-        # Renaming onto another name of the same file does nothing, so the temporary name may still be there.
+        # A rename to another name of the same file has no effect, so the temporary name may still exist.
         with suppress(OSError):
             os.unlink(temporary)
     if equal:

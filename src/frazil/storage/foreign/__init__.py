@@ -1,12 +1,13 @@
-"""Reading the objects that virtual chunks point to: files that belong to others, in any storage.
+"""Reads of the objects that virtual chunks refer to: objects of other owners, in any storage.
 
-A virtual chunk is a range of an object and, often, a condition on the object: its etag, or a time after which
-it did not change. Both are compared with what comes in the same answer as the bytes, so nothing can change in
-between, and no server has to understand a condition.
+A virtual chunk is a range of an object. Often it has a condition: the etag of the object, or a time after
+which the object did not change. The reader compares both with the answer that contains the bytes. So no
+change can happen in between, and no server needs to support conditions.
 
-URLs are read as the reference reads them. ``file:`` is a URL in full: percent codes are decoded, ``..`` is
-resolved, and what follows ``?`` or ``#`` is not part of the path. In ``s3:``, ``gs:`` and ``az:`` all that
-follows the bucket is the key, letter by letter. ``http:`` is a URL without a query.
+URLs are read in the same way as the reference reads them. A ``file:`` URL is a complete URL: percent
+codes are decoded, ``..`` is resolved, and the text after ``?`` or ``#`` does not belong to the path. In
+``s3:``, ``gs:`` and ``az:`` all characters after the bucket are the key, without decoding. An ``http:``
+URL has no query.
 """
 
 from frazil.storage.foreign.base import ForeignObjects

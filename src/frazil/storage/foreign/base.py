@@ -23,7 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ForeignRange:
-    """The bytes ``start <= i < stop`` of the object at ``url``, and the conditions on the object."""
+    """A range of an object and the conditions on the object.
+
+    Attributes:
+        url: URL of the object.
+        start: First byte of the range.
+        stop: End of the range; the byte at this position is not part of the range.
+        etag: Etag that the object must have. Default: no condition.
+        not_modified_since: Time after which the object must not have changed, compared in whole seconds.
+            Default: no condition.
+    """
 
     url: str
     start: int
@@ -33,25 +42,32 @@ class ForeignRange:
 
     @property
     def is_empty(self) -> bool:
+        """Whether the range has no bytes."""
         return self.stop <= self.start
 
     @property
     def has_conditions(self) -> bool:
+        """Whether there is a condition on the object."""
         return self.etag is not None or self.not_modified_since is not None
 
     def check_object(self, etag: str | None, modified: float) -> None:
-        """Raise ``StorageError`` (``virtual-chunk-modified``) unless the conditions hold for the object.
+        """Check the conditions on the object.
 
-        ``etag`` and ``modified`` (Unix time in seconds) come from the answer of the server.
+        Args:
+            etag: Etag in the answer of the server, with or without quotes.
+            modified: Time of the last change in the answer of the server, in Unix seconds.
+
+        Raises:
+            StorageError: ``virtual-chunk-modified`` if a condition does not hold.
         """
         if self.etag is not None and (etag is None or self.etag.strip('"') != etag.strip('"')):
-            raise self._modified(f"expected etag {self.etag}, found {etag}")
-        # A reference holds whole seconds; of a file every fraction later is a change.
+            raise self._modified(f"its etag must be {self.etag}, got {etag}")
+        # References contain whole seconds. A file that is newer by a fraction of a second has changed.
         limit = self.not_modified_since
         if limit is not None and modified > int(limit.timestamp()):
             changed = datetime.fromtimestamp(modified, UTC)
             raise self._modified(
-                f"expected no change after {limit.isoformat()}, found one at {changed.isoformat()}"
+                f"its last change must not be after {limit.isoformat()}, got {changed.isoformat()}"
             )
 
     def _modified(self, difference: str) -> StorageError:
@@ -62,16 +78,19 @@ class ForeignRange:
         )
 
     def too_short(self, end: int) -> StorageError:
-        """The error for an object that ends at byte ``end``, inside of the range or before it."""
+        """Return the error for an object that ends at byte ``end``, before the end of the range."""
         return StorageError(
-            f"error fetching virtual reference: {shown_url(self.url)} ends at byte {end}, "
-            f"expected the range [{self.start}, {self.stop})",
+            f"error fetching virtual reference: {shown_url(self.url)} must have the range "
+            f"[{self.start}, {self.stop}), but it ends at byte {end}",
             ErrorKind.VIRTUAL_CHUNK_FETCH,
         )
 
 
 class ForeignObjects(ABC):
-    """The objects below one URL prefix. May be pickled; connects at its first use."""
+    """The objects below one URL prefix.
+
+    It can be pickled, and it connects at its first use. ``open_foreign`` creates it.
+    """
 
     def get(
         self,
@@ -82,11 +101,32 @@ class ForeignObjects(ABC):
         etag: str | None = None,
         not_modified_since: datetime | None = None,
     ) -> Buffer:
-        """The bytes ``start <= i < stop`` of the object at ``url``: all of them, or an error.
+        """Return a range of an object: all its bytes, or an error.
 
-        Raises ``StorageError``: ``virtual-chunk-modified`` if the object has another etag or was changed
-        after that time (in whole seconds), ``virtual-chunk-fetch`` if it cannot be read;
-        ``InvalidInputError`` of kind ``invalid-virtual-ref`` for a URL that is not below the prefix.
+        Args:
+            url: URL of the object, below the prefix.
+            start: First byte of the range.
+            stop: End of the range; the byte at this position is not part of the range.
+            etag: Etag that the object must have. Default: no condition.
+            not_modified_since: Time after which the object must not have changed, compared in whole seconds.
+                Default: no condition.
+
+        Returns:
+            The bytes ``start <= i < stop``.
+
+        Raises:
+            StorageError: ``virtual-chunk-modified`` if a condition does not hold; ``virtual-chunk-fetch`` if
+                the range cannot be read.
+            InvalidInputError: ``invalid-virtual-ref`` for a URL that is not below the prefix.
+
+        Examples:
+            >>> from pathlib import Path
+            >>> from frazil.storage import local_filesystem_store, open_foreign
+            >>> size = Path("data.bin").write_bytes(b"0123456789")
+            >>> folder = Path.cwd().as_uri() + "/"
+            >>> files = open_foreign(local_filesystem_store(""), None, folder)
+            >>> bytes(files.get(f"{folder}data.bin", 2, 5))
+            b'234'
         """
         return self.read_range(ForeignRange(url, start, stop, etag, not_modified_since))
 
@@ -99,52 +139,91 @@ class ForeignObjects(ABC):
         etag: str | None = None,
         not_modified_since: datetime | None = None,
     ) -> Buffer:
-        """``get`` for an event loop."""
+        """Do the same as ``get``, for an event loop."""
         return await self.read_range_async(ForeignRange(url, start, stop, etag, not_modified_since))
 
     @abstractmethod
     def read_range(self, byte_range: ForeignRange) -> Buffer:
-        """See ``get``."""
+        """Return the bytes of a range. Each kind of store implements this method for ``get``.
+
+        Args:
+            byte_range: Range of an object, with the conditions on the object.
+
+        Returns:
+            The bytes of the range.
+
+        Raises:
+            StorageError: As in ``get``.
+            InvalidInputError: As in ``get``.
+
+        Examples:
+            >>> from pathlib import Path
+            >>> from frazil.storage import local_filesystem_store, open_foreign
+            >>> size = Path("data.bin").write_bytes(b"0123456789")
+            >>> folder = Path.cwd().as_uri() + "/"
+            >>> files = open_foreign(local_filesystem_store(""), None, folder)
+            >>> bytes(files.read_range(ForeignRange(f"{folder}data.bin", 8, 10)))
+            b'89'
+        """
 
     @abstractmethod
     async def read_range_async(self, byte_range: ForeignRange) -> Buffer:
-        """See ``get_async``."""
+        """Do the same as ``read_range``, for an event loop."""
 
     @abstractmethod
     def size(self, url: str) -> int:
-        """How many bytes the object at ``url`` has. Raises ``StorageError`` (``virtual-chunk-fetch``)."""
+        """Return the size of an object.
+
+        Args:
+            url: URL of the object, below the prefix.
+
+        Returns:
+            The size in bytes.
+
+        Raises:
+            StorageError: ``virtual-chunk-fetch`` if the object cannot be found.
+            InvalidInputError: ``invalid-virtual-ref`` for a URL that is not below the prefix.
+
+        Examples:
+            >>> from pathlib import Path
+            >>> from frazil.storage import local_filesystem_store, open_foreign
+            >>> size = Path("data.bin").write_bytes(b"0123456789")
+            >>> folder = Path.cwd().as_uri() + "/"
+            >>> open_foreign(local_filesystem_store(""), None, folder).size(f"{folder}data.bin")
+            10
+        """
 
 
 def outside_prefix(url: str, prefix: str) -> InvalidInputError:
-    """The error for a URL that is not below the prefix."""
+    """Return the error for a URL that is not below the prefix."""
     return InvalidInputError(
-        f"{shown_url(url)!r} is not in the virtual chunk container {shown_url(prefix)!r}: expected a "
-        "location that begins with it",
+        f"the location {shown_url(url)!r} must begin with {shown_url(prefix)!r}, the URL prefix of its "
+        "virtual chunk container",
         ErrorKind.INVALID_VIRTUAL_REF,
     )
 
 
 def check_segments(url: str, key: str) -> None:
-    """Refuse keys that clients normalise: they would read another object."""
+    """Raise ``InvalidInputError`` for a key that clients normalise: they would read another object."""
     if any(segment in ("", ".", "..") for segment in key.split("/")):
         raise InvalidInputError(
-            f"cannot address {shown_url(url)!r}: expected a key without empty, '.' and '..' segments",
+            f"the key in {shown_url(url)!r} must not have empty, '.' and '..' segments",
             ErrorKind.INVALID_VIRTUAL_REF,
         )
 
 
 def credentials_mismatch(credentials: object, config: object) -> InvalidInputError:
-    """The error for credentials of another kind of store."""
+    """Return the error for credentials of another kind of store."""
     return InvalidInputError(
         f"credentials of type {type(credentials).__qualname__} do not fit a store of type "
-        f"{type(config).__qualname__}: give credentials of the same kind",
+        f"{type(config).__qualname__}. Pass credentials of the same kind",
         ErrorKind.INVALID_CREDENTIALS,
     )
 
 
 @contextmanager
 def fetch_errors(url: str) -> Iterator[None]:
-    """Count a request, and raise what it raises as ``StorageError`` (``virtual-chunk-fetch``)."""
+    """Count a request, and raise its errors as ``StorageError`` (``virtual-chunk-fetch``)."""
     TRAFFIC.count_request()
     try:
         yield
@@ -158,13 +237,13 @@ def fetch_errors(url: str) -> Iterator[None]:
 
 
 def _reason(error: Exception, url: str) -> str:
-    """Why the object could not be read, and what to do."""
+    """Return why the object cannot be read, and what to do."""
     if isinstance(error, OSError) and error.errno is not None:
         return f"{file_failures.reason_of(error)[1]} ({error.strerror})"
     terms = failures.MessageTerms(
         "/".join(shown_url(url).split("/", 3)[:3]),
         "virtual chunks",
-        "give those of this container in `authorize_virtual_chunk_access`",
+        "pass the credentials of this container in `authorize_virtual_chunk_access`",
         "`allow_http=True` to the store of this container",
     )
     if isinstance(error, UnreachableError):

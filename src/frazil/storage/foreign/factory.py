@@ -1,4 +1,4 @@
-"""The reader for the objects of one virtual chunk container."""
+"""The function that opens the objects of one virtual chunk container."""
 
 from __future__ import annotations
 
@@ -23,14 +23,28 @@ def open_foreign(
     *,
     user_agent: str | None = None,
 ) -> ForeignObjects:
-    """A reader for the objects whose URLs begin with ``url_prefix``.
+    """Return a reader for the objects whose URLs begin with a prefix.
 
-    Of a local file system the URL says where a file is. What is not there is looked for below the path that
-    ``config`` has: where the files of ``url_prefix`` are on this machine, if it has one.
+    Args:
+        config: Kind of store, and its options. If its kind is a local file system, a file that does not exist
+            at the path of its URL is searched below ``config.path``. This path is the place of the prefix's
+            files on this machine.
+        credentials: Credentials for the store. None means requests without credentials.
+        url_prefix: Prefix of the URLs of all objects.
+        settings: Time-outs and retries. Default: ``StorageSettings()``.
+        user_agent: Value of the header ``User-Agent``. Default: name and version of Frazil.
 
-    Without ``credentials`` requests are anonymous. Raises ``InvalidInputError`` for a store that cannot hold
-    such URLs (``invalid-virtual-ref``), and for credentials of another kind of store
-    (``invalid-credentials``).
+    Returns:
+        The reader. No request is sent.
+
+    Raises:
+        InvalidInputError: ``invalid-virtual-ref`` for a store that cannot hold such URLs;
+            ``invalid-credentials`` for credentials of another kind of store; ``storage-config`` for a
+            store in memory.
+
+    Examples:
+        >>> from frazil.storage import open_foreign, s3_store
+        >>> objects = open_foreign(s3_store(region="eu-west-1", anonymous=True), None, "s3://bucket/data/")
     """
     if credentials is None:
         credentials = anonymous_access(url_prefix)
@@ -42,8 +56,8 @@ def open_foreign(
             return ForeignFiles(url_prefix, path)
         case ObjectStoreConfig.InMemory():
             raise InvalidInputError(
-                "virtual chunks cannot be in memory: expected a container in S3, GCS, Azure, on the web or "
-                "in local files",
+                "a virtual chunk container must be in S3, GCS, Azure, on a web server or in local files, "
+                "got a store in memory",
                 ErrorKind.STORAGE_CONFIG,
             )
         case ObjectStoreConfig.Http(opts, headers):

@@ -1,11 +1,11 @@
-"""Files of this machine that belong to others."""
+"""Local files that virtual chunks refer to."""
 
 from __future__ import annotations
 
 import os
 import posixpath
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, override
 from urllib.parse import unquote, urlsplit
 
 from frazil.errors import ErrorKind, InvalidInputError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ForeignFiles(ForeignObjects):
-    """Files of this machine: those below the path of ``url_prefix``, or else below ``path``.
+    """Local files below the path of ``url_prefix``, or otherwise below ``path``.
 
     Links to files outside of that folder are refused: see ``frazil.storage.files.links``.
     """
@@ -28,6 +28,7 @@ class ForeignFiles(ForeignObjects):
     url_prefix: str
     path: str
 
+    @override
     def read_range(self, byte_range: ForeignRange) -> Buffer:
         with fetch_errors(byte_range.url):
             descriptor = open_inside(*self._path_and_folder(byte_range.url))
@@ -39,9 +40,11 @@ class ForeignFiles(ForeignObjects):
             finally:
                 os.close(descriptor)
 
+    @override
     async def read_range_async(self, byte_range: ForeignRange) -> Buffer:
         return self.read_range(byte_range)
 
+    @override
     def size(self, url: str) -> int:
         with fetch_errors(url):
             descriptor = open_inside(*self._path_and_folder(url))
@@ -51,7 +54,7 @@ class ForeignFiles(ForeignObjects):
                 os.close(descriptor)
 
     def _path_and_folder(self, url: str) -> tuple[str, str]:
-        """The path of a file, and the folder that must contain it."""
+        """Return the path of a file, and the folder that must contain it."""
         base = _url_path(self.url_prefix).rstrip("/") + "/"
         path = _url_path(url)
         if not path.startswith(base):
@@ -67,14 +70,14 @@ def _url_path(url: str) -> str:
     path = unquote(parts.path)
     if parts.scheme != "file" or "//" in path or "\0" in path:
         raise InvalidInputError(
-            f"{url!r} is not a file URL: expected file:///path with no empty segments",
+            f"a file URL must be file:///path without empty segments, got {url!r}",
             ErrorKind.INVALID_VIRTUAL_REF,
         )
     return posixpath.normpath(path)
 
 
 def file_etag(status: os.stat_result) -> str:
-    """The etag of a file, as the object_store crate makes it: inode, time in us, and size."""
+    """Return the etag of a file, as the object_store crate computes it: inode, time in us, and size."""
     return f'"{status.st_ino:x}-{status.st_mtime_ns // 1000:x}-{status.st_size:x}"'
 
 

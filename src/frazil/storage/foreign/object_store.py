@@ -1,10 +1,10 @@
-"""Objects in S3, GCS and Azure that belong to others."""
+"""Objects in S3, GCS and Azure that virtual chunks refer to."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, override
 
 import obstore
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ForeignStore(ForeignObjects):
-    """Objects in S3, GCS or Azure: one client for each bucket or container."""
+    """Objects in S3, GCS or Azure, with one client for each bucket or container."""
 
     url_prefix: str
     config: AnyObjectStoreConfig
@@ -48,6 +48,7 @@ class ForeignStore(ForeignObjects):
         values = (self.url_prefix, self.config, self.credentials, self.settings, self.user_agent)
         return (ForeignStore, values)
 
+    @override
     def read_range(self, byte_range: ForeignRange) -> Buffer:
         client, key = self._client_and_key(byte_range.url)
         if byte_range.is_empty:
@@ -58,6 +59,7 @@ class ForeignStore(ForeignObjects):
             _check_answer(byte_range, answer)
             return TRAFFIC.count_read(answer.bytes())
 
+    @override
     async def read_range_async(self, byte_range: ForeignRange) -> Buffer:
         client, key = self._client_and_key(byte_range.url)
         if byte_range.is_empty:
@@ -69,6 +71,7 @@ class ForeignStore(ForeignObjects):
             _check_answer(byte_range, answer)
             return TRAFFIC.count_read(await answer.bytes_async())
 
+    @override
     def size(self, url: str) -> int:
         client, key = self._client_and_key(url)
         with fetch_errors(url):
@@ -88,7 +91,7 @@ class ForeignStore(ForeignObjects):
         return client, key
 
 
-#: Names of buckets and containers become parts of host names: they may not have characters that end one.
+#: Names of buckets become parts of host names. They must not contain characters that end a host name.
 _BUCKET: Final = re.compile(r"[A-Za-z0-9$._-]+")
 
 
@@ -96,14 +99,14 @@ def _split_bucket(url: str) -> tuple[str, str]:
     name, _, key = url.partition("://")[2].partition("/")
     if _BUCKET.fullmatch(name) is None:
         raise InvalidInputError(
-            f"cannot address {shown_url(url)!r}: expected a bucket of letters, digits, '.', '-', '_' and '$'",
+            f"the bucket in {shown_url(url)!r} must consist of letters, digits, '.', '-', '_' and '$'",
             ErrorKind.INVALID_VIRTUAL_REF,
         )
     return name, key
 
 
 def _bucket_of(config: AnyObjectStoreConfig, credentials: AnyCredential, name: str) -> Bucket:
-    """The bucket or container of this name, with the credentials that the user granted."""
+    """Return the bucket or container of this name, with the credentials that the user granted."""
     match config, credentials:
         case (ObjectStoreConfig.S3(options) | ObjectStoreConfig.S3Compatible(options), Credentials.S3(keys)):
             return S3Bucket(name, options, keys)
@@ -132,7 +135,7 @@ def _tigris(options: S3Options) -> S3Options:
 def _azure(container: str, opts: dict[str, str], credentials: Any) -> AzureContainer:
     if "account" not in opts:
         raise InvalidInputError(
-            "an Azure store needs the name of its account: use azure_store(account=...)",
+            "an Azure store must have the name of its account. Use azure_store(account=...)",
             ErrorKind.STORAGE_CONFIG,
         )
     return AzureContainer(opts.pop("account"), container, opts, credentials)
@@ -140,7 +143,7 @@ def _azure(container: str, opts: dict[str, str], credentials: Any) -> AzureConta
 
 def _check_answer(byte_range: ForeignRange, answer: GetResult) -> None:
     meta = answer.meta
-    # Object stores send whole seconds; some send more in listings.
+    # Object stores send whole seconds. Some send fractions in listings.
     byte_range.check_object(meta["e_tag"], int(meta["last_modified"].timestamp()))
     if answer.range != (byte_range.start, byte_range.stop):
         raise byte_range.too_short(answer.range[1])

@@ -1,10 +1,10 @@
-"""Files on web servers that belong to others."""
+"""Files on web servers that virtual chunks refer to."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, override
 from urllib.parse import unquote, urlsplit
 
 from frazil.errors import ErrorKind, InvalidInputError
@@ -33,6 +33,7 @@ class ForeignWeb(ForeignObjects):
     url_prefix: str
     client: WebClient
 
+    @override
     def read_range(self, byte_range: ForeignRange) -> Buffer:
         url, start, stop = byte_range.url, byte_range.start, byte_range.stop
         self._check(url)
@@ -42,24 +43,26 @@ class ForeignWeb(ForeignObjects):
             headers = {"Range": f"bytes={start}-{stop - 1}"}
             answer = self.client.request("GET", url, headers, stop - start)
             if answer.status == 200:
-                raise OSError("Range request not supported by the server: expected status 206, found 200")
+                raise OSError("the server does not support range requests: its status must be 206, got 200")
             _require_status(answer, 206, url)
             byte_range.check_object(answer.etag, int(answer.modified))
             if answer.start != start or len(answer.body) != stop - start:
                 raise byte_range.too_short(answer.start + len(answer.body))
             return TRAFFIC.count_read(answer.body)
 
+    @override
     async def read_range_async(self, byte_range: ForeignRange) -> Buffer:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.client.thread_pool(), self.read_range, byte_range)
 
+    @override
     def size(self, url: str) -> int:
         self._check(url)
         with fetch_errors(url):
             answer = self.client.request("HEAD", url, {})
             _require_status(answer, 200, url)
             if answer.length is None:
-                raise OSError("the server did not send the size: expected a header content-length")
+                raise OSError("the server must send the size in the header content-length")
             return answer.length
 
     def _check(self, url: str) -> None:
@@ -68,7 +71,7 @@ class ForeignWeb(ForeignObjects):
         parts = urlsplit(url)
         if parts.query:
             raise InvalidInputError(
-                f"cannot address {shown_url(url)!r}: expected a URL without a query ('?...')",
+                f"the URL of a virtual chunk must not have a query ('?...'), got {shown_url(url)!r}",
                 ErrorKind.INVALID_VIRTUAL_REF,
             )
         check_segments(url, unquote(parts.path.removeprefix("/")))
@@ -77,4 +80,4 @@ class ForeignWeb(ForeignObjects):
 def _require_status(answer: Answer, expected: int, url: str) -> None:
     if answer.status != expected:
         reason = reason_of_status(answer.status, url)[1]
-        raise OSError(f"expected status {expected}, found {answer.status}: {reason}")
+        raise OSError(f"the status must be {expected}, got {answer.status}: {reason}")

@@ -1,4 +1,4 @@
-"""Requests to web servers: the client, addresses, answers, options, and why a request fails."""
+"""The client of web servers: requests, URLs, answers, options, and causes of failures."""
 
 from frazil.storage.web.client import WebClient
 

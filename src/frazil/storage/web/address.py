@@ -1,4 +1,4 @@
-"""Addresses of web servers: the server, the login, and the form in which an address is sent."""
+"""URLs of web servers: the server, the login, and the form in which a URL is sent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from frazil.errors import UnreachableError
 from frazil.storage.option_names import shown_url
 
 _PORTS: Final = {"http": 80, "https": 443}
-#: Characters of a path that stay as they are; percent codes stay, too.
+#: Characters of a path that are not encoded. Percent codes are not encoded again.
 _UNQUOTED: Final = "/%!$&'()*+,;=:@~"
 _STRAY_PERCENT: Final = re.compile("%(?![0-9A-Fa-f]{2})")
 
@@ -19,25 +19,30 @@ type Origin = tuple[str, str, int]
 
 
 def origin_of(url: str) -> Origin:
-    """Scheme, host and port. Raises ``UnreachableError`` for an address that is not of http or https.
+    """Return scheme, host and port of a URL.
 
-    >>> origin_of("https://Example.org/data")
-    ('https', 'example.org', 443)
+    Raises:
+        UnreachableError: The URL is not an http or https URL.
+
+    Examples:
+        >>> origin_of("https://Example.org/data")
+        ('https', 'example.org', 443)
     """
     try:
         parts = urlsplit(url)
         if parts.scheme in _PORTS and parts.hostname:
             return parts.scheme, parts.hostname, parts.port or _PORTS[parts.scheme]
     except ValueError:
-        pass  # brackets or a port that cannot be
-    raise UnreachableError(f"expected an address of http or https, found {shown_url(url)}")
+        pass  # invalid brackets or an invalid port
+    raise UnreachableError(f"a web URL must be an http or https URL, got {shown_url(url)}")
 
 
 def basic_authorization(url: str) -> str | None:
-    """The header value that sends the user's name and password of ``url``, if it has them.
+    """Return the header value with the user name and password of a URL, or None if it has none.
 
-    >>> basic_authorization("http://me:pw@example.org/")
-    'Basic bWU6cHc='
+    Examples:
+        >>> basic_authorization("http://me:pw@example.org/")
+        'Basic bWU6cHc='
     """
     parts = urlsplit(url)
     if parts.username is None:
@@ -47,7 +52,7 @@ def basic_authorization(url: str) -> str | None:
 
 
 def join_url(url: str, target: str) -> str:
-    """Where a redirect from ``url`` leads. A ``target`` that is no address is returned as it is."""
+    """Return the URL that a redirect from ``url`` leads to. An invalid ``target`` is returned unchanged."""
     try:
         return urljoin(url, target)
     except ValueError:
@@ -55,18 +60,20 @@ def join_url(url: str, target: str) -> str:
 
 
 def request_url(url: str) -> str:
-    """``url`` as it is sent: no login, no fragment, and codes for characters that are not allowed.
+    """Return a URL as it is sent: without login and fragment, and with percent codes where HTTP needs them.
 
-    Raises ``UnreachableError`` for a host that cannot be a name.
+    Raises:
+        UnreachableError: The host is not a valid name.
 
-    >>> request_url("http://me:pw@b\u00fccher.example/50% of it#top")
-    'http://xn--bcher-kva.example/50%25%20of%20it'
+    Examples:
+        >>> request_url("http://me:pw@bücher.example/50% of it#top")
+        'http://xn--bcher-kva.example/50%25%20of%20it'
     """
     parts = urlsplit(url)
     server = parts.netloc.rpartition("@")[2]
     try:
         server = server if server.isascii() else server.encode("idna").decode("ascii")
     except UnicodeError:
-        raise UnreachableError(f"expected the name of a host, found {shown_url(url)}") from None
+        raise UnreachableError(f"a web URL must have a valid host name, got {shown_url(url)}") from None
     path = quote(_STRAY_PERCENT.sub("%25", parts.path or "/"), safe=_UNQUOTED)
     return parts._replace(netloc=server, path=path, fragment="").geturl()

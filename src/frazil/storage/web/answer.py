@@ -1,4 +1,4 @@
-"""What a web server answered."""
+"""The answer of a web server."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-#: Numbers of 64 bits: Python refuses to read very long ones.
+#: Numbers of at most 64 bits. Python refuses to convert very long numbers.
 _NUMBER: Final = re.compile("[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server answered, redirects followed. Names of headers are in small letters.
+    """The answer of a server after all redirects. Names of headers are in lower case.
 
-    >>> Answer(206, {"content-range": "bytes 8-15/99"}, bytes(8)).start
-    8
+    Examples:
+        >>> Answer(206, {"content-range": "bytes 8-15/99"}, bytes(8)).start
+        8
     """
 
     status: int
@@ -27,30 +28,31 @@ class Answer:
 
     @property
     def etag(self) -> str | None:
+        """The header ``etag``, or None if the server does not send it."""
         return self.headers.get("etag")
 
     @property
     def modified(self) -> float:
-        """When the object was changed, as Unix time in seconds; 0 if the server does not send a time."""
+        """Time of the last change of the object, in Unix seconds. 0 if the server does not send it."""
         with suppress(KeyError, TypeError, ValueError, OverflowError):
             return parsedate_to_datetime(self.headers["last-modified"]).timestamp()
         return 0.0
 
     @property
     def length(self) -> int | None:
-        """Bytes of the body, also of the one that HEAD leaves out; None if the server does not say."""
+        """Size of the body in bytes, also in the answer to HEAD. None if the server does not send it."""
         return _number(self.headers.get("content-length", ""))
 
     @property
     def start(self) -> int:
-        """Where the body begins in the object."""
+        """Position of the first byte of the body in the object."""
         unit, _, span = self.headers.get("content-range", "").partition(" ")
         is_part = self.status == 206 and unit == "bytes"
         return (_number(span.partition("-")[0]) or 0) if is_part else 0
 
     @property
     def size(self) -> int:
-        """Bytes of the object, of which the answer may hold a part; 0 if the server does not say."""
+        """Size of the whole object in bytes. 0 if the server does not send it."""
         return _number(self.headers.get("content-range", "").rpartition("/")[2]) or 0
 
 

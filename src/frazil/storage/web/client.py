@@ -1,10 +1,10 @@
-"""Requests to a web server that stay with it.
+"""A client of web servers that does not follow redirects to other servers.
 
-The client of the object stores follows redirects to any server, and takes the user's headers along. A server
-that the user authorised could so send its readers to machines that only they can reach. Here a redirect is
-followed to the same server (host and port), or from http to https there. Others are refused, unless the user
-sets the option ``follow_redirects``: then they are followed without the user's headers, and never from https
-to http.
+The client of the object stores follows redirects to any server and sends the user's headers to it. So a
+server that the user authorised could send its readers to machines that only the readers can reach. The client
+in this module follows redirects to the same server (host and port), and from http to https on it. It refuses
+other redirects, unless the user sets the option ``follow_redirects``. Then it follows them without the user's
+headers, but never from https to http.
 
 ``frazil.storage.web.pools`` sends the requests. An event loop sends them from threads (``thread_pool``).
 """
@@ -31,10 +31,12 @@ _MAX_REDIRECTS: Final = 10
 
 
 class WebClient:
-    """Requests to any address, with the same options and headers.
+    """A client for web servers, with the same options and headers for all requests.
 
-    Threads may share a client. A pickle holds no connections, and a forked process opens its own.
-    Raises ``InvalidInputError`` (``storage-config``) for headers that HTTP does not allow.
+    Threads may share a client. A pickle contains no connections, and a forked process opens its own.
+
+    Raises:
+        InvalidInputError: ``storage-config`` for headers that HTTP does not allow.
     """
 
     def __init__(self, options: WebOptions, headers: Mapping[str, str]) -> None:
@@ -49,12 +51,13 @@ class WebClient:
     def request(
         self, method: str, url: str, headers: Mapping[str, str], max_bytes: int | None = None
     ) -> Answer:
-        """The answer to one request; the body ends after ``max_bytes`` bytes.
+        """Return the answer to one request. The body ends after ``max_bytes`` bytes.
 
-        Raises ``UnreachableError`` if no answer comes after all tries, and ``StorageError``
-        (``redirect-refused``) for a redirect to another server.
+        Raises:
+            UnreachableError: No answer came after all tries.
+            StorageError: ``redirect-refused`` for a redirect to another server.
         """
-        origin_of(url)  # raises for what is not an address
+        origin_of(url)  # raises an error for an invalid URL
         current_url, sent = url, _authorization(url) | self._headers | _lower_names(headers)
         for _ in range(_MAX_REDIRECTS + 1):
             answer = self._current_pools().send(method, current_url, sent, max_bytes)
@@ -72,14 +75,14 @@ class WebClient:
     def request_once(
         self, method: str, url: str, headers: Mapping[str, str], max_bytes: int | None = None
     ) -> Answer:
-        """``request`` for callers that follow redirects themselves."""
+        """Do the same as ``request``, without following redirects."""
         origin_of(url)
         return self._current_pools().send(
             method, url, _authorization(url) | self._headers | _lower_names(headers), max_bytes
         )
 
     def thread_pool(self) -> Executor:
-        """Threads that send requests for an event loop."""
+        """Return the threads that send requests for an event loop."""
         return shared_pool(Purpose.WEB_REQUESTS).executor
 
     def _current_pools(self) -> Pools:
@@ -88,7 +91,7 @@ class WebClient:
         if pools is None:
             from frazil.storage.web.pools import Pools
 
-            # Threads may race here: `setdefault` gives the same pools to all. Those of a parent are left.
+            # Threads may race here: `setdefault` returns the same pools to all. A parent's pools are dropped.
             pools = self._pools.setdefault(process, Pools(self._options))
             self._pools = {process: pools}
         return pools
@@ -98,8 +101,8 @@ class WebClient:
         is_possible = after == "https" or before == after == "http"
         if not self._options.follow_redirects or not is_possible:
             raise StorageError(
-                f"{shown_url(url)} redirects to {shown_url(target)}: expected an address on the same server. "
-                "If you trust the other server, use its address, or set the option follow_redirects to true "
+                f"a redirect from {shown_url(url)} must lead to the same server, got {shown_url(target)}. "
+                "If you trust the other server, use its URL, or set the option follow_redirects to true "
                 "(then requests to the other server do not carry your headers)",
                 ErrorKind.REDIRECT_REFUSED,
             )

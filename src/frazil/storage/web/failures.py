@@ -1,4 +1,4 @@
-"""Why a request to a web server failed, as a cause and a remedy: an error of the network, or a status."""
+"""The cause and the remedy of a failed request to a web server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from frazil.errors import ErrorKind
 from frazil.storage.failures import ErrorParts, MessageTerms, reason_of_answer
 from frazil.storage.option_names import shown_url
 
-#: Errors of the network, and the words for them in the table of the clients of object stores.
+#: Errors of the network, and their words in the table for clients of object stores.
 _NETWORK: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (ssl.SSLCertVerificationError, "InvalidCertificate"),
     (socket.gaierror, '"dns error"'),
@@ -21,15 +21,16 @@ _NETWORK: Final[tuple[tuple[type[BaseException], str], ...]] = (
 
 
 def reason_of_status(status: int, url: str) -> tuple[ErrorKind, str]:
-    """The kind of error of a status that was not expected, its cause and what to do."""
+    """Return the kind of error for an unexpected status, and a text with the cause and the remedy."""
     reason = reason_of_answer(ErrorParts(url, str(status)), _terms(url))
     return reason or (ErrorKind.OBJECT_STORE, f"the server answered with status {status}")
 
 
 def reason_of(error: BaseException, url: str) -> tuple[ErrorKind, str]:
-    """The kind of an error of the client, its cause and what to do; the error itself if the cause is unknown.
+    """Return the kind of an error of the client, and a text with the cause and the remedy.
 
-    The errors that led to it are looked at, too.
+    The function also searches the causes of the error. Without a known cause, the text is the
+    error's message.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -42,5 +43,5 @@ def reason_of(error: BaseException, url: str) -> tuple[ErrorKind, str]:
 
 def _terms(url: str) -> MessageTerms:
     return MessageTerms(
-        repr(shown_url(url)), "HTTP", "give `headers` with them, such as Authorization", "http://"
+        repr(shown_url(url)), "HTTP", "pass `headers` with them, for example Authorization", "http://"
     )

@@ -1,4 +1,4 @@
-"""How to talk to web servers: options of ``http_storage`` and ``http_store``, and settings of storages."""
+"""Options of requests to web servers, from ``http_storage``, ``http_store`` and settings of storages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from frazil.storage.buckets import client_options, retry_config
 from frazil.storage.settings import StorageSettings
 
 _TIME: Final = re.compile(r"\s*(\d+)\s*([a-z]*)\s*")
-#: Connections to one server, and threads that send requests for event loops.
+#: Number of connections to one server, and of threads that send requests for event loops.
 CONNECTIONS: Final = 64
 #: Unit of a time -> seconds.
 _UNITS: Final = {
@@ -28,9 +28,21 @@ _UNITS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class WebOptions:
-    """Times in seconds; ``retries`` come after the first try.
+    """Options of requests to web servers. Times are in seconds.
 
-    ``connect_timeout`` limits connecting, ``timeout`` each read, ``all_tries`` a request with its retries.
+    Attributes:
+        connect_timeout: Limit for opening a connection.
+        timeout: Limit for each read.
+        user_agent: Value of the header ``User-Agent``.
+        retries: Number of tries after the first one.
+        first_pause: Pause before the second try.
+        longest_pause: Longest pause between two tries.
+        all_tries: Limit for one request with all its tries.
+        follow_redirects: Whether redirects to other servers are followed.
+        proxy_url: URL of the proxy. Default: the environment.
+        proxy_excludes: Servers that are reached without ``proxy_url``.
+        root_certificate: Additional certificates in PEM form.
+        allow_invalid_certificates: Whether certificates are not checked.
     """
 
     connect_timeout: float
@@ -47,9 +59,9 @@ class WebOptions:
     allow_invalid_certificates: bool = False
 
     def proxy_for(self, scheme: str, host: str) -> str | None:
-        """The address of the proxy for a server: ``proxy_url``, or else the one in the environment.
+        """Return the URL of the proxy for a server, or None: ``proxy_url``, or the proxy of the environment.
 
-        An entry of ``proxy_excludes`` is a host, a domain with all hosts in it, or ``*``.
+        An entry of ``proxy_excludes`` is a host, a domain with all its hosts, or ``*``.
         """
         if self.proxy_url is None:
             proxy = None if proxy_bypass(host) else getproxies().get(scheme)
@@ -60,9 +72,10 @@ class WebOptions:
         return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
 
     def tls(self) -> ssl.SSLContext:
-        """Trust in the certificate authorities of this machine, and those of ``root_certificate``.
+        """Return a TLS context that trusts this machine's certificate authorities and ``root_certificate``.
 
-        Raises ``StorageError`` (``storage-config``) for a certificate that cannot be read.
+        Raises:
+            StorageError: ``storage-config`` for a certificate that cannot be read.
         """
         context = ssl.create_default_context()
         if self.root_certificate is not None:
@@ -72,7 +85,7 @@ class WebOptions:
                 context.load_verify_locations(cadata=text)
             except (ssl.SSLError, ValueError) as error:
                 raise StorageError(
-                    f"option `root_certificate`: expected certificates in PEM form, found none: {error}",
+                    f"option `root_certificate` must contain certificates in PEM form: {error}",
                     ErrorKind.STORAGE_CONFIG,
                 ) from error
         if self.allow_invalid_certificates:
@@ -84,12 +97,14 @@ class WebOptions:
 def web_options(
     options: Mapping[str, str], settings: StorageSettings, user_agent: str | None = None
 ) -> WebOptions:
-    """The values of ``options``; those of ``settings`` for all others.
+    """Return the values of ``options``, and the values of ``settings`` for all other options.
 
-    Raises ``StorageError`` (``storage-config``) for a value that is not a time, or not true or false.
+    Raises:
+        StorageError: ``storage-config`` for a value that is not a time, or not true or false.
 
-    >>> web_options({"timeout": "3s", "follow_redirects": "true"}, StorageSettings()).timeout
-    3.0
+    Examples:
+        >>> web_options({"timeout": "3s", "follow_redirects": "true"}, StorageSettings()).timeout
+        3.0
     """
     client: dict[str, Any] = {**client_options(settings, {}), **options}
     retry: Any = retry_config(settings)
@@ -118,7 +133,7 @@ def _seconds(options: Mapping[str, Any], name: str) -> float:
     unit = None if match is None else _UNITS.get(match[2])
     if match is None or unit is None:
         raise StorageError(
-            f"option `{name}`: expected a time such as 30s, found {value!r}", ErrorKind.STORAGE_CONFIG
+            f"option `{name}` must be a time such as 30s, got {value!r}", ErrorKind.STORAGE_CONFIG
         )
     return float(match[1]) * unit
 
@@ -126,7 +141,5 @@ def _seconds(options: Mapping[str, Any], name: str) -> float:
 def _flag(options: Mapping[str, Any], name: str) -> bool:
     value = str(options.get(name, "false")).lower()
     if value not in ("true", "false"):
-        raise StorageError(
-            f"option `{name}`: expected true or false, found {value!r}", ErrorKind.STORAGE_CONFIG
-        )
+        raise StorageError(f"option `{name}` must be true or false, got {value!r}", ErrorKind.STORAGE_CONFIG)
     return value == "true"

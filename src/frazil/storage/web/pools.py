@@ -1,9 +1,9 @@
-"""One request to one web server, with further tries where they may help: urllib3 holds the connections.
+"""One request to one web server, with retries where they may help. urllib3 holds the connections.
 
-``Retry`` of urllib3 counts the tries and says how long to wait. The loop is here for three reasons: urllib3
-does not try again when a body breaks off that it reads in parts, it has no limit for all tries together, and
-it logs addresses with their queries, which may hold signatures. ``frazil.storage.web.client`` follows
-redirects.
+``Retry`` of urllib3 counts the tries and computes the pauses. The loop is in this module for three
+reasons. urllib3 does not retry when a body that is read in parts breaks off. It has no limit for all
+tries together. It logs URLs with their queries, which may contain signatures.
+``frazil.storage.web.client`` follows redirects.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, override
 
 import urllib3
 from urllib3.connection import HTTPSConnection
@@ -31,8 +31,9 @@ _TRY_AGAIN: Final = frozenset({429, 500, 502, 503, 504})
 
 
 class _UncheckedConnection(HTTPSConnection):
-    """The user allowed invalid certificates: urllib3 does not warn at each connection."""
+    """A connection for users who allow invalid certificates. urllib3 does not warn for each connection."""
 
+    @override
     def connect(self) -> None:
         super().connect()
         self.is_verified = True
@@ -43,9 +44,9 @@ class _UncheckedPool(urllib3.HTTPSConnectionPool):
 
 
 class Pools:
-    """Connections of one process, by server and proxy. Threads may share them.
+    """The connections of one process, by server and proxy. Threads may share them.
 
-    At most ``CONNECTIONS`` requests are sent to one server at the same time. Others wait.
+    At most ``CONNECTIONS`` requests are sent to one server at the same time. Other requests wait.
     """
 
     def __init__(self, options: WebOptions) -> None:
@@ -54,18 +55,21 @@ class Pools:
         self._managers: dict[tuple[str, str | None], urllib3.PoolManager] = {}
 
     def send(self, method: str, url: str, headers: Mapping[str, str], max_bytes: int | None) -> Answer:
-        """The answer to one request, redirects not followed; the body ends after ``max_bytes`` bytes.
+        """Return the answer to one request, without redirects. The body ends after ``max_bytes`` bytes.
 
-        ``headers`` have names in small letters. After the last try a status such as 503 is an answer. Raises
-        ``UnreachableError`` if no answer comes, and ``StorageError`` (``storage-config``) for a proxy that
-        cannot be used.
+        Names of ``headers`` are in lower case. After the last try, an answer with a status such as 503
+        is returned.
+
+        Raises:
+            UnreachableError: No answer came.
+            StorageError: ``storage-config`` for an invalid proxy.
         """
         options = self._options
         scheme, host, _ = origin_of(url)
         proxy = options.proxy_for(scheme, host)
         manager = self._manager(scheme, proxy)
         sent = {"accept": "*/*", "user-agent": options.user_agent} | dict(headers)
-        # Names as urllib3 spells its own, so that none is sent twice; values as UTF-8.
+        # Names in the spelling of urllib3, so that no header is sent twice. Values are UTF-8.
         sent = {name.title(): value.encode().decode("latin-1") for name, value in sent.items()}
         end = time.monotonic() + options.all_tries
         tries = urllib3.Retry(
@@ -82,7 +86,7 @@ class Pools:
                 is_over = not tries.is_retry(method, answer.status, "retry-after" in answer.headers)
             except LocationValueError:
                 raise UnreachableError(
-                    f"expected an address of http or https, found {shown_url(url)}"
+                    f"a web URL must be an http or https URL, got {shown_url(url)}"
                 ) from None
             except (HTTPError, OSError) as error:
                 failure = error
@@ -98,7 +102,7 @@ class Pools:
             raise _unreachable(url, proxy, failure)
 
     def _pause(self, tries: urllib3.Retry, answer: Answer | None) -> float:
-        """Seconds before the next try: those that the server asks for, up to the longest pause."""
+        """Return seconds before the next try. The server may ask for them, up to the longest pause."""
         server_pause = 0.0
         with suppress(HTTPError, KeyError, ValueError, OverflowError):
             if answer is not None:
@@ -107,7 +111,7 @@ class Pools:
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
-        return self._options.tls()  # reads some hundred certificates
+        return self._options.tls()  # slow: it reads hundreds of certificates
 
     def _manager(self, scheme: str, proxy: str | None) -> urllib3.PoolManager:
         with self._lock:
@@ -133,8 +137,8 @@ class Pools:
                 manager = urllib3.ProxyManager(proxy, **pool_options)
             except ValueError:
                 raise StorageError(
-                    "expected a proxy with an address of http or https in the option proxy_url or the "
-                    f"environment, found {shown_url(proxy)}",
+                    "the proxy in the option proxy_url or the environment must be an http or https URL, "
+                    f"got {shown_url(proxy)}",
                     ErrorKind.STORAGE_CONFIG,
                 ) from None
         if options.allow_invalid_certificates:
@@ -149,7 +153,7 @@ def _send_once(
         method, target, headers=headers, retries=False, redirect=False, preload_content=False
     )
     try:
-        # One byte more shows whether the body is at its end: only then is the connection used again.
+        # One more byte shows whether the body has ended. Only then the connection is used again.
         body = response.read(None if max_bytes is None else max_bytes + 1, decode_content=False)
     finally:
         response.close()
@@ -159,7 +163,7 @@ def _send_once(
 
 
 def _cause(error: BaseException) -> BaseException:
-    """The first of the errors that urllib3 wrapped. It puts some into the arguments of the next one."""
+    """Return the innermost error inside an error of urllib3, which puts some errors into ``args``."""
     while True:
         inner = [each for each in error.args if isinstance(each, BaseException)]
         below = error.__cause__ or (inner[-1] if inner else None)
@@ -174,6 +178,6 @@ def _unreachable(url: str, proxy: str | None, error: BaseException | None) -> Un
     unreachable = UnreachableError(
         f"request to {shown_url(url)}{through} failed: {str(cause) or type(cause).__name__}"
     )
-    # Errors of urllib3 on the way hold the address with its query: they stay out of tracebacks.
+    # The errors of urllib3 in between contain the URL with its query. They must not be in tracebacks.
     unreachable.__cause__ = cause
     return unreachable

@@ -21,7 +21,7 @@ from zarr.core.sync import sync
 
 import frazil
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
 Edit = Callable[[Any], None]
 

@@ -89,7 +89,7 @@ def test_wrong_numbers(wrong: dict[str, Any]) -> None:
 
 
 def test_wrong_types() -> None:
-    with pytest.raises(TypeError, match="compression: expected CompressionConfig"):
+    with pytest.raises(TypeError, match="compression must be CompressionConfig"):
         RepositoryConfig(compression=3)  # type: ignore[arg-type]  # what is tested
     with pytest.raises(TypeError, match="virtual_chunk_containers"):
         RepositoryConfig(virtual_chunk_containers={"a": 3})  # type: ignore[dict-item]  # what is tested
@@ -308,7 +308,7 @@ def test_split_sizes_without_rules_and_without_dimensions() -> None:
 
 
 def test_split_sizes_are_checked() -> None:
-    with pytest.raises(InvalidInputError, match="found 0"):
+    with pytest.raises(InvalidInputError, match="got 0"):
         ManifestSplittingConfig.from_dict({Split.AnyArray(): {Dim.Any(): 0}})
     with pytest.raises(TypeError, match="ManifestSplitCondition"):
         ManifestSplittingConfig([("any", [(Dim.Any(), 1)])])  # type: ignore[list-item]  # what is tested

@@ -16,7 +16,7 @@ from tests.expected import diff_text, kind_text
 from tests.interop.both import Side, check_same, check_same_snapshot, content_of, diff_of, sides
 from zarr.core.sync import sync
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ SECRETS: dict[str, tuple[str, Any, str]] = {
     "space": ("s3://b/", s3_store(endpoint_url=f" https://me:{SECRET}@h"), "`endpoint_url`"),
     "line break": ("s3://b/", s3_store(endpoint_url=f"ht\ntp://me:{SECRET}@h"), "`endpoint_url`"),
     "query without a name": ("s3://b/", s3_store(endpoint_url=f"https://h/?{SECRET}"), "`endpoint_url`"),
-    "prefix": (f"https://me:{SECRET}@h/", http_store(), "the user's name in the URL"),
+    "prefix": (f"https://me:{SECRET}@h/", http_store(), "the user name in the URL"),
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 import zarr
 from tests.interop.both import Side, sides
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
 FOLDERS = ("snapshots", "transactions", "manifests", "chunks", "refs")
 FIELDS = [name for name in dir(icechunk.GCSummary) if not name.startswith("_")]

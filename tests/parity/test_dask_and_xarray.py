@@ -18,7 +18,7 @@ import xarray as xr
 import zarr
 from zarr.core.buffer import default_buffer_prototype
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
 PACKAGES = ("frazil", "icechunk")
 

@@ -75,6 +75,7 @@ def diff_of(side: Side, id_: str) -> Any:
     return {name: value for name, value in log.items() if name != "header"}
 
 
+@pytest.mark.deep
 @given(moves=moves, more=moves)
 def test_both_move_the_same(planted: Path, moves: list[tuple[str, str]], more: list[tuple[str, str]]) -> None:
     folder = Path(tempfile.mkdtemp(prefix="frazil-moves-"))

@@ -208,7 +208,7 @@ def no_dask_arrays(package: Any, folder: Path) -> Any:
 
 def test_a_store_is_no_session() -> None:
     store = repository(frazil).writable_session("main").store
-    with pytest.raises(TypeError, match="expected Session, found IcechunkStore"):
+    with pytest.raises(TypeError, match="session must be Session, got IcechunkStore"):
         frazil.xarray.to_icechunk(xarray.Dataset(), store)  # type: ignore[arg-type]
     target = np.zeros(4)
     with pytest.raises(frazil.InvalidInputError, match="stores of one session as targets"):

@@ -22,7 +22,7 @@ from zarr.core.sync import sync
 
 import frazil
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
 Coords = tuple[int, ...]
 Blocks = dict[Coords, Any]
