@@ -471,6 +471,7 @@ def fails(fork: frazil.ForkSession, shared: str, start: int) -> Any:
     return killed.counts(fork, shared, start)
 
 
+@pytest.mark.deep
 def test_retries_are_counted_and_lost_workers_replaced(repo: frazil.Repository, tmp_path: Path) -> None:
     job = counting(repo)
     work = replace(
