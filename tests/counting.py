@@ -112,7 +112,6 @@ def _monitor(step: Callable[..., None]) -> Iterator[None]:
 @contextmanager
 def _no_collection() -> Iterator[None]:
     """No garbage collection: its callbacks take steps, and its time depends on all that is in memory."""
-    gc.collect()
     enabled = gc.isenabled()
     gc.disable()
     try:

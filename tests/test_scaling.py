@@ -597,6 +597,7 @@ def test_no_python_step_for_each_row(case: Case) -> None:
     assert_no_step_for_each_row(case.make, case.call)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("case", [*CASES, *TIMED], ids=lambda case: case.name)
 def test_time_grows_with_the_rows(case: Case) -> None:
     assert_time_grows_with_the_rows(case.make, case.call, case.few)

@@ -1,9 +1,9 @@
 """The bytes of one file, local or in an object store, for all readers.
 
 A file is a path, a ``file:`` URL, or an object: ``s3://bucket/key``, ``gs://bucket/key``,
-``az://account/container/key``, ``https://host/path`` (see `frazil.storage.url_parts`). Objects are read in ranges.
-A library that reads from file objects gets a file object that caches blocks (``open``). A library that reads
-from paths gets a temporary copy (``local``), which is removed at the end.
+``az://account/container/key``, ``https://host/path`` (see `frazil.storage.url_parts`). Objects are read in
+ranges. A library that reads from file objects gets a file object that caches blocks (``open``). A library
+that reads from paths gets a temporary copy (``local``), which is removed at the end.
 """
 
 from __future__ import annotations

@@ -583,7 +583,7 @@ def http_storage(
 
 @checked
 def redirect_storage(base_url: str) -> Storage:
-    """Return a read-only storage that is found behind a URL.
+    """Return the read-only storage that a URL on a web server redirects to.
 
     The first use sends a request to the URL and follows its redirects to the URL of the storage. The
     docstring of ``frazil.storage.redirect`` lists the possible URLs.

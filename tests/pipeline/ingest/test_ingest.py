@@ -375,7 +375,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, repo: frazil.Repository) -
         ingest(paths[1:], repo, engine=Inline())
     for number, more in enumerate(({"attrs": {"units": "degC"}}, {"lat": [7.0, 8.0, 9.0]})):
         other = write(tmp_path / f"other{number}.nc", [9, 10], **more)
-        with pytest.raises(InvalidInputError, match="(in|of) the repository"):
+        with pytest.raises(InvalidInputError, match=r"(in|of) the repository"):
             ingest(other, repo, mode="append", allow={"hole"}, engine=Inline())
     with pytest.raises(InvalidInputError, match="which matches none"):
         ingest(str(tmp_path / "nothing*.nc"), repo, engine=Inline())

@@ -83,9 +83,7 @@ def test_a_file_in_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
     path, repo = tmp_path / "a.h5", repository(tmp_path / "repo")
     with h5py.File(path, "w") as file:
         file["odd"] = np.zeros(2, POINT)
-    with pytest.raises(
-        InvalidInputError, match=r"no variables that an array can hold: odd \(a compound"
-    ) as error:
+    with pytest.raises(InvalidInputError, match=r"no variables that an array .*: odd \(a compound") as error:
         ingest(str(path), repo, engine=Inline())
     assert error.value.kind == ErrorKind.BAD_SOURCE
     with h5py.File(path, "w") as file:

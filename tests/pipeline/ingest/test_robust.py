@@ -194,7 +194,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an argument": ({"encoding": {"tas": {"dtype": "f8"}}}, "only chunks, shards.*got 'dtype'"),
     "a codec": (
         {"encoding": {"tas": {"compressors": "zip"}}},
-        "`/new/tas`.* must be one that zarr accepts.*zip",
+        "/new/tas`.* that zarr accepts.*zip",
     ),
     "shards": ({"encoding": {"tas": {"chunks": (2, 2, 2), "shards": (3, 2, 2)}}}, "one that zarr accepts"),
     "no such variable": ({"variables": ["nope"]}, "got 'nope', which no file has"),

@@ -63,8 +63,8 @@ TABLE: Final[dict[str, Kind]] = {
     ),
     "dims": Kind(
         "other dimensions, or another length of a dimension that does not grow",
-        remedy="concat_dim= (--concat-dim) names the dimension in which files follow each other; ingest files "
-        "with other variables into another group (--group)",
+        remedy="concat_dim= (--concat-dim) names the dimension in which files follow each other; "
+        "ingest files with other variables into another group (--group)",
     ),
     "dtype": Kind("another dtype"),
     "units": Kind("other units or another calendar, which change the meaning of the numbers"),
