@@ -45,7 +45,7 @@ types:   ## strict type check
 check: lint types test-minimal test-pipeline test-lowest test-all   ## what CI runs
 
 build:   ## the wheel and the sdist, checked, installed into an empty environment and tried
-	@scripts/setup build
+	@scripts/setup lint
 	@scripts/build
 
 fuzz:    ## the property tests, deep and at random

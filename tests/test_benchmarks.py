@@ -12,11 +12,10 @@ BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 @pytest.mark.servers
 @pytest.mark.interop
 @pytest.mark.spark
-@pytest.mark.timeout(600)
 def test_every_workload_runs_and_the_tables_are_whole(tmp_path):
     output = tmp_path / "results.md"
     command = [sys.executable, BENCHMARKS / "run.py", "--quick", "--output", output]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=560)
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     text = output.read_text()
     rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("|")]
@@ -39,6 +38,6 @@ def test_a_measurement_that_fails_fails_the_run():
         BENCHMARKS / "measure.py",
         '[["no_such_package", "commits.alone", {"commits": 1}]]',
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode != 0
     assert "no_such_package" in done.stderr

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import importlib.util
 import pkgutil
+from pathlib import Path
 
 import pytest
 
@@ -17,8 +19,23 @@ MODULES = sorted(
 )
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_examples_of(name: str, tmp_path, monkeypatch) -> None:
+def starts_spark(name: str) -> bool:
+    """Whether the examples of a module call `get_spark`."""
+    path = importlib.util.find_spec(name).origin
+    return (
+        name.startswith("frazil.spark.")
+        and ">>> " in (text := Path(path).read_text())
+        and "get_spark(" in text
+    )
+
+
+CASES = [pytest.param(name, marks=pytest.mark.spark if starts_spark(name) else ()) for name in MODULES]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_examples_of(name: str, tmp_path, monkeypatch, request: pytest.FixtureRequest) -> None:
+    if starts_spark(name):
+        request.getfixturevalue("spark")  # `get_spark` in an example returns this session
     monkeypatch.chdir(tmp_path)  # an example may write files
     result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert result.failed == 0

@@ -10,10 +10,6 @@ from tests.support.program_runner import FORKS, ONE_PROCESS
 
 HOW_TO = Path(__file__).parents[1] / "examples" / "how_to"
 
-MERGE_FAILED = (
-    "merge-failed: cannot merge: 1 chunk(s) of `/a` were written by more than one fork, or since the fork"
-)
-
 #: Some of the lines that each prints. What changes from run to run is not among them.
 SHOWS: dict[str, list[str]] = {
     "storage": ["memory: 15.0", "folder: 15.0", "s3:     15.0", "http:   15.0", "http:   read-only-storage"],
@@ -34,7 +30,7 @@ SHOWS: dict[str, list[str]] = {
         "threads    True  By threads",
         "processes  True  By processes",
         "dask       True  By Dask, through xarray",
-        MERGE_FAILED,
+        "refused: merge-failed",
     ],
     "configuration": [
         "manifests: 4  chunk files: 1",
@@ -65,7 +61,7 @@ SHOWS["conflicts"] = [
     "conflict: ChunkDoubleUpdate /a [[0]]",
     "theirs: [10, 2, 10, 20]",
     "sum: [16, 2, 10, 20]",
-    "stale: `/a`: others wrote the chunks [1]",
+    "stale: /a",
     "read again: [16, 7, 10, 8]",
 ]
 SHOWS["transactions"] = ["committed: 8", "values: [2 2 2 2 2 2 2 2]", "rebase-failed /a [[0]]", "now: 4"]
@@ -103,7 +99,12 @@ def run(name: str, *arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("name", SHOWS)
+#: They start servers or other processes.
+LONG = {"parallel_writes", "storage", "virtual_datasets"}
+NAMES = [pytest.param(name, marks=[pytest.mark.deep] if name in LONG else []) for name in SHOWS]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_how_to(name: str) -> None:
     needed = NEEDS.get(name)
     if needed and importlib.util.find_spec(needed) is None:
@@ -112,6 +113,7 @@ def test_how_to(name: str) -> None:
     assert [line for line in SHOWS[name] if line not in lines] == []
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_parallel_writes_with_spark() -> None:
     assert "spark      True  By 8 Spark tasks" in run("parallel_writes", "spark")

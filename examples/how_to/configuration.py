@@ -1,7 +1,9 @@
 """Options of a repository, for one program or for all users.
 
 A configuration that is passed to `open` applies to that repository object only. `create` and `save_config`
-save the configuration in the repository, for all users. Run it:  python examples/how_to/configuration.py
+save the configuration in the repository, for all users.
+
+Run it:  python examples/how_to/configuration.py
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def main() -> None:
     try:
         two.commit("one more than the neighbour", rebase_with=ConflictDetector())
     except frazil.StaleReadError as error:
-        print("stale:", *error.reads)
+        print("stale:", *[read.path for read in error.reads])
     two = repo.writable_session("main", track_reads=True)
     write(two, {3: zarr.open_array(two.store, path="a")[1] + 1})
     two.commit("one more than the neighbour")

@@ -1,7 +1,9 @@
 """Delete old versions and free their space.
 
 Expiration removes old snapshots from the history, and deletes no files. Garbage collection deletes files that
-no version uses. Run it:  python examples/how_to/expiration.py
+no version uses.
+
+Run it:  python examples/how_to/expiration.py
 """
 
 from __future__ import annotations

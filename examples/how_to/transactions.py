@@ -1,8 +1,9 @@
 """Many programs that commit to one branch, with and without cooperation.
 
 *Cooperative*: one program has the session, workers write to forks of it, and one commit publishes all
-changes. *Independent*: each program has its own session, and late commits without conflicts are rebased. Run
-it:  python examples/how_to/transactions.py
+changes. *Independent*: each program has its own session, and late commits without conflicts are rebased.
+
+Run it:  python examples/how_to/transactions.py
 """
 
 from __future__ import annotations

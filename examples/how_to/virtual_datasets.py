@@ -2,7 +2,9 @@
 
 A repository can refer to byte ranges of existing files, for example NetCDF files. The first part sets
 references by hand. The second part uses VirtualiZarr, which finds the references in a file. It needs `pip
-install virtualizarr h5py`. Run it:  python examples/how_to/virtual_datasets.py
+install virtualizarr h5py`.
+
+Run it:  python examples/how_to/virtual_datasets.py
 """
 
 from __future__ import annotations

@@ -136,15 +136,27 @@ from frazil.virtual import VirtualChunkContainer, VirtualChunkSpec
 
 
 def spec_version() -> SpecVersion:
-    """Return the newest version of the format that this library writes."""
+    """Return the version of the format that new repositories get.
+
+    Returns:
+        The newest version that this library writes.
+
+    Examples:
+        >>> spec_version()
+        SpecVersion.v2 (current)
+    """
     return SpecVersion.current()
 
 
 def supported_spec_versions() -> list[SpecVersion]:
-    """Return the versions of the format that this library reads and writes, the newest one first.
+    """Return the versions of the format that this library reads and writes.
 
-    >>> supported_spec_versions()
-    [SpecVersion.v2 (current), SpecVersion.v1]
+    Returns:
+        The versions, the newest first.
+
+    Examples:
+        >>> supported_spec_versions()
+        [SpecVersion.v2 (current), SpecVersion.v1]
     """
     return sorted(SpecVersion, key=int, reverse=True)
 

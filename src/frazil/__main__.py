@@ -1,4 +1,4 @@
-"""``python -m frazil``, the command ``frazil``."""
+"""The command ``frazil``, as ``python -m frazil``."""
 
 from __future__ import annotations
 

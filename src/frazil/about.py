@@ -1,4 +1,4 @@
-"""Which Frazil this is: its version, how it names itself to servers, and what a bug report should say."""
+"""The version of Frazil, its name in requests, and the information for a bug report."""
 
 from __future__ import annotations
 
@@ -9,24 +9,35 @@ from typing import Final
 
 __version__ = "0.1.0"
 
-#: The folder of this package. A warning that skips it names the line of the user's program.
+#: The folder of this package. Warnings skip its frames, so that they name a line of the user's program.
 PACKAGE_FOLDER: Final = os.path.dirname(__file__) + os.sep
 
-#: What else matters when something goes wrong.
+#: Packages whose versions belong into a bug report.
 _PACKAGES: Final = ("zarr", "numcodecs", "numpy", "obstore", "xarray")
 
 
 def user_agent() -> str:
-    """What requests to object stores carry as ``User-Agent``; see also ``Attribution``.
+    """Return the ``User-Agent`` of requests to object stores.
 
-    >>> user_agent().partition("/")[0]
-    'frazil'
+    Returns:
+        The name and version of Frazil. ``Attribution`` adds the name of a program.
+
+    Examples:
+        >>> user_agent().partition("/")[0]
+        'frazil'
     """
     return f"frazil/{__version__}"
 
 
 def print_debug_info() -> None:
-    """Print the versions of the platform, of Python, and of the packages involved: for bug reports."""
+    """Print the versions of the platform, of Python and of packages, for a bug report.
+
+    Examples:
+        >>> print_debug_info()
+        platform: ...
+        python: ...
+        frazil: ...
+    """
     print(f"platform:  {platform.platform()}")
     print(f"python:  {platform.python_version()}")
     print(f"frazil:  {__version__}")

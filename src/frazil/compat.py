@@ -1,17 +1,18 @@
-"""Answer for ``icechunk``: libraries written for the reference run over Frazil, unchanged.
+"""The installation of Frazil as ``icechunk``, for libraries that were written for the reference.
 
     import frazil.compat
 
     frazil.compat.install_as_icechunk()
     import icechunk  # this is Frazil
 
-The module ``icechunk`` is one of its own, because it has another version than Frazil: that of the reference's
-release whose interface Frazil has. Everything else in it is what ``frazil`` has, and its submodules *are*
-Frazil's: ``icechunk.session is frazil.session``. Classes and functions keep their names below ``frazil``, so
-what is pickled here is read by any process that has Frazil, installed as icechunk or not. What travels with a
-reference to the module itself (cloudpickle sends those with functions) installs it where it arrives.
+The module ``icechunk`` is a separate module object, because its version differs: it has the version of the
+reference whose interface Frazil implements. All its other names are the names of ``frazil``. Its submodules
+are the modules of Frazil: ``icechunk.session is frazil.session``. Classes and functions keep their names
+below ``frazil``. So every process with Frazil can load pickled objects, also if Frazil is not installed as
+icechunk there. A pickled function that refers to the module itself (as with cloudpickle) installs it in the
+process that loads it.
 
-Names that begin with an underscore are nobody's interface, and are not here.
+Names that begin with an underscore are not part of the interface, and are left out.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, override
 
 import frazil
 from frazil.errors import ErrorKind, SessionStateError
 
 __all__ = ["INTERFACE_VERSION", "install_as_icechunk", "uninstall_as_icechunk"]
 
-#: The release of the reference whose interface Frazil has. Libraries compare it, as a number with points in
-#: it: so it is nothing more than that.
+#: The release of the reference whose interface Frazil implements. Libraries parse it, so it has only numbers
+#: and points.
 INTERFACE_VERSION: Final = "2.3.0"
 
 _NAME: Final = "icechunk"
 
-#: The reference's public modules. ``testing`` has modules below it.
+#: The public modules of the reference. ``testing`` has submodules.
 _MODULES: Final = frozenset(
     (
         *("config", "conflicts", "credentials", "dask", "distributed", "ops", "repository", "session"),
@@ -48,13 +49,13 @@ _MODULES: Final = frozenset(
 
 
 class _Icechunk(ModuleType):
-    """The module ``icechunk``: Frazil, under another name and version."""
+    """The module ``icechunk``, which is Frazil with another name and version."""
 
     def __init__(self) -> None:
         super().__init__(_NAME, frazil.__doc__)
         self.__version__ = INTERFACE_VERSION
         self.__file__ = frazil.__file__
-        self.__path__: list[str] = []  # nothing of an installed icechunk is found below it
+        self.__path__: list[str] = []  # no submodule of an installed icechunk is found
         self.__all__ = list(frazil.__all__)
 
     def __getattr__(self, name: str) -> Any:
@@ -73,8 +74,9 @@ class _Icechunk(ModuleType):
 
 
 class _Distribution(metadata.Distribution):
-    """What ``importlib.metadata`` says of ``icechunk``: its version, and who gives it."""
+    """The metadata of ``icechunk`` for ``importlib.metadata``: its version and summary."""
 
+    @override
     def read_text(self, filename: str) -> str | None:
         if filename != "METADATA":
             return None
@@ -85,13 +87,15 @@ class _Distribution(metadata.Distribution):
         headers["Summary"] = f"Given by Frazil {frazil.__version__}"
         return str(headers)
 
+    @override
     def locate_file(self, path: Any) -> Any:
-        raise FileNotFoundError(f"{_NAME} is given by Frazil: it has no files, found a question for {path}")
+        raise FileNotFoundError(f"Frazil is installed as {_NAME}, which has no files, got {path}")
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Finds ``icechunk`` and its submodules, before anything on ``sys.path``."""
+    """The finder of ``icechunk`` and its submodules. It comes before ``sys.path``."""
 
+    @override
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
@@ -99,18 +103,20 @@ class _Finder(MetaPathFinder, Loader):
             return None
         return spec_from_loader(fullname, self, is_package=fullname == _NAME)
 
+    @override
     def exec_module(self, module: ModuleType) -> None:
-        # The import system takes what is in sys.modules now: Frazil's own module, with its own spec.
+        # The import system returns the module in sys.modules: Frazil's own module, with its own spec.
         name = module.__name__
         try:
             ours: ModuleType = importlib.import_module(f"frazil{name.removeprefix(_NAME)}")
         except ModuleNotFoundError as error:
             if error.name is None or not error.name.startswith("frazil."):
-                raise  # such as dask, for icechunk.dask
+                raise  # a missing package, such as dask for icechunk.dask
             raise ModuleNotFoundError(f"{name} is not in Frazil {frazil.__version__}", name=name) from error
         sys.modules[name] = ours
 
     def find_distributions(self, context: Any = None) -> list[metadata.Distribution]:
+        """Return the metadata of ``icechunk``, for ``importlib.metadata``."""
         asked = getattr(context, "name", None)
         return [_Distribution()] if asked in (None, _NAME) else []
 
@@ -126,22 +132,32 @@ def _installed() -> tuple[ModuleType | None, list[_Finder]]:
 
 
 def install_as_icechunk() -> ModuleType:
-    """Make later ``import icechunk``, and imports of its submodules, give Frazil; the module ``icechunk``.
+    """Make later imports of ``icechunk`` and its submodules import Frazil.
 
-    Call it before anything imports icechunk: at the top of a program, of ``conftest.py``, or in the workers
-    of a cluster. Doing it again changes nothing. ``icechunk.__version__`` and
-    ``importlib.metadata.version("icechunk")`` are ``INTERFACE_VERSION`` then; ``frazil.__version__`` is what
-    it was.
+    Call this function before any import of icechunk: at the top of a program, of ``conftest.py``, or in the
+    workers of a cluster. A second call changes nothing. Afterwards, ``icechunk.__version__`` and
+    ``importlib.metadata.version("icechunk")`` are ``INTERFACE_VERSION``. ``frazil.__version__`` stays.
 
-    Raises ``SessionStateError`` (``not-allowed``) if the published icechunk was imported before: who did it
-    holds classes that Frazil's objects are not of.
+    Returns:
+        The module ``icechunk``.
+
+    Raises:
+        SessionStateError: The published icechunk was imported before (``not-allowed``). The importing module
+            has classes that do not fit Frazil's objects.
+
+    Examples:
+        >>> module = install_as_icechunk()
+        >>> import icechunk
+        >>> icechunk.Repository is frazil.Repository
+        True
+        >>> uninstall_as_icechunk()
     """
     module, finders = _installed()
     if module is not None and not isinstance(module, _Icechunk):
         raise SessionStateError(
-            f"expected that nothing has imported icechunk yet, found icechunk "
-            f"{getattr(module, '__version__', '')} of {getattr(module, '__file__', None)}: call "
-            "install_as_icechunk() earlier, before the libraries that use it are imported",
+            f"icechunk {getattr(module, '__version__', '')} is already imported from "
+            f"{getattr(module, '__file__', None)}. Call install_as_icechunk() earlier, before any import of "
+            "a library that uses icechunk",
             ErrorKind.NOT_ALLOWED,
         )
     if module is None:
@@ -155,7 +171,16 @@ def install_as_icechunk() -> ModuleType:
 
 
 def uninstall_as_icechunk() -> None:
-    """Take back ``install_as_icechunk``, for tests. What was imported until then stays what it is."""
+    """Undo ``install_as_icechunk``, for tests.
+
+    Modules that have imported icechunk before keep Frazil's objects.
+
+    Examples:
+        >>> module = install_as_icechunk()
+        >>> uninstall_as_icechunk()
+        >>> "icechunk" in sys.modules
+        False
+    """
     module, finders = _installed()
     if isinstance(module, _Icechunk):
         for name in [name for name in sys.modules if name == _NAME or name.startswith(f"{_NAME}.")]:

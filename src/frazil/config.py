@@ -1,4 +1,4 @@
-"""Configuration of a repository."""
+"""The configuration of a repository."""
 
 from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from frazil.repository.attribution import Attribution

@@ -1,4 +1,4 @@
-"""Conflicts of a rebase or merge, and solvers that decide them."""
+"""The conflicts of a rebase or merge, and the solvers that decide them."""
 
 from frazil.changes.conflicts import ConflictType
 from frazil.changes.node_alignment import Did

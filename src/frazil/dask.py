@@ -1,11 +1,11 @@
-"""dask's door: store dask arrays in a session, one task for each dask chunk.
+"""Functions that store dask arrays in a session, with one task for each dask chunk.
 
     fork ──┬── task: fork again, write one dask chunk ──┬── merge ──┬── merge into the fork
            ├── task                                     ├           │
            └── ...                                      └── merge ──┘
 
-Every task writes to a fork of its own, so threads, processes and machines are the same, and two tasks that
-write the same zarr chunk are noticed by the merge. The merges form a tree.
+Every task writes to its own fork. So the tasks can run in threads, in processes or on several machines. The
+merge fails if two tasks write the same zarr chunk. The merges form a tree.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ __all__ = [
     "store_dask",
 ]
 
-#: A dask graph as plain tasks: key -> function and arguments.
+#: A dask graph as plain tasks: a function and its arguments, by key.
 type SimpleGraph = Mapping[tuple[str, int], tuple[Any, ...]]
 
 _MERGED_AT_ONCE = 8
 
 Region = tuple[slice | int, ...]
 
-#: Arguments of ``dask.array.store`` that make no sense here, and must not be ignored in silence.
+#: Arguments of ``dask.array.store`` that ``store_dask`` cannot support. Ignoring them would hide mistakes.
 _UNSUPPORTED = ("compute", "lock", "return_stored", "load_stored")
 
 
@@ -59,44 +59,57 @@ def store_dask(
     split_every: int | None = None,
     **store_kwargs: Any,
 ) -> Session:
-    """Write dask arrays to zarr arrays of one session or fork, and return it, with everything merged.
+    """Write dask arrays to zarr arrays of one session or fork.
 
-    ``regions`` are where in its target each source goes: slices and numbers, which select as many elements as
-    the source has, or None for the first elements along each dimension. ``split_every`` is how many forks are
-    merged at a time (8 if not given); ``store_kwargs`` go to ``dask.compute``, such as ``scheduler``.
+    Each dask chunk is a task with its own fork. The forks are merged in a tree.
 
-    Raises ``SessionStateError`` (``merge-failed``) if dask chunks share zarr chunks, ``InvalidInputError``
-    for targets of several sessions, for regions that do not fit their sources, and for an in-memory
-    repository with workers of dask.distributed in other processes; ``TypeError`` for the arguments
-    ``compute``, ``lock``, ``return_stored`` and ``load_stored`` of ``dask.array.store``.
+    Args:
+        sources: The dask arrays.
+        targets: The zarr arrays, one for each source. All of them belong to the same session.
+        regions: The region of each target, one for each source: a tuple of slices and integers that selects
+            as many elements as the source has. None selects the first elements along each dimension.
+        split_every: The number of forks that one task merges. Default: 8.
+        **store_kwargs: Arguments of ``dask.compute``, such as ``scheduler``.
 
-    >>> import dask.array, frazil, zarr
-    >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
-    >>> array = zarr.create_array(session.store, name="a", shape=(4,), chunks=(2,), dtype="i8")
-    >>> fork = session.fork()
-    >>> target = zarr.open_array(fork.store, path="a")
-    >>> session.merge(store_dask(sources=[dask.array.arange(4, chunks=2)], targets=[target]))
-    >>> zarr.open_array(session.store, path="a")[:].tolist()
-    [0, 1, 2, 3]
+    Returns:
+        The session or fork of the targets, which now has all changes.
+
+    Raises:
+        SessionStateError: Two dask chunks write to the same zarr chunk (``merge-failed``).
+        InvalidInputError: The targets belong to several sessions, a region does not fit its source, or the
+            repository is in memory and dask.distributed has workers in other processes
+            (``invalid-argument``).
+        TypeError: ``store_kwargs`` has ``compute``, ``lock``, ``return_stored`` or ``load_stored``, arguments
+            of ``dask.array.store``.
+
+    Examples:
+        >>> import dask.array, frazil, zarr
+        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+        >>> array = zarr.create_array(session.store, name="a", shape=(4,), chunks=(2,), dtype="i8")
+        >>> fork = session.fork()
+        >>> target = zarr.open_array(fork.store, path="a")
+        >>> session.merge(store_dask(sources=[dask.array.arange(4, chunks=2)], targets=[target]))
+        >>> array[:].tolist()
+        [0, 1, 2, 3]
     """
     for name in _UNSUPPORTED:
         if name in store_kwargs:
             raise TypeError(
-                f"store_dask does not support the argument {name}: give arguments of dask.compute"
+                f"store_dask does not support the argument {name}. Pass arguments of dask.compute"
             )
     if not all(isinstance(source, Array) for source in sources):
         actual = ", ".join(type(source).__name__ for source in sources)
-        raise InvalidInputError(f"sources: expected dask arrays, found {actual}", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError(f"sources must be dask arrays, got {actual}", ErrorKind.INVALID_ARGUMENT)
     session = _session(targets)
     _require_reachable(session, store_kwargs.get("scheduler"))
     where_to = [None] * len(targets) if regions is None else regions
     if not len(sources) == len(targets) == len(where_to):
         raise InvalidInputError(
-            f"expected as many sources as targets and regions, found {len(sources)}, {len(targets)} and "
+            f"sources, targets and regions must have the same length, got {len(sources)}, {len(targets)} and "
             f"{len(where_to)}",
             ErrorKind.INVALID_ARGUMENT,
         )
-    # Shared by all tasks, and so sent to each process once.
+    # All tasks share this object, so dask sends it to each process once.
     fork = delayed(session.fork(), traverse=False)
     chunk_writes = [
         delayed(_write_chunk)(fork, target.path, _settings(target), where, chunk)
@@ -111,19 +124,38 @@ def store_dask(
 def session_merge_reduction(
     arrays: Array | list[Array], *, split_every: int | None, **store_kwargs: Any
 ) -> Session:
-    """Compute dask arrays whose chunks are zarr arrays of forks, and merge the forks to one.
+    """Compute dask arrays whose chunks are zarr arrays of forks, and merge these forks.
 
-    Such arrays come from ``dask.array.store(..., compute=False, return_stored=True, load_stored=False)``,
-    and from functions that write to a fork and return the zarr array. ``split_every`` is how many forks are
-    merged at a time (8 if None); ``store_kwargs`` go to ``dask.compute``.
+    ``dask.array.store(..., compute=False, return_stored=True, load_stored=False)`` returns such arrays. So
+    does a function that writes to a fork and returns the zarr array.
 
-    Raises ``SessionStateError`` (``merge-failed``) if two of the forks changed the same chunk, ``TypeError``
-    for what is not a dask array and for chunks that are no zarr arrays of forks, ``ValueError`` without
-    arrays.
+    Args:
+        arrays: A dask array, or a list of dask arrays.
+        split_every: The number of forks that one task merges. None stands for 8.
+        **store_kwargs: Arguments of ``dask.compute``, such as ``scheduler``.
+
+    Returns:
+        One fork with all changes. Pass it to ``merge`` of the session.
+
+    Raises:
+        SessionStateError: Two forks changed the same chunk (``merge-failed``).
+        TypeError: An item is not a dask array, or a chunk is not a zarr array of a fork.
+        ValueError: ``arrays`` is empty.
+
+    Examples:
+        >>> import dask.array, frazil, zarr
+        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+        >>> array = zarr.create_array(session.store, name="a", shape=(4,), chunks=(2,), dtype="i8")
+        >>> target = zarr.open_array(session.fork().store, path="a")
+        >>> options = dict(compute=False, return_stored=True, load_stored=False, lock=False)
+        >>> stored = dask.array.store(dask.array.arange(4, chunks=2), target, **options)
+        >>> session.merge(session_merge_reduction(stored, split_every=None))
+        >>> array[:].tolist()
+        [0, 1, 2, 3]
     """
     several = [arrays] if isinstance(arrays, Array) else arrays
     if not isinstance(several, list | tuple) or not all(isinstance(each, Array) for each in several):
-        raise TypeError(f"arrays: expected a dask array, or a list of them, found {arrays!r:.80}")
+        raise TypeError(f"arrays must be a dask array or a list of dask arrays, got {arrays!r:.80}")
     # dask has no types
     chunks = [chunk for array in several for chunk in array.to_delayed().ravel()]  # type: ignore[no-untyped-call]
     sessions = _tree(
@@ -133,18 +165,43 @@ def session_merge_reduction(
 
 
 def merge_sessions_array_kwargs(*sessions: Any, axis: Any = None, keepdims: Any = None) -> ForkSession:
-    """``frazil.distributed.merge_sessions`` as ``dask.array.reduction`` calls it; the other arguments mean
-    nothing here.
+    """Call ``frazil.distributed.merge_sessions``, for ``dask.array.reduction``.
+
+    Args:
+        *sessions: Forks, or lists of forks.
+        axis: Ignored. dask passes it.
+        keepdims: Ignored. dask passes it.
+
+    Returns:
+        One fork with the changes of all forks.
+
+    Raises:
+        SessionStateError: Two forks changed the same chunk or node (``merge-failed``).
+
+    Examples:
+        >>> import frazil
+        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+        >>> merged = merge_sessions_array_kwargs([session.fork(), session.fork()], axis=0, keepdims=True)
+        >>> merged.session_id == session.session_id
+        True
     """
     return merge_sessions(*sessions)
 
 
 def computing_meta[**P, R](func: Callable[P, R]) -> Callable[P, Any]:
-    """A function that gives something meaningless, an object in an array, when dask asks for what kind of
-    array it gives, with ``computing_meta=True``.
+    """Decorate a function so that dask can infer the type of its result without a call.
 
-    >>> computing_meta(abs)(-3), computing_meta(abs)(computing_meta=True).dtype
-    (3, dtype('O'))
+    With ``computing_meta=True``, the decorated function returns a placeholder, an array with one object.
+
+    Args:
+        func: A function that dask calls for chunks.
+
+    Returns:
+        The decorated function.
+
+    Examples:
+        >>> computing_meta(abs)(-3), computing_meta(abs)(computing_meta=True).dtype
+        (3, dtype('O'))
     """
 
     @wraps(func)
@@ -159,7 +216,7 @@ def computing_meta[**P, R](func: Callable[P, R]) -> Callable[P, Any]:
 def _tree(
     parts: list[Delayed], merge: Callable[[tuple[Delayed, ...]], Delayed], split_every: int | None
 ) -> list[Delayed]:
-    """Parts merged some at a time, until there is one, or none if there was none."""
+    """Merge groups of parts until at most one part is left."""
     while len(parts) > 1:
         parts = list(map(merge, batched(parts, max(split_every or _MERGED_AT_ONCE, 2))))
     return parts
@@ -169,8 +226,8 @@ def _session(targets: Sequence[zarr.Array[Any]]) -> Session:
     stores = [getattr(target, "store", target) for target in targets]
     if not stores or not all(isinstance(store, IcechunkStore) and store == stores[0] for store in stores):
         raise InvalidInputError(
-            "expected zarr arrays or stores of one session as targets, found "
-            f"{some_of(map(repr, stores))}: open them with store=session.store",
+            "targets must be zarr arrays or stores of one session, got "
+            f"{some_of(map(repr, stores))}. Open them with store=session.store",
             ErrorKind.INVALID_ARGUMENT,
         )
     assert isinstance(stores[0], IcechunkStore)
@@ -178,8 +235,9 @@ def _session(targets: Sequence[zarr.Array[Any]]) -> Session:
 
 
 def _require_reachable(session: Session, scheduler: Any) -> None:
-    """Workers in other processes cannot read an in-memory repository. A scheduler of dask.distributed would
-    give its tasks to one worker after the other, for ever.
+    """Raise an error for an in-memory repository with workers in other processes.
+
+    Such workers cannot read it. The scheduler of dask.distributed would retry the tasks forever.
     """
     if not isinstance(session.workspace.context.storage, MemoryStorage):
         return
@@ -189,15 +247,15 @@ def _require_reachable(session: Session, scheduler: Any) -> None:
     remote = [name for name in client.scheduler_info()["workers"] if not name.startswith("inproc://")]
     if remote:
         raise InvalidInputError(
-            "expected a repository that the workers of dask can read, found one in memory, and "
-            f"{remote[0]} in another process: use local_filesystem_storage or an object store, or "
+            "the workers of dask must be able to read the repository, got a repository in memory and the "
+            f"worker {remote[0]} in another process. Use local_filesystem_storage or an object store, or "
             "scheduler='threads'",
             ErrorKind.INVALID_ARGUMENT,
         )
 
 
 def _chunks(source: Array, target: zarr.Array[Any], region: Region | None) -> Iterator[tuple[Region, Any]]:
-    """Yield the chunks of a dask array, and where each of them goes in the target."""
+    """Yield the chunks of a dask array, each with its region in the target."""
     if region is None:
         region = tuple(map(slice, source.shape))
     region = region if isinstance(region, tuple) else (region,)
@@ -224,7 +282,7 @@ def _selects(each: slice | int, size: int) -> bool:
 
 
 def _check(source: Array, target: zarr.Array[Any], region: Region) -> None:
-    """What does not fit would be written next to the region, or over each other."""
+    """Raise an error for a region that does not fit the source, as it would write outside of the region."""
     shape = target.shape
     fits = len(region) == len(shape) and all(map(_selects, region, shape))
     if fits:
@@ -232,7 +290,8 @@ def _check(source: Array, target: zarr.Array[Any], region: Region) -> None:
         fits = tuple(len(range(size)[each]) for each, size in slices) == source.shape
     if not fits:
         raise InvalidInputError(
-            f"expected a region of {shape} of the shape {source.shape}, as the source has, found {region}",
+            f"the region of a target of shape {shape} must select the shape of its source, {source.shape}, "
+            f"got {region}",
             ErrorKind.INVALID_ARGUMENT,
         )
 

@@ -1,26 +1,25 @@
-"""How Frazil's public values look: as a call, as a record, as HTML.
+"""The text and HTML of Frazil's public values: a call, a record, or HTML.
 
-One way of printing for all of them, so that a class only names its fields:
+All public values print in the same way. A class only names its fields:
 
-* a *call*, what ``repr`` gives for settings, could be typed in again::
+* a *call*, the ``repr`` of options, is a valid expression::
 
       frazil.config.CompressionConfig(
           algorithm=None,
           level=9,
       )
 
-* a *record*, what ``str`` gives (and ``repr`` for results), has one field per line, and says what
-  holds where nothing was set::
+* a *record*, the ``str`` of options and the ``repr`` of results, has one field per line. It shows the
+  default of a field that is None::
 
       <frazil.config.CompressionConfig>
       algorithm: Zstd (default)
       level: 9
 
-* the *HTML* has the record's fields, nested values folded.
+* the *HTML* has the same fields as the record. Nested values are folded.
 
-``Settings`` adds the mutable half: every assignment, in the constructor or later, passes the check
-that the class's table names for the field. This module imports only errors, like them it may be used
-by every room.
+``Settings`` is the base of mutable options. It checks every assignment with the function that the table of
+the class has for the field. This module imports only ``frazil.errors``, so that all modules can use it.
 """
 
 from __future__ import annotations
@@ -54,24 +53,27 @@ _STYLE: Final = """<style>
 
 
 def quoted(text: str) -> str:
-    """Text in double quotes, on one line."""
+    """Return the text in double quotes, on one line."""
     return json.dumps(text, ensure_ascii=False)
 
 
-#: Names that `suggest` looks at, and those of them that it compares letter by letter.
+#: `suggest` reads at most this number of names, and compares this number of them letter by letter.
 _MAX_CANDIDATES: Final = 200_000
 _COMPARED: Final = 200
-#: How similar a name has to be; 1 is the same.
+#: The least similarity of a suggested name. 1 means equal.
 _SIMILAR: Final = 0.65
 
 
 def suggest(name: str, names: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name: the known one that was probably meant, or nothing.
+    """Return a question for the end of a message about an unknown name, or an empty text.
 
-    >>> "no branch `mian`" + suggest("mian", ["dev", "main"])
-    'no branch `mian`. Did you mean `main`?'
-    >>> suggest("quite-another", ["dev", "main"])
-    ''
+    The question has the most similar known name.
+
+    Examples:
+        >>> "no branch `mian`" + suggest("mian", ["dev", "main"])
+        'no branch `mian`. Did you mean `main`?'
+        >>> suggest("quite-another", ["dev", "main"])
+        ''
     """
     candidates = {each.casefold(): each for each in islice(names, _MAX_CANDIDATES)}
     wanted = name.casefold()
@@ -86,10 +88,11 @@ def suggest(name: str, names: Iterable[str]) -> str:
 
 
 def span(value: timedelta) -> str:
-    """Return a length of time in words, for messages.
+    """Return a duration in words, for messages.
 
-    >>> span(timedelta(days=7)), span(timedelta(minutes=90)), span(timedelta(0))
-    ('7 days', '1 hour 30 minutes', '0 seconds')
+    Examples:
+        >>> span(timedelta(days=7)), span(timedelta(minutes=90)), span(timedelta(0))
+        ('7 days', '1 hour 30 minutes', '0 seconds')
     """
     if value < timedelta(0):
         return f"minus {span(-value)}"
@@ -106,33 +109,35 @@ def span(value: timedelta) -> str:
 
 
 def some_of(names: Iterable[str], most: int = 5) -> str:
-    """Return the first names of many, for a message.
+    """Return the first names of a list, for a message.
 
-    >>> some_of(["a", "b"]), some_of(map(str, range(9)), 2), some_of([])
-    ('`a`, `b`', '`0`, `1`, ...', 'none')
+    Examples:
+        >>> some_of(["a", "b"]), some_of(map(str, range(9)), 2), some_of([])
+        ('`a`, `b`', '`0`, `1`, ...', 'none')
     """
     first = [f"`{each}`" for each in islice(names, most + 1)]
     return ", ".join([*first[:most], *(["..."] if len(first) > most else [])]) or "none"
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun.
+    """Return a number with its noun, in the plural where needed.
 
-    >>> counted(1, "chunk"), counted(1200, "row")
-    ('1 chunk', '1,200 rows')
+    Examples:
+        >>> counted(1, "chunk"), counted(1200, "row")
+        ('1 chunk', '1,200 rows')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def utc(moment: datetime) -> str:
-    """Return a moment as an expression in UTC, microseconds always shown."""
+    """Return a moment as an expression in UTC, with microseconds."""
     t = moment.astimezone(UTC)
     parts = (t.year, t.month, t.day, t.hour, t.minute, t.second, t.microsecond)
     return f"datetime.datetime({','.join(map(str, parts))}, tzinfo=datetime.timezone.utc)"
 
 
 def literal(value: Any) -> str:
-    """Return one field's value as an expression, over several lines if it is a nested value."""
+    """Return the value of a field as an expression. A nested value takes several lines."""
     if isinstance(value, Record):
         return repr(value).rstrip("\n")
     if isinstance(value, Enum):
@@ -154,12 +159,12 @@ def literal(value: Any) -> str:
 
 
 def call(name: str, fields: Iterable[tuple[str, Any]]) -> str:
-    """Return the text of a constructor call, one keyword per line."""
+    """Return the text of a constructor call, with one keyword per line."""
     lines = (f"{field}={literal(value)}" for field, value in fields)
     return f"{name}(\n" + "".join(indent(line, "    ") + ",\n" for line in lines) + ")"
 
 
-#: What a row of a record may hold: text of one line, a nested record, or named records.
+#: The value of a row of a record: text of one line, a nested record, or named records.
 type Shown = str | Record | Mapping[str, Record]
 
 
@@ -194,12 +199,12 @@ def _body(title: str, rows: Iterable[tuple[str, Shown]]) -> str:
 
 
 def record_html(title: str, rows: Iterable[tuple[str, Shown]]) -> str:
-    """Return a record as HTML, of something that is not a ``Record``: of a handle, say."""
+    """Return the HTML of a record for an object that is not a ``Record``, such as a repository."""
     return _STYLE + _body(title, rows) + "\n"
 
 
 class Record:
-    """A value that prints as a record. Subclasses name themselves and give their rows."""
+    """The base of values that print as a record. Subclasses define ``shown_as`` and ``_rows``."""
 
     __slots__ = ()
 
@@ -207,7 +212,7 @@ class Record:
     shown_as: ClassVar[str]
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
-        """Name and text of each field, or a nested record."""
+        """Return the name of each field with its text or its nested record."""
         raise NotImplementedError
 
     def _title(self) -> str:
@@ -231,7 +236,7 @@ class Record:
 
 
 class Lines(Record):
-    """A record out of the text that something prints as: lines of ``name: value`` after its title."""
+    """A record that is made from the text of an object: a title, and lines of ``name: value``."""
 
     def __init__(self, title: str, text: str) -> None:
         self._named = title
@@ -245,7 +250,7 @@ class Lines(Record):
 
 
 class NamedEnum(Enum):
-    """An enumeration whose members print as ``Class.member``, and are equal to their numbers."""
+    """An enumeration whose members print as ``Class.member`` and are equal to their numbers."""
 
     def __eq__(self, other: object) -> bool:
         return self is other or (type(other) is int and self.value == other)
@@ -266,9 +271,15 @@ Check = Callable[[str, Any], None]
 
 
 def unsigned(bits: int, *, zero: bool = True) -> Check:
-    """Return a check: None, or an integer of so many bits; not zero if ``zero`` is False.
+    """Return a check that accepts None and unsigned integers of ``bits`` bits.
 
-    >>> unsigned(16)("max_tries", 3)
+    ``zero`` says whether the check accepts 0.
+
+    Examples:
+        >>> unsigned(16)("max_tries", 3)
+        >>> unsigned(16)("max_tries", -1)
+        Traceback (most recent call last):
+        frazil.errors.InvalidInputError: max_tries must be between 0 and 65535, got -1
     """
     low = 0 if zero else 1
 
@@ -287,7 +298,7 @@ def unsigned(bits: int, *, zero: bool = True) -> Check:
 
 
 def instance(*types: type) -> Check:
-    """Return a check: None, or a value of one of these types."""
+    """Return a check that accepts None and values of these types."""
 
     def check(name: str, value: Any) -> None:
         if value is not None and not isinstance(value, types):
@@ -298,7 +309,7 @@ def instance(*types: type) -> Check:
 
 
 def required(*types: type) -> Check:
-    """Return a check: a value of one of these types."""
+    """Return a check that accepts values of these types."""
 
     def check(name: str, value: Any) -> None:
         if not isinstance(value, types):
@@ -310,23 +321,23 @@ def required(*types: type) -> Check:
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """What holds where a field is None: for the record only."""
+    """The value that a record shows for a field that is None."""
 
     value: Any
 
 
 class Settings(Record):
-    """A mutable value of optional fields. ``repr`` is a call, ``str`` the record of what holds.
+    """The base of mutable options. ``repr`` is a call, ``str`` is a record with defaults.
 
-    Subclasses are slotted dataclasses; ``_fields`` gives the order of printing and, for each field,
-    what holds if it is None (``Default``, or None when nothing does); ``_checks`` what may be assigned.
+    Subclasses are slotted dataclasses. ``_fields`` has the fields in the order of printing, with a
+    ``Default``, or None for a field without a default. ``_checks`` has the check of each field.
     """
 
     __slots__ = ()
 
     _fields: ClassVar[Mapping[str, Default | None]]
     _checks: ClassVar[Mapping[str, Check]]
-    #: Merging takes it as a whole, from the one side or the other.
+    #: Whether a merge of configurations takes the value as a whole from one side.
     _whole: ClassVar[bool] = False
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -336,11 +347,11 @@ class Settings(Record):
         elif not hasattr(type(self), name):
             raise AttributeError(f"{self._title()} has no field `{name}`{suggest(name, self._fields)}")
         if not isinstance(value, int) and isinstance(value, numbers.Integral):
-            value = int(value)  # one of numpy's
+            value = int(value)  # an integer of numpy
         object.__setattr__(self, name, value)
 
     def _displayed(self, name: str) -> Any:
-        """Return the value of a field as it may be printed."""
+        """Return the printable value of a field. Subclasses hide secrets here."""
         return getattr(self, name)
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
@@ -364,17 +375,19 @@ class Settings(Record):
 
 
 class Family(type):
-    """A closed set of variants, written as classes inside one class that has no instances itself.
+    """The metaclass of a class with a closed set of variants, which are classes inside of it.
 
-    ``isinstance(S3Credentials.Anonymous(), S3Credentials)`` holds, although a class cannot inherit
-    from the one around it.
+    The class itself has no instances. ``isinstance(S3Credentials.Anonymous(), S3Credentials)`` is True,
+    although a class cannot inherit from the class around it.
     """
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Raise ``TypeError``, because only the variants have instances."""
         variants = ", ".join(f"{cls.__name__}.{v.__name__}" for v in cls.variants())
-        raise TypeError(f"{cls.__name__} has no instances of its own: use one of {variants}")
+        raise TypeError(f"{cls.__name__} has no instances. Use one of {variants}")
 
     def variants(cls) -> tuple[type, ...]:
+        """Return the classes of the variants."""
         return tuple(v for v in vars(cls).values() if isinstance(v, type))
 
     def __instancecheck__(cls, value: Any) -> bool:
@@ -385,7 +398,7 @@ class Family(type):
 
 
 class Numbered:
-    """Gives a variant's fields by their numbers as well, ``_0`` and ``_1``, as the reference names them."""
+    """The base of variants whose fields also have the names ``_0`` and ``_1``, as in the reference."""
 
     __slots__ = ()
     __match_args__: ClassVar[tuple[str, ...]]

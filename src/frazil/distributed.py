@@ -1,4 +1,4 @@
-"""Work on one session in many places: merge what comes back."""
+"""Functions for distributed work on one session: get the session of an array, and merge forks."""
 
 from __future__ import annotations
 
@@ -10,28 +10,62 @@ from frazil.zarr_store import IcechunkStore
 
 
 def extract_session(zarray: Any, axis: Any = None, keepdims: Any = None) -> Session:
-    """Return the session or fork behind a zarr array or group; ``TypeError`` if there is none.
+    """Return the session or fork of a zarr array or group.
 
-    ``axis`` and ``keepdims`` are there because dask passes them.
+    Args:
+        zarray: A zarr array or group that was opened with ``store=session.store``.
+        axis: Ignored. dask passes it.
+        keepdims: Ignored. dask passes it.
+
+    Returns:
+        The session of the store.
+
+    Raises:
+        TypeError: The store of the array is not an ``IcechunkStore``.
+
+    Examples:
+        >>> import frazil, zarr
+        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+        >>> group = zarr.create_group(session.store)
+        >>> extract_session(group) == session
+        True
     """
     store = zarray.store
     if not isinstance(store, IcechunkStore):
         raise TypeError(
-            f"expected a zarr array of a session (its store is an IcechunkStore), found one of a "
-            f"{type(store).__name__}: open it with store=session.store"
+            f"the store of the array must be IcechunkStore, got {type(store).__name__}. Open the array with "
+            "store=session.store"
         )
     return store.session
 
 
 def merge_sessions(*sessions: ForkSession | Iterable[Any]) -> ForkSession:
-    """Return one fork with the work of several forks of the same session, also in lists, and lists of lists.
+    """Merge several forks of the same session into the first of them.
 
-    Raises ``SessionStateError`` (``merge-failed``) if two of them changed the same chunk or node,
-    ``TypeError`` for what is no fork, ``ValueError`` without any.
+    Args:
+        *sessions: Forks, lists of forks, or lists of such lists.
+
+    Returns:
+        The first fork, with the changes of all forks.
+
+    Raises:
+        SessionStateError: Two forks changed the same chunk or node (``merge-failed``).
+        TypeError: An item is not a fork.
+        ValueError: There are no forks.
+
+    Examples:
+        >>> import frazil, zarr
+        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+        >>> one, two = session.fork(), session.fork()
+        >>> group = zarr.create_group(one.store, path="a")
+        >>> group = zarr.create_group(two.store, path="b")
+        >>> session.merge(merge_sessions([one, two]))
+        >>> sorted(session.status().new_groups)
+        ['/', '/a', '/b']
     """
     forks = list(_flat(sessions))
     if not forks:
-        raise ValueError("expected at least one session to merge, found none")
+        raise ValueError("sessions must have at least one fork, got none")
     first, *rest = forks
     first.merge(*rest)
     return first
@@ -44,7 +78,9 @@ def _flat(sessions: Iterable[Any]) -> Iterator[ForkSession]:
         elif isinstance(each, Iterable) and not isinstance(each, str):
             yield from _flat(each)
         else:
-            raise TypeError(f"expected ForkSessions, or lists of them, found {type(each).__name__}")
+            raise TypeError(
+                f"sessions must be ForkSession or lists of ForkSession, got {type(each).__name__}"
+            )
 
 
 __all__ = ["extract_session", "merge_sessions"]

@@ -1,32 +1,33 @@
-"""Every error that Frazil raises on purpose, drawn as one tree.
+"""The errors that Frazil raises on purpose, as one tree of classes.
 
     IcechunkError                 message, kind
-    ├── ConflictError             somebody else was first: look again, then retry or rebase
-    │   └── RebaseFailedError     the conflicts that no solver took
-    │       └── StaleReadError    others changed what was read: read and write again
+    ├── ConflictError             another writer was first: look again, then retry or rebase
+    │   └── RebaseFailedError     the solver left conflicts undecided
+    │       └── StaleReadError    another writer changed data that was read: read and write again
     ├── NotFoundError             (also KeyError)
     │   ├── NodeNotFoundError
     │   ├── SnapshotNotFoundError
     │   ├── RefNotFoundError
     │   ├── RepositoryNotFoundError
-    │   └── KeyNotFoundError      (also FileNotFoundError): as zarr expects of a store
+    │   └── KeyNotFoundError      (also FileNotFoundError): the error that zarr expects from a store
     ├── AlreadyExistsError
     ├── ReadOnlyError
-    │   └── ReadOnlyStoreError    (also ValueError): as zarr expects of a store
-    ├── InvalidInputError         (also ValueError): the caller's arguments
+    │   └── ReadOnlyStoreError    (also ValueError): the error that zarr expects from a store
+    ├── InvalidInputError         (also ValueError): the caller passed a wrong argument
     │   └── InvalidMetadataError  (also TypeError)
-    ├── SessionStateError         right call, wrong moment
+    ├── SessionStateError         the state of the session or repository does not allow the call
     │   └── SessionSnapshotNotFoundError
-    ├── StorageError              the storage answered with an error, or not at all
-    │   └── OutcomeUnknownError   nobody knows whether the change took effect: look before repeating it
-    ├── ValidationFailedError     data are not what the rules of their owner say
-    ├── TaskFailedError           a task of a job failed for good; its kind is that of what the task raised
-    ├── FormatError               bytes in storage are not what the specification says
+    ├── StorageError              the storage answered with an error, or did not answer
+    │   └── OutcomeUnknownError   the change may have taken effect: find out before repeating it
+    ├── ValidationFailedError     the data break validation rules
+    ├── TaskFailedError           a task of a job failed for good; it has the kind of the task's error
+    ├── FormatError               bytes in the storage do not follow the specification
     ├── MissingExtraError         (also ModuleNotFoundError): an optional package is not installed
     └── InternalError             a defect in Frazil
 
-Classes say what a handler would do next; ``kind`` says exactly what happened. Kinds are stable and
-only ever appended. This module imports nothing of Frazil, so that every room may raise from it.
+The class tells a handler what to do next. The ``kind`` names the exact cause. Kinds never change their
+meaning, and are never removed. This module imports no other module of Frazil, so that all of them can import
+it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,14 @@ from typing import Any, Final, cast
 
 
 class ErrorKind(StrEnum):
-    """Stable code of an error. The names are those of the reference, plus a few of Frazil's own."""
+    """The exact cause of an error, as a stable text such as ``commit-conflict``.
+
+    The names are the names of the reference implementation. A comment marks the kinds that only Frazil has.
+
+    Examples:
+        >>> ErrorKind.COMMIT_CONFLICT == "commit-conflict"
+        True
+    """
 
     # conflicts
     COMMIT_CONFLICT = "commit-conflict"
@@ -200,7 +208,7 @@ class ErrorKind(StrEnum):
 
 
 def _member(kind: str) -> ErrorKind:
-    """The kind with this text. Frazil has no others; what other code makes up stays the text that it is."""
+    """Return the kind with this text. A text that other code made up stays a text."""
     return ErrorKind(kind) if kind in _TEXTS else cast("ErrorKind", kind)
 
 
@@ -208,13 +216,18 @@ _TEXTS: Final = frozenset(ErrorKind)
 
 
 class IcechunkError(Exception):
-    """Base of all errors. ``kind`` is an ``ErrorKind``, which is text.
+    """The base class of all errors of Frazil.
 
-    >>> try:
-    ...     raise NotFoundError("branch `dev` not found", ErrorKind.BRANCH_NOT_FOUND)
-    ... except IcechunkError as error:
-    ...     print(error.kind)
-    branch-not-found
+    Attributes:
+        message: The text of the error.
+        kind: The exact cause, an ``ErrorKind``, which is also a text.
+
+    Examples:
+        >>> try:
+        ...     raise NotFoundError("branch `dev` not found", ErrorKind.BRANCH_NOT_FOUND)
+        ... except IcechunkError as error:
+        ...     print(error.kind)
+        branch-not-found
     """
 
     default_kind = ErrorKind.UNKNOWN
@@ -238,10 +251,11 @@ class IcechunkError(Exception):
 
 
 class ConflictError(IcechunkError):
-    """Another writer moved the branch first. Nothing was written to it.
+    """Another writer moved the branch first. The branch is unchanged by the failed call.
 
-    ``expected_parent`` is the snapshot this session started from, ``actual_parent`` the one the
-    branch points to now; either may be None when there is none.
+    Attributes:
+        expected_parent: The id of the snapshot that the session started from, or None.
+        actual_parent: The id of the snapshot that the branch points to now, or None.
     """
 
     default_kind = ErrorKind.COMMIT_CONFLICT
@@ -254,8 +268,7 @@ class ConflictError(IcechunkError):
         kind: str | None = None,
     ) -> None:
         text = message or (
-            f"the branch was updated by another writer: expected parent {expected_parent}, found "
-            f"{actual_parent}"
+            f"another writer updated the branch: expected parent {expected_parent}, found {actual_parent}"
         )
         super().__init__(text, kind)
         self.args = (expected_parent, actual_parent)
@@ -269,13 +282,13 @@ class ConflictError(IcechunkError):
         return (type(self), (self.expected_parent, self.actual_parent, self.message, self.kind))
 
 
-#: Conflicts that the message of a failed rebase names, and chunks of each.
+#: The message of a failed rebase names this number of conflicts, and this number of chunks of each.
 _CONFLICTS_NAMED: Final = 3
 _ADVICE: Final = "Rebase with a solver that decides them, or make the changes again in a new session"
 
 
 def _conflict(conflict: Any) -> str:
-    """Return a conflict in a few words; of any class, for this module imports none."""
+    """Return a short text for a conflict. This module cannot import its class."""
     kind = getattr(conflict, "conflict_type", None)
     chunks = getattr(conflict, "chunks", None)
     text = f"{getattr(kind, 'name', conflict)} at {getattr(conflict, 'path', '?')}"
@@ -287,9 +300,12 @@ def _conflict(conflict: Any) -> str:
 
 
 class RebaseFailedError(ConflictError):
-    """A rebase stopped at ``snapshot`` with ``conflicts`` that the solver did not resolve.
+    """A rebase stopped because the solver left conflicts undecided.
 
-    ``advice`` is a sentence for the end of the message.
+    Attributes:
+        snapshot: The id of the first snapshot that conflicts with the session.
+        conflicts: All conflicts with this snapshot, as ``Conflict``.
+        advice: The last sentence of the message.
     """
 
     default_kind = ErrorKind.REBASE_FAILED
@@ -315,18 +331,24 @@ class RebaseFailedError(ConflictError):
 
 
 class StaleReadError(RebaseFailedError):
-    """Others changed what a session or a job has read, so what it wrote may be wrong.
+    """Another writer changed data that a session or a job has read, so its results may be wrong.
 
-    ``snapshot`` is the first one that changed it, ``reads`` say what was read and how it changed (see
-    ``frazil.conflicts.StaleRead``). ``conflicts`` is empty: there is nothing that a solver could decide, and
-    another attempt to commit fails in the same way. Read and write again in a new session.
+    No solver can decide this, and another attempt to commit fails in the same way. Read and write again in a
+    new session.
+
+    Attributes:
+        snapshot: The id of the first snapshot that changed the data.
+        reads: The stale reads and how they changed, as ``frazil.conflicts.StaleRead``.
+        conflicts: Empty.
     """
 
     default_kind = ErrorKind.STALE_READ
 
     def __init__(self, snapshot: str, reads: Sequence[Any] = (), message: str | None = None) -> None:
         super().__init__(snapshot)
-        self.message = message or f"snapshot {snapshot} changed what was read: {'; '.join(map(str, reads))}"
+        self.message = message or (
+            f"snapshot {snapshot} changed data that was read: {'; '.join(map(str, reads))}"
+        )
         self.args = (snapshot, list(reads))
         self.reads = list(reads)
 
@@ -338,25 +360,25 @@ class StaleReadError(RebaseFailedError):
 
 
 class NotFoundError(IcechunkError, KeyError):
-    """Something that was asked for by name is not there."""
+    """There is no object with the given name."""
 
     default_kind = ErrorKind.KEY_NOT_FOUND
 
 
 class NodeNotFoundError(NotFoundError):
-    """No group or array at this path."""
+    """There is no group or array at this path."""
 
     default_kind = ErrorKind.NODE_NOT_FOUND
 
 
 class SnapshotNotFoundError(NotFoundError):
-    """No snapshot with this id, or none at this time."""
+    """There is no snapshot with this id or at this time."""
 
     default_kind = ErrorKind.SNAPSHOT_NOT_FOUND
 
 
 class RefNotFoundError(NotFoundError):
-    """No branch or tag with this name."""
+    """There is no branch or tag with this name."""
 
     default_kind = ErrorKind.REF_NOT_FOUND
 
@@ -368,31 +390,31 @@ class RepositoryNotFoundError(NotFoundError):
 
 
 class KeyNotFoundError(NotFoundError, FileNotFoundError):
-    """No value has this key in a store: a ``FileNotFoundError`` for zarr."""
+    """The store has no value with this key. Zarr expects a ``FileNotFoundError``."""
 
     default_kind = ErrorKind.KEY_NOT_FOUND
 
 
 class AlreadyExistsError(IcechunkError):
-    """Something with this name is there already."""
+    """An object with this name exists already."""
 
     default_kind = ErrorKind.NODE_ALREADY_EXISTS
 
 
 class ReadOnlyError(IcechunkError):
-    """A write to a session, store, storage or repository that only reads."""
+    """A write to a read-only session, store, storage or repository."""
 
     default_kind = ErrorKind.READ_ONLY_SESSION
 
 
 class ReadOnlyStoreError(ReadOnlyError, ValueError):
-    """A write to a store that was opened read-only: a ``ValueError`` for zarr."""
+    """A write to a store that was opened read-only. Zarr expects a ``ValueError``."""
 
     default_kind = ErrorKind.READ_ONLY_STORE
 
 
 class InvalidInputError(IcechunkError, ValueError):
-    """An argument is not what it has to be; the message says what was expected and found."""
+    """An argument is wrong. The message has the expected value and the value that it got."""
 
     default_kind = ErrorKind.INVALID_KEY
 
@@ -404,7 +426,7 @@ class InvalidMetadataError(InvalidInputError, TypeError):
 
 
 class SessionStateError(IcechunkError):
-    """The call does not fit the state of the session or repository."""
+    """The state of the session or repository does not allow the call."""
 
     default_kind = ErrorKind.NOT_ALLOWED
 
@@ -412,22 +434,25 @@ class SessionStateError(IcechunkError):
 class SessionSnapshotNotFoundError(SessionStateError):
     """The snapshot that a session reads is not in the repository any more.
 
-    No ``KeyError``: zarr would take that for an array that does not exist.
+    This is not a ``KeyError``, because zarr would then report that the array does not exist.
     """
 
     default_kind = ErrorKind.SNAPSHOT_NOT_FOUND
 
 
 class StorageError(IcechunkError):
-    """The storage failed; whether the call took effect may be unknown."""
+    """The storage failed. It is possible that the call took effect."""
 
     default_kind = ErrorKind.OBJECT_STORE
 
 
 class OutcomeUnknownError(StorageError):
-    """The answer to a change was lost, and what would tell whether it took effect cannot be read.
+    """The answer to a change was lost, and Frazil cannot read whether the change took effect.
 
-    The message says where to look. ``snapshot`` is the id of the new snapshot, None if the change has none.
+    The message says where to look.
+
+    Attributes:
+        snapshot: The id of the new snapshot. None if the change creates no snapshot.
     """
 
     default_kind = ErrorKind.OUTCOME_UNKNOWN
@@ -441,7 +466,11 @@ class OutcomeUnknownError(StorageError):
 
 
 class ValidationFailedError(IcechunkError):
-    """Data break rules that they were checked against; ``report`` says which, and where."""
+    """The data break validation rules.
+
+    Attributes:
+        report: The broken rules, with the places in the data.
+    """
 
     default_kind = ErrorKind.VALIDATION_FAILED
 
@@ -456,11 +485,16 @@ class ValidationFailedError(IcechunkError):
 class TaskFailedError(IcechunkError):
     """A task of a job failed for good.
 
-    ``kind`` is that of the task's error if that is an ``IcechunkError``, ``worker-lost`` if the process of
-    the task died, and else ``task-failed``. ``task`` is the number of the task, from 1, of ``tasks``;
-    None where Spark does not say which one it was. ``attempts`` counts its attempts, with the last one.
-    ``traceback`` is the traceback in the task as text, without the frames of Frazil and Spark.
-    ``__cause__`` is the error of the task where it can be sent to the driver, else one with its text.
+    ``__cause__`` is the error of the task. If that error cannot be sent to the driver, ``__cause__`` is a
+    ``RemoteError`` with its text.
+
+    Attributes:
+        kind: The kind of the task's error if it is an ``IcechunkError``; ``worker-lost`` if the process of
+            the task died; otherwise ``task-failed``.
+        task: The number of the task, from 1. None if Spark does not report it.
+        tasks: The number of tasks of the job.
+        attempts: The number of attempts of the task, the last one included.
+        traceback: The traceback in the task, as text, without the frames of Frazil and Spark.
     """
 
     default_kind = ErrorKind.TASK_FAILED
@@ -486,23 +520,26 @@ class TaskFailedError(IcechunkError):
 
 
 class RemoteError(Exception):
-    """The text of an error that cannot be sent from its process to the driver.
+    """The text of a task's error that cannot be pickled and sent to the driver.
 
-    It is the ``__cause__`` of a ``TaskFailedError``, where the error of the task cannot be pickled. It is no
-    ``IcechunkError``: the task may have raised any error.
+    It is the ``__cause__`` of a ``TaskFailedError``. It is not an ``IcechunkError``, because a task can raise
+    any error.
     """
 
 
 class FormatError(IcechunkError):
-    """Bytes are not what the specification says. The message names the file."""
+    """The bytes of a file do not follow the specification. The message names the file."""
 
     default_kind = ErrorKind.DESERIALIZATION
 
 
 class MissingExtraError(IcechunkError, ModuleNotFoundError):
-    """A package is not installed that an optional part of Frazil needs; ``name`` is the package.
+    """An optional part of Frazil needs a package that is not installed.
 
-    The message names the extra that installs it.
+    The message names the extra that installs the package.
+
+    Attributes:
+        name: The name of the package.
     """
 
     default_kind = ErrorKind.MISSING_EXTRA
@@ -516,27 +553,28 @@ class MissingExtraError(IcechunkError, ModuleNotFoundError):
 
 
 class InternalError(IcechunkError):
-    """A defect in Frazil itself: please report it."""
+    """A defect in Frazil. Please report it."""
 
     default_kind = ErrorKind.UNKNOWN
 
 
 class MisalignedGroupWarning(UserWarning):
-    """A job writes a group whose dimensions are not those of a group above it.
+    """A job writes a group whose dimensions differ from the dimensions of a group above it.
 
-    ``xarray.open_datatree`` gives a group the coordinates of the groups above, and refuses such a repository.
+    ``xarray.open_datatree`` refuses such a repository, because it gives a group the coordinates of the groups
+    above it.
     """
 
 
 class UnreachableError(OSError):
-    """No answer came from a web server, or none that can be used.
+    """A web server gave no answer, or an answer that Frazil cannot use.
 
-    The storages of web servers raise a ``StorageError`` in its place: users do not see it.
+    The storages of web servers convert it to a ``StorageError``. Users do not see it.
     """
 
 
 class ServerFailedError(RuntimeError):
-    """A program that a test started did not start in time; the message ends with its log.
+    """A program that a test started did not start in time. The message ends with its log.
 
-    Tools of ``frazil.testing`` raise it: it is no ``IcechunkError``.
+    The tools of ``frazil.testing`` raise it. It is not an ``IcechunkError``.
     """

@@ -1,11 +1,11 @@
-"""Which extra of Frazil installs a package, and the error of one that is not installed.
+"""The extras of Frazil that install optional packages, and the error for a package that is not installed.
 
     with needs("frazil.dask", extra="xarray"):
         import dask
 
-The imports in the block are for ``frazil.dask``. If a package of an extra is not installed, the error is one
-`MissingExtraError`. Everything else that an import raises stays as it is: a package that is installed and
-broken, or too old, is no missing extra.
+``frazil.dask`` needs the imports in the block. If a package of an extra is not installed, the block raises a
+`MissingExtraError`. Other errors of an import are not converted: a package that is broken or too old is not a
+missing extra.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 
 from frazil.errors import MissingExtraError
 
-#: Name of a package in an import -> the smallest extra of ``pyproject.toml`` that installs it.
+#: The smallest extra of ``pyproject.toml`` that installs a package, by its name in an import.
 EXTRA_OF: Final[Mapping[str, str]] = {
     "xarray": "xarray",
     "dask": "xarray",
@@ -45,15 +45,17 @@ EXTRA_OF: Final[Mapping[str, str]] = {
 
 @contextmanager
 def needs(feature: str, *, extra: str | None = None) -> Iterator[None]:
-    """Imports in this context are for ``feature``, which is how the user calls it.
+    """Convert import errors in a block to ``MissingExtraError`` (``missing-extra``).
 
-    ``extra`` is the extra that has all of them; None takes that of the package which is not installed.
-    Raises ``MissingExtraError`` (``missing-extra``) for a package of ``EXTRA_OF`` that is not installed.
+    ``feature`` is the name that the user knows. ``extra`` is an extra that installs all packages of the
+    block; by default it is the extra of the missing package. Packages that are not in ``EXTRA_OF`` raise the
+    error of the import.
 
-    >>> with needs("frazil.spark.get_spark"):
-    ...     raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
-    Traceback (most recent call last):
-    frazil.errors.MissingExtraError: frazil.spark.get_spark needs pyspark: pip install "frazil[spark]"
+    Examples:
+        >>> with needs("frazil.spark.get_spark"):
+        ...     raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
+        Traceback (most recent call last):
+        frazil.errors.MissingExtraError: frazil.spark.get_spark needs pyspark: pip install "frazil[spark]"
     """
     try:
         yield
@@ -65,10 +67,11 @@ def needs(feature: str, *, extra: str | None = None) -> Iterator[None]:
 
 
 def installed(package: str) -> bool:
-    """Return whether a package can be imported here, as far as can be told without an import of it.
+    """Return whether a package is installed. This does not import the package.
 
-    >>> installed("numpy"), installed("a_package_of_nobody")
-    (True, False)
+    Examples:
+        >>> installed("numpy"), installed("a_package_of_nobody")
+        (True, False)
     """
     try:
         return importlib.util.find_spec(package) is not None
@@ -77,22 +80,25 @@ def installed(package: str) -> bool:
 
 
 def _not_installed(error: ImportError) -> str | None:
-    """Return the package that is not there, also where its user has raised an error of its own for that."""
+    """Return the missing package. The error of another package can have the import error as its cause."""
     for each in (error, error.__cause__):
         if isinstance(each, ModuleNotFoundError) and each.name is not None:
             if each.name in EXTRA_OF:
                 return each.name
-            # A module of a package that is there is missing in another version of it.
+            # If the package is installed, only a module of it is missing: the version is wrong.
             package = each.name.partition(".")[0]
             return None if installed(package) else package
     return None
 
 
 def missing_codec(codec: str) -> MissingExtraError | None:
-    """Return the error of a Zarr codec whose package (of the same name) is of an extra and not installed.
+    """Return the error for a Zarr codec whose package is not installed, or None.
 
-    >>> missing_codec("a_codec_of_nobody") is None
-    True
+    The package of an extra has the name of the codec.
+
+    Examples:
+        >>> missing_codec("a_codec_of_nobody") is None
+        True
     """
     if codec not in EXTRA_OF or installed(codec):
         return None
@@ -100,10 +106,11 @@ def missing_codec(codec: str) -> MissingExtraError | None:
 
 
 def missing(feature: str, package: str, extra: str | None = None) -> MissingExtraError:
-    """Return the error of a ``feature`` whose ``package`` is not installed; one line.
+    """Return the error for a feature whose package is not installed.
 
-    >>> print(missing("the format grib", "cfgrib"))
-    the format grib needs cfgrib: pip install "frazil[grib]"
+    Examples:
+        >>> print(missing("the format grib", "cfgrib"))
+        the format grib needs cfgrib: pip install "frazil[grib]"
     """
     text = f'{feature} needs {package}: pip install "frazil[{extra or EXTRA_OF[package]}]"'
     return MissingExtraError(text, name=package)

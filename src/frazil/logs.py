@@ -1,24 +1,24 @@
-"""What Frazil tells while it works: log records, and spans for OpenTelemetry. Both are off until asked for.
+"""Log records, and spans for OpenTelemetry. By default, both are off.
 
-Records go to Python's ``logging``, under ``frazil`` and the names of its modules, so a program that
-configures ``logging`` has them. For others there are filters in the words of the reference: directives with
-commas between, each ``target=level``, or only a level for everything::
+Frazil writes records to Python's ``logging``, under ``frazil`` and the names of its modules. A program that
+configures ``logging`` gets them. Other programs can set a filter: directives with commas between them. A
+directive is ``target=level``, or a level for all modules::
 
     frazil::storage=debug,warn
 
-A target is a module with ``::`` or dots; ``icechunk`` is read as ``frazil``. Levels are ``off``, ``error``,
-``warn``, ``info``, ``debug``, ``trace``, or 0 to 5. Records then go to standard error, unless the program has
-handlers of its own.
+A target is a module, with ``::`` or dots. ``icechunk`` means ``frazil``. Levels are ``off``, ``error``,
+``warn``, ``info``, ``debug``, ``trace``, or 0 to 5. With a filter, Frazil prints the records to standard
+error, unless the program has configured handlers.
 
-Spans (commits, updates of the repository, maintenance) are exported if an endpoint is named and the packages
-``opentelemetry-sdk`` and ``opentelemetry-exporter-otlp-proto-grpc`` are there. Settings are read from the
-environment when Frazil is imported, of each pair the first that is set:
+Frazil exports spans (commits, updates of the repository, maintenance) if the environment has an endpoint, and
+the packages ``opentelemetry-sdk`` and ``opentelemetry-exporter-otlp-proto-grpc`` are installed. The import of
+Frazil reads these environment variables. Of each pair, it uses the first that is set:
 
 ==========================================================  ==========================================
 ``FRAZIL_LOG``, ``ICECHUNK_LOG``                            the filter
-``FRAZIL_LOG_TO_STDOUT``, ``ICECHUNK_LOG_TO_STDOUT``        to standard output instead (any value)
-``ICECHUNK_OTLP_ENDPOINT``, ``OTEL_EXPORTER_OTLP_ENDPOINT`` where spans go; none are made without
-``ICECHUNK_OTEL_SERVICE_NAME``, ``OTEL_SERVICE_NAME``       as what; ``frazil`` if not set
+``FRAZIL_LOG_TO_STDOUT``, ``ICECHUNK_LOG_TO_STDOUT``        print to standard output (any value)
+``ICECHUNK_OTLP_ENDPOINT``, ``OTEL_EXPORTER_OTLP_ENDPOINT`` the endpoint of spans; without it, no spans
+``ICECHUNK_OTEL_SERVICE_NAME``, ``OTEL_SERVICE_NAME``       the service name; by default ``frazil``
 ==========================================================  ==========================================
 """
 
@@ -48,7 +48,7 @@ _LEVELS: Final = {
 }
 _NUMBERS: Final = dict(enumerate(_LEVELS.values()))
 _DIRECTIVE: Final = re.compile(r"(?:(?P<target>[\w.:]+)=)?(?P<level>[\w.:]*)")
-#: Seconds after which one request to a storage, or one commit, is worth a warning.
+#: A storage request or a commit that takes more than this number of seconds logs a warning.
 SLOW: Final = 30.0
 
 logging.addLevelName(TRACE, "TRACE")
@@ -57,7 +57,7 @@ _root.addHandler(logging.NullHandler())
 
 
 class _Printed(logging.StreamHandler[Any]):
-    """Prints records, unless the program prints them itself."""
+    """A handler that prints records, unless the program has handlers."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if not logging.getLogger().handlers:
@@ -65,12 +65,24 @@ class _Printed(logging.StreamHandler[Any]):
 
 
 _printed: _Printed | None = None
-#: Loggers that have a level from the last filter.
+#: The loggers whose level the last filter has set.
 _filtered: list[logging.Logger] = []
 
 
 def initialize_logs() -> None:
-    """Read the settings from the environment; happens when Frazil is imported. See ``frazil.logs``."""
+    """Configure logs and spans from the environment variables.
+
+    The import of Frazil calls this function. The module ``frazil.logs`` lists the variables.
+
+    Examples:
+        >>> import os
+        >>> os.environ["FRAZIL_LOG"] = "info"
+        >>> initialize_logs()
+        >>> logging.getLogger("frazil").level == logging.INFO
+        True
+        >>> del os.environ["FRAZIL_LOG"]
+        >>> set_logs_filter(None)
+    """
     if _environment("FRAZIL_LOG", "ICECHUNK_LOG") is not None:
         set_logs_filter(None)
     if _environment(*_ENDPOINT) is not None:
@@ -78,19 +90,28 @@ def initialize_logs() -> None:
 
 
 def set_logs_filter(log_filter_directive: str | None) -> None:
-    """Choose which log records are printed; None: as the environment says, or none. See ``frazil.logs``.
+    """Select the log records that Frazil prints.
 
-    What is no directive is ignored, and said so on standard error.
+    An invalid directive is ignored, with a message on standard error.
 
-    >>> set_logs_filter("warn,frazil::storage=debug")
-    >>> logging.getLogger("frazil.storage").level == logging.DEBUG
-    True
-    >>> set_logs_filter("")
+    Args:
+        log_filter_directive: Directives with commas between them, such as ``"warn,frazil::storage=debug"``;
+            the module ``frazil.logs`` describes them. An empty text prints no records. None uses the
+            environment variable ``FRAZIL_LOG`` or ``ICECHUNK_LOG``.
+
+    Raises:
+        TypeError: The filter is not text or None.
+
+    Examples:
+        >>> set_logs_filter("warn,frazil::storage=debug")
+        >>> logging.getLogger("frazil.storage").level == logging.DEBUG
+        True
+        >>> set_logs_filter("")
     """
     global _printed
     if log_filter_directive is not None and not isinstance(log_filter_directive, str):
         raise TypeError(
-            f"log_filter_directive: expected text or None, found {type(log_filter_directive).__name__}"
+            f"log_filter_directive must be text or None, got {type(log_filter_directive).__name__}"
         )
     if log_filter_directive is None:
         log_filter_directive = _environment("FRAZIL_LOG", "ICECHUNK_LOG") or ""
@@ -109,17 +130,18 @@ def set_logs_filter(log_filter_directive: str | None) -> None:
 
 
 def _parsed(text: str) -> Iterator[tuple[str, int]]:
-    """Logger and level of each directive that is one."""
+    """Yield the logger and the level of each valid directive."""
     for directive in filter(None, map(str.strip, text.split(","))):
         match = _DIRECTIVE.fullmatch(directive)
         target, word = (match["target"], match["level"].lower()) if match else (None, "")
         level = _NUMBERS.get(int(word)) if word.isdecimal() else _LEVELS.get(word)
         if level is None and match and target is None and _our_logger(word):
-            target, level = word, TRACE  # a target alone: all of it
+            target, level = word, TRACE  # a target without a level selects all its records
         if level is None:
             expected = ", ".join(_LEVELS)
             print(
-                f"ignoring `{directive}`: expected a level ({expected}, or 0 to 5) or target=level",
+                f"ignoring the log directive `{directive}`: it must be a level ({expected}, or 0 to 5) or "
+                "target=level",
                 file=sys.stderr,
             )
         elif name := _our_logger(target or _ROOT):
@@ -127,7 +149,7 @@ def _parsed(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _our_logger(target: str) -> str | None:
-    """Return the logger that a target of a filter means, if it is one of ours."""
+    """Return the name of the logger for a target of a filter, or None if it is not a logger of Frazil."""
     first, *rest = target.replace("::", ".").split(".")
     return ".".join([_ROOT, *rest]) if first in (_ROOT, "icechunk") else None
 
@@ -138,7 +160,7 @@ def _environment(*names: str) -> str | None:
 
 @contextmanager
 def timed(logger: logging.Logger, what: str) -> Iterator[None]:
-    """Log how long the block took: at the debug level, and as a warning if it was slow; or why it failed."""
+    """Log the duration of a block at the debug level, a slow block as a warning, a failure at info."""
     start = time.perf_counter()
     try:
         yield
@@ -158,7 +180,7 @@ _nothing: AbstractContextManager[Any] = nullcontext()
 
 
 def span(name: str, **attributes: str | int) -> AbstractContextManager[Any]:
-    """Return a span around a block, if spans are exported; nothing otherwise."""
+    """Return a context manager that makes a span if spans are exported, and otherwise does nothing."""
     if _tracer is None:
         return _nothing
     spanning: AbstractContextManager[Any] = _tracer.start_as_current_span(name, attributes=attributes)
@@ -176,7 +198,7 @@ def _start_telemetry() -> None:
         otlp = importlib.import_module("opentelemetry.exporter.otlp.proto.grpc.trace_exporter")
     except ImportError as error:
         _root.warning(
-            '%s is set, but spans cannot be exported: %s: pip install "frazil[telemetry]"',
+            '%s is set, but spans cannot be exported: %s. Run: pip install "frazil[telemetry]"',
             " or ".join(_ENDPOINT),
             error,
         )
@@ -190,11 +212,17 @@ def _start_telemetry() -> None:
 
 
 def shutdown_telemetry() -> None:
-    """Export the spans that wait, and make no more. Happens at the end of the program; harmless twice."""
+    """Export the waiting spans, and stop making spans.
+
+    Frazil calls this function at the end of the program. It can be called several times.
+
+    Examples:
+        >>> shutdown_telemetry()
+    """
     global _provider, _tracer
     provider, _provider, _tracer = _provider, None, None
     if provider is not None:
-        with contextlib.suppress(Exception):  # at the end of a program nobody can do anything about it
+        with contextlib.suppress(Exception):  # the program ends: it cannot handle an error of the export
             provider.shutdown()
 
 

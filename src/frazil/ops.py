@@ -1,4 +1,4 @@
-"""The operations log, and the results of upkeep."""
+"""The entries of the operations log, and the results of maintenance."""
 
 from frazil.repository.catalog.ops_values import Update, UpdateType
 from frazil.repository.catalog.version_info import ChunkStorageStats, GCSummary, LeaseInfo

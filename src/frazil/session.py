@@ -1,4 +1,4 @@
-"""Sessions, under the name that users of the format know."""
+"""Sessions and the types that they use."""
 
 from frazil.repository.catalog.version_info import ChunkType, Diff, SessionMode
 from frazil.repository.session.conflicts import ConflictSolver

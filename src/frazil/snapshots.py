@@ -1,4 +1,4 @@
-"""What a repository tells of its snapshots."""
+"""The types that describe snapshots: their metadata, their history, and their differences."""
 
 from frazil.repository.catalog.version_info import Diff, ManifestFileInfo, SnapshotInfo
 from frazil.repository.handle.graph import AncestryGraph

@@ -1,4 +1,4 @@
-"""The zarr store."""
+"""The zarr store of a session."""
 
 from frazil.repository.settings.virtual_containers import VirtualChunkSpec
 from frazil.zarr_store import IcechunkStore

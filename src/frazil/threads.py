@@ -1,17 +1,18 @@
-"""Thread pools: what Frazil starts threads for, how many, and what happens after a fork.
+"""Thread pools: their purposes, their sizes, and their behaviour after a fork of the process.
 
-No other module makes a pool. `SIZES` bounds the threads of each purpose. There are three ways to use them:
+No other module creates a pool. `SIZES` limits the threads of each purpose. There are three kinds of use:
 
 - ``map_bounded(purpose, function, items)`` calls a function for all items and returns a list. Its threads
-  end with the call. One item costs no thread.
-- ``thread_pool(purpose)`` is a pool for the length of a ``with`` block. If the block raises, calls that have
-  not started are cancelled.
-- ``ThreadPool(purpose)`` stays: for an object, or for the process (``shared_pool``). It starts with its first
-  call. A forked child has none of its parent's threads, so there the pool starts again.
+  end with the call. A single item needs no thread.
+- ``thread_pool(purpose)`` is a pool for a ``with`` block. If the block raises an error, calls that have not
+  started are cancelled.
+- ``ThreadPool(purpose)`` lives as long as an object, or as the process (``shared_pool``). Its first call
+starts
+  the threads. A forked child has no threads of its parent, so the pool starts again in the child.
 
-A pool can be shared if none of its calls waits for another call of the same pool. Otherwise all threads may
-be busy with calls that wait for one that never starts. Therefore calls for different purposes have different
-pools: the asynchronous methods may commit, a commit may look up files, and all of them send requests.
+Callers can share a pool if none of its calls waits for another call of the same pool. Otherwise all threads
+may wait for a call that never starts. Therefore each purpose has another pool: the asynchronous methods may
+commit, a commit may look up files, and all of them send requests.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from typing import Final
 
 
 class Purpose(StrEnum):
-    """What threads are for. The value is the prefix of their names."""
+    """The purpose of a pool. The value is the prefix of the names of its threads."""
 
-    # These stay.
+    # Pools of an object or of the process.
     ASYNC_CALLS = "frazil-async"
     CHUNK_READS = "frazil-read"
     PACK_UPLOADS = "frazil-pack"
@@ -37,7 +38,7 @@ class Purpose(StrEnum):
     COMMIT_ENCODING = "frazil-encode"
     FLUSHES = "frazil-flush"
     WEB_REQUESTS = "frazil-web"
-    # These end with a block or a call.
+    # Pools of a block or a call.
     BACKUP_READS = "frazil-backups"
     BATCH_DELETES = "frazil-delete"
     CATALOG_READS = "frazil-catalog"
@@ -60,25 +61,25 @@ class Purpose(StrEnum):
     VERIFICATION_READS = "frazil-verify"
 
 
-#: The most threads of one pool. Where a function takes a size of its own, this is the default or the limit.
+#: The largest number of threads of a pool. For functions with a parameter for the size, the default or limit.
 SIZES: Final[dict[Purpose, int]] = {
-    # Calls of a program that wait for a network. The loop's default executor has few threads for them.
+    # These calls wait for a network. The default executor of the event loop has few threads.
     Purpose.ASYNC_CALLS: 32,
-    # A remote read is mostly latency: 64 threads are as fast as coroutines.
+    # A remote read mostly waits. 64 threads are as fast as coroutines.
     Purpose.CHUNK_READS: 64,
-    # Packs are large: a few use the whole bandwidth. Each waits in memory.
+    # Packs are large. A few of them use the whole bandwidth, and each needs memory.
     Purpose.PACK_UPLOADS: 4,
-    # Each write is two to four requests, one after the other.
+    # Each write makes two to four requests, one after the other.
     Purpose.CONTENT_UPLOADS: 32,
-    # Compression is processor time.
+    # Compression needs processor time.
     Purpose.COMMIT_ENCODING: 8,
-    # Flushes that wait for a disk at the same time take hardly longer than one. To start a thread costs as
-    # much as a flush.
+    # Several flushes at the same time take hardly longer than one flush. Starting a thread takes as long as a
+    # flush.
     Purpose.FLUSHES: 8,
-    # As many as connections to one server (`web_options.CONNECTIONS`).
+    # The number of connections to one server (`web_options.CONNECTIONS`).
     Purpose.WEB_REQUESTS: 64,
     Purpose.BACKUP_READS: 8,
-    # Up to 1,000 objects each. Services answer "slow down" to more.
+    # A request deletes up to 1,000 objects. With more threads, services answer "slow down".
     Purpose.BATCH_DELETES: 10,
     Purpose.CATALOG_READS: 32,
     Purpose.CATALOG_WRITES: 16,
@@ -88,19 +89,19 @@ SIZES: Final[dict[Purpose, int]] = {
     Purpose.COMMIT_UPLOADS: 8,
     Purpose.FILE_CHECKS: 32,
     Purpose.FILE_COPIES: 16,
-    # Each opens a file that is not on this machine, with a library that may hold a lock.
+    # Each call opens a remote file, with a library that may hold a lock.
     Purpose.FILE_INSPECTIONS: 8,
-    # Four folders, and the backups.
+    # Four folders and the backups.
     Purpose.FOLDER_LISTINGS: 5,
     Purpose.IMPORT_READS: 16,
-    # The engine says how many: one for each worker.
+    # The engine passes the size: one thread for each worker.
     Purpose.LOCAL_TASKS: os.cpu_count() or 1,
     Purpose.MARKER_READS: 32,
     Purpose.OBJECT_DELETES: 16,
     Purpose.RANGE_READS: 16,
-    # Blocks that are read while another one is on its way to Spark. Each is held in memory.
+    # Blocks that are read while Spark gets another block. Each block needs memory.
     Purpose.SCAN_READS: 3,
-    # The second Spark job fills the slots that the first leaves free.
+    # The second Spark job uses the slots that the first job leaves free.
     Purpose.SPARK_JOBS: 2,
     Purpose.STAGED_READS: 16,
     Purpose.VERIFICATION_READS: 16,
@@ -111,7 +112,7 @@ _forks = 0
 
 
 def _after_fork() -> None:
-    """In the child: every pool is forgotten, and so is a lock that another thread of the parent held."""
+    """Make the child start new pools, with a new lock: another thread of the parent may hold the old one."""
     global _lock, _forks
     _lock = threading.Lock()
     _forks += 1
@@ -121,23 +122,24 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class ThreadPool:
-    """Threads that stay. They start with the first call, and start again in a forked child.
+    """A pool whose threads start with the first call, and start again in a forked child.
 
-    >>> pool = ThreadPool(Purpose.CHUNK_READS, size=2)
-    >>> pool.submit(len, "ice").result()
-    3
-    >>> list(pool.map(len, ["frazil", "ice"]))
-    [6, 3]
+    Examples:
+        >>> pool = ThreadPool(Purpose.CHUNK_READS, size=2)
+        >>> pool.submit(len, "ice").result()
+        3
+        >>> list(pool.map(len, ["frazil", "ice"]))
+        [6, 3]
     """
 
     def __init__(self, purpose: Purpose, size: int | None = None) -> None:
         self._purpose = purpose
         self._size = size
-        self._started: tuple[int, ThreadPoolExecutor] | None = None  # forks until then, threads
+        self._started: tuple[int, ThreadPoolExecutor] | None = None  # number of forks before, threads
 
     @property
     def executor(self) -> Executor:
-        """The threads of this process, for ``loop.run_in_executor``."""
+        """The executor of this process, for ``loop.run_in_executor``."""
         started = self._started
         if started is None or started[0] != _forks:
             with _lock:
@@ -147,28 +149,28 @@ class ThreadPool:
         return started[1]
 
     def submit[**P, R](self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Call the function on a thread."""
+        """Call the function on a thread. Return its result as a future."""
         return self.executor.submit(function, *args, **kwargs)
 
     def map[T, R](self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """Results in the order of the items."""
+        """Call the function for all items. Yield the results in the order of the items."""
         return self.executor.map(function, items)
 
 
 @cache
 def shared_pool(purpose: Purpose) -> ThreadPool:
-    """Return the pool of the whole process. Its calls must not wait for other calls of the same pool."""
+    """Return the pool of the process. Its calls must not wait for other calls of the same pool."""
     return ThreadPool(purpose)
 
 
 def start_threads(purpose: Purpose, size: int | None = None) -> ThreadPoolExecutor:
-    """Return a new pool, which the caller shuts down."""
+    """Return a new pool. The caller shuts it down."""
     return ThreadPoolExecutor(max(1, SIZES[purpose] if size is None else size), purpose.value)
 
 
 @contextmanager
 def thread_pool(purpose: Purpose, size: int | None = None) -> Iterator[ThreadPoolExecutor]:
-    """A pool for a block, of ``SIZES[purpose]`` threads or ``size``. All calls have ended after the block."""
+    """Open a pool of ``SIZES[purpose]`` or ``size`` threads for a block. The block waits for all calls."""
     pool = start_threads(purpose, size)
     try:
         yield pool
@@ -181,13 +183,14 @@ def thread_pool(purpose: Purpose, size: int | None = None) -> Iterator[ThreadPoo
 def map_bounded[T, R](
     purpose: Purpose, function: Callable[[T], R], items: Iterable[T], size: int | None = None
 ) -> list[R]:
-    """Call the function for all items, on ``SIZES[purpose]`` threads or ``size``.
+    """Call the function for all items, on ``SIZES[purpose]`` or ``size`` threads.
 
-    Results are in the order of the items. Raises the first error in this order; calls that have not started
-    are cancelled then.
+    The results are in the order of the items. If calls fail, the function raises the first error in this
+    order, and cancels the calls that have not started.
 
-    >>> map_bounded(Purpose.CATALOG_READS, len, ["frazil", "ice"])
-    [6, 3]
+    Examples:
+        >>> map_bounded(Purpose.CATALOG_READS, len, ["frazil", "ice"])
+        [6, 3]
     """
     inputs = list(items)
     if len(inputs) < 2:

@@ -1,4 +1,4 @@
-"""Names of types."""
+"""Type aliases for annotations."""
 
 from frazil.repository.catalog.version_info import CommitMethod
 

@@ -1,4 +1,4 @@
-"""Virtual chunks: containers and references."""
+"""The types of virtual chunks: containers and references."""
 
 from frazil.repository.settings.virtual_containers import VirtualChunkContainer, VirtualChunkSpec
 

@@ -1,13 +1,13 @@
 """Makes ``spark.read.format("frazil")`` work without a call: Spark looks for packages named ``pyspark_*``.
 
-It imports all of them at the first use of any data source. So this one imports nothing of Frazil until it is
-used.
+Spark imports all of these packages at the first use of any data source. So this package does not import
+Frazil until it is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, override
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -32,22 +32,28 @@ class DefaultSource(DataSource):
         self._source: FrazilDataSource | None = None
 
     @classmethod
+    @override
     def name(cls) -> str:
         return "frazil"
 
+    @override
     def schema(self) -> StructType:
         return self._data_source().schema()
 
+    @override
     def reader(self, schema: StructType) -> DataSourceReader:
         return self._data_source().reader(schema)
 
+    @override
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return self._data_source().writer(schema, overwrite)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
+    @override
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return self._data_source().streamReader(schema)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+    @override
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         return self._data_source().streamWriter(schema, overwrite)
 
     def _data_source(self) -> FrazilDataSource:

@@ -97,7 +97,7 @@ def test_uncompressed_payload() -> None:
     [
         (b"", ErrorKind.INVALID_FILE_FORMAT, "0 bytes of header"),
         (_file(b"")[:38], ErrorKind.INVALID_FILE_FORMAT, "38 bytes of header"),
-        (b"x" + _file(b"")[1:], ErrorKind.INVALID_FILE_FORMAT, "no Icechunk metadata file"),
+        (b"x" + _file(b"")[1:], ErrorKind.INVALID_FILE_FORMAT, "not an Icechunk metadata file"),
         (_file(b"", version=3), ErrorKind.UNSUPPORTED_SPEC_VERSION, "spec version 3"),
         (_file(b"", version=0), ErrorKind.UNSUPPORTED_SPEC_VERSION, "spec version 0"),
         (_file(b"", kind=1), ErrorKind.INVALID_FILE_FORMAT, "expected 2"),

@@ -163,7 +163,7 @@ def test_sharing_has_limits() -> None:
         lambda: sharing.children(0),
         lambda: sharing.string_vectors(0),
     ):
-        with pytest.raises(FormatError, match="vectors of 67108864 elements"):
+        with pytest.raises(FormatError, match="vectors have 67108864 elements"):
             read()
 
 

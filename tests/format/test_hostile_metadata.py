@@ -244,7 +244,7 @@ def test_shared_metadata_is_refused() -> None:
     data = reshared(encode_repo_info(wide_info()), FileType.REPO_INFO, 4, 1, inner=4)
 
     def read() -> None:
-        with pytest.raises(FormatError, match=f"{NAME}: metadata of"):
+        with pytest.raises(FormatError, match=f"{NAME}: metadata have"):
             decode_repo_info(data, NAME).snapshots.entry(0)
 
     assert peak_of(read) < 30_000_000
@@ -257,7 +257,7 @@ def test_shared_names_of_refs_are_refused() -> None:
     data = reshared(encode_repo_info(dataclasses.replace(info, branches=names)), FileType.REPO_INFO, 2, 0)
 
     def read() -> None:
-        with pytest.raises(FormatError, match=f"{NAME}: names of refs"):
+        with pytest.raises(FormatError, match=f"{NAME}: names of refs have"):
             decode_repo_info(data, NAME)
 
     assert peak_of(read) < 30_000_000

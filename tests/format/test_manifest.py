@@ -392,7 +392,7 @@ DAMAGED: dict[str, tuple[dict[int, Any], str]] = {
     ),
     "a location that claims 1025 bytes": (
         of_refs([{0: coords(0), COMPRESSED: packed(b"x" * 1025, size=True)}], **WITH_DICTIONARY),
-        "a location of 1025 bytes",
+        "at most 1024 bytes, got 1025",
     ),
     "no id": ({1: []}, "without id"),
     "no coordinates": (of_refs([{INLINE: vec(b"x")}]), "without coordinates"),

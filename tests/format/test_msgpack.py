@@ -38,15 +38,15 @@ def test_values(data: str, value: Any) -> None:
     ("data", "message"),
     [
         ("", "cut off"),
-        ("0101", "1 bytes behind"),
+        ("0101", "1 bytes after"),
         ("c1", "type 0xc1"),
         ("d40000", "type 0xd4"),
         ("a36161", "length 3 in 2 bytes"),
         ("ddffffffff", "length 4294967295 in 0 bytes"),
         ("cd01", "number is cut off"),
         ("a1ff", "not UTF-8"),
-        ("810102", "no text"),
-        ("91" * 200 + "c0", "nested deeper"),
+        ("810102", "must be text"),
+        ("91" * 200 + "c0", "at most 128 levels of nesting"),
     ],
 )
 def test_damage(data: str, message: str) -> None:

@@ -176,7 +176,7 @@ def test_only_some_rows(history: list[SnapshotEntry], data: st.DataObject) -> No
     info = dataclasses.replace(new_repo_info(0), branches={"main": root}, snapshots=after)
     assert snapshots_of(decode_repo_info(encode_repo_info(info), "repo").snapshots) == by_id(model)
     if orphans:
-        with pytest.raises(InternalError, match="parent does not"):
+        with pytest.raises(InternalError, match="parent of a remaining snapshot"):
             table.select_snapshots(keep, {}, {})
 
 
@@ -190,12 +190,12 @@ def line(count: int) -> list[SnapshotEntry]:
 def test_what_cannot_be_added() -> None:
     history = line(3)
     table = SnapshotTable.of(history)
-    with pytest.raises(InternalError, match="is there") as raised:
+    with pytest.raises(InternalError, match="is already listed") as raised:
         table.added(history[1])
     assert raised.value.kind == ErrorKind.DUPLICATE_SNAPSHOT_ID
     with pytest.raises(InternalError, match="is not listed"):
         table.added(SnapshotEntry(b"\1" * 12, b"\2" * 12, 5, "m", {}))
-    with pytest.raises(InternalError, match="one id"):
+    with pytest.raises(InternalError, match="the same id"):
         SnapshotTable.of([history[0], history[0]])
 
 
@@ -338,8 +338,8 @@ def patched(info: RepoInfo, slot: int, place: int, dtype: str, value: Any, child
     ("slot", "place", "dtype", "value", "message"),
     [
         (2, 1, "<u4", 1, "a ref is on snapshot 1 of 1"),
-        (4, 1, "<i4", 1, "a snapshot's parent"),
-        (4, 1, "<i4", -2, "a snapshot's parent"),
+        (4, 1, "<i4", 1, "the parent of a snapshot"),
+        (4, 1, "<i4", -2, "the parent of a snapshot"),
         (7, 0, "u1", 17, "update of kind 17, expected 1 to 16"),
         (7, 0, "u1", 0, "update of kind 0, expected 1 to 16"),
     ],
@@ -355,7 +355,7 @@ def test_damaged_text_raises_when_it_is_read() -> None:
         b"Repository init", b"Repository\xffinit"
     )
     info = decode_repo_info(seal([payload], FileType.REPO_INFO), "a/repo")
-    with pytest.raises(FormatError, match="a/repo: text that is not UTF-8"):
+    with pytest.raises(FormatError, match="a/repo: text is not UTF-8"):
         info.snapshots.entry(0)
 
 

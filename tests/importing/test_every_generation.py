@@ -159,7 +159,7 @@ def test_referenced(name: str, tmp_path: Path) -> None:
 
 
 def test_no_reference_to_what_has_no_address() -> None:
-    with pytest.raises(frazil.InvalidInputError, match="copy them instead") as error:
+    with pytest.raises(frazil.InvalidInputError, match="Copy the chunks instead") as error:
         frazil.upgrade(stored(repository("M8")), MemoryStorage(), chunks="reference")
     assert error.value.kind == frazil.ErrorKind.STORAGE_CONFIG
 
@@ -253,7 +253,7 @@ def test_another_repository_is_not_overwritten() -> None:
 )
 def test_a_place_with_something_else_is_refused(key: str) -> None:
     target = stored({key: b"x"})
-    with pytest.raises(frazil.InvalidInputError, match=f"found `{key}`") as error:
+    with pytest.raises(frazil.InvalidInputError, match=f"got `{key}`") as error:
         frazil.upgrade(stored(repository("M3")), target)
     assert error.value.kind == frazil.ErrorKind.PARENT_DIRECTORY_NOT_CLEAN
     assert target.head("repo") is None
@@ -264,11 +264,11 @@ def test_nothing_to_import() -> None:
         frazil.upgrade(MemoryStorage())
     newer = MemoryStorage()
     frazil.Repository.create(newer)
-    with pytest.raises(frazil.FormatError, match="found one of version 2"):
+    with pytest.raises(frazil.FormatError, match="got version 2"):
         frazil.upgrade(newer)
-    with pytest.raises(frazil.FormatError, match="found one of version 1"):
+    with pytest.raises(frazil.FormatError, match="got version 1"):
         frazil.upgrade(stored({"refs/branch.main/ref.json": b"{}"}))
-    with pytest.raises(ValueError, match="expected auto, copy or reference"):
+    with pytest.raises(ValueError, match="must be auto, copy or reference"):
         frazil.upgrade(stored(repository("M3")), chunks="move")  # type: ignore[arg-type]
 
 
@@ -374,7 +374,7 @@ def test_fields_without_a_place_are_reported() -> None:
         f"total_parents of {first}: it is not the number of ancestors that are imported",
         f"short_term_parents of {first}: it is not the length of short_term_history",
         f"format_flags of {first}: their meaning was never defined",
-        f"attribute_files of {first}: they are of a kind that was never defined",
+        f"attribute_files of {first}: their kind was never defined",
         f"format_flags of manifest {make.text('m1')}: their meaning was never defined",
     )
     assert "left out: total_parents of" in str(report)
@@ -405,7 +405,7 @@ def test_entries_of_another_rank_are_left_behind() -> None:
         "m2", {3: second, 4: {(): make.payload("inline", np.float64(1).tobytes())}, 9: {(0,): payload}}
     )
     report = frazil.upgrade(stored(files), target := MemoryStorage())
-    assert report.left_out == (f"3 references in manifest {make.text('m2')}: they belong to no array",)
+    assert report.left_out == (f"3 references in manifest {make.text('m2')}: no array uses them",)
     second_t = zarr.open_array(
         frazil.Repository.open(target).readonly_session("main").store, path="t", mode="r"
     )
@@ -467,7 +467,10 @@ class TestCommandLine:
         assert main(["import", str(tmp_path / "nothing")]) == 1
         output = capsys.readouterr()
         assert output.out == ""
-        assert re.fullmatch(r"frazil: no repository to import in .* \[repository-not-found\]\n", output.err)
+        assert re.fullmatch(
+            r"frazil: no repository to import in .*\. Correct the location \[repository-not-found\]\n",
+            output.err,
+        )
         assert main(["import", "ftp://x/y"]) == 1
         assert capsys.readouterr().err.endswith("[cannot-parse-url]\n")
         for place in ("", "http://", "s3://", "s3:///x", "file://old", "file://host/x", "http://"):
@@ -656,5 +659,5 @@ def test_files_that_changed_places_are_refused(name: str, folder: str) -> None:
     keys = sorted(key for key in files if key.startswith(f"{folder}/"))
     for one, other in pairwise(keys):
         changed = files | {one: files[other], other: files[one]}
-        with pytest.raises(FormatError, match=f"{folder}/.*one file lies under the name of another"):
+        with pytest.raises(FormatError, match=f"{folder}/.*The file has the name of another file"):
             upgrade(stored(changed), MemoryStorage())

@@ -128,7 +128,7 @@ def test_it_is_imported(folder: Path, mode: str, tmp_path: Path) -> None:
 def left_out_of(name: str, expected: Json) -> list[list[str]]:
     """What the report tells but for the first word."""
     wrong = sorted({entry[0] for entry in expected.get("wrong_rank_entries", [])})
-    lines = [f"references in manifest {id_}: they belong to no array" for id_ in wrong]
+    lines = [f"references in manifest {id_}: no array uses them" for id_ in wrong]
     if name in TOO_LONG:
         chunks = [
             chunk["manifest"]
@@ -138,7 +138,7 @@ def left_out_of(name: str, expected: Json) -> list[list[str]]:
             if chunk["kind"] == "virtual"
         ]
         lines += [
-            f"ends of 1 virtual references in manifest {id_}: they are beyond the ends of their objects"
+            f"ends of 1 virtual references in manifest {id_}: they are after the ends of their objects"
             for id_ in sorted(set(chunks))
         ]
     return [each.split(" ") for each in lines]

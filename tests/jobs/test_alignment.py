@@ -107,7 +107,7 @@ def test_a_warning_means_that_the_tree_does_not_open(name: str, group: str) -> N
         assert not texts
     if name == "coarsen" and group == "/":
         assert "`/results`" in texts[0]
-        assert "`/` above it" in texts[0]
+        assert "parent group `/`" in texts[0]
         assert "lat = 2 and lat = 4" in texts[0]
         assert "such as `/data`" in texts[0]
         assert caught[-1].filename == __file__
@@ -119,7 +119,7 @@ def test_a_parent_group_is_stored_last() -> None:
         small = xr.Dataset({"u": (("lat",), np.zeros(3))})
         small.to_zarr(store, group="other", consolidated=False, zarr_format=3)
     assert opens(repo)
-    with pytest.warns(MisalignedGroupWarning, match="`/data/deep` to be those of the group `/data` above"):
+    with pytest.warns(MisalignedGroupWarning, match="`/data/deep` must be those of its parent group `/data`"):
         map_blocks(np.negative, repo, ["other/u"], names=["data/u"], to=Target(repo), engine=INLINE)
     assert not opens(repo)
 

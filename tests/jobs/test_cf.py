@@ -56,5 +56,5 @@ def test_all_see_what_xarray_sees(dtype: str, attributes: dict[str, Any]) -> Non
 
 
 def test_a_fill_value_that_is_none_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="found 'none'"):
+    with pytest.raises(InvalidInputError, match="got 'none'"):
         fill_value("none", np.dtype("i2"))

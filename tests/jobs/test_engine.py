@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.jobs import tasks
+from tests.support.patience import patience
 
 from frazil.errors import IcechunkError, InvalidInputError, TaskFailedError
 from frazil.spark import Engine, Inline, Local, OnSpark
@@ -44,7 +45,7 @@ def test_a_failure_names_the_task_and_the_reason(every_engine: Engine) -> None:
     assert first == "task 3 of 5 failed with FileNotFoundError: no file with the name `a}b.nc`"
     assert re.fullmatch(r'  File ".*tasks\.py", line \d+, in fails_on_two', where)
     attempts = 1 if isinstance(every_engine, Inline) else 4
-    assert more == [f"  after {attempts} attempts; this is the error of the last one"] * (attempts > 1)
+    assert more == [f"  after {attempts} attempts; this is the error of the last attempt"] * (attempts > 1)
     assert isinstance(error, TaskFailedError)
     assert (error.kind, error.task, error.tasks, error.attempts) == ("task-failed", 3, 5, attempts)
     assert isinstance(error.__cause__, FileNotFoundError)
@@ -156,7 +157,7 @@ def test_inline_stays_in_this_thread() -> None:
 
 @pytest.mark.parametrize("wrong", [{"workers": 0}, {"attempts": 0}])
 def test_what_cannot_be_is_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(InvalidInputError, match="expected at least 1, found 0"):
+    with pytest.raises(InvalidInputError, match="must be at least 1, got 0"):
         Local(**wrong)
 
 
@@ -176,6 +177,7 @@ def test_each_task_has_a_slot_of_its_own(spark: SparkSession) -> None:
     assert set(frozen) == {"True"}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
 def test_workers_go_with_their_driver(tmp_path: Path, number: signal.Signals) -> None:
     program = (
@@ -199,8 +201,7 @@ def test_workers_go_with_their_driver(tmp_path: Path, number: signal.Signals) ->
     _, stderr = driver.communicate()
     assert stderr.count(b"Traceback") == (number == signal.SIGINT)  # of the driver alone
     pids = [int(path.name) for path in workers]
-    for _ in range(200):
-        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
-            return
+    until = time.monotonic() + patience(10)
+    while left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
+        assert time.monotonic() < until, left
         time.sleep(0.05)
-    raise AssertionError(f"still there: {pids}")

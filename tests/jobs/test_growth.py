@@ -119,25 +119,30 @@ def exponent(few: int, many: int, ratio: float) -> float:
     return math.log(many / few) / math.log(ratio)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def imported() -> None:
-    """What is done once in a process is no work of the first operation."""
-    for call in OPERATIONS.values():
-        call(*repository_with(1, 2))
+def steps_of_both(call: Operation, *sizes: tuple[int, int]) -> list[int]:
+    """The first call imports modules and fills caches: its steps are not counted."""
+    call(*repository_with(1, 2))
+    return [steps(call, *size) for size in sizes]
 
 
-@pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "map_blocks"])
+#: Those of the first tier, of different kinds: a reduction, a plan of several rounds, a pass of checks.
+QUICK: Final = {"mean", "rechunk", "validate"}
+NAMES: Final = [pytest.param(name, marks=() if name in QUICK else pytest.mark.deep) for name in OPERATIONS]
+
+
+@pytest.mark.parametrize("name", [each for each in NAMES if each.values != ("map_blocks",)])
 def test_work_grows_with_the_arrays(name: str) -> None:
-    few, many = (steps(OPERATIONS[name], arrays, 1) for arrays in (10, 40))
+    few, many = steps_of_both(OPERATIONS[name], (10, 1), (40, 1))
     assert exponent(few, many, 4) < MOST, (few, many)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", NAMES)
 def test_work_grows_with_the_chunks(name: str) -> None:
-    few, many = (steps(OPERATIONS[name], 1, times) for times in (100, 400))
+    few, many = steps_of_both(OPERATIONS[name], (1, 100), (1, 400))
     assert exponent(few, many, 4) < MOST, (few, many)
 
 
+@pytest.mark.deep
 def test_anomalies_grow_with_the_arrays() -> None:
     def call(arrays: int) -> int:
         repo, paths = repository_with(arrays, 1)

@@ -119,7 +119,7 @@ def test_a_job_whose_input_was_corrected_is_not_committed(
     tip = repo.lookup_branch("main")
     assert error.value.snapshot == tip
     assert error.value.kind == ErrorKind.STALE_READ
-    assert "run it again" in str(error.value)
+    assert "Run the job again" in str(error.value)
     assert next(iter(repo.ancestry(branch="main"))).message == "foo = 5"
     again = run_job(tenfold(repo, foo_of(repo)), ENGINE)
     assert not again.done_before

@@ -172,13 +172,13 @@ def test_storages_count_their_requests(tmp_path: Any) -> None:
     ("more", "kind", "message"),
     [
         ({"parameters": {"fill": float("nan")}}, "bad-metadata", "a finite number"),
-        ({"parameters": {"names": {"a"}}}, "bad-metadata", "found set"),
-        ({"metadata": {"by": object()}}, "bad-metadata", "found object"),
-        ({"message": "\ud800"}, "bad-metadata", "message: expected text that UTF-8 can encode"),
+        ({"parameters": {"names": {"a"}}}, "bad-metadata", "got set"),
+        ({"metadata": {"by": object()}}, "bad-metadata", "got object"),
+        ({"message": "\ud800"}, "bad-metadata", "message must be text that UTF-8 can encode"),
         ({"id": "\ud800"}, "bad-metadata", "text that UTF-8 can encode"),
-        ({"id": ""}, "bad-metadata", "job_id: expected text, found ''"),
-        ({"id": 5}, "bad-metadata", "job_id: expected text, found 5"),
-        ({"prepare": lambda session: None}, "invalid-argument", "has to return Tasks, found NoneType"),
+        ({"id": ""}, "bad-metadata", "job_id must be non-empty text, got ''"),
+        ({"id": 5}, "bad-metadata", "job_id must be non-empty text, got 5"),
+        ({"prepare": lambda session: None}, "invalid-argument", "must return Tasks, got NoneType"),
         (
             {"prepare": lambda session: Tasks([1, Lock()])},
             "invalid-argument",
@@ -187,12 +187,12 @@ def test_storages_count_their_requests(tmp_path: Any) -> None:
         (
             {"prepare": lambda session: Tasks([1], Lock())},
             "invalid-argument",
-            "shares, cannot be sent to a task because of the item 'shared', of the type lock: ",
+            "shared value cannot be sent to a task because of the item 'shared', of the type lock: ",
         ),
         (
             {"work": lambda fork, shared, item: None},
             "task-failed",
-            "has to return an Outcome, found NoneType",
+            "must return an Outcome, got NoneType",
         ),
     ],
 )

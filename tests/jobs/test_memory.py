@@ -109,10 +109,14 @@ OPERATIONS: Final[dict[str, tuple[Operation, float]]] = {
         4,
     ),
 }
+QUICK: Final = {"mean", "quantile", "validate", "coarsen", "rechunk"}
 BOUNDED: Final = ("coarsen", "pyramid", "select", "crop", "map_blocks", "rechunk", "regrid")
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.deep) for name in OPERATIONS],
+)
 def test_peaks(repo: frazil.Repository, name: str) -> None:
     call, most = OPERATIONS[name]
     target = to(repo, name.replace(" ", "-"))
@@ -135,7 +139,7 @@ def test_a_chunk_that_does_not_fit_is_refused_before_the_work(repo: frazil.Repos
     )
     before = repo.lookup_branch("main")
     target = Target(repo, "main", "out")
-    with pytest.raises(InvalidInputError, match="max_mem of at least") as error:
+    with pytest.raises(InvalidInputError, match="max_mem must be at least") as error:
         call(repo, target, max_mem="10MB")
     assert error.value.kind == ErrorKind.INVALID_ARGUMENT
     assert repo.lookup_branch("main") == before

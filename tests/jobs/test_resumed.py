@@ -261,7 +261,7 @@ def test_after_the_lifetime_of_sessions(repo: frazil.Repository, hours: int, tmp
 def test_an_id_is_for_one_job(repo: frazil.Repository) -> None:
     stopped(repo, id="monday")
     other = replace(counting(repo, id="monday"), parameters={"rows": 7})
-    with pytest.raises(InvalidInputError, match="started with other parameters or inputs") as caught:
+    with pytest.raises(InvalidInputError, match="was started with other parameters or inputs") as caught:
         run_job(other, ENGINE)
     assert caught.value.kind == ErrorKind.CONFLICTING_ARGUMENTS
     discard_job(repo, "monday")
@@ -328,7 +328,7 @@ def test_tasks_that_write_one_chunk_are_an_error_and_not_staged(
     """Corrected, the job does not go on from there."""
     job = counting(repo, id="monday")
     wrong = replace(job, work=writes_one_chunk)
-    with pytest.raises(SessionStateError, match="written by more than one fork") as caught:
+    with pytest.raises(SessionStateError, match="more than one fork") as caught:
         run_job(wrong, engine)
     assert caught.value.kind == ErrorKind.MERGE_FAILED
     assert left(repo) == []
@@ -471,6 +471,7 @@ def fails(fork: frazil.ForkSession, shared: str, start: int) -> Any:
     return killed.counts(fork, shared, start)
 
 
+@pytest.mark.deep
 def test_retries_are_counted_and_lost_workers_replaced(repo: frazil.Repository, tmp_path: Path) -> None:
     job = counting(repo)
     work = replace(

@@ -122,7 +122,7 @@ def test_a_damaged_backup_keeps_all() -> None:
     storage.put(backup_key(name), b"damaged")
     summary = repo.garbage_collect(TOMORROW)
     assert summary.backups_deleted == 0
-    assert "backups" in summary.delete_errors[0]
+    assert "no backup was deleted" in summary.delete_errors[0]
     assert before.keys() <= backups(storage).keys()
 
 

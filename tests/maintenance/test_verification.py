@@ -341,7 +341,7 @@ def test_an_ops_log_that_always_moves(monkeypatch: pytest.MonkeyPatch) -> None:
 
     numbers = count()
     monkeypatch.setattr(plan, "state_of", moved)
-    with pytest.raises(ConflictError, match=r"^the ops log moved to other backups") as caught:
+    with pytest.raises(ConflictError, match=r"^the ops log changed its backups") as caught:
         repo.verify()
     assert caught.value.kind == "repo-info-updated"
 

@@ -53,7 +53,6 @@ def _python(
         input=text,
         capture_output=True,
         text=True,
-        timeout=280,  # imports by several processes, on a busy machine
     )
 
 

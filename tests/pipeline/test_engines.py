@@ -53,9 +53,9 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "text": (
         "fast",
         frazil.InvalidInputError,
-        r"engine: expected 'inline', 'local' or 'spark', found 'fast'$",
+        r"engine must be 'inline', 'local' or 'spark', got 'fast'$",
     ),
-    "empty": ("", frazil.InvalidInputError, r"engine: expected 'inline', 'local' or 'spark', found ''$"),
+    "empty": ("", frazil.InvalidInputError, r"engine must be 'inline', 'local' or 'spark', got ''$"),
     "number": (3, TypeError, r"engine must be Engine or None, got int$"),
     "class": (Inline, TypeError, r"got type\. Pass an instance, such as Inline\(\)$"),
     "session": (SparkSession(), TypeError, r"got SparkSession\. Pass OnSpark\(spark\)$"),

@@ -13,6 +13,8 @@ import sys
 import h5py
 import numpy as np
 
+import pytest
+
 import frazil
 import frazil.spark
 from frazil.pipeline import *
@@ -68,7 +70,7 @@ main()
 """
 
 
-@pytest.mark.timeout(300)  # worker processes, on a busy machine
+@pytest.mark.deep
 def test_operations_run_on_this_machine(tmp_path: Path) -> None:
     done = run(PROGRAM, ("pyspark", "py4j", "dask"), tmp_path)
     assert done.returncode == 0, done.stderr

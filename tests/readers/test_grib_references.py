@@ -105,7 +105,9 @@ def several_fields() -> bytes:
             "25 bits",
             id="bits",
         ),
-        pytest.param(message(2, shortName="t", alternativeRowScanning=1), "back and forth", id="rows"),
+        pytest.param(
+            message(2, shortName="t", alternativeRowScanning=1), "alternating directions", id="rows"
+        ),
     ],
 )
 def test_what_has_no_references(data: bytes, reason: str, tmp_path: Path) -> None:

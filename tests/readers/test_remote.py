@@ -173,5 +173,5 @@ def test_missing_files(scheme: str, places: dict) -> None:
 def test_what_no_storage_is_for() -> None:
     with pytest.raises(InvalidInputError, match="ftp://a/b"):
         find_file("ftp://a/b")
-    with pytest.raises(InvalidInputError, match="expected a format among"):
+    with pytest.raises(InvalidInputError, match="format must be one of"):
         open_source("a.nc", "excel")

@@ -173,7 +173,7 @@ def test_damaged_groups(tmp_path: Path) -> None:
         reader.schema()
     shutil.rmtree(path)
     path.mkdir()
-    with pytest.raises(FormatError, match="a directory that is no Zarr group"):
+    with pytest.raises(FormatError, match="a directory that is not a Zarr group"):
         open_source(str(path))
     with pytest.raises(FormatError, match="a group or an array of Zarr"):
         open_source(str(path), "zarr")

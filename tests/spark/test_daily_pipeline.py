@@ -15,7 +15,7 @@ import frazil
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "daily_pipeline.py"
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.deep]
 
 
 def run(directory: Path, days: int, *options: str) -> str:
@@ -55,7 +55,6 @@ def damaged(printed: str) -> set[str]:
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("daily pipeline")
 def test_on_this_machine(tmp_path: Path) -> None:
     first = run(tmp_path, 20)
     [bad] = damaged(first)
@@ -84,5 +83,5 @@ def test_on_a_cluster_that_loses_a_worker(tmp_path: Path) -> None:
     assert "(the worker on 127.0.0.2 was killed)" in first
     is_up_to_date(tmp_path, damaged(first))
     before = files(tmp_path)
-    assert "nothing to do" in run(tmp_path, 120, "--cluster")
+    assert "nothing to do" in run(tmp_path, 120)  # which starts no Spark
     assert files(tmp_path) == before

@@ -15,7 +15,7 @@ import frazil
 
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
 
-pytestmark = [pytest.mark.spark, pytest.mark.interop]
+pytestmark = [pytest.mark.spark, pytest.mark.interop, pytest.mark.deep]
 
 
 @pytest.fixture(scope="module")

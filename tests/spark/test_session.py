@@ -107,10 +107,10 @@ def test_a_session_of_somebody_else_becomes_ready(caplog: pytest.LogCaptureFixtu
 @pytest.mark.parametrize(
     ("session", "message"),
     [
-        (somebodys("4.0.1"), "expected Spark 4.1 or newer, found 4.0.1"),
+        (somebodys("4.0.1"), "Spark must be 4.1 or newer, got 4.0.1"),
         (
             somebodys(spark__sql__execution__arrow__maxRecordsPerBatch="0"),
-            "expected spark.sql.execution.arrow.maxRecordsPerBatch above 0, found 0",
+            "spark.sql.execution.arrow.maxRecordsPerBatch must be above 0, got 0",
         ),
     ],
 )

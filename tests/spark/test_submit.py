@@ -47,8 +47,8 @@ def python_without_frazil(place: Path) -> Path:
     return place / "bin" / "python"
 
 
+@pytest.mark.deep
 @pytest.mark.spark
-@pytest.mark.timeout(400)  # two JVMs
 def test_a_zip_is_enough_for_drivers_and_executors(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "frazil.zip", "w") as out:
         for path in sorted(SOURCE.rglob("*.py")):
@@ -73,7 +73,7 @@ def test_a_zip_is_enough_for_drivers_and_executors(tmp_path: Path) -> None:
         "frazil.zip",
         "job.py",
     ]
-    done = subprocess.run(submit, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=380)
+    done = subprocess.run(submit, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-5000:]
     assert "rows [2.0, 3.0]" in done.stdout.splitlines()
     assert "mean 1.5" in done.stdout.splitlines()

@@ -9,6 +9,7 @@ neither that nor icechunk is installed.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -66,6 +67,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if in_folders(item):
             item.add_marker(pytest.mark.filterwarnings("ignore::frazil.errors.MisalignedGroupWarning"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    """Remove the variable of pytest that differs from test to test.
+
+    An idle process of `Local` serves a later run in the same environment only: each test would start its own.
+    """
+    os.environ.pop("PYTEST_CURRENT_TEST", None)
+    return (yield)
 
 
 _PASSED = pytest.StashKey[bool]()

@@ -107,14 +107,18 @@ ONE_PROCESS: Final = Programs(forks=False)
 
 def _requests() -> Iterator[dict[str, Any]]:
     # A program must neither read the next request nor write the answer.
-    requests, answers = os.fdopen(os.dup(0)), os.dup(1)
+    requests, answers = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1):
         os.dup2(nothing, number)
-    for line in requests:
-        request = json.loads(line)
-        yield request
-        os.write(answers, f"{request['returncode']}\n".encode())
+    received = b""
+    while block := os.read(requests, 1 << 16):
+        received += block
+        while b"\n" in received:
+            line, _, received = received.partition(b"\n")
+            request = json.loads(line)
+            yield request
+            os.write(answers, f"{request['returncode']}\n".encode())
 
 
 def _become(request: Mapping[str, Any]) -> None:
@@ -162,7 +166,11 @@ def _fork_each(sequence: Iterator[dict[str, Any]]) -> None:
 
 
 def _one_after_the_other(sequence: Iterator[dict[str, Any]]) -> None:
-    """The JVM stays in the folder where it started: programs run there, and their files are moved."""
+    """The JVM stays in the folder where it started: programs run there, and their files are moved.
+
+    Its Python workers have the ``sys.path`` of the start of the JVM, with the modules of the examples.
+    """
+    sys.path.append(str(Path(__file__).parents[2] / "examples"))
     with tempfile.TemporaryDirectory(prefix="frazil-programs-") as folder:
         os.chdir(folder)
         for request in sequence:

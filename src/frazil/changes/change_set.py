@@ -1,15 +1,7 @@
-"""What a session did so far: nodes created, updated, deleted; chunk references set and deleted.
+"""The change set: nodes that a session created, updated, deleted and moved, and the edits of references.
 
-A change set is relative to the nodes of one snapshot (``base``), which every question brings along: the
-change set itself stays small, can be pickled, and merged with those of forks.
-
-    moves     node id -> from which path of the base to which; all else is relative to the base after these
-    nodes     path -> the node as it is now; None where the base's node is gone
-    created   ids of nodes that the base does not have
-    updated   ids of the base's nodes with other metadata
-    deleted   ids of the base's nodes that are gone -> whether each was an array
-    chunks    node id -> edits of its references
-    ready     node id -> manifests that others have written; what ``chunks`` has comes on top of these
+A change set is relative to the nodes of one snapshot, ``base``. The caller passes ``base`` to the methods. So
+a change set is small, can be pickled, and can be merged with the change sets of forks.
 """
 
 from __future__ import annotations
@@ -33,6 +25,19 @@ from frazil.format.snapshot import Node, NodeTable
 
 @dataclass(slots=True)
 class ChangeSet:
+    """The uncommitted changes of a session.
+
+    Attributes:
+        nodes: The changed nodes by path. None for a deleted node of the base. All paths are relative to the
+            base after ``moves``.
+        created: The ids of nodes that the base does not have.
+        updated: The ids of nodes of the base with changed metadata.
+        deleted: The ids of deleted nodes of the base, each with whether it was an array.
+        chunks: The edits of references by node id.
+        moves: The moves from one path of the base to another, by node id.
+        ready: Manifests that workers have written, by node id. ``chunks`` has later edits.
+    """
+
     nodes: dict[str, Node | None] = field(default_factory=dict)
     created: set[bytes] = field(default_factory=set)
     updated: set[bytes] = field(default_factory=set)
@@ -46,9 +51,11 @@ class ChangeSet:
 
     @property
     def only_moves(self) -> bool:
+        """Whether there are no changes except moves."""
         return not (self.created or self.updated or self.deleted or self.ready or any(self.chunks.values()))
 
     def copy(self) -> ChangeSet:
+        """Return an independent copy."""
         chunks = {id_: chunk_changes.copy() for id_, chunk_changes in self.chunks.items()}
         return ChangeSet(
             dict(self.nodes),
@@ -61,7 +68,7 @@ class ChangeSet:
         )
 
     def chunk_files(self) -> U8:
-        """Return ids of the chunk files that the changes refer to, (k, 12), sorted."""
+        """Return the ids of the chunk files that the changes refer to, shape (k, 12), sorted."""
         tables = [chunk_changes.table().prune() for chunk_changes in self.chunks.values()]
         ids = np.concatenate(
             [np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(table.chunk_ids for table in tables)]
@@ -71,31 +78,32 @@ class ChangeSet:
     # Nodes
 
     def node(self, base: NodeTable, path: str) -> Node | None:
-        """Return the node at ``path`` as the session sees it."""
+        """Return the node at ``path`` after the changes, or None if there is none."""
         if path in self.nodes:
             return self._with_manifests(self.nodes[path])
         row = base.find_node(path)
         return None if row < 0 else self._with_manifests(base.node(row))
 
     def _with_manifests(self, node: Node | None) -> Node | None:
-        """Return the node with the manifests that are ready for it."""
+        """Return the node with its prepared manifests."""
         if node is None or node.array is None or node.id not in self.ready:
             return node
         return replace(node, array=replace(node.array, manifests=self.ready[node.id].manifests))
 
     def present(self, base: NodeTable) -> dict[str, Node]:
-        """Return the nodes that are other ones than in ``base``, by path."""
+        """Return the created and changed nodes by path."""
         paths = dict.fromkeys((*self.nodes, *(ready.path for ready in self.ready.values())))
         return {path: node for path in paths if (node := self.node(base, path)) is not None}
 
     def array(self, base: NodeTable, path: str) -> Node:
-        """Return the array at ``path``; an error if there is none."""
+        """Return the array at ``path``. Raises an error if there is no node, or a group."""
         node = self.node(base, path)
         if node is None:
-            raise NodeNotFoundError(f"no array at `{path}`: create it first")
+            raise NodeNotFoundError(f"there is no array at `{path}`. Create it first")
         if node.array is None:
             raise InvalidInputError(
-                f"expected an array at `{path}`, found a group: name an array in it", ErrorKind.NOT_AN_ARRAY
+                f"the node at `{path}` must be an array, got a group. Name an array in the group",
+                ErrorKind.NOT_AN_ARRAY,
             )
         return node
 
@@ -107,12 +115,11 @@ class ChangeSet:
         new_id: Callable[[], bytes],
         below: Sequence[ChangeSet] = (),
     ) -> None:
-        """Create the node at ``path``, or give it other metadata. ``document`` is its ``zarr.json``.
+        """Create the node at ``path``, or replace its metadata. ``document`` is its ``zarr.json``.
 
-        An array keeps its chunks, and loses those that a new shape leaves outside of the grid when it is
-        committed, or all of them with another number of dimensions. The document that is there already
-        changes nothing. ``below`` are the changes that are in the nodes of ``base``, and not yet in its
-        manifests.
+        An array keeps its chunks. With a new shape, the commit drops the chunks outside of the grid. With
+        another number of dimensions, the array loses all chunks. An unchanged document is not a change.
+        ``below`` has change sets that the nodes of ``base`` contain, but its manifests do not.
         """
         existing = self.node(base, path)
         if existing is not None and existing.user_data == document:
@@ -127,14 +134,14 @@ class ChangeSet:
                     ("a group", "an array") if existing.array is None else ("an array", "a group")
                 )
                 raise AlreadyExistsError(
-                    f"there is {existing_kind} at `{path}` already: delete it before you write {new_kind}",
+                    f"there is already {existing_kind} at `{path}`. Delete it before you write {new_kind}",
                     ErrorKind.NODE_ALREADY_EXISTS,
                 )
             if existing.array is not None and array is not None:
                 if len(existing.array.shape) == len(array.shape):
                     array = replace(array, manifests=existing.array.manifests)
                 elif any(existing.id in changes.chunks or existing.id in changes.ready for changes in below):
-                    # Chunks that cannot be taken back from here would go on under the old id.
+                    # The old id would keep chunks of the lower layers.
                     self.delete_node(base, path)
                     self.set_node(base, path, document, new_id)
                     return
@@ -147,7 +154,7 @@ class ChangeSet:
         self.nodes[path] = node
 
     def delete_node(self, base: NodeTable, path: str) -> None:
-        """Delete a node and everything below it; nothing happens if there is none."""
+        """Delete a node and all nodes below it. If there is no node, nothing happens."""
         node = self.node(base, path)
         if node is None:
             return
@@ -158,7 +165,7 @@ class ChangeSet:
         paths = base.select_nodes(below).paths_list()
         row = base.find_node(path)
         rows = np.r_[np.arange(len(base))[below], [row] if row >= 0 else []].astype(np.int64)
-        # What the base has at these paths is gone, unless an earlier change already replaced it.
+        # The nodes of the base at these paths are deleted, unless an earlier change has replaced them.
         ids, arrays = base.identities(rows)
         self.deleted.update(zip(ids, arrays, strict=True))
         for node_ in gone.values():
@@ -177,16 +184,16 @@ class ChangeSet:
     # Chunks
 
     def set_chunk(self, base: NodeTable, path: str, coords: Coords, ref: ChunkRef) -> None:
-        """Set one reference; ``InvalidInputError`` (``invalid-chunk-index``) outside of the grid."""
+        """Set one reference. Raises ``InvalidInputError`` (``invalid-chunk-index``) outside of the grid."""
         node = self.array(base, path)
         check_coords(node, coords)
         self.chunk_changes_of(node).set(coords, ref)
 
     def delete_chunk(self, base: NodeTable, path: str, coords: Coords) -> None:
-        """Delete one reference; nothing happens outside of the grid.
+        """Delete one reference. Outside of the grid, nothing happens.
 
-        It is a change even where there is none: whoever writes the fill value means that it stands there, and
-        meets those who wrote something else meanwhile.
+        The deletion of a missing chunk is a change too: a session that writes the fill value must conflict
+        with another session that writes a chunk there.
         """
         node = self.node(base, path)
         if node is None or node.array is None or not in_grid(node, coords):
@@ -198,7 +205,7 @@ class ChangeSet:
             self.chunk_changes_of(node).set(coords, None)
 
     def set_chunks(self, base: NodeTable, path: str, table: ChunkTable) -> None:
-        """Set many references of one array at once; all of them have to lie in its grid."""
+        """Set many references of one array. All of them must be inside of its grid."""
         node = self.array(base, path)
         assert node.array is not None
         if len(table):
@@ -210,6 +217,7 @@ class ChangeSet:
             self.chunk_changes_of(node).set_table(table)
 
     def chunk_changes_of(self, node: Node) -> ChunkChanges:
+        """Return the edits of an array, which are empty for an array without edits."""
         assert node.array is not None
         chunk_changes = self.chunks.get(node.id)
         if chunk_changes is None:
@@ -219,15 +227,15 @@ class ChangeSet:
     # As a whole
 
     def apply(self, base: NodeTable) -> NodeTable:
-        """Return the base's nodes with these changes; references are not part of it."""
+        """Return the nodes of the base with these changes. References do not change."""
         return self.apply_to_moved(self.moved_nodes(base))
 
     def moved_nodes(self, base: NodeTable) -> NodeTable:
-        """Return the base's nodes at their new places: what the methods above are asked with."""
+        """Return the nodes of the base after the moves. The methods above need this table as ``base``."""
         return moved_nodes(base, self.moves)
 
     def apply_to_moved(self, base: NodeTable) -> NodeTable:
-        """Return the nodes of ``moved`` with all other changes."""
+        """Return the nodes of the moved ``base`` with all other changes."""
         if not (self.nodes or self.ready):
             return base
         present = self.present(base)
@@ -246,13 +254,15 @@ def in_grid(node: Node, coords: Coords) -> bool:
 
 
 def manifest_covers(extents: NDArray[np.uint32], coords: Coords) -> bool:
-    """Return whether a box, half-open, of shape (ndim, 2), contains the coordinates. A box without dimensions
-    contains all.
+    """Return whether a half-open box of shape (ndim, 2) contains the coordinates.
+
+    A box without dimensions contains all coordinates.
     """
     return all(low <= coord < high for coord, (low, high) in zip(coords, extents.tolist(), strict=False))
 
 
 def check_coords(node: Node, coords: Coords) -> None:
+    """Raise ``InvalidInputError`` (``invalid-chunk-index``) for coordinates outside of the grid."""
     if not in_grid(node, coords):
         raise _bad_coords(node, coords)
 
@@ -260,6 +270,7 @@ def check_coords(node: Node, coords: Coords) -> None:
 def _bad_coords(node: Node, coords: Coords) -> InvalidInputError:
     assert node.array is not None
     return InvalidInputError(
-        f"no chunk {coords} in `{node.path}`: its grid has {node.array.num_chunks} chunks, counted from 0",
+        f"the coordinates of a chunk of `{node.path}` must be in its grid of {node.array.num_chunks} chunks, "
+        f"counted from 0, got {coords}",
         ErrorKind.INVALID_CHUNK_INDEX,
     )

@@ -1,7 +1,7 @@
-"""Chunk references that a session set or deleted in one array, not yet in any manifest.
+"""The edits of one array: references that a session has set or deleted, and that no manifest has yet.
 
-zarr sets chunks one by one, virtual references come by the million: single ones gather in a dict
-until somebody wants columns, tables stay tables. Later edits win.
+zarr sets chunks one by one. They are collected in a dict until columns are needed. Virtual references come in
+tables with millions of rows, which stay tables. Later edits replace earlier edits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Coords = tuple[int, ...]
 
 
 class ChunkChanges:
-    """Edits of one array, newest last. ``None`` as a reference is a deletion."""
+    """The edits of one array, newest last. None as a reference is a deletion."""
 
     __slots__ = ("_single", "_tables", "ndim", "path")
 
@@ -40,22 +40,24 @@ class ChunkChanges:
         return bool(self._single or self._tables)
 
     def set(self, coords: Coords, ref: ChunkRef | None) -> None:
+        """Set one reference, or delete it."""
         self._single[coords] = ref
 
     def unset(self, coords: Coords) -> None:
-        """Forget what was set here: for arrays that no snapshot knows yet."""
+        """Remove the edit of one chunk, in an array that no snapshot has yet."""
         self._single.pop(coords, None)
         if any(table.find_chunk(coords) >= 0 for table in self._tables):
             self._single[coords] = None
 
     def set_table(self, table: ChunkTable) -> None:
-        """Set many at once."""
+        """Set many references."""
         self._columns()
         self._tables.append(table)
 
     def add_table(self, table: ChunkTable) -> None:
-        """``set_table``, for many tables one by one: they are joined with those of their size, so that there
-        are few.
+        """Set many references, if there are many tables.
+
+        Tables of similar size are joined, so that there are few tables.
         """
         self.set_table(table)
         tables = self._tables
@@ -63,7 +65,7 @@ class ChunkChanges:
             tables[-2:] = [ChunkTable.merge_tables(tables[-2:])]
 
     def find_change(self, coords: Coords) -> tuple[bool, ChunkRef | None]:
-        """Return whether there is an edit here, and the reference that it set."""
+        """Return whether there is an edit of this chunk, and its reference."""
         if coords in self._single:
             return True, self._single[coords]
         for table in reversed(self._tables):
@@ -73,7 +75,7 @@ class ChunkChanges:
         return False, None
 
     def table(self) -> ChunkTable:
-        """Return all edits as one table, deletions as rows of kind ABSENT."""
+        """Return all edits as one table. Deletions are rows of the kind ``ABSENT``."""
         self._columns()
         if len(self._tables) != 1:
             self._tables = [
@@ -82,6 +84,7 @@ class ChunkChanges:
         return self._tables[0]
 
     def copy(self) -> ChunkChanges:
+        """Return an independent copy."""
         return ChunkChanges(self.path, self.ndim, (self.table(),))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -94,7 +97,7 @@ class ChunkChanges:
 
 
 def table_of(refs: dict[Coords, ChunkRef | None], ndim: int) -> ChunkTable:
-    """Single references as columns."""
+    """Return a table of single references."""
     order = sorted(refs)
     values = list(map(refs.__getitem__, order))
     index = np.array(order, np.uint32).reshape(len(order), ndim)

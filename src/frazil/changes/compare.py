@@ -1,7 +1,8 @@
-"""What is different in two versions, whatever lies between them: their nodes and references side by side.
+"""The comparison of two versions by their nodes and references, without transaction logs.
 
-Logs tell of everything that was done; this tells only what is still different. A node is the same by its id,
-wherever it is; a reference is the same if it leads to the same bytes.
+Logs have all changes on the way from one version to another. This comparison only has the remaining
+differences. Two nodes are the same if they have the same id, at any path. Two references are the same if they
+point to the same bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ References = Callable[[str], ChunkTable]
 
 
 def compare_versions(before: NodeTable, after: NodeTable, old: References, new: References) -> ChangedPaths:
-    """What makes ``after`` of ``before``; ``old`` and ``new`` are asked for arrays that may differ."""
+    """Return the differences from ``before`` to ``after``.
+
+    ``old`` and ``new`` return the references of an array. They are only called for arrays that may differ.
+    """
     old_rows, new_rows = _rows_by_id(before), _rows_by_id(after)
     common = list(filter(old_rows.__contains__, new_rows))
     common_before = np.fromiter(map(new_rows.__getitem__, common), np.int64, len(common))
@@ -55,7 +59,7 @@ def compare_versions(before: NodeTable, after: NodeTable, old: References, new: 
 
 
 def differing(one: ChunkTable, other: ChunkTable) -> NDArray[np.uint32]:
-    """Return coordinates (k, ndim), sorted, at which the two have not the same reference."""
+    """Return the coordinates, shape (k, ndim), sorted, at which two tables have different references."""
     if one.ndim != other.ndim:
         return other.index
     rows = one.find_chunks(other.index)
@@ -67,7 +71,7 @@ def differing(one: ChunkTable, other: ChunkTable) -> NDArray[np.uint32]:
 
 
 def _same(one: ChunkTable, other: ChunkTable) -> NDArray[np.bool_]:
-    """Row by row."""
+    """Return for each row whether the references are the same."""
     columns = ((one.kind, other.kind), (one.offset, other.offset), (one.length, other.length))
     same: NDArray[np.bool_] = np.logical_and.reduce([mine == theirs for mine, theirs in columns])
     native, virtual, inline = (
@@ -88,7 +92,7 @@ def _same(one: ChunkTable, other: ChunkTable) -> NDArray[np.bool_]:
 def _equal(
     numbers: NDArray[np.uint32], one: NDArray[np.uint32], count: int, other: NDArray[np.uint32]
 ) -> NDArray[np.bool_]:
-    """Return whether sources have the same number, those of the other table counted from ``count`` on."""
+    """Return whether the sources have the same number. The other table starts at ``count``."""
     equal: NDArray[np.bool_] = numbers[one] == numbers[count + other.astype(np.int64)]
     return equal
 
@@ -114,13 +118,13 @@ def _differ[T](one: list[T], other: list[T]) -> NDArray[np.bool_]:
 
 
 def _grids(nodes: NodeTable) -> list[tuple[bytes, bytes, bytes]]:
-    """For each node its manifests with their boxes, and the size of its grid."""
+    """Return the manifests of each node with their boxes, and the size of its grid."""
     columns = (nodes.manifests, nodes.extents, nodes.exact().num_chunks)
     return list(zip(*map(_raw, columns), strict=True))
 
 
 def _raw(rows: Ragged) -> list[bytes]:
-    """Return every row's bytes."""
+    """Return the bytes of each row."""
     whole = rows.compact()
     size = whole.values.dtype.itemsize
     values = np.ascontiguousarray(whole.values).view(np.uint8)

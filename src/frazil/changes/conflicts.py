@@ -1,30 +1,32 @@
-"""What happens when two sides changed one version: the table of conflicts.
+"""The conflicts between two sides that changed the same version, as a table.
 
-*Ours* are changes on their way onto another version: those of a session that is rebased, or of a commit that
-is merged, picked or reverted. *Theirs* is what leads from the version that ours started from (the *base*) to
-the one they shall go on (the *tip*). Nodes are the same if their ids are; chunks if node and coordinates are.
+*Ours* is the side that is applied to another version: the changes of a session that is rebased, or of a
+commit that is merged, picked or reverted. *Theirs* is the difference between the version that ours started
+from (the *base*) and the version that ours is applied to (the *tip*). Two nodes are the same if they have the
+same id. Two chunks are the same if they have the same node and coordinates.
 
-``TABLE`` is the whole of it. A row reads: if ours did this and theirs did that, and the two stand in this
-relation, it is a conflict of this type. **What has no row is compatible**: the two orders of doing it give
-the same result, or one side simply goes on what the other did. So chunks of different coordinates never
-conflict, nor do two deletions of one node, a new attribute under chunks that they wrote, or a chunk that we
-wrote in an array that they moved (it follows the array).
+``TABLE`` defines all conflicts. A row means: if ours made this change and theirs made that change, and the
+two changes have this relation, then there is a conflict of this type. **Changes without a row are
+compatible**: both orders of the changes have the same result, or one change applies to the result of the
+other. So chunks with different coordinates never conflict. Neither do two deletions of the same node, a new
+attribute of an array whose chunks they wrote, or a chunk that we wrote in an array that they moved (it
+follows the array).
 
 Relations:
 
-    SAME_NODE   one node, by its id
-    SAME_CHUNK  one node, and some coordinates that both wrote; the conflict has them
-    CHUNK_LOST  one array whose metadata ours changed so that chunks that theirs wrote are lost: they lie
-                outside of the smaller grid, or chunks are cut or encoded in another way. It has their
-                coordinates, as far as they are lost
-    UNDER_THEM  one array whose metadata theirs changed under chunks of ours: any change, in a rebase; in a
-                merge only one that loses them, as in CHUNK_LOST
-    SAME_PATH   two nodes that ended at one path
-    IN_ARRAY    a new node of ours would be below an array of theirs; the conflict has the array's path
-    GROUP_GONE  a new node of ours would be below a group that is gone; the conflict has the group's path
-    BELOW       a new node of theirs would be below a group that is gone
-    TORN        one node, that both moved, each to another place
-    BLOCKED     a node that ours moved would be where theirs has another one
+    SAME_NODE   Both sides changed the same node.
+    SAME_CHUNK  Both sides wrote the same chunks. The conflict has their coordinates.
+    CHUNK_LOST  Ours changed the metadata of an array so that chunks of theirs are lost: they are outside of
+                the smaller grid, or chunks are cut or encoded in another way. The conflict has the
+                coordinates of the lost chunks.
+    UNDER_THEM  Theirs changed the metadata of an array whose chunks ours wrote. In a rebase, every change of
+                the metadata is a conflict. In a merge, only a change that loses chunks is, as in CHUNK_LOST.
+    SAME_PATH   Two different nodes would have the same path.
+    IN_ARRAY    A new node of ours would be below an array of theirs. The conflict has the array's path.
+    GROUP_GONE  A new node of ours would be below a deleted group. The conflict has the group's path.
+    BELOW       A new node of theirs would be below a deleted group.
+    TORN        Both sides moved the same node to different paths.
+    BLOCKED     A node that ours moved would be at the path of another node of theirs.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ from frazil.format.snapshot import Node
 
 
 class ConflictType(Enum):
-    """What kind of conflict two changes make."""
+    """The type of a conflict between two changes."""
 
     NewNodeConflictsWithExistingNode = 1
     NewNodeInInvalidGroup = 2
@@ -72,7 +74,7 @@ class ConflictType(Enum):
 
 
 class Of(Enum):
-    """What a row of the table is about."""
+    """The kind of nodes that a row of the table applies to."""
 
     ARRAY = "arrays"
     GROUP = "groups"
@@ -81,7 +83,7 @@ class Of(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeConflict:
-    """One conflict. ``path`` is that of ours; ``node_id`` of the node that ours changed."""
+    """A conflict. ``path`` is the path of ours, ``node_id`` the id of the node that ours changed."""
 
     type: ConflictType
     path: str
@@ -91,11 +93,11 @@ class NodeConflict:
     chunks: U32 | None = None
 
 
-#: What a relation finds: path, node id, coordinates.
+#: A match of a relation: the path, the node id, and the coordinates.
 type Match = tuple[str, bytes, U32 | None]
 
 
-# Relations: what both sides did, and what it was.
+# The relations. Each function gets the changes of both sides.
 
 
 def _same_node(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Match]:
@@ -114,7 +116,7 @@ def _same_chunk(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Ma
 def _chunk_lost(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Match]:
     for path, id_, _ in _same_node(alignment, ours, theirs):
         if id_ in alignment.theirs.updated:
-            continue  # that is the conflict
+            continue  # the double update of the metadata is the conflict
         lost = _lost_chunks(
             alignment, id_, alignment.theirs.chunks[id_], alignment.changes.array(alignment.moved_base, path)
         )
@@ -132,7 +134,7 @@ def _under_them(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Ma
 
 
 def _lost_chunks(alignment: NodeAlignment, id_: bytes, chunks: U32, after: Node) -> U32:
-    """Which of the chunks, written to an array of the base, are none of the array as it is after."""
+    """Return the chunks of an array of the base that do not fit the array ``after``."""
     assert after.array is not None
     before = alignment.moved_base.user_data.bytes(
         int(rows_of(alignment.moved_base, id_matrix([id_], NODE_ID_BYTES))[0])
@@ -163,7 +165,7 @@ def _group_gone(alignment: NodeAlignment, ours: Did, theirs: Did) -> Iterator[Ma
 
 
 def _under(alignment: NodeAlignment, ours: Did, bad: set[str]) -> Iterator[Match]:
-    """New nodes of ours below one of these paths."""
+    """Yield the new nodes of ours below one of these paths."""
     mine = alignment.our_nodes(ours)
     bad &= ancestors(map(alignment.tip_path, mine.values()))
     for id_, path in mine.items() if bad else ():
@@ -258,9 +260,9 @@ TABLE: Final = _table(
 
 
 def find_conflicts(alignment: NodeAlignment) -> list[NodeConflict]:
-    """Return all conflicts between ours and theirs, by path and row of the table.
+    """Return all conflicts between ours and theirs, sorted by path and row of the table.
 
-    A node has each type of conflict once, whatever rows it meets.
+    A node has at most one conflict of each type, also if several rows match.
     """
     conflicts: dict[tuple[ConflictType, bytes], NodeConflict] = {}
     for rule in TABLE:

@@ -1,4 +1,4 @@
-"""What several commits in a row changed, as one set of ids and coordinates."""
+"""The changes of several consecutive commits, as one difference."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from frazil.format.transaction_log import TransactionLog
 
 @dataclass(frozen=True, slots=True)
 class ChangedPaths:
-    """By path: sets of nodes, and for each array the coordinates (uint32, (k, ndim)) of references set or
-    deleted.
+    """The changed nodes and chunks by path.
 
-    Nodes are named as in the later version, deleted ones as in the earlier.
+    ``updated_chunks`` has the coordinates of set and deleted references, uint32 of shape (k, ndim), for each
+    array. Paths are the paths in the later version. Deleted nodes have their paths in the earlier version.
     """
 
     new_groups: frozenset[str]
@@ -40,12 +40,12 @@ def compose_logs(
     after: NodeTable,
     move_logs: Sequence[TransactionLog] | None = None,
 ) -> ChangedPaths:
-    """What the commits with these logs, oldest first, changed on the way from ``before`` to ``after``.
+    """Return the changes of commits from ``before`` to ``after``. ``logs`` are in order, oldest first.
 
-    As in the reference, the parts of all logs are united. So a node can be both new and updated, and a node
-    that two commits moved is in two moves. The moves are in the order of ``move_logs`` (the logs, newest
-    first, unless given), and within a log sorted by target, segment by segment. A node that was created and
-    deleted on the way has no name in either version: only its moves show it.
+    As in the reference, the result is the union of all logs. So a node can be both new and updated, and a
+    node that two commits moved has two moves. The moves are in the order of ``move_logs`` (by default the
+    logs, newest first). Within a log they are sorted by target, segment by segment. A node that was created
+    and deleted on the way is in neither version: the result only has its moves.
     """
     old, new = _names(before), _names(after)
     names = {**old, **new}

@@ -1,8 +1,9 @@
-"""What a session has changed and merged so far, and when: what forks made earlier have not seen.
+"""The changes that a session has made and merged, with their generations.
 
-Time is counted in *generations*, the number of forks and merges of the session until then. Many forks may
-come back one by one, so looking one up, and adding it, costs what the fork is large, not what was merged
-before: references of an array are kept in few layers, each at least twice as long as the next.
+A *generation* is the number of forks and merges of the session until then. A fork does not contain changes of
+its own generation and later. Many forks may come back one by one. So the cost of a lookup and of an addition
+depends on the size of the fork, not on the changes that were merged before: the references of an array are
+in few layers, each at least twice as long as the next.
 """
 
 from __future__ import annotations
@@ -23,17 +24,18 @@ from frazil.format.snapshot import Node
 
 @dataclass(slots=True)
 class Layers:
-    """References of one array, deletions included, and the generation in which each was set last."""
+    """The references of one array, deletions included, with the generation in which each was set last."""
 
     parts: list[tuple[ChunkTable, I64]] = field(default_factory=list)
-    #: Not looked at yet: most sessions commit after one merge, and nobody ever asks.
+    #: Tables that are not arranged yet. Most sessions commit after one merge, and never need them.
     fresh: list[tuple[ChunkTable, int]] = field(default_factory=list)
 
     def add(self, table: ChunkTable, generation: int) -> None:
+        """Add references that were set in a generation."""
         self.fresh.append((table, generation))
 
     def differing(self, table: ChunkTable, since: int) -> U32:
-        """Coordinates (k, ndim) at which another reference than the table's was set in ``since`` or later."""
+        """Return the coordinates, (k, ndim), where ``since`` or later another reference was set."""
         self._arrange()
         wrong = np.zeros(len(table), np.bool_)
         open_ = np.ones(len(table), np.bool_)
@@ -65,7 +67,7 @@ def _joined(early: tuple[ChunkTable, I64], late: tuple[ChunkTable, I64]) -> tupl
 
 @dataclass(slots=True)
 class ForkGenerations:
-    """See the module."""
+    """The changes of a session, with the generation of each change."""
 
     nodes: dict[str, tuple[int, Node | None]] = field(default_factory=dict)
     touched: dict[bytes, int] = field(default_factory=dict)
@@ -74,7 +76,7 @@ class ForkGenerations:
     chunks: dict[bytes, Layers] = field(default_factory=dict)
 
     def add(self, generation: int, changes: ChangeSet) -> None:
-        """``changes`` were made in this generation, the latest so far."""
+        """Add changes of a generation, which is the latest so far."""
         self.nodes.update((path, (generation, node)) for path, node in changes.nodes.items())
         self.touched.update(dict.fromkeys(chain(changes.chunks, changes.updated), generation))
         self.deleted.update(dict.fromkeys(changes.deleted, generation))
@@ -85,9 +87,10 @@ class ForkGenerations:
                 self.chunks.setdefault(id_, Layers()).add(chunk_changes.table(), generation)
 
     def clear(self) -> None:
-        """Nothing was changed."""
+        """Remove all changes."""
         for part in (self.nodes, self.touched, self.deleted, self.moves, self.chunks):
             part.clear()
 
     def moves_since(self, since: int) -> Iterator[Moves]:
+        """Return the moves of the generation ``since`` and later."""
         return (moves for generation, moves in self.moves if generation >= since)

@@ -1,5 +1,7 @@
-"""What two sides did alike, which is no conflict: the same metadata, the same reference to a chunk, and nodes
-that both have from one commit (it was picked or merged before) although their base has not.
+"""Identical changes of both sides, which never conflict.
+
+They are the same metadata, the same reference of a chunk, and nodes that both sides have from the same commit
+(which was picked or merged before), but that their base does not have.
 """
 
 from __future__ import annotations
@@ -26,10 +28,10 @@ def without_identical_changes(
     tip: VersionContent,
     new_id: Callable[[], bytes],
 ) -> tuple[ChangeSet, NodeChanges, NodeTable]:
-    """Ours and theirs without what they did alike, and their base with the nodes that only it has not.
+    """Return ours and theirs without identical changes, and the base with the nodes that both sides have.
 
-    Such a node counts as one without chunks: each side wrote what it has there. If the base has another node
-    in its place, ours is a node of its own, with an id of ``new_id``.
+    Such a node has no chunks in the new base, so the chunks of each side count as written. If the base has
+    another node at its path, the node of ours becomes a separate node, with an id from ``new_id``.
     """
     changes = changes.copy()
     theirs = replace(
@@ -61,7 +63,7 @@ def without_identical_changes(
 
 
 def _rename(changes: ChangeSet, node: Node, before: bytes) -> None:
-    """Give a new node another id."""
+    """Change the id of a new node."""
     changes.nodes[node.path] = node
     changes.created.discard(before)
     changes.created.add(node.id)
@@ -70,7 +72,7 @@ def _rename(changes: ChangeSet, node: Node, before: bytes) -> None:
 
 
 def _adopt(changes: ChangeSet, theirs: NodeChanges, mine: Node, other: Node, tip: VersionContent) -> Node:
-    """Count a node that both created as one of the base; this is how it is there."""
+    """Make a node that both sides created a node of the base. Return the node for the base."""
     id_ = mine.id
     changes.created.discard(id_)
     changes.updated.add(id_)

@@ -1,4 +1,4 @@
-"""Transaction logs: that of a change set, and several as one."""
+"""The transaction log of a change set, and the combination of several logs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from frazil.format.transaction_log import ID_LISTS, TransactionLog
 
 
 def transaction_log(changes: ChangeSet, id_: bytes) -> TransactionLog:
-    """What a commit of these changes as snapshot ``id_`` did."""
+    """Return the transaction log of a commit of these changes. ``id_`` is its snapshot.
+
+    Specification: *Transaction Log Files*.
+    """
     now = [node for node in changes.nodes.values() if node is not None]
     arrays = {node.id for node in now if node.array is not None}
     groups = {node.id for node in now if node.array is None}
@@ -44,7 +47,7 @@ def _chunks_of_changes(changes: ChangeSet) -> dict[bytes, U32]:
 
 
 def _chunks_of_prepared(changes: ChangeSet) -> dict[bytes, U32]:
-    """Return coordinates in manifests that others have written, of arrays that were there before."""
+    """Return the coordinates in prepared manifests, for arrays that existed before."""
     return {
         node_id: ready.index
         for node_id, ready in sorted(changes.ready.items())
@@ -53,8 +56,9 @@ def _chunks_of_prepared(changes: ChangeSet) -> dict[bytes, U32]:
 
 
 def union_of_logs(logs: Sequence[TransactionLog]) -> TransactionLog:
-    """All that one of these logs, oldest first, has, under the id of the last; moves in the order of the
-    logs. A node can then be in several lists.
+    """Return the union of logs, oldest first, under the id of the last log.
+
+    The moves are in the order of the logs. A node can be in several lists.
     """
 
     def all_of(name: str) -> U8:
@@ -70,13 +74,13 @@ def union_of_logs(logs: Sequence[TransactionLog]) -> TransactionLog:
 
 
 def amended_log(first: TransactionLog, then: TransactionLog) -> TransactionLog:
-    """The log of one commit that did what both did, one after the other. Each node is in one list at most:
+    """Return the log of one commit with the changes of two commits. Each node is in at most one list.
 
     first     then
     new       updated   ->  new
-    new       deleted   ->  in no list, and neither are its chunks and moves
+    new       deleted   ->  in no list, also without chunks and moves
     updated   deleted   ->  deleted, without chunks and moves
-    deleted   new       ->  updated: a node that was brought back
+    deleted   new       ->  updated, because the node came back
     """
     both = joined(first, then)
     lists: dict[str, Any] = {}
@@ -86,7 +90,7 @@ def amended_log(first: TransactionLog, then: TransactionLog) -> TransactionLog:
         new, gone, updated = (
             [id_keys(getattr(log, f"{name}_{kind}")) for log in (first, then)] for name in _DONE
         )
-        # A log of another writer may hold what was created and deleted in one commit.
+        # A log of another implementation may have nodes that were created and deleted in the same commit.
         absent = np.intersect1d(np.union1d(*new), gone[1])
         absent = np.union1d(absent, np.intersect1d(new[0], gone[0]))
         returned = np.setdiff1d(np.intersect1d(gone[0], new[1]), new[0])
@@ -114,16 +118,18 @@ def _matrix(keys: NDArray[Any]) -> U8:
 
 
 def joined(first: TransactionLog, then: TransactionLog) -> TransactionLog:
-    """All that two logs, one after the other, hold: moves are composed. A node can then be in several lists,
-    which shows what happened to it; a file holds ``amended`` ones.
+    """Return the union of two consecutive logs, with composed moves.
+
+    A node can be in several lists, which show its changes. Files have the result of ``amended_log`` instead.
     """
     earlier, later = ({move.node_id: move for move in log.moves} for log in (first, then))
     return replace(union_of_logs([first, then]), moves=logged_moves(composed_moves(earlier, later)))
 
 
 def union_of_chunks(parts: Sequence[Mapping[bytes, U32]]) -> dict[bytes, U32]:
-    """Coordinates by array, of several logs, oldest first. Where an array got another number of dimensions
-    the last one counts.
+    """Return the union of the coordinates of several logs, oldest first, by array.
+
+    If the number of dimensions of an array has changed, only coordinates with the last number count.
     """
     chunks: dict[bytes, U32] = {}
     several: dict[bytes, list[U32]] = {}

@@ -1,9 +1,11 @@
-"""Which manifests a commit has to write, and what goes into them.
+"""The manifests that a commit must write, and their content.
 
-The chunk grid of an array is cut into boxes of ``split`` chunks along each dimension; references of a box
-share a manifest. A manifest is kept as it is when nothing in its box changed. One that a commit has to
-read, because its box was touched or because it crosses the boxes of an older configuration, takes all boxes
-that it reaches with it: so the manifests of an array never overlap.
+The chunk grid of an array is cut into boxes of ``split`` chunks along each dimension. The references of a box
+share a manifest. A manifest stays if there is no change in its box. A commit must read a manifest if there is
+a change in its box, or if the manifest crosses the boxes of another configuration. The commit then writes all
+boxes that this manifest reaches. So the manifests of an array never overlap.
+
+Specification: *Chunk Manifest Files*.
 """
 
 from __future__ import annotations
@@ -18,32 +20,37 @@ from frazil.format.coordinates import box, keys
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.snapshot import ArrayData, ManifestRef
 
-#: Bounds of a manifest that several arrays share: references of one array, and bytes of all chunks.
+#: The limits of a manifest that several arrays share: references of one array, and bytes of all chunks.
 _SHARED_REFS: Final = 1000
 _SHARED_BYTES: Final = 1 << 20
 
-#: Up to so many references an array has one manifest, unless the configuration says otherwise. A reader that
-#: wants one chunk reads all of a manifest: this many take 6 to 30 MB and half a second.
+#: By default, an array with up to this number of references has one manifest. To read one chunk, a reader
+#: reads a whole manifest: with this number of references it has 6 to 30 MB, and takes half a second.
 UNSPLIT_REFS: Final = 2_000_000
-#: Beyond, about so many in each: a manifest is read in a fifth of a second, and a hundred million references
-#: are a hundred files.
+#: A larger array has about this number of references in each manifest. A manifest takes a fifth of a second,
+#: and a hundred million references are a hundred files.
 SPLIT_REFS: Final = 1 << 20
-#: No dimension has more chunks.
+#: The largest number of chunks along a dimension.
 _WHOLE: Final = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ManifestRewrite:
-    """``unchanged`` manifests stay; those in ``read`` are read, and merged with the edits into new ones."""
+    """A plan for the manifests of an array.
+
+    The manifests in ``unchanged`` stay. The manifests in ``read`` are read, and merged with the edits into
+    new manifests.
+    """
 
     unchanged: tuple[ManifestRef, ...]
     read: tuple[ManifestRef, ...]
 
 
 def plan_rewrite(array: ArrayData, changed: ChunkTable, split: tuple[int, ...]) -> ManifestRewrite:
-    """Which of the array's manifests an update has to read.
+    """Return which manifests of an array an update must read.
 
-    ``edits`` includes deletions; ``split`` is the size of a box, in chunks, along each dimension.
+    ``changed`` has the edits, deletions included. ``split`` is the size of a box in chunks along each
+    dimension.
     """
     if not array.manifests:
         return ManifestRewrite((), ())
@@ -56,7 +63,7 @@ def plan_rewrite(array: ArrayData, changed: ChunkTable, split: tuple[int, ...]) 
     touched = np.unique(changed.index.astype(np.int64) // size, axis=0)
     read = outside | _meet(low, high, touched, touched)
     while True:
-        # A manifest that is read touches every box it reaches.
+        # A manifest that is read touches every box that it reaches.
         reach = read | _meet(low, high, low[read], high[read])
         if (reach == read).all():
             break
@@ -71,7 +78,7 @@ def _meet(
     other_low: NDArray[np.int64],
     other_high: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
-    """Which of the boxes low..high (inclusive) meet one of the others."""
+    """Return which of the boxes low..high (inclusive) overlap with one of the other boxes."""
     out = np.zeros(len(low), bool)
     for start in range(0, len(other_low), 4096):
         part = slice(start, start + 4096)
@@ -84,18 +91,20 @@ def _meet(
 
 
 def auto_split(num_chunks: tuple[int, ...], refs: int) -> tuple[int, ...]:
-    """The boxes of an array whose configuration says nothing, with so many references: all in one manifest up
-    to ``UNSPLIT_REFS``, else about ``SPLIT_REFS`` in each.
+    """Return the default size of boxes in chunks, for an array with ``refs`` references.
 
-    Slabs along the first dimension, or the next where one index is too much. Their sizes are powers of two:
-    as the array fills, boxes become halves of those before, and no manifest crosses several.
+    Up to ``UNSPLIT_REFS`` references are one box. A larger array has boxes of about ``SPLIT_REFS`` references
+    each. The boxes are slabs along the first dimension, and along the next dimension if one index of the
+    first has too many references. Their sizes are powers of two. So when the array grows, boxes are cut in
+    halves, and no manifest crosses several boxes.
 
-    >>> auto_split((100_000, 10, 20), 20_000_000), auto_split((3, 3000, 5000), 45_000_000)
-    ((4096, 4294967295, 4294967295), (1, 128, 4294967295))
+    Examples:
+        >>> auto_split((100_000, 10, 20), 20_000_000), auto_split((3, 3000, 5000), 45_000_000)
+        ((4096, 4294967295, 4294967295), (1, 128, 4294967295))
     """
     if refs <= UNSPLIT_REFS:
         return (_WHOLE,) * len(num_chunks)
-    left = SPLIT_REFS / refs  # of the array, in one manifest
+    left = SPLIT_REFS / refs  # the part of the array in one manifest
     sizes: list[int] = []
     for count in num_chunks:
         if left >= 1:
@@ -110,9 +119,9 @@ def auto_split(num_chunks: tuple[int, ...], refs: int) -> tuple[int, ...]:
 def distribute(
     array: ArrayData, old: list[ChunkTable], changed: ChunkTable, split: tuple[int, ...]
 ) -> list[ChunkTable]:
-    """The references of the manifests that were read and of the edits, one table for each box that has any.
+    """Merge the references of the old manifests with the edits. Return a table for each non-empty box.
 
-    Deleted references are gone, and so are those that a smaller shape left outside of the grid.
+    Deleted references, and references outside of the grid of a smaller shape, are dropped.
     """
     table = ChunkTable.merge_tables([*old, changed]) if old else changed
     table = table.stored()
@@ -127,7 +136,7 @@ def distribute(
 
 
 def in_boxes(table: ChunkTable, split: tuple[int, ...]) -> list[ChunkTable]:
-    """Return the rows of each box, for as many boxes as have some. Sources stay as they are."""
+    """Return the rows of each box that is not empty. The sources stay as they are."""
     if not len(table):
         return []
     boxes = table.index // np.array(split, np.uint32)
@@ -140,11 +149,12 @@ def in_boxes(table: ChunkTable, split: tuple[int, ...]) -> list[ChunkTable]:
 
 
 def share(updates: list[tuple[bytes, list[ChunkTable]]]) -> list[dict[bytes, ChunkTable]]:
-    """What goes into each manifest file: tables by node id.
+    """Return the content of each manifest file: tables by node id.
 
-    Every table has a file of its own, but for the small arrays whose chunks are all inline (coordinates,
-    scalars): they share files, since a dataset has many of them and a file costs a request. A later change
-    of one of them leaves only these few inline bytes behind, never a chunk file that nobody can collect.
+    Every table has its own file, except for small arrays whose chunks are all inline (coordinates, scalars).
+    They share files, because a dataset has many of them, and a file costs a request. A later change of such
+    an array leaves a few unused inline bytes in the shared file, but never an unused chunk file that garbage
+    collection cannot delete.
     """
     alone: list[dict[bytes, ChunkTable]] = []
     shared: list[dict[bytes, ChunkTable]] = []
@@ -163,7 +173,7 @@ def share(updates: list[tuple[bytes, list[ChunkTable]]]) -> list[dict[bytes, Chu
 
 
 def _inline_bytes(tables: list[ChunkTable]) -> int | None:
-    """Return bytes of the chunks of an array that may share a manifest, None if it may not."""
+    """Return the bytes of an array that can share a manifest, or None if it cannot."""
     if len(tables) != 1 or len(tables[0]) > _SHARED_REFS or (tables[0].kind != ChunkKind.INLINE).any():
         return None
     size = int(tables[0].length.sum())

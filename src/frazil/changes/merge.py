@@ -1,8 +1,8 @@
-"""Merging the work of forks into the session that they came from.
+"""The merge of the changes of forks into their session.
 
-The merge is a union. Whatever two forks both did to one thing is an error: last-writer-wins would
-silently drop half of a chunk that two workers each wrote a part of. The same reference is no error: it is the
-same write, that came back twice, as with a fork that is merged again.
+The merge is a union. It is an error if two forks changed the same node or chunk: if the last writer won, half
+of a chunk would be lost silently when two workers each wrote a part of it. The same reference is not an
+error, because it is the same write. This happens when a fork is merged again.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _NOTHING = ForkGenerations()
 def merge_forks(
     base: NodeTable, mine: ChangeSet, forks: list[ChangeSet], duplicate_groups: set[bytes] | None = None
 ) -> ChangeSet:
-    """``mine`` with everything that the forks did, which had seen it. ``base`` is what ``mine`` is relative
-    to.
+    """Return ``mine`` with the changes of forks, which started from ``mine``.
 
-    A group that several forks made, with the same document (as parents of their arrays, say), is one.
-    ``twins`` is what ``check_forks`` gave, if it was asked before.
+    ``mine`` is relative to ``base``. If several forks have created a group with the same document, such as
+    the parent of their arrays, the result has one group. ``duplicate_groups`` is the result of
+    ``check_forks``, if the caller has called it before.
 
-    Raises ``SessionStateError`` (``merge-failed``) and changes nothing if two forks set or deleted the same
-    chunk in different ways, wrote different metadata to one node, or one deleted what another wrote to.
+    Raises ``SessionStateError`` (``merge-failed``) if two forks set or deleted the same chunk in different
+    ways, wrote different metadata to the same node, or if one fork deleted a node that another one wrote to.
     """
     duplicate_groups = check_forks(forks) if duplicate_groups is None else duplicate_groups
     out = mine.copy()
@@ -50,7 +50,7 @@ def merge_forks(
 
 
 def merge_fork(base: NodeTable, mine: ChangeSet, more: ChangeSet) -> None:
-    """What ``merge_forks`` does with one fork, in place: it costs what is in ``more``, not what there is."""
+    """Add the changes of one fork to ``mine``, in place. The cost depends only on the size of ``more``."""
     _add_nodes(base, mine, more, set())
     for id_, chunk_changes in more.chunks.items():
         if chunk_changes:
@@ -61,7 +61,7 @@ def _add_nodes(base: NodeTable, out: ChangeSet, fork: ChangeSet, duplicate_group
     if fork.moves:
         moves = composed_moves(out.moves, fork.moves)
         if lost := misplaced(base, moves):
-            raise _failed(f"after the moves of all forks, `{lost}` would be two nodes, or in no group")
+            raise _failed(f"after the moves of all forks, two nodes would be at `{lost}`, or it has no group")
         out.moves = moves
     for path, node in fork.nodes.items():
         if node is not None and node.id in duplicate_groups:
@@ -88,7 +88,7 @@ def _add_nodes(base: NodeTable, out: ChangeSet, fork: ChangeSet, duplicate_group
 def _add_chunks(out: ChangeSet, id_: bytes, path: str, table: ChunkTable) -> None:
     chunk_changes = out.chunks.get(id_)
     if id_ in out.created:
-        # An array that nobody else has yet has nothing to delete.
+        # A new array has no references to delete.
         stored = table.stored()
         if len(stored) < len(table):
             if chunk_changes is not None:
@@ -109,10 +109,11 @@ def check_forks(
     session_changes: ForkGenerations = _NOTHING,
     forked_at: Sequence[int] | None = None,
 ) -> set[bytes]:
-    """Return ids of groups that an earlier fork made as well, under another id.
+    """Check that forks can be merged. Return the ids of groups that an earlier fork has created too.
 
-    ``seen`` is what the session changed and merged. What it did in the generation in which a fork was
-    ``made``, or later, the fork has not seen, and may not touch. Raises as ``merge_forks`` does.
+    ``session_changes`` has the changes of the session, and ``forked_at`` the generation of each fork. A fork
+    does not contain changes of its generation and later, and must not change the same nodes and chunks.
+    Raises the errors of ``merge_forks``.
     """
     since = [0] * len(forks) if forked_at is None else forked_at
     unseen = list(session_changes.moves_since(min(since, default=0)))
@@ -187,7 +188,7 @@ def _check_chunks(forks: Sequence[ChangeSet], session_changes: ForkGenerations, 
         tables = [edit.table() for edit, _ in chunk_changes]
         twice = differing(tables)
         if not len(twice) and id_ in session_changes.chunks:
-            # Forks made at the same time are looked up together.
+            # Forks of the same generation are looked up together.
             generations = [generation for _, generation in chunk_changes]
             for generation in set(generations):
                 together = [table for table, at in zip(tables, generations, strict=True) if at == generation]
@@ -200,13 +201,13 @@ def _check_chunks(forks: Sequence[ChangeSet], session_changes: ForkGenerations, 
         if len(twice):
             path = chunk_changes[0][0].path
             raise _failed(
-                f"{len(twice)} chunk(s) of `{path}` were written by more than one fork, or "
-                f"since the fork; the first is {tuple(twice[0].tolist())}"
+                f"more than one fork, or a fork and the session, wrote {len(twice)} chunk(s) of `{path}`; "
+                f"the first is {tuple(twice[0].tolist())}"
             )
 
 
 def differing(tables: Sequence[ChunkTable]) -> U32:
-    """Return coordinates (k, ndim) that several of the tables have, with different references."""
+    """Return the coordinates, (k, ndim), for which several tables have different references."""
     twice = ChunkTable.duplicates(tables)
     if not len(twice):
         return twice
@@ -222,6 +223,6 @@ def differing(tables: Sequence[ChunkTable]) -> U32:
 
 def _failed(detail: str) -> SessionStateError:
     return SessionStateError(
-        f"cannot merge: {detail}. Nothing was merged: let each fork change nodes and write chunks of its own",
+        f"cannot merge: {detail}. Nothing was merged. Let each fork change its own nodes and chunks",
         ErrorKind.MERGE_FAILED,
     )

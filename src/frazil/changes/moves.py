@@ -1,11 +1,11 @@
-"""Nodes that change their place.
+"""The moves of nodes to other paths.
 
-A change set holds one ``Move`` for each node, by its id: from where the base has it to where it is now,
-whatever came in between. One that went back where it came from stays, as a move to its own path: something
-was done, and a log leaves it out. Everything else in a change set is relative to the base after its moves.
+A change set has one ``Move`` for each moved node, by its id: from its path in the base to its path now. A
+node that was moved back to its first path has a move to its own path: the change set is not empty then, but a
+log does not have the move. The other changes of a change set are relative to the base after its moves.
 
-A session moves one subtree at a time, and some rename thousands of nodes one by one: ``Tree`` answers what a
-move has to know without making a table of nodes each time.
+A session moves one subtree at a time, and a program may rename thousands of nodes one by one. ``MoveTree``
+checks and makes each move without a new table of nodes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from frazil.errors import AlreadyExistsError, ErrorKind, NodeNotFoundError, Sess
 from frazil.format.snapshot import NodeTable
 from frazil.format.transaction_log import Move
 
-#: By node id.
+#: Moves by node id.
 Moves = dict[bytes, Move]
 
 _source: Callable[[Move], str] = attrgetter("source")
@@ -30,7 +30,7 @@ _is_array: Callable[[Move], bool] = attrgetter("is_array")
 
 
 def moved_nodes(base: NodeTable, moves: Mapping[bytes, Move]) -> NodeTable:
-    """Return the base's nodes at their new places."""
+    """Return the nodes of the base at their new paths."""
     if not moves:
         return base
     sources, targets = list(map(_source, moves.values())), list(map(_target, moves.values()))
@@ -38,7 +38,7 @@ def moved_nodes(base: NodeTable, moves: Mapping[bytes, Move]) -> NodeTable:
 
 
 def composed_moves(first: Moves, then: Moves) -> Moves:
-    """Return the moves of ``then``, made after ``first``, as moves from where ``first`` started."""
+    """Return the moves ``first`` and then ``then`` as one set of moves."""
     if not first or not then:
         return dict(then or first)
     sources = dict(zip(first, map(_source, first.values()), strict=True))
@@ -50,7 +50,7 @@ def composed_moves(first: Moves, then: Moves) -> Moves:
 
 
 def logged_moves(moves: Moves) -> tuple[Move, ...]:
-    """Those that a log tells."""
+    """Return the moves that a transaction log has."""
     return tuple(filterfalse(_stays, moves.values()))
 
 
@@ -59,8 +59,9 @@ def _stays(move: Move) -> bool:
 
 
 def moved_twice(forks: Sequence[Moves], unseen: Sequence[Moves]) -> str | None:
-    """Where a node came from that a fork moved, and another fork or somebody ``unseen``; None if there is
-    none.
+    """Return the old path of a node that was moved twice, or None if there is no such node.
+
+    A node was moved twice if two forks moved it, or if a fork moved it and ``unseen`` has a move of it.
     """
     seen: Moves = {}
     for part in unseen:
@@ -73,7 +74,7 @@ def moved_twice(forks: Sequence[Moves], unseen: Sequence[Moves]) -> str | None:
 
 
 def misplaced(base: NodeTable, moves: Moves) -> str | None:
-    """Return a target that another node has as well, or that is below no group, or None if all is well."""
+    """Return a target that another node has too, or whose parent is not a group. None if there is none."""
     if not moves:
         return None
     targets = list(map(_target, moves.values()))
@@ -88,28 +89,29 @@ def misplaced(base: NodeTable, moves: Moves) -> str | None:
 
 
 def pairs_of(moves: Collection[Move]) -> list[tuple[str, str]]:
-    """Return where each came from and went."""
+    """Return the old and the new path of each move."""
     return list(zip(map(_source, moves), map(_target, moves), strict=True))
 
 
 def in_order(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """As moves are told: sorted by target, segment by segment."""
+    """Return moves in the order of the public interface: sorted by target, segment by segment."""
     keys = list(map(_segments, map(itemgetter(1), pairs)))
     return list(map(pairs.__getitem__, sorted(range(len(pairs)), key=keys.__getitem__)))
 
 
-#: Of a path, a key that sorts as its segments do: nothing in them is less than this.
+#: A sort key of paths that sorts them segment by segment: no character of a segment is less than "\0".
 _segments: Callable[[str], str] = methodcaller("replace", "/", "\0")
 
 
 def parent_of(path: str) -> str:
+    """Return the path of the group of a node. The parent of the root is the root."""
     return path.rpartition("/")[0] or "/"
 
 
 class MoveTree:
-    """Where the base's nodes are after some moves; it makes more of them.
+    """The paths of the base's nodes after some moves, and a method for more moves.
 
-    ``moves`` is changed in place.
+    The methods change ``moves`` in place.
     """
 
     def __init__(self, base: NodeTable, moves: Moves) -> None:
@@ -119,17 +121,17 @@ class MoveTree:
         rows = base.find_nodes(sources).tolist()
         self._left = set(sources)
         self._came = dict(zip(map(_target, moves.values()), rows, strict=True))
-        self._places = sorted(self._came)  # everything below a node is side by side
+        self._places = sorted(self._came)  # sorted, so that all paths below a node are consecutive
 
     def find_node(self, path: str) -> int:
-        """Row in the base of the node that is at ``path`` now, -1 if there is none."""
+        """Return the row in the base of the node that is at ``path`` now, or -1 if there is none."""
         row = self._came.get(path)
         if row is None:
             row = -1 if path in self._left else self._base.find_node(path)
         return row
 
     def move(self, source: str, target: str) -> None:
-        """Move a node and all below it.
+        """Move a node and all nodes below it.
 
         Raises ``NodeNotFoundError``, ``AlreadyExistsError`` (``move-wont-overwrite``), and
         ``SessionStateError`` (``move-into-self-or-descendant``, ``move-destination-parent-missing``,
@@ -159,7 +161,7 @@ class MoveTree:
         self._moves.update(zip(ids, map(Move, origins, targets, ids, are_arrays), strict=True))
 
     def _taken(self, path: str) -> list[str]:
-        """Return the places of moved nodes below ``path``, which are theirs no more, nor ``path`` its own."""
+        """Remove ``path`` and the paths below it from the paths of moved nodes. Return those below it."""
         places = self._places
         below = slice(bisect_left(places, f"{path}/"), bisect_left(places, f"{path}0"))
         taken = places[below]
@@ -170,7 +172,7 @@ class MoveTree:
 
     def _check(self, row: int, source: str, target: str) -> None:
         if row < 0:
-            raise NodeNotFoundError(f"node not found: there is no group or array at `{source}` to move")
+            raise NodeNotFoundError(f"there is no group or array at `{source}` to move")
         if source == "/" or f"{target}/".startswith(f"{source}/"):
             raise SessionStateError(
                 f"cannot move `{source}` to `{target}`: a node cannot be below itself",
@@ -178,7 +180,7 @@ class MoveTree:
             )
         if self.find_node(target) >= 0:
             raise AlreadyExistsError(
-                f"cannot move `{source}` to `{target}`: there is a node already at the target: delete it "
+                f"cannot move `{source}` to `{target}`: there is already a node at the target. Delete it "
                 "first, or move to another path",
                 ErrorKind.MOVE_WONT_OVERWRITE,
             )
@@ -192,6 +194,6 @@ class MoveTree:
             )
         if self._base.is_array[above]:
             raise SessionStateError(
-                f"cannot move `{source}` to `{target}`: `{parent}` is an array: only groups have children",
+                f"cannot move `{source}` to `{target}`: `{parent}` is an array. Only groups have children",
                 ErrorKind.MOVE_DESTINATION_PARENT_NOT_GROUP,
             )

@@ -1,9 +1,9 @@
-"""Ours and theirs on one map: where every node of both would be.
+"""The node alignment: the nodes of both sides of a rebase or merge, by their paths on the tip.
 
-Ours are a change set on a *base*, theirs what leads from there to the *tip*. A node that one side moved is
-where that side put it, whatever the other did to it. What the other put into a group goes where the group
-went: a new node, or one that was moved into it. So the *ground* is the tip with the moves of ours, the new
-nodes of theirs carried along; on it stand the paths of both.
+Ours is a change set on a *base*. Theirs is the difference between the base and the *tip*. A node that one
+side moved is at the path where that side moved it, whatever the other side changed in it. A node that the
+other side created in a group, or moved into it, follows the group. The *moved tip* is the tip with the moves
+of ours, where new nodes of theirs follow their groups. The paths of both sides are paths of the moved tip.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from frazil.format.transaction_log import Move
 
 
 class Did(Enum):
-    """What one side did to a node."""
+    """The change that one side made to a node."""
 
     CREATED = "created"
     UPDATED = "updated its metadata"
@@ -35,18 +35,20 @@ class Did(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeAlignment:
-    """See the module.
+    """The nodes of both sides, by their paths on the moved tip.
 
-    changes   ours
-    here      the base with the moves of ours: what the other paths of ``changes`` are relative to
-    ours      what ours did, with the paths of ``changes``
-    theirs    what theirs did, with paths on the ground
-    ground    the nodes of the tip, where ours and theirs have put them
-    moves     the moves of ours, from the tip to the ground
-    torn      id -> path in ours: nodes that both sides moved, each somewhere else
-    blocked   id -> path in ours: nodes that ours moved to where theirs has another node, or no group any more
-    places    where paths of ours are on the ground, as far as they are not the same
-    by_chunk  whether other metadata of an array are fine with chunks that stay good under them
+    Attributes:
+        changes: The change set of ours.
+        moved_base: The base with the moves of ours. The other paths of ``changes`` are relative to it.
+        ours: The changes of ours, with the paths of ``changes``.
+        theirs: The changes of theirs, with paths of the moved tip.
+        moved_tip: The nodes of the tip, at the paths to which ours and theirs have moved them.
+        moves: The moves of ours, from the tip to the moved tip.
+        moved_apart: Nodes that the two sides moved to different paths: the path in ours by id.
+        blocked: Nodes that ours moved to a path where theirs has another node, or no group any more: the path
+            in ours by id.
+        tip_paths: The path on the moved tip for each path of ours that differs from it.
+        by_chunk: Whether changed metadata of an array only conflict with chunks that become invalid.
     """
 
     changes: ChangeSet
@@ -61,19 +63,19 @@ class NodeAlignment:
     by_chunk: bool = False
 
     def tip_path(self, path: str) -> str:
-        """Return where a path of ours is on the ground."""
+        """Return the path on the moved tip for a path of ours."""
         return self.tip_paths.get(path, path)
 
     def our_nodes(self, did: Did) -> dict[bytes, str]:
-        """Nodes to which ours did this, with their paths; not those that moved along with their group."""
+        """Return the nodes that ours changed in this way, except nodes that only follow their group."""
         return _nodes(self.ours, did)
 
     def their_nodes(self, did: Did) -> dict[bytes, str]:
-        """Return the same of theirs."""
+        """Return the nodes that theirs changed in this way, except nodes that only follow their group."""
         return _nodes(self.theirs, did)
 
     def our_groups(self) -> set[str]:
-        """Return where ours has new groups, or has moved some, on the ground."""
+        """Return the paths on the moved tip of the groups that ours created or moved."""
         ours = self.ours
         new = {**self.our_nodes(Did.MOVED), **ours.created}
         return {self.tip_path(path) for id_, path in new.items() if id_ not in ours.arrays}
@@ -82,7 +84,7 @@ class NodeAlignment:
 def align_nodes(
     changes: ChangeSet, base: NodeTable, theirs: NodeChanges, tip: NodeTable, *, by_chunk: bool = False
 ) -> NodeAlignment:
-    """Put both sides on one map."""
+    """Return the alignment of both sides. ``theirs`` leads from ``base`` to ``tip``."""
     moved_base = changes.moved_nodes(base)
     ours = node_changes_of_change_set(changes, base)
     places = _places(changes, ours, theirs.moved)
@@ -98,7 +100,7 @@ def align_nodes(
         for id_, (_, target) in ours.moved.items()
         if id_ not in theirs.moved and id_ not in theirs.deleted
     }
-    # What theirs put into groups that ours moved comes along.
+    # Nodes that theirs created in groups of ours, or moved there, follow the groups.
     sources = {source: targets[id_] for id_, (source, _) in ours.moved.items() if id_ in targets}
     arrived = {**theirs.created, **_targets(theirs.moved)}
     carried = _carried(arrived.values(), sources, set(arrived.values()))
@@ -122,8 +124,9 @@ def align_nodes(
 def _cannot_go(
     targets: Mapping[bytes, str], tip: NodeTable, ours: NodeChanges, places: Mapping[str, str]
 ) -> dict[bytes, str]:
-    """Nodes that cannot be where ``targets`` puts them, with their paths in ours: they stay where theirs has
-    them, and so do those below them.
+    """Return the nodes that cannot be moved to their ``targets``, with their paths in ours.
+
+    These nodes, and the nodes below them, stay at the paths of theirs.
     """
     taken = dict(zip(tip.paths_list(), _ids(tip), strict=True))
     arrays = set(compress(taken.values(), tip.is_array.tolist()))
@@ -131,7 +134,7 @@ def _cannot_go(
     going = dict(targets)
     gone: set[str] = set()
     while True:
-        # What stays may be in the way of others.
+        # A node that stays may block others.
         staying = {path: id_ for path, id_ in taken.items() if id_ not in going}
         groups = {path for path, id_ in staying.items() if id_ not in arrays}
         groups.update(new_groups - staying.keys())
@@ -143,7 +146,7 @@ def _cannot_go(
             if path in staying
             or (path in carried and id_ in ours.moved)
             or (above := parent_of(path)) not in groups
-            or above in gone  # a group of theirs is there, not the one that this went along with
+            or above in gone  # another group of theirs is there, not the group that this node follows
         ]
         if not lost:
             return {id_: _our_path(ours, id_, targets[id_]) for id_ in targets.keys() - going.keys()}
@@ -165,7 +168,7 @@ def _ids(nodes: NodeTable) -> list[bytes]:
 def _places(
     changes: ChangeSet, ours: NodeChanges, moved_paths: Mapping[bytes, tuple[str, str]]
 ) -> dict[str, str]:
-    """Where theirs has put the nodes of ours, and the groups of those that ours created or moved there."""
+    """Return the new paths of the nodes of ours that theirs moved, themselves or with their group."""
     if not moved_paths:
         return {}
     new = {*ours.created.values(), *(target for _, target in ours.moved.values())}
@@ -174,7 +177,10 @@ def _places(
 
 
 def _carried(paths: Iterable[str], sources: Mapping[str, str], new: set[str]) -> dict[str, str]:
-    """New paths of those nodes whose group, or who themselves, were moved; ``new`` nodes by their group."""
+    """Return the new paths of nodes that were moved, or whose group was moved.
+
+    ``new`` nodes only follow their group.
+    """
 
     def place(path: str) -> str:
         above = path
@@ -200,7 +206,7 @@ def _nodes(node_changes: NodeChanges, did: Did) -> dict[bytes, str]:
 
 
 def moved_roots(moved_paths: Mapping[bytes, tuple[str, str]]) -> Iterator[tuple[bytes, str]]:
-    """Return the nodes that were moved for themselves, not along with their group; with where they went."""
+    """Return the nodes that were moved themselves, not only with their group, with their new paths."""
     places = dict(moved_paths.values())
     along = (
         places.get(parent_of(source)) == parent_of(target)

@@ -1,9 +1,9 @@
-"""What one side did since a version that both sides know, by node.
+"""The changes of one side since a version that both sides have, by node.
 
-A node's id stays when its path changes, so ids say what is the same node. The sets of nodes come from the
-ids that transaction logs (or a change set) name, looked up in the versions before and after; so they are
-what is left in the end: a node that was created and deleted in between was never there, and metadata
-that went back to what it was has not changed.
+The id of a node stays when its path changes, so ids identify nodes. The ids come from transaction logs or
+from a change set. They are looked up in the versions before and after the changes. So the result only has the
+remaining differences: a node that was created and deleted in between is not in it, nor are metadata that were
+changed and changed back.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ from frazil.format.transaction_log import ID_LISTS, TransactionLog
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeChanges:
-    """What one side did.
+    """The changes of one side, by node id.
 
-    created   id -> path, as this side has it
-    deleted   id -> path, where it would be now: after the moves of this side
-    updated   id -> path: other metadata
-    moved     id -> (path in the base, path now)
-    written   id -> path: chunks set or deleted, in arrays that the base has
-    chunks    id -> which: coordinates, uint32 (k, ndim)
-    arrays    which of these nodes are arrays
+    Attributes:
+        created: The paths of created nodes, on this side.
+        deleted: The paths that deleted nodes would have now, after the moves of this side.
+        updated: The paths of nodes with changed metadata.
+        moved: The path in the base and the path now of moved nodes.
+        chunk_paths: The paths of arrays of the base whose chunks were set or deleted.
+        chunks: The coordinates of these chunks, uint32 of shape (k, ndim).
+        arrays: The ids of the arrays among these nodes.
     """
 
     created: dict[bytes, str] = field(default_factory=dict)
@@ -48,7 +49,7 @@ class NodeChanges:
 
 
 def node_changes_of_change_set(changes: ChangeSet, base: NodeTable) -> NodeChanges:
-    """What a change set does to its base."""
+    """Return the changes that a change set makes to its base."""
     new_paths = {node.id: path for path, node in changes.nodes.items() if node is not None}
     arrays = {node.id for node in changes.nodes.values() if node is not None and node.array is not None}
     deleted = list(changes.deleted)
@@ -72,8 +73,8 @@ def node_changes_of_change_set(changes: ChangeSet, base: NodeTable) -> NodeChang
 
 
 def node_changes_of_logs(logs: Sequence[TransactionLog], before: NodeTable, after: NodeTable) -> NodeChanges:
-    """What the commits with these logs, in any order, that lead from one version to another did."""
-    # A move of a group is told once, and moves all nodes below.
+    """Return the changes of the commits from one version to another. The logs can be in any order."""
+    # A log has one move for a group, which moves all nodes below the group.
     moved = any(log.moves for log in logs)
     touched = np.concatenate([before.ids, after.ids]) if moved else _touched(logs)
     touched = touched[np.unique(id_keys(touched), return_index=True)[1]]
@@ -90,7 +91,7 @@ def node_changes_of_logs(logs: Sequence[TransactionLog], before: NodeTable, afte
     )
     documents = before.user_data.take(old[both]).blobs(), after.user_data.take(new[both]).blobs()
     changed = list(map(ne, *documents))
-    # A row of -1 is in the other table, and there may be none at all in one of them.
+    # A node with row -1 is only in the other table. A table can be empty.
     is_array = np.zeros(len(ids), bool)
     is_array[old >= 0] = before.is_array[old[old >= 0]]
     is_array[new >= 0] = after.is_array[new[new >= 0]]
@@ -114,9 +115,9 @@ def _touched(logs: Sequence[TransactionLog]) -> U8:
 
 
 def composed_chunks(parts: Sequence[Mapping[bytes, U32]], ndims: Mapping[bytes, int]) -> dict[bytes, U32]:
-    """Return the coordinates of all parts together, sorted, of the arrays in ``ndims``.
+    """Return the union of the coordinates of all parts, sorted, for the arrays in ``ndims``.
 
-    Coordinates of another number of dimensions are of an array that has been given another shape since.
+    Coordinates with another number of dimensions are dropped: the number of dimensions has changed since.
     """
     parts_of: dict[bytes, list[U32]] = {}
     for part in parts:
@@ -127,7 +128,7 @@ def composed_chunks(parts: Sequence[Mapping[bytes, U32]], ndims: Mapping[bytes, 
 
 
 def rows_of(table: NodeTable, ids: U8) -> I64:
-    """Return rows of the nodes with these ids, shape (k, 8); -1 where there is none."""
+    """Return the rows of the nodes with these ids, shape (k, 8), and -1 for ids without a node."""
     table_keys, wanted = id_keys(table.ids), id_keys(ids)
     if not len(table_keys) or not len(wanted):
         return np.full(len(wanted), -1, np.int64)
@@ -138,14 +139,14 @@ def rows_of(table: NodeTable, ids: U8) -> I64:
 
 
 def union_of_coordinates(rows: Sequence[U32]) -> U32:
-    """Return all coordinates of several columns, sorted, each once."""
+    """Return the union of the coordinates of several columns, sorted, without repetitions."""
     every = np.concatenate(rows)
     _, first = np.unique(keys(every, box(every)), return_index=True)
     return every[first]
 
 
 def in_both(rows: U32, others: U32) -> NDArray[np.bool_]:
-    """Which of the coordinates are among the others too."""
+    """Return for each row of ``rows`` whether ``others`` has the same coordinates."""
     if rows.shape[1] != others.shape[1] or not len(rows) or not len(others):
         return np.zeros(len(rows), bool)
     limits = list(map(max, box(rows), box(others)))
@@ -154,7 +155,7 @@ def in_both(rows: U32, others: U32) -> NDArray[np.bool_]:
 
 
 def ancestors(paths: Iterable[str]) -> set[str]:
-    """Return paths of all groups above some nodes."""
+    """Return the paths of all groups above some nodes."""
     groups: set[str] = set()
     level = parents(paths)
     while level := level - groups:
@@ -164,6 +165,6 @@ def ancestors(paths: Iterable[str]) -> set[str]:
 
 
 def parents(paths: Iterable[str]) -> set[str]:
-    """Return paths of the groups right above some nodes; the root is its own."""
+    """Return the paths of the parents of some nodes. The parent of the root is the root."""
     heads: Iterable[Any] = map(str.rpartition, paths, repeat("/"))
     return {head or "/" for head, _, _ in heads}

@@ -1,8 +1,8 @@
-"""Manifests that somebody else has written for a change set.
+"""Manifests that workers have written for a change set.
 
-A commit of very many references does not pass them through one process: workers write the manifests of an
-array, whole ones, of what was there before and what is new. What comes back is this, a few bytes for each
-manifest; the commit puts it into the snapshot.
+A commit with very many references does not send them through one process. Workers write whole manifests of an
+array, with the old and the new references. They return a ``PreparedManifests``, a few bytes for each
+manifest. The commit puts it into the snapshot.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from frazil.format.snapshot import ManifestFiles, ManifestRef
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedManifests:
-    """All manifests that an array has then.
+    """All manifests of an array after a commit.
 
-    path       the array's
-    manifests  what its node refers to, old manifests that stay included
-    files      sizes and counts of these files
-    index      coordinates, uint32 (k, ndim), sorted, of all references that were set or deleted, for the log;
-               None for an array that the same change set creates: nobody can have changed it meanwhile
+    Attributes:
+        path: The path of the array.
+        manifests: All manifests of the array, unchanged manifests included.
+        files: The sizes and counts of these files.
+        index: The coordinates of all references that were set or deleted, for the transaction log; uint32 of
+            shape (k, ndim), sorted. None for an array that the same change set creates.
     """
 
     path: str
@@ -33,10 +34,20 @@ class PreparedManifests:
     index: U32 | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Those who get it in a pickle (forks) write no log.
+        # A pickled copy is in a fork, which writes no log.
         index = None if self.index is None else self.index[:0]
         return (PreparedManifests, (self.path, self.manifests, self.files, index))
 
     def log(self) -> U32:
-        """What the log has of it."""
+        """Return the coordinates for the transaction log.
+
+        Returns:
+            ``index``, or an empty array, uint32 of shape (0, 0), for a new array.
+
+        Examples:
+            >>> from frazil.format.snapshot import ManifestFiles
+            >>> prepared = PreparedManifests("/t", (), None, np.array([[0, 1]], np.uint32))
+            >>> prepared.log().tolist()
+            [[0, 1]]
+        """
         return np.zeros((0, 0), np.uint32) if self.index is None else self.index

@@ -1,16 +1,16 @@
-"""What a session has read, and what of it others have changed.
+"""The comparison of the reads of a session with the changes of other writers.
 
-A rebase compares writes with writes (`frazil.changes.conflicts`). Here the writes of others are compared with
-reads:
+A rebase compares writes with writes (`frazil.changes.conflicts`). This module compares reads with the writes
+of others:
 
-    others                                  a read that is stale then
-    ------                                  -------------------------
+    change of another writer                stale reads
+    ------------------------                -----------
     changed the metadata of a node          its document, any part of the array, a tree above
     wrote chunks of an array                those chunks, a tree above
-    created, deleted or moved a node        all of these, and the members of the group around it
+    created, deleted or moved a node        all of these, and the members of its group
 
-Paths are those of the version that was read. So a node is compared where it was, wherever it is now, and a
-path where nothing was is stale when somebody puts a node there.
+Paths are paths of the version that was read. So a moved node is compared at its old path. A read of a path
+without a node is stale if another writer creates a node there.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from frazil.changes.node_changes import (
 )
 from frazil.format.columns import U32
 
-#: Chunks that a message lists before it only counts.
+#: A message lists this number of chunks, and the number of the others.
 _LISTED: Final = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadSet:
-    """What was read.
+    """The reads of a session.
 
-    documents  paths of nodes whose ``zarr.json`` was read, or was not there
-    members    paths of groups whose members were listed
-    trees      paths of nodes that were read with all that is below them
-    chunks     path of an array -> coordinates of chunks, uint32 (k, ndim); a column for each number of
-               dimensions that was asked for
-    boxes      path of an array -> boxes of chunks, uint32 (k, 2, ndim): first coordinates, and one more than
-               the last
+    Attributes:
+        documents: The paths of nodes whose ``zarr.json`` was read or was missing.
+        members: The paths of groups whose members were listed.
+        trees: The paths of nodes that were read with all nodes below them.
+        chunks: The coordinates of chunks by the path of the array, uint32 of shape (k, ndim), with a column
+            for each number of dimensions that was used.
+        boxes: Half-open boxes of chunks by the path of the array, uint32 of shape (k, 2, ndim).
     """
 
     documents: frozenset[str] = frozenset()
@@ -64,10 +64,13 @@ NOTHING_READ: Final = ReadSet()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StaleRead:
-    """Something that was read, and that others have changed.
+    """A read of data that another writer has changed.
 
-    ``path`` is that of the node or group that was read, ``change`` says what others did there, ``chunks`` are
-    the coordinates of the chunks, uint32 (k, ndim), where it is about chunks.
+    Attributes:
+        path: The path of the node that was read.
+        change: The change of the other writer, as text.
+        chunks: The coordinates of the changed chunks, uint32 of shape (k, ndim). None if other parts of the
+            node were changed.
     """
 
     path: str
@@ -92,16 +95,17 @@ class StaleRead:
 
 
 def stale_reads(reads: ReadSet, theirs: NodeChanges) -> list[StaleRead]:
-    """What of ``reads``, of the version that ``theirs`` leads away from, is not as it was; by path.
+    """Return the stale reads, sorted by path.
 
-    ``theirs`` is the difference between two versions (``node_changes_of_logs``).
+    ``theirs`` is the difference between the version that was read and a later version
+    (``node_changes_of_logs``).
     """
     if not reads:
         return []
     sources = {id_: source for id_, (source, _) in theirs.moved.items()}
     documents = {sources.get(id_, path) for id_, path in theirs.updated.items()}
     writes = {sources.get(id_, path): theirs.chunks[id_] for id_, path in theirs.chunk_paths.items()}
-    # At most one text for a path: that a node is gone says more than that another one is there.
+    # There is one text for a path. The deletion of a node is more important than a new node at its path.
     places = {
         **dict.fromkeys(theirs.created.values(), "a node was created here"),
         **dict.fromkeys((target for _, target in theirs.moved.values()), "a node was moved here"),
@@ -125,7 +129,7 @@ def _members(members: frozenset[str], places: Mapping[str, str]) -> Iterator[Sta
     for path in members & places.keys():
         yield StaleRead(path, places[path])
     if groups := members & parents(places.keys() - {"/"}):
-        # Of several children the first one remains.
+        # The message names the first of several children.
         first = {parent_of(child): child for child in sorted(places.keys() - {"/"}, reverse=True)}
         for path in groups:
             yield StaleRead(path, f"among its members, `{first[path]}`: {places[first[path]]}")
@@ -147,7 +151,7 @@ def _first_below(paths: Set[str]) -> dict[str, str]:
     first: dict[str, str] = {}
     for path in sorted(paths - {"/"}):
         group = parent_of(path)
-        while group not in first:  # what is in there, is so with all above it
+        while group not in first:  # if a group is in the result, so are all groups above it
             first[group] = path
             group = parent_of(group)
     return first
@@ -178,7 +182,7 @@ def _chunks_of(path: str, coords: U32) -> StaleRead:
 
 
 def joined_reads(parts: Sequence[ReadSet]) -> ReadSet:
-    """Return all that one of these has."""
+    """Return the union of several read sets."""
     if len(parts) < 2:
         return parts[0] if parts else NOTHING_READ
     chunks: dict[str, dict[int, list[U32]]] = {}

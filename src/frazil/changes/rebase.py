@@ -1,8 +1,8 @@
-"""Rebase a change set onto a newer snapshot.
+"""The rebase of a change set onto a newer snapshot.
 
-Ours is the change set, theirs the commits since its base. A change of ours without a conflict stays as it is:
-it applies to the node with the same id, at the path where theirs has that node. For each conflict a
-``Choice`` decides.
+Ours is the change set, theirs the commits since its base. A change of ours without a conflict stays: it
+applies to the node with the same id, at the path of this node in theirs. A ``Resolution`` decides each
+conflict.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from frazil.format.snapshot import Node, NodeTable
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resolution:
-    """What becomes of a conflict: ours or theirs; chunk by chunk, where it is about chunks that both wrote.
+    """The decision of a conflict.
 
-    ours      whether ours stands; bool (k,) for the k chunks of a ``ChunkDoubleUpdate``
-    chunks    other content for some of these chunks
-    document  other metadata for a ``ZarrMetadataDoubleUpdate``
+    Attributes:
+        ours: Whether ours is kept. For a ``ChunkDoubleUpdate``, one value for each chunk, bool of shape (k,).
+        chunks: Other content for some of these chunks.
+        document: Other metadata for a ``ZarrMetadataDoubleUpdate``.
     """
 
     ours: bool | NDArray[np.bool_]
@@ -42,10 +43,10 @@ class Resolution:
 
 
 def ours_can_stand(alignment: NodeAlignment, conflict: NodeConflict) -> bool:
-    """Return whether ``Choice(True)`` can be carried out.
+    """Return whether ours can be kept, with ``Resolution(True)``.
 
-    A move cannot, nor a new node below an array; nor changes of a node that is gone, where another one is in
-    its place; nor chunks of an array whose chunks are cut or encoded in another way now.
+    It cannot be kept for a move; for a new node below an array; for changes of a deleted node, if another
+    node is at its path now; and for chunks of an array whose chunks are cut or encoded in another way now.
     """
     if conflict.type is ConflictType.ChunksUpdatedInUpdatedArray and conflict.ours is Did.WROTE:
         old = alignment.moved_base.node(int(rows_of(alignment.moved_base, _matrix([conflict.node_id]))[0]))
@@ -63,7 +64,7 @@ def ours_can_stand(alignment: NodeAlignment, conflict: NodeConflict) -> bool:
 
 
 def _revivable(alignment: NodeAlignment, path: str) -> list[str] | None:
-    """Return the groups that have to come back for ``path`` to be one again, or None if that cannot be."""
+    """Return the deleted groups that must come back so that ``path`` is a group, or None if it cannot be."""
     gone: list[str] = []
     while (row := alignment.moved_tip.find_node(path)) < 0:
         old = alignment.moved_base.find_node(path)
@@ -78,11 +79,13 @@ def _revivable(alignment: NodeAlignment, path: str) -> list[str] | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Effects:
-    """All decided conflicts of a rebase.
+    """The decided conflicts of a rebase.
 
-    undone     what ours does not do any more, because theirs stands: (what ours did, node id)
-    forced     the conflicts in which ours stands
-    documents  node id -> the ``zarr.json`` that replaces both
+    Attributes:
+        resolutions: All conflicts with their resolutions.
+        undone: The changes of ours that are dropped, because theirs is kept: the change and the node id.
+        forced: The conflicts in which ours is kept.
+        documents: The ``zarr.json`` documents that replace both sides, by node id.
     """
 
     resolutions: Sequence[tuple[NodeConflict, Resolution]]
@@ -106,16 +109,16 @@ class _Effects:
         return cls(resolutions, undone, forced, documents)
 
     def undone_ids(self, did: Did) -> set[bytes]:
-        """Nodes to which ours does not do this any more."""
+        """Return the ids of the nodes for which this change of ours is dropped."""
         return {id_ for what, id_ in self.undone if what is did}
 
 
 def rebased(
     alignment: NodeAlignment, resolutions: Sequence[tuple[NodeConflict, Resolution]], base_table: Tables
 ) -> ChangeSet:
-    """Ours, relative to the tip. Every conflict has to be decided.
+    """Return the changes of ours relative to the tip. Every conflict must be decided.
 
-    ``base_table`` gives the references that an array had in the base, by its path there.
+    ``base_table`` returns the references of an array in the base, by its path there.
     """
     if not resolutions and not _interact(alignment):
         return alignment.changes
@@ -138,10 +141,11 @@ def rebased(
 def _at_taken_paths(
     alignment: NodeAlignment, effects: _Effects
 ) -> tuple[dict[str, Node], set[bytes], dict[bytes, bool]]:
-    """For new nodes of ours that stand at paths where theirs has new nodes as well:
+    """Return the effects of new nodes of ours that are kept at paths where theirs has new nodes too.
 
-    groups of theirs that get the metadata of our group, by path; the ids of those groups of ours, which are
-    not created then; and the nodes of theirs that ours replaces, id -> whether it is an array.
+    The result has three parts: groups of theirs with the metadata of our group, by path; the ids of these
+    groups of ours, which are not created; and the ids of the nodes of theirs that ours replaces, each with
+    whether it is an array.
     """
     adopted: dict[str, Node] = {}
     dropped: set[bytes] = set()
@@ -165,7 +169,10 @@ def _at_taken_paths(
 
 
 def _undone_creations(alignment: NodeAlignment, effects: _Effects) -> set[bytes]:
-    """New nodes of ours that are not created: so it was decided, or a node that stays is at their path."""
+    """Return the new nodes of ours that are not created.
+
+    Either theirs is kept, or the deletion of a node at their path is dropped.
+    """
     undeleted_paths = set(_paths(alignment.moved_tip, effects.undone_ids(Did.DELETED)).values())
     blocked = {
         id_ for id_, path in alignment.ours.created.items() if alignment.tip_path(path) in undeleted_paths
@@ -183,7 +190,10 @@ def _create_nodes(alignment: NodeAlignment, out: ChangeSet, dropped: set[bytes])
 
 
 def is_whole(alignment: NodeAlignment, changes: ChangeSet) -> bool:
-    """Whether every node has a place of its own, in a group. Choices may be fine each, and not together."""
+    """Return whether every node has its own path in a group.
+
+    Resolutions that are possible one by one can contradict each other.
+    """
     nodes = changes.apply_to_moved(alignment.moved_tip)
     paths = nodes.paths_list()
     groups = set(compress(paths, (~nodes.is_array).tolist()))
@@ -191,10 +201,10 @@ def is_whole(alignment: NodeAlignment, changes: ChangeSet) -> bool:
 
 
 def _interact(alignment: NodeAlignment) -> bool:
-    """Return whether theirs did anything to a node of ours, or put it somewhere else."""
+    """Return whether theirs changed or moved a node of ours."""
     theirs, ours = alignment.theirs, alignment.ours
     if not ours.arrays.isdisjoint(ours.updated):
-        return True  # no log tells of manifests that were written anew
+        return True  # logs do not have manifests that were rewritten
     touched = theirs.updated.keys() | theirs.chunks.keys() | theirs.deleted.keys() | theirs.moved.keys()
     mine = ours.updated.keys() | ours.deleted.keys() | (alignment.changes.chunks.keys() & theirs.moved.keys())
     return (
@@ -205,10 +215,10 @@ def _interact(alignment: NodeAlignment) -> bool:
 
 
 def _deletions(alignment: NodeAlignment, effects: _Effects) -> dict[bytes, bool]:
-    """Return the nodes that ours deletes, id -> whether it is an array.
+    """Return the ids of the nodes that ours deletes, each with whether it is an array.
 
-    A node that theirs deleted as well is not among them, nor one whose deletion is undone, nor the groups
-    above that. Of a group that is deleted although theirs put something into it, all nodes are.
+    Nodes that theirs deleted too are left out. So are nodes whose deletion is dropped, and the groups above
+    them. If a group is deleted although theirs added nodes to it, these nodes are deleted too.
     """
     ours, undeleted = alignment.ours.deleted, effects.undone_ids(Did.DELETED)
     ids = list(ours)
@@ -223,7 +233,7 @@ def _deletions(alignment: NodeAlignment, effects: _Effects) -> dict[bytes, bool]
 
 
 def _below(nodes: NodeTable, path: str) -> dict[bytes, bool]:
-    """Return all nodes below a path: whether each is an array, by id."""
+    """Return the ids of all nodes below a path, each with whether it is an array."""
     below = nodes.below(path)
     return dict(zip(*nodes.identities(np.arange(below.start, below.stop)), strict=True))
 
@@ -243,7 +253,7 @@ def _update_nodes(alignment: NodeAlignment, out: ChangeSet, effects: _Effects) -
         if document is not None:
             node = replace(node, user_data=document, array=parse_node(document))
         if array is not None:
-            # No manifests where the base has some: ours left all chunks behind.
+            # If the base has manifests and ours has none, ours dropped all chunks.
             assert old.array is not None
             assert new.array is not None
             assert node.array is not None
@@ -256,7 +266,7 @@ def _update_nodes(alignment: NodeAlignment, out: ChangeSet, effects: _Effects) -
 
 
 def _revive(alignment: NodeAlignment, out: ChangeSet, conflict: NodeConflict, base_table: Tables) -> None:
-    """Bring back a node that theirs deleted, as ours has it, and the groups above."""
+    """Create a node of ours again that theirs deleted, with the groups above it."""
     path = conflict.path if conflict.ours is Did.CREATED else parent_of(conflict.path)
     nodes = [
         alignment.moved_base.node(alignment.moved_base.find_node(path))
@@ -313,7 +323,7 @@ def _take_chunks(alignment: NodeAlignment, out: ChangeSet, effects: _Effects) ->
 
 
 def _chosen(table: ChunkTable, conflict: NodeConflict, resolution: Resolution) -> ChunkTable:
-    """Our references without those that gave way to theirs, and with those that replace both."""
+    """Return our references without those for which theirs is kept, and with those that replace both."""
     assert conflict.chunks is not None
     theirs = conflict.chunks[~np.broadcast_to(resolution.ours, len(conflict.chunks))]
     if len(theirs):
@@ -322,7 +332,7 @@ def _chosen(table: ChunkTable, conflict: NodeConflict, resolution: Resolution) -
 
 
 def _paths(nodes: NodeTable, ids: Iterable[bytes]) -> dict[bytes, str]:
-    """Return paths of those of the nodes that are there."""
+    """Return the paths of the nodes that exist."""
     wanted = list(ids)
     rows = rows_of(nodes, _matrix(wanted))
     return dict(

@@ -1,8 +1,7 @@
-"""Moving the chunks of an array within its grid: references change their coordinates, bytes stay where they
-are.
+"""Moves of the chunks of an array within its grid, which change the coordinates of references only.
 
-Both functions get all references of an array and give the edits that do it. A chunk of a regular grid fits
-anywhere; one of a rectilinear grid only where chunks have its lengths.
+Both functions get all references of an array, and return the edits. A chunk of a regular grid fits
+everywhere. A chunk of a rectilinear grid only fits where chunks have the same lengths.
 """
 
 from __future__ import annotations
@@ -21,27 +20,28 @@ from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import Node
 
-#: From the coordinates of a chunk to others, or None.
+#: A function from the coordinates of a chunk to other coordinates, or None.
 Rule = Callable[[list[int]], Iterable[int] | None]
 
-_FAR: Final = 1 << 33  # out of every grid, and no overflow when it is added to a coordinate
+_FAR: Final = 1 << 33  # outside of every grid, and small enough to add to a coordinate without overflow
 
 
 def shifted(node: Node, table: ChunkTable, offset: Iterable[int]) -> ChunkTable:
-    """Return every chunk of the array ``node`` ``offset`` chunks further; what leaves the grid is deleted.
+    """Return the edits that move all chunks of an array by ``offset``. Chunks outside the grid are deleted.
 
-    Raises ``InvalidInputError``: another number of offsets than of dimensions (``invalid-chunk-index``), a
-    chunk that does not fit where it would go (``invalid-array-metadata``).
+    Raises ``InvalidInputError`` if the numbers of offsets and dimensions differ (``invalid-chunk-index``), or
+    if a chunk does not fit at its new place (``invalid-array-metadata``).
     """
     array = node.array
     assert array is not None
     try:
         steps = list(map(as_int, offset))
     except TypeError:
-        raise TypeError(f"chunk_offset: expected integers, found {offset!r}") from None
+        raise TypeError(f"chunk_offset must be integers, got {offset!r}") from None
     if len(steps) != len(array.num_chunks):
         raise InvalidInputError(
-            f"`{node.path}` has {len(array.num_chunks)} dimensions: expected as many offsets, found {steps}",
+            f"chunk_offset must have {len(array.num_chunks)} integers, as many as `{node.path}` has "
+            f"dimensions, got {steps}",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
     near = np.array([min(max(step, -_FAR), _FAR) for step in steps], np.int64)
@@ -52,13 +52,14 @@ def shifted(node: Node, table: ChunkTable, offset: Iterable[int]) -> ChunkTable:
 
 
 def reindexed(node: Node, table: ChunkTable, forward: Rule, backward: Rule | None) -> ChunkTable:
-    """Return every chunk where ``forward`` says, or where it was as well, for None.
+    """Return the edits that move every chunk to the coordinates that ``forward`` returns.
 
-    The last of several chunks for one place counts. A place that gets none keeps what it has; with
-    ``backward`` it does so only if there is a chunk at the coordinates that this gives for it.
+    A chunk for which ``forward`` returns None stays. If several chunks get the same coordinates, the last one
+    is used. A stored chunk whose place gets no other chunk stays; with ``backward``, it only stays if there
+    is a chunk at the coordinates that ``backward`` returns for the place.
 
-    Raises ``InvalidInputError`` as ``shifted`` does, ``invalid-chunk-index`` also for coordinates outside of
-    the grid; ``IcechunkError`` (``unknown``) when a rule raises, with that as its cause.
+    Raises the errors of ``shifted``, ``InvalidInputError`` (``invalid-chunk-index``) for coordinates outside
+    of the grid, and ``IcechunkError`` (``unknown``) if a function raises an error, which is the cause.
     """
     array = node.array
     assert array is not None
@@ -66,8 +67,8 @@ def reindexed(node: Node, table: ChunkTable, forward: Rule, backward: Rule | Non
     outside = np.flatnonzero((targets >= np.array(array.num_chunks, np.uint64)).any(axis=1))
     if len(outside):
         raise InvalidInputError(
-            f"forward gave {tuple(targets[outside[0]].tolist())} for a chunk of `{node.path}`: its grid has "
-            f"{array.num_chunks} chunks",
+            f"forward must return coordinates in the grid of `{node.path}`, which has {array.num_chunks} "
+            f"chunks, got {tuple(targets[outside[0]].tolist())}",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
     moved = _moved(node, table.select_chunks(goes), targets)
@@ -84,7 +85,7 @@ def reindexed(node: Node, table: ChunkTable, forward: Rule, backward: Rule | Non
 def _applied(
     rule: Rule, name: str, coords: NDArray[Any], ndim: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.uint64]]:
-    """For which rows the rule gave coordinates, and those."""
+    """Return for which rows the function returned coordinates, and these coordinates."""
     try:
         given = list(map(rule, coords.tolist()))
     except Exception as error:
@@ -103,14 +104,14 @@ def _coordinates(given: Sequence[Any], name: str, ndim: int) -> NDArray[np.uint6
     fits = rows.shape == (len(given), ndim) and (rows.dtype.kind in "iub" or not rows.size)
     if given and not (fits and (not rows.size or rows.min() >= 0)):
         raise InvalidInputError(
-            f"expected None or {ndim} non-negative integers from {name}, found for example {given[0]!r}",
+            f"{name} must return None or {ndim} non-negative integers, got for example {given[0]!r}",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
     return rows.reshape(len(given), ndim).astype(np.uint64)
 
 
 def _moved(node: Node, table: ChunkTable, targets: NDArray[Any]) -> ChunkTable:
-    """Return the references at new coordinates, which lie in the grid."""
+    """Return the references at new coordinates, which are inside of the grid."""
     for axis, lengths in enumerate(chunk_lengths(node.user_data)):
         if isinstance(lengths, int):
             continue

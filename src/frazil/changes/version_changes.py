@@ -1,4 +1,4 @@
-"""What changed from one version to another, as a change set: so that it can be made again elsewhere."""
+"""The change set between two versions, for a merge, a cherry-pick or a revert."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ Tables = Callable[[str], ChunkTable]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VersionContent:
-    """Nodes, and references on request."""
+    """The nodes of a version, and a function that returns the references of an array."""
 
     nodes: NodeTable
     table: Tables
 
     def node(self, id_: bytes) -> Node:
+        """Return the node with this id."""
         return self.nodes.node(int(rows_of(self.nodes, id_matrix([id_], NODE_ID_BYTES))[0]))
 
 
@@ -40,11 +41,10 @@ def exact_changes(
     among: Iterable[bytes],
     resized: set[bytes],
 ) -> NodeChanges:
-    """``edits`` without chunks that are in both versions the same, and with those that ``resized`` arrays
-    lost; as far as they are ``among`` some arrays.
+    """Return ``node_changes`` with exactly the chunks that differ, for the arrays ``among``.
 
-    Transaction logs name chunks that were set and set back, and those on a way that goes back and forth; and
-    they do not name those that a smaller shape dropped.
+    The chunks come from transaction logs. Logs also have chunks that were changed and changed back. They do
+    not have chunks that a smaller shape dropped, in ``resized`` arrays.
     """
     chunks = dict(node_changes.chunks)
     for id_ in set(among) & (chunks.keys() | resized):
@@ -66,7 +66,7 @@ def exact_changes(
 
 
 def same_refs(one: ChunkTable, other: ChunkTable, coords: U32) -> NDArray[np.bool_]:
-    """Return where both tables have the same reference, or both none, at coordinates of shape (k, ndim)."""
+    """Return whether two tables have the same reference, or none, at coordinates of shape (k, ndim)."""
     mine, theirs = one.find_chunks(coords), other.find_chunks(coords)
     same = (mine < 0) & (theirs < 0)
     both = np.flatnonzero((mine >= 0) & (theirs >= 0))
@@ -75,16 +75,16 @@ def same_refs(one: ChunkTable, other: ChunkTable, coords: U32) -> NDArray[np.boo
 
 
 def change_set_between(node_changes: NodeChanges, before: VersionContent, after: VersionContent) -> ChangeSet:
-    """Return the change set that makes ``after`` of ``before``, whose difference is ``edits``.
+    """Return the change set from ``before`` to ``after``, whose difference is ``node_changes``.
 
-    Raises ``SessionStateError`` (``not-allowed``) where a node was moved to the place of a deleted one: no
-    change set says that.
+    Raises ``SessionStateError`` (``not-allowed``) if a node was moved to the path of a deleted node: a change
+    set cannot contain that.
     """
     targets = {target for _, target in node_changes.moved.values()}
     if taken := targets & set(node_changes.deleted.values()):
         raise SessionStateError(
-            f"a node was moved to `{min(taken)}`, where another one had been deleted: one commit cannot do "
-            "this again. Take over the commits one by one",
+            f"a node was moved to `{min(taken)}`, where another node had been deleted. One commit cannot "
+            "repeat both changes. Apply the commits one by one",
             ErrorKind.NOT_ALLOWED,
         )
     out = ChangeSet(
@@ -114,14 +114,14 @@ def change_set_between(node_changes: NodeChanges, before: VersionContent, after:
 
 
 def _manifests(old: Node, new: Node) -> tuple[ManifestRef, ...]:
-    """Those of before, which the edits of chunks go on; none where the number of dimensions is another."""
+    """Return the old manifests, to which the edits apply. None if the number of dimensions has changed."""
     assert old.array is not None
     assert new.array is not None
     return old.array.manifests if len(old.array.shape) == len(new.array.shape) else ()
 
 
 def _at(table: ChunkTable, coords: U32) -> ChunkTable:
-    """Return the references at these coordinates, deletions where there is none."""
+    """Return the references at these coordinates, and deletions for missing chunks."""
     rows = table.find_chunks(coords)
     gone = ChunkTable.from_absent(coords[rows < 0])
     return ChunkTable.merge_tables([table.select_chunks(np.sort(rows[rows >= 0])), gone])

@@ -1,8 +1,8 @@
-"""What a ``zarr.json`` document means to Icechunk: group or array, shape, chunk grid, dimension names.
+"""The parts of a ``zarr.json`` document that a snapshot stores: shape, chunk grid and dimension names.
 
-The document itself is stored verbatim; this is what the snapshot keeps beside it. Chunk grids:
-``regular``, and ``rectilinear`` with its three ways to write the edges of a dimension: a list of lengths,
-runs ``[length, count]`` inside that list, or one integer that repeats.
+The snapshot stores the document itself verbatim, and these parts in addition. The chunk grid is ``regular``
+or ``rectilinear``. A rectilinear grid has three forms for the chunks of a dimension: a list of lengths, runs
+``[length, count]`` in that list, or one integer that repeats.
 """
 
 from __future__ import annotations
@@ -20,44 +20,49 @@ _OF_CHUNKS = ("data_type", "chunk_grid", "codecs", "storage_transformers")
 
 
 def parse_node(document: bytes) -> ArrayData | None:
-    """What is stored beside a ``zarr.json``: None for a group.
+    """Return the array data of a ``zarr.json`` document, or None for a group.
 
-    Raises ``InvalidInputError`` (``bad-metadata``) if the document is no zarr v3 metadata.
+    Raises ``InvalidInputError`` (``bad-metadata``) if the document is not valid metadata of zarr v3.
 
-    >>> parse_node(b'{"zarr_format": 3, "node_type": "group"}')
+    Examples:
+        >>> parse_node(b'{"zarr_format": 3, "node_type": "group"}') is None
+        True
     """
     try:
         parsed = json.loads(document)
     except (ValueError, RecursionError) as error:
-        raise _bad(f"not JSON: {error}") from error
+        raise _bad(f"the document is not JSON: {error}") from error
     if not isinstance(parsed, dict):
-        raise _bad(f"expected an object, found {type(parsed).__name__}")
+        raise _bad(f"the document must be an object, got {type(parsed).__name__}")
     if parsed.get("zarr_format") != 3:
-        raise _bad(f"expected zarr_format 3, found {parsed.get('zarr_format')!r}")
+        raise _bad(f"zarr_format must be 3, got {parsed.get('zarr_format')!r}")
     match parsed.get("node_type"):
         case "group":
             return None
         case "array":
             return _array(parsed)
         case other:
-            raise _bad(f"expected node_type 'array' or 'group', found {other!r}")
+            raise _bad(f"node_type must be 'array' or 'group', got {other!r}")
 
 
 def chunk_lengths(document: bytes) -> list[int | list[int]]:
-    """For each dimension of an array the length of all its chunks, in elements, or the length of each.
+    """Return the lengths of chunks in elements for each dimension of an array.
 
-    >>> grid = b'{"name": "regular", "configuration": {"chunk_shape": [2, 3]}}'
-    >>> chunk_lengths(b'{"shape": [4, 4], "chunk_grid": ' + grid + b"}")
-    [2, 3]
+    An integer is the length of all chunks of the dimension. A list has the length of each chunk.
+
+    Examples:
+        >>> grid = b'{"name": "regular", "configuration": {"chunk_shape": [2, 3]}}'
+        >>> chunk_lengths(b'{"shape": [4, 4], "chunk_grid": ' + grid + b"}")
+        [2, 3]
     """
     parsed = json.loads(document)
     return _edges(parsed.get("chunk_grid"), len(parsed["shape"]))
 
 
 def same_encoding(one: bytes, other: bytes) -> bool:
-    """Whether the chunks of one array are chunks of the other as well: cut and encoded in the same way.
+    """Return whether the chunks of two arrays are cut and encoded in the same way.
 
-    Both documents are of arrays with the same number of dimensions. Their shapes do not matter.
+    Both arrays must have the same number of dimensions. Their shapes do not matter.
     """
     ours, theirs = json.loads(one), json.loads(other)
     return all(ours.get(key) == theirs.get(key) for key in _OF_CHUNKS)
@@ -66,7 +71,7 @@ def same_encoding(one: bytes, other: bytes) -> bool:
 def _array(parsed: dict[str, Any]) -> ArrayData:
     shape = _lengths(parsed.get("shape"), "shape", 0)
     if "data_type" not in parsed:
-        raise _bad("expected data_type, found none")
+        raise _bad("the document must have a data_type, got none")
     num_chunks = tuple(map(_count, shape, _edges(parsed.get("chunk_grid"), len(shape))))
     names = parsed.get("dimension_names")
     if names is not None and (
@@ -74,27 +79,27 @@ def _array(parsed: dict[str, Any]) -> ArrayData:
         or len(names) != len(shape)
         or not all(name is None or isinstance(name, str) for name in names)
     ):
-        raise _bad(f"expected dimension_names for {len(shape)} dimensions, found {names!r}")
+        raise _bad(f"dimension_names must have names for {len(shape)} dimensions, got {names!r}")
     return ArrayData(shape, num_chunks, None if names is None else tuple(names))
 
 
 def _edges(grid: Any, ndim: int) -> list[int | list[int]]:
-    """For each dimension the length of all its chunks, or the length of each."""
+    """Return the length of all chunks, or a list of lengths, for each dimension."""
     name = grid.get("name") if isinstance(grid, dict) else None
     configuration = grid.get("configuration") if isinstance(grid, dict) else None
     if name not in ("regular", "rectilinear") or not isinstance(configuration, dict):
-        raise _bad(f"expected a regular or rectilinear chunk_grid, found {grid!r}")
+        raise _bad(f"chunk_grid must be regular or rectilinear, got {grid!r}")
     if name == "regular":
         edges: list[int | list[int]] = list(_lengths(configuration.get("chunk_shape"), "chunk_shape", 1))
     else:
         shapes = configuration.get("chunk_shapes")
         if configuration.get("kind") != "inline" or not isinstance(shapes, list):
             raise _bad(
-                f"expected a rectilinear grid of kind 'inline' with chunk_shapes, found {configuration!r}"
+                f"a rectilinear chunk_grid must have kind 'inline' and chunk_shapes, got {configuration!r}"
             )
         edges = [_rectilinear(axis) for axis in shapes]
     if len(edges) != ndim:
-        raise _bad(f"expected a chunk grid of {ndim} dimensions, found {len(edges)}")
+        raise _bad(f"chunk_grid must have {ndim} dimensions, got {len(edges)}")
     return edges
 
 
@@ -103,30 +108,30 @@ def _rectilinear(axis: Any) -> int | list[int]:
         return _lengths([axis], "chunk_shapes", 1)[0]
     runs = [run if isinstance(run, list) else [run, 1] for run in axis]
     if not runs or any(len(run) != 2 for run in runs):
-        raise _bad(f"expected chunk lengths or [length, count], found {axis!r}")
+        raise _bad(f"chunk_shapes must be chunk lengths or [length, count], got {axis!r}")
     lengths = _lengths([run[0] for run in runs], "chunk_shapes", 1)
     counts = _lengths([run[1] for run in runs], "chunk_shapes", 1)
     if sum(counts) > _MAX_CHUNKS:
-        raise _bad(f"expected at most {_MAX_CHUNKS} chunks along a dimension, found {sum(counts)}")
+        raise _bad(f"a dimension must have at most {_MAX_CHUNKS} chunks, got {sum(counts)}")
     return [length for length, count in zip(lengths, counts, strict=True) for _ in range(count)]
 
 
 def _count(length: int, edges: int | list[int]) -> int:
-    """Return how many chunks cover a dimension of ``length`` elements."""
+    """Return the number of chunks that cover a dimension of ``length`` elements."""
     if isinstance(edges, int):
         count = -(-length // edges)
     else:
         count = 0 if length == 0 else 1 + sum(1 for end in accumulate(edges) if end < length)
         if count > len(edges):
-            raise _bad(f"chunks of {sum(edges)} elements in all do not cover {length}")
+            raise _bad(f"the chunks of a dimension must cover {length} elements, got {sum(edges)} in total")
     if count > _MAX_CHUNKS:
-        raise _bad(f"expected at most {_MAX_CHUNKS} chunks along a dimension, found {count}")
+        raise _bad(f"a dimension must have at most {_MAX_CHUNKS} chunks, got {count}")
     return count
 
 
 def _lengths(values: Any, field: str, least: int) -> tuple[int, ...]:
     if not isinstance(values, Sequence) or not all(type(value) is int and value >= least for value in values):
-        raise _bad(f"{field}: expected integers of at least {least}, found {values!r}")
+        raise _bad(f"{field} must be integers of at least {least}, got {values!r}")
     return tuple(values)
 
 

@@ -1,0 +1,1 @@
+"""Reads and writes of chunks: native, packed, deduplicated and virtual chunks."""

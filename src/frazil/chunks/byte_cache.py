@@ -1,4 +1,4 @@
-"""A cache of the bytes of chunks, bounded by a number of bytes."""
+"""A cache of the bytes of chunks, with a limit in bytes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ if TYPE_CHECKING:
 
 
 class ByteCache:
-    """Holds the chunks that were used last, ``limit`` bytes in all; a chunk larger than that is never cached.
+    """A cache of the chunks that were used last, up to ``limit`` bytes in total.
 
-    >>> cache = ByteCache(10)
-    >>> cache.add_chunk("a", b"12345678")
-    >>> cache.get_chunk("a"), cache.add_chunk("b", b"123"), cache.get_chunk("a")
-    (b'12345678', None, None)
+    A chunk that is larger than the limit is never cached.
+
+    Examples:
+        >>> cache = ByteCache(10)
+        >>> cache.add_chunk("a", b"12345678")
+        >>> cache.get_chunk("a")
+        b'12345678'
+        >>> cache.add_chunk("b", b"123")
+        >>> cache.get_chunk("a") is None
+        True
     """
 
     def __init__(self, limit: int) -> None:
@@ -37,7 +43,7 @@ class ByteCache:
             return value
 
     def add_chunk(self, key: Hashable, data: Buffer) -> None:
-        """Cache a copy, and drop the chunks that were used longest ago."""
+        """Cache a copy of a chunk, and drop the chunks that were not used for longest."""
         copied = bytes(data)
         if len(copied) > self.limit:
             return

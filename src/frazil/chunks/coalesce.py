@@ -1,15 +1,15 @@
-"""Many small ranges, few requests: which neighbouring ranges to fetch together.
+"""The merge of neighbouring ranges of an object, so that many small ranges need few requests.
 
-A request costs about 15 ms on an object store before the first byte comes, in which a connection carries
-about a megabyte. Two ranges of one object are therefore better fetched as one if what lies between them is
-small. Merging without a bound is a trap: ranges of 1 KiB every 60 KiB would fetch sixty times what was asked
-for. Three bounds hold for every range that was merged (of ranges within a larger one, only that one counts):
+On an object store, a request takes about 15 ms before the first byte arrives. In this time, a connection
+transfers about a megabyte. So one request for two ranges of an object is faster if the gap between them is
+small. Merging needs limits: without them, ranges of 1 KiB every 60 KiB would fetch sixty times the wanted
+bytes. Every merged range keeps three limits (ranges inside of a larger wanted range do not count):
 
-    max_gap     between neighbours, in bytes not asked for
-    max_waste   sum of these gaps, in bytes
-    max_size    of the merged range, in bytes, so that large reads still run side by side
+    max_gap     the largest gap between neighbours, in bytes
+    max_waste   the sum of these gaps, in bytes
+    max_size    the size of the merged range, in bytes, so that large reads still run in parallel
 
-Pure: numpy in, numpy out.
+The functions are pure: numpy in, numpy out.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadPlan:
-    """m ranges to fetch, and where in them the n wanted ranges are.
+    """The m ranges to fetch, and the places of the n wanted ranges in them.
 
-    key, start, stop   int64 (m,)  object number, first byte, byte after the last
-    part               int64 (n,)  which fetched range holds the wanted range
-    offset             int64 (n,)  first byte of the wanted range within the fetched one
+    Attributes:
+        key: The number of the object, int64 of shape (m,).
+        start: The first byte to fetch, int64 of shape (m,).
+        stop: The byte after the last byte to fetch, int64 of shape (m,).
+        part: The number of the fetched range that contains the wanted range, int64 of shape (n,).
+        offset: The first byte of the wanted range within the fetched range, int64 of shape (n,).
     """
 
     key: NDArray[np.int64]
@@ -45,15 +48,17 @@ class ReadPlan:
 def plan_reads(
     keys: ArrayLike, starts: ArrayLike, stops: ArrayLike, max_gap: int, max_waste: int, max_size: int
 ) -> ReadPlan:
-    """Plan the reads of ``starts[i] <= byte < stops[i]`` of object number ``keys[i]``, in any order.
+    """Return the plan for reads of ``starts[i] <= byte < stops[i]`` of the object with number ``keys[i]``.
 
-    Wanted ranges may overlap or repeat; each lies whole in one fetched range.
+    The wanted ranges can be in any order, and can overlap or repeat. Each is completely in one fetched range.
 
-    >>> plan = plan_reads([7, 7, 7], [100, 0, 5000], [200, 90, 5100], max_gap=64, max_waste=64, max_size=4096)
-    >>> plan.start.tolist(), plan.stop.tolist()
-    ([0, 5000], [200, 5100])
-    >>> plan.part.tolist(), plan.offset.tolist()
-    ([0, 0, 1], [100, 0, 0])
+    Examples:
+        >>> limits = dict(max_gap=64, max_waste=64, max_size=4096)
+        >>> plan = plan_reads([7, 7, 7], [100, 0, 5000], [200, 90, 5100], **limits)
+        >>> plan.start.tolist(), plan.stop.tolist()
+        ([0, 5000], [200, 5100])
+        >>> plan.part.tolist(), plan.offset.tolist()
+        ([0, 0, 1], [100, 0, 0])
     """
     key, start, stop = (np.asarray(column, np.int64) for column in (keys, starts, stops))
     n = len(key)
@@ -91,11 +96,11 @@ def plan_reads(
 
 
 def _running_maximum(values: NDArray[np.int64], restart: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Running maximum of non-negative values that begins anew wherever ``restart``."""
-    if np.all((values[1:] >= values[:-1]) | restart[1:]):  # as for the chunks of a pack
+    """Return the running maximum of non-negative values, which starts again where ``restart`` is True."""
+    if np.all((values[1:] >= values[:-1]) | restart[1:]):  # the usual case, such as the chunks of a pack
         return values
-    # Sorting by (group, value) is not needed: lifting each group above all earlier ones makes one running
-    # maximum serve all. Values are ranked first, so that the lift cannot overflow.
+    # Lift each group above all earlier groups, so that one running maximum is enough. The lift uses ranks
+    # instead of values, so that it cannot overflow.
     distinct, rank = np.unique(values, return_inverse=True)
     lift = (np.cumsum(restart) - 1) * len(distinct)
     highest: NDArray[Any] = distinct[np.maximum.accumulate(rank + lift) - lift]
@@ -110,10 +115,10 @@ def _split(
     max_waste: int,
     max_size: int,
 ) -> NDArray[np.int64]:
-    """Return where merged ranges begin, after cutting those that are too large or too wasteful.
+    """Return where merged ranges begin, after cuts of ranges that are too large or have too much waste.
 
-    ``waste`` is the running sum of the gaps. Within a group ``reach`` and ``waste`` ascend, so the end of a
-    piece is found by bisection: the loop runs once per request that will be made, not per wanted range.
+    ``waste`` is the running sum of the gaps. Within a group, ``reach`` and ``waste`` ascend, so bisection
+    finds the end of a piece. The loop runs once for each request, not for each wanted range.
     """
     ends = np.append(begins[1:], len(first))
     tail = ends - 1
@@ -125,7 +130,7 @@ def _split(
     for begin, end in zip(begins[too_much].tolist(), ends[too_much].tolist(), strict=True):
         at = begin
         while at < end:
-            # A range that is already larger than allowed may still carry those that lie within it.
+            # A wanted range that is larger than the limit may still contain other wanted ranges.
             furthest = max(int(first[at]) + max_size, int(reach[at]))
             fits = at + int(np.searchsorted(reach[at:end], furthest, "right"))
             cheap = at + int(np.searchsorted(waste[at:end], int(waste[at]) + max_waste, "right"))

@@ -1,22 +1,24 @@
-"""Chunk files named by what they hold: a chunk that is stored already is not stored again.
+"""Deduplication of chunks, with files whose ids are hashes of their bytes.
 
-The id of such a file is the first 12 bytes of the SHA-256 of its bytes. Writing goes
+The id of such a file is the first 12 bytes of the SHA-256 of its bytes. A write works as follows:
 
-    known to this session? ── yes ──> done, no request
-    there in storage?  ── no ──> create it, if it still is not there
-                       ── other length or other bytes ──> a file of its own, with a random id
-                       ── the same, and young ──> done, nothing is sent
-                       ── the same, and old ──> written again in place, so that it is young
+    written by this session before? ── yes ──> done, no request
+    in the storage?    ── no ──> create the file, if it is still absent
+                       ── other length or other bytes ──> store the chunk in a file with a random id
+                       ── same bytes, and young ──> done, no upload
+                       ── same bytes, and old ──> overwrite the file, so that it is young
 
-*Collisions.* 96 bits: among a billion chunks two different ones meet by accident with a chance of 6 in 10^12.
-But who may choose the bytes of two chunks can make a pair that meets, with some 2^48 hashes. So what is found
-is compared byte by byte (``compare``), and within a session the whole hashes are; what differs is stored
-apart. Files are only ever created if absent, or replaced by the bytes they were seen to have.
+*Collisions.* An id has 96 bits. Among a billion chunks, the probability of an accidental collision is 6 in
+10^12. But an attacker who can choose the bytes of two chunks can make a collision with about 2^48 hashes. So
+the store compares the bytes of an existing file with the chunk (``compare``), and the whole hashes within a
+session. A chunk that differs gets a file with a random id. Files are only created if they are absent, or
+overwritten with the same bytes.
 
-*Garbage.* A file that is found may be one that nobody refers to any more. Garbage collection leaves alone
-what is younger than the lifetime of a session. A file younger than half of that is taken as it is, and the
-session has to commit before the file could be old enough (``keep_until``); an older one is written again. A
-collection that was under way meanwhile may have seen it while it was old: then the chunk is stored apart.
+*Garbage.* Possibly no version refers to an existing file any more. Garbage collection spares files that are
+younger than the lifetime of a session. If the file is younger than half of the lifetime, the session uses it,
+and must commit before the file can be collected (``keep_until``). An older file is written again. A garbage
+collection that ran at the same time may have seen the old file. In that case the chunk gets a file with a
+random id.
 
 Theory and alternatives: ``design/013-content-addressed.md``.
 """
@@ -40,17 +42,19 @@ if TYPE_CHECKING:
     from frazil.format.manifest import NativeRef
     from frazil.storage.base import ObjectInfo, Storage
 
-#: Chunks that a session remembers; about 250 bytes each.
+#: The largest number of chunks that a session remembers, with about 250 bytes each.
 REMEMBERED: Final = 1 << 18
-#: So often a file may come and go before its chunk is stored apart.
+#: The number of attempts, if a file appears and disappears, before the chunk gets a random id.
 _TRIES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class ContentSettings:
-    """``lifetime_us``: how long after it was stored no garbage collection takes a file, in microseconds.
+    """The options of deduplication.
 
-    ``compare``: read what was found, and compare it with what is to be written.
+    Attributes:
+        lifetime_us: The time after the upload in which no garbage collection deletes a file, in microseconds.
+        compare: Whether to read an existing file and compare its bytes with the chunk.
     """
 
     lifetime_us: int
@@ -58,24 +62,25 @@ class ContentSettings:
 
 
 class ContentStore:
-    """Stores chunks under ids made of their bytes. Every method may be called from many threads.
+    """A store of chunks under ids that are hashes of their bytes. Threads may share it.
 
-    ``new_id`` makes random ids, ``now_us`` tells the time, in microseconds since 1970. ``quiet`` tells
-    whether no garbage collection has been under way since it was asked before, or, asked for the first time,
-    now; ``under_way``, whether one is now.
+    ``new_id`` returns random ids. ``now_us`` returns the time in microseconds since 1970. ``quiet`` returns
+    whether no garbage collection was running since its last call (the first call only looks at the current
+    state). ``under_way`` returns whether a garbage collection is running now.
 
-    >>> import os, time
-    >>> from frazil.storage.memory import MemoryStorage
-    >>> settings = ContentSettings(lifetime_us=86_400_000_000)
-    >>> def store_on(storage):
-    ...     return ContentStore(
-    ...         storage, settings, lambda: os.urandom(12), lambda: time.time_ns() // 1000, lambda: True
-    ...     )
-    >>> storage = MemoryStorage()
-    >>> store_on(storage).put_chunk(b"ice") == store_on(storage).put_chunk(b"ice")
-    True
-    >>> len(list(storage.list("chunks")))
-    1
+    Examples:
+        >>> import os, time
+        >>> from frazil.storage.memory import MemoryStorage
+        >>> settings = ContentSettings(lifetime_us=86_400_000_000)
+        >>> def store_on(storage):
+        ...     return ContentStore(
+        ...         storage, settings, lambda: os.urandom(12), lambda: time.time_ns() // 1000, lambda: True
+        ...     )
+        >>> storage = MemoryStorage()
+        >>> store_on(storage).put_chunk(b"ice") == store_on(storage).put_chunk(b"ice")
+        True
+        >>> len(list(storage.list("chunks")))
+        1
     """
 
     def __init__(
@@ -97,15 +102,15 @@ class ContentStore:
         self.start()
 
     def start(self) -> None:
-        """Begin with nothing known: in a new process the locks and threads of the old one are of no use."""
+        """Reset the state, because a new process cannot use the locks and threads of the old process."""
         self._lock = threading.Lock()
-        self._digests: dict[bytes, bytes] = {}  # id -> SHA-256 of what is stored under it
-        self._packed: dict[bytes, NativeRef] = {}  # SHA-256 -> where in a pack
+        self._digests: dict[bytes, bytes] = {}  # SHA-256 of the stored bytes by id
+        self._packed: dict[bytes, NativeRef] = {}  # reference of a packed chunk by SHA-256
         self._busy: dict[bytes, threading.Event] = {}
-        self._turn = threading.Lock()  # of renewals
+        self._turn = threading.Lock()  # for renewals
         self._watching = False
         self._calm = False
-        #: For callers that must not wait.
+        #: Threads for asynchronous callers.
         self.threads = ThreadPool(Purpose.CONTENT_UPLOADS)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -116,13 +121,14 @@ class ContentStore:
 
     @property
     def keep_until(self) -> int | None:
-        """Whoever refers to the chunks has to be committed by then, in microseconds since 1970; None if
-        nothing was found that is older than this object.
+        """When a commit must have referred to the chunks, in microseconds since 1970.
+
+        None if the store has not used existing files.
         """
         return self._keep_until
 
     def put_chunk(self, data: memoryview | bytes) -> bytes:
-        """Return the id of a chunk file that holds ``data`` and nothing else, which is durable on return.
+        """Return the id of a chunk file with exactly these bytes, which is durable on return.
 
         Raises ``StorageError`` if the storage fails.
         """
@@ -151,17 +157,18 @@ class ContentStore:
             mine.set()
 
     def packed(self, digest: bytes) -> NativeRef | None:
-        """Return where this session has packed a chunk with this hash."""
+        """Return the reference of a chunk with this hash that the session has packed, or None."""
         return self._packed.get(digest)
 
     def remember_packed(self, digest: bytes, ref: NativeRef) -> None:
+        """Record that the session has packed a chunk with this hash."""
         _remember(self._packed, digest, ref)
 
     def forget_packed(self) -> None:
-        """Packs that were not durable have been dropped."""
+        """Forget all packed chunks, because packs that were not durable were dropped."""
         self._packed.clear()
 
-    # ------------------------------------------------------------------------------------- inside
+    # Internal
 
     def _put_apart(self, data: memoryview | bytes) -> bytes:
         id_ = self._new_id()
@@ -169,8 +176,8 @@ class ContentStore:
         return id_
 
     def _find_or_create(self, key: str, data: memoryview | bytes) -> bool:
-        """Whether the object holds ``data`` now, and garbage collection leaves it alone long enough."""
-        # One that is under way may delete what is found. Of one that begins later the commit learns.
+        """Return whether the object has the bytes ``data``, and garbage collection spares it long enough."""
+        # A running collection may delete the file. The commit detects a collection that begins later.
         if not self._calm:
             self._calm = not self._under_way()
         if not self._calm:
@@ -180,7 +187,7 @@ class ContentStore:
             if info is None:
                 if isinstance(self._storage.put(key, data, IfAbsent()), Stored):
                     return True
-                continue  # refused: somebody was first, which may have been an attempt of our own
+                continue  # another writer, or an earlier attempt of our own, was first
             until = _microseconds(info) + self._settings.lifetime_us
             is_young = self._now_us() <= until - self._settings.lifetime_us // 2
             if self._settings.compare or not is_young:
@@ -193,13 +200,13 @@ class ContentStore:
                 return False
             if not is_young:
                 return self._renew(key, data)
-            # An eighth is for clocks that differ and for the commit itself.
+            # An eighth of the lifetime is for differences of clocks and for the commit itself.
             self._must_commit_by(until - self._settings.lifetime_us // 8)
             return True
         return False
 
     def _holds(self, key: str, data: memoryview | bytes) -> bool | None:
-        """Return whether the object has these bytes, or None if there is none any more."""
+        """Return whether the object has these bytes, or None if it does not exist any more."""
         try:
             stored = memoryview(self._storage.get(key))
         except StorageError as error:
@@ -209,13 +216,13 @@ class ContentStore:
         return stored.nbytes == memoryview(data).nbytes and stored.cast("B") == data
 
     def _renew(self, key: str, data: memoryview | bytes) -> bool:
-        """Make the object, which holds ``data``, young; False if that may have come too late."""
+        """Overwrite the object with its bytes, so that it is young. Return False if that may be too late."""
         with self._turn:
             if not self._watching:
                 self._watching = self._quiet()
             before = self._watching
             self._storage.put(key, data)
-            # Asked after the write: a collection that begins later finds a young object.
+            # This call is after the write, because a collection that begins later finds a young object.
             self._watching = self._quiet()
             return before and self._watching
 
@@ -229,7 +236,7 @@ def _never() -> bool:
 
 
 def digest_of(data: memoryview | bytes) -> bytes:
-    """SHA-256 of a chunk; hardware does about 2 GB/s."""
+    """Return the SHA-256 of a chunk. Hardware computes about 2 GB/s."""
     return hashlib.sha256(data).digest()
 
 

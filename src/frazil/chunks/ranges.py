@@ -1,7 +1,8 @@
-"""Ranges of objects, fetched together: the one place that turns a plan into requests and back.
+"""Reads of ranges of objects with merged requests.
 
-An *outcome* is bytes or the error in their place: ranges that are fetched together still fail one by one.
-Sync and async differ only in who runs the requests; what to fetch and what to hand out is decided here.
+An *outcome* is bytes or an error: ranges that are fetched together can fail one by one. Synchronous and
+asynchronous callers only differ in how they make the requests. This module decides which requests are made,
+and which bytes each wanted range gets.
 """
 
 from __future__ import annotations
@@ -25,62 +26,75 @@ Outcome = Buffer | Exception
 
 
 class Readable(Protocol):
-    """One object, wherever it is. Equal and hashable: equal ones may be fetched together."""
+    """An object in any store. It is hashable. Ranges of equal objects can be fetched together."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The key or URL of the object, for messages."""
+
     @property
-    def is_local(self) -> bool: ...
-    def get(self, start: int, stop: int) -> Buffer: ...
-    async def get_async(self, start: int, stop: int) -> Buffer: ...
+    def is_local(self) -> bool:
+        """Whether the object is on a local disk or in memory."""
+
+    def get(self, start: int, stop: int) -> Buffer:
+        """Return the bytes from ``start`` up to ``stop``."""
+
+    async def get_async(self, start: int, stop: int) -> Buffer:
+        """Return the result of ``get``."""
+
     def size(self) -> int | None:
-        """Number of bytes; None if that is not known. Asked only to explain an error."""
+        """Return the number of bytes, or None if it is not known. It is only called for an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object of the repository's own storage."""
+    """An object in the storage of the repository."""
 
     name: str
     storage: Storage = field(compare=False)
 
     @property
     def is_local(self) -> bool:
+        """Whether the storage is local."""
         return self.storage.is_local
 
     def get(self, start: int, stop: int) -> Buffer:
+        """Return the bytes from ``start`` up to ``stop``."""
         return self.storage.get(self.name, start, stop)
 
     async def get_async(self, start: int, stop: int) -> Buffer:
+        """Return the result of ``get``."""
         return await self.storage.get_async(self.name, start, stop)
 
     def size(self) -> int | None:
+        """Return the number of bytes, or None if there is no such object."""
         info = self.storage.head(self.name)
         return None if info is None else info.size
 
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """The bytes ``start <= i < stop`` of an object."""
+    """The bytes of an object from ``start`` up to ``stop``."""
 
     where: Readable
     start: int
     stop: int
 
     def read(self) -> Buffer:
-        """Return the bytes; ``StorageError`` of kind ``invalid-object-size`` if the object is too short."""
+        """Return the bytes. Raises ``StorageError`` (``invalid-object-size``) for a short object."""
         return _whole(self, _raised(fetch(self)))
 
     async def read_async(self) -> Buffer:
+        """Return the result of ``read``."""
         return _whole(self, _raised(await fetch_async(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class MergeLimits:
-    """The bounds of ``plan_reads``, in bytes.
+    """The limits of ``plan_reads``, in bytes.
 
-    4 MiB keeps a connection busy for several times the latency of a request, still lets a large read use many
-    connections, and is the size up to which a local read reuses memory that is warm.
+    A request of 4 MiB takes several times the latency of a request. A large read still uses many connections.
+    Up to this size, a local read reuses memory that is in the cache of the processor.
     """
 
     max_gap: int = 64 << 10
@@ -89,7 +103,7 @@ class MergeLimits:
 
 
 class Job:
-    """Ranges to read: ``requests`` are what to fetch, ``outcomes()`` is what each wanted range gets."""
+    """The requests for wanted ranges. ``outcomes`` returns the bytes of each wanted range."""
 
     __slots__ = ("_plan", "_wanted", "requests")
 
@@ -108,7 +122,7 @@ class Job:
         ]
 
     def parts(self) -> Iterator[list[int]]:
-        """For each request, the wanted ranges that it serves."""
+        """Yield the numbers of the wanted ranges of each request."""
         order = np.argsort(self._plan.part, kind="stable")
         ends = np.searchsorted(self._plan.part[order], np.arange(len(self.requests)), "right").tolist()
         rows = order.tolist()
@@ -118,7 +132,7 @@ class Job:
             begin = end
 
     def outcomes(self, fetched: Sequence[Outcome]) -> Iterator[Outcome]:
-        """What each wanted range gets, given what came of each request."""
+        """Return the outcome of each wanted range, from the outcomes of the requests."""
         parts = self._plan.part.tolist()
         starts = [request.start for request in self.requests]
         views = [f if isinstance(f, Exception) else memoryview(f) for f in fetched]
@@ -126,7 +140,7 @@ class Job:
 
 
 def cut_all(wanted: Iterable[ByteRange], request: ByteRange, fetched: Outcome) -> Iterator[Outcome]:
-    """What each wanted range gets of the one request that was made for all of them."""
+    """Return the outcome of each wanted range, from the outcome of their common request."""
     view = fetched if isinstance(fetched, Exception) else memoryview(fetched)
     return (_cut(w, request.start, view) for w in wanted)
 
@@ -140,7 +154,7 @@ def _cut(wanted: ByteRange, start: int, view: memoryview | Exception) -> Outcome
 
 
 def fetch(range_: ByteRange) -> Outcome:
-    """Return one request. The bytes may be fewer than asked for; an error is returned, not raised."""
+    """Make one request. It may return fewer bytes than requested. Errors are returned, not raised."""
     try:
         return range_.where.get(range_.start, range_.stop)
     except StorageError as error:
@@ -150,7 +164,7 @@ def fetch(range_: ByteRange) -> Outcome:
 
 
 async def fetch_async(range_: ByteRange) -> Outcome:
-    """``fetch`` for an event loop."""
+    """Return the result of ``fetch``, for an event loop."""
     try:
         return await range_.where.get_async(range_.start, range_.stop)
     except StorageError as error:
@@ -162,16 +176,15 @@ async def fetch_async(range_: ByteRange) -> Outcome:
 
 
 def too_short(range_: ByteRange, size: int) -> StorageError:
-    """Return the error for an object that ends before the bytes that a reference names."""
+    """Return the error for an object that is shorter than a reference requires."""
     return StorageError(
-        f"object {range_.where.name!r} is shorter than its reference says: "
-        f"expected at least {range_.stop} bytes, found {size}",
+        f"object {range_.where.name!r} must have at least {range_.stop} bytes, by its reference, got {size}",
         ErrorKind.INVALID_OBJECT_SIZE,
     )
 
 
 def _may_be_short(error: StorageError) -> bool:
-    # A range that starts past the end is refused by storages with a kind that says no more than that.
+    # Storages refuse a range after the end of the object with this general kind.
     return error.kind == ErrorKind.OBJECT_STORE
 
 
@@ -197,5 +210,5 @@ def _whole(range_: ByteRange, data: Buffer) -> Buffer:
 
 
 def raised_all(outcomes: Iterator[Outcome]) -> list[Buffer]:
-    """Return all bytes; raises the first error."""
+    """Return the bytes of all outcomes. Raises the first error."""
     return [_raised(outcome) for outcome in outcomes]

@@ -1,12 +1,12 @@
-"""Reads that are asked for one by one in the same turn of an event loop, fetched together.
+"""The merge of reads that callers make one by one in the same turn of an event loop.
 
-zarr asks for chunks one at a time, from many tasks. The tasks run in one turn of the loop, so the first
-read of a turn schedules a dispatch for the next turn, and all reads that come until then are planned as one
-job. The price is one turn of the loop, microseconds before a request of milliseconds.
+zarr reads chunks one by one, from many tasks. The tasks run in one turn of the loop. So the first read of a
+turn schedules a dispatch for the next turn, and all reads until then are planned as one job. This costs one
+turn of the loop: microseconds, before a request of milliseconds.
 
-One ``LoopReads`` serves one event loop and is touched only from it: no locks. A merged request is a task of
-its own, since the tasks that wait for it may be cancelled one by one; when all of them are, so is the
-request.
+A ``LoopReads`` serves one event loop, and only this loop uses it, so it needs no locks. A merged request is a
+separate task, because the tasks that wait for it may be cancelled one by one. If all of them are cancelled,
+the request is cancelled too.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 
 class LoopReads:
-    """Reads of one event loop, at most ``max_requests`` at a time."""
+    """The reads of one event loop, with at most ``max_requests`` requests at a time."""
 
     def __init__(self, limits: MergeLimits, max_requests: int) -> None:
         self._limits = limits
         self._free = asyncio.Semaphore(max_requests)
         self._waiting: _Waiting = []
-        self._running: set[asyncio.Task[None]] = set()  # the loop itself holds tasks only weakly
+        self._running: set[asyncio.Task[None]] = set()  # the loop itself only has weak references to tasks
 
     async def read(self, wanted: ByteRange) -> Buffer:
-        """Return the bytes of one range, fetched together with the others of this turn."""
+        """Return the bytes of one range, which are fetched together with other reads of this turn."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Buffer] = loop.create_future()
         self._waiting.append((wanted, answer))
@@ -42,7 +42,7 @@ class LoopReads:
         return await answer
 
     async def fetch_all(self, requests: Sequence[ByteRange]) -> list[Outcome]:
-        """What came of each request."""
+        """Make several requests. Return the outcome of each."""
         return await asyncio.gather(*map(self._fetch, requests))
 
     async def _fetch(self, request: ByteRange) -> Outcome:
@@ -89,7 +89,10 @@ class LoopReads:
 
 
 def _may_be_of_one(outcome: Outcome) -> bool:
-    """Foreign objects give nothing of a range that goes past their end, so one chunk may fail them all."""
+    """Return whether one chunk may be the cause of the error of a merged request.
+
+    A store of foreign objects refuses a whole range that goes beyond the end of the object.
+    """
     return isinstance(outcome, StorageError) and outcome.kind == ErrorKind.VIRTUAL_CHUNK_FETCH
 
 
@@ -100,7 +103,7 @@ def _fail(group: _Waiting, error: Exception) -> None:
 
 
 def _cancel_when_deserted(task: asyncio.Task[None], group: _Waiting) -> None:
-    """Cancel the request when every task that waits for it was cancelled."""
+    """Cancel the request if all tasks that wait for it are cancelled."""
     left = len(group)
 
     def one_less(answer: asyncio.Future[Buffer]) -> None:

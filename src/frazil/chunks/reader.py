@@ -1,10 +1,10 @@
-"""Bytes of chunks, given their references: inline, in chunk files, or virtual.
+"""Reads of the bytes of chunks by their references: inline, in chunk files, or virtual.
 
-    ChunkRef ──locate──> bytes at hand                       (inline, or written and not durable yet)
+    ChunkRef ──locate──> bytes in memory                     (inline, or written and not durable yet)
                          range of an object ──plan──> few requests ──> slices
 
-Ranges of the same object that lie near each other become one request (``coalesce``), whether they come in
-one call (``read_many``) or in one turn of an event loop (``read_batches``).
+Neighbouring ranges of the same object become one request (``coalesce``), if they come in one call
+(``read_many``) or in one turn of an event loop (``read_batches``).
 """
 
 from __future__ import annotations
@@ -34,29 +34,31 @@ Request = tuple[ChunkRef, int, int | None]
 
 MAX_REQUESTS: Final = 64
 _LIMITS: Final = MergeLimits()
-#: A pack is asked for again and again.
+#: Cached, because many reads are from the same pack.
 _name_of = lru_cache(4096)(chunk_key)
 
 _LARGEST_OBJECT: Final = (1 << 63) - 1
 
 
 class ChunkReader:
-    """Reads chunks. Every method may be called from many threads and event loops.
+    """A reader of chunks. Threads and event loops may share it.
 
-    ``start`` and ``stop`` are bytes within the chunk, clamped to it; ``stop`` None is its end. ``writer``
-    is asked first for the session's own chunks that are not durable yet. ``limits`` bound the merging of
-    requests, ``max_requests`` is how many run at a time. ``cache`` holds chunks of remote objects.
+    ``start`` and ``stop`` are positions in the bytes of the chunk. Values beyond its end are clamped to it.
+    None as ``stop`` is the end of the chunk. ``writer`` has the session's own chunks that are not durable
+    yet. ``limits`` limits the merge of requests. ``max_requests`` is the largest number of requests at the
+    same time. ``cache`` has chunks of remote objects.
 
-    >>> import secrets
-    >>> from frazil.chunks.virtual import VirtualSources
-    >>> from frazil.chunks.writer import ChunkWriter, PackSettings
-    >>> from frazil.storage.memory import MemoryStorage
-    >>> storage = MemoryStorage()
-    >>> writer = ChunkWriter(storage, PackSettings(), lambda: secrets.token_bytes(12))
-    >>> reader = ChunkReader(storage, VirtualSources([], {}), writer)
-    >>> ref = writer.write(b"hello, ice")
-    >>> bytes(reader.read(ref)), bytes(reader.read(ref, 7))
-    (b'hello, ice', b'ice')
+    Examples:
+        >>> import secrets
+        >>> from frazil.chunks.virtual import VirtualSources
+        >>> from frazil.chunks.writer import ChunkWriter, PackSettings
+        >>> from frazil.storage.memory import MemoryStorage
+        >>> storage = MemoryStorage()
+        >>> writer = ChunkWriter(storage, PackSettings(), lambda: secrets.token_bytes(12))
+        >>> reader = ChunkReader(storage, VirtualSources([], {}), writer)
+        >>> ref = writer.write(b"hello, ice")
+        >>> bytes(reader.read(ref)), bytes(reader.read(ref, 7))
+        (b'hello, ice', b'ice')
     """
 
     def __init__(
@@ -92,11 +94,11 @@ class ChunkReader:
         )
 
     def read(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
-        """Return bytes of one chunk.
+        """Return the bytes of one chunk from ``start`` up to ``stop``.
 
-        Raises ``StorageError``: ``object-not-found``, ``invalid-object-size`` (the object is shorter than the
-        reference says), ``virtual-chunk-modified``; ``InvalidInputError`` for a virtual chunk outside the
-        containers or one that was not authorised.
+        Raises ``StorageError`` (``object-not-found``; ``invalid-object-size`` for an object that is shorter
+        than its reference requires; ``virtual-chunk-modified``), and ``InvalidInputError`` for a virtual
+        chunk without a container, or whose container is not authorised.
         """
         place = self._locate(ref, start, stop)
         if not isinstance(place, ByteRange):
@@ -105,7 +107,7 @@ class ChunkReader:
         return self._add_to_cache(place, place.read()) if cached is None else cached
 
     async def read_async(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
-        """``read`` for an event loop; reads of one turn of the loop are fetched together."""
+        """Return the result of ``read``. Reads of one turn of the event loop are fetched together."""
         place = self._locate(ref, start, stop)
         if not isinstance(place, ByteRange):
             return place
@@ -123,19 +125,19 @@ class ChunkReader:
         return data
 
     def read_many(self, requests: Sequence[Request]) -> list[Buffer]:
-        """Return bytes of each (reference, start, stop), in order. Raises the first error in that order."""
+        """Return the bytes of each (reference, start, stop). Raises the first error in this order."""
         answers, wanted, job = self._prepare(requests)
         return _filled(answers, wanted, job, self._fetch_all(job.requests))
 
-    # ------------------------------------------------------------------------------------- inside
+    # Internal
 
     def _locate(self, ref: ChunkRef, start: int, stop: int | None) -> Buffer | ByteRange:
-        """Return where the bytes are, or the bytes."""
+        """Return the bytes if they are in memory, or else their range in an object."""
         length = len(ref.data) if isinstance(ref, InlineRef) else ref.length
         stop = length if stop is None else min(stop, length)
         if start < 0 or stop < 0:
             raise InvalidInputError(
-                f"invalid byte range [{start}, {stop}) of a chunk: expected 0 <= start <= stop",
+                f"the byte range of a chunk must have 0 <= start <= stop, got [{start}, {stop})",
                 ErrorKind.INVALID_BYTE_RANGE,
             )
         if start >= stop:
@@ -153,14 +155,14 @@ class ChunkReader:
             range_ = ByteRange(self._virtual.locate(ref), first, last)
         if last > _LARGEST_OBJECT:
             raise StorageError(
-                f"a reference names bytes up to {last} of object {range_.where.name!r}: "
-                f"expected at most {_LARGEST_OBJECT}",
+                f"a reference to object {range_.where.name!r} must end at or before byte {_LARGEST_OBJECT}, "
+                f"got {last}",
                 ErrorKind.INVALID_OBJECT_SIZE,
             )
         return range_
 
     def _prepare(self, requests: Sequence[Request]) -> tuple[list[Buffer], list[int], Job]:
-        """Answers as far as they are at hand, the places of the others, and how to get those."""
+        """Return the answers that are in memory, the numbers of the others, and the job that reads them."""
         located = [self._locate(ref, start, stop) for ref, start, stop in requests]
         wanted = [i for i, place in enumerate(located) if isinstance(place, ByteRange)]
         answers = [b"" if isinstance(place, ByteRange) else place for place in located]
@@ -168,7 +170,7 @@ class ChunkReader:
         return answers, wanted, job
 
     def _fetch_all(self, requests: list[ByteRange]) -> list[Outcome]:
-        # Local reads are a copy from the page cache: handing them to threads costs more than it saves.
+        # A local read is a copy from the page cache. Threads would cost more than they save.
         if len(requests) < 2 or all(request.where.is_local for request in requests):
             return list(map(fetch, requests))
         return list(self._pool.map(fetch, requests))
@@ -178,7 +180,7 @@ class ChunkReader:
         with self._lock:
             reads = self._loops.get(loop)
             if reads is None:
-                # A semaphore that was waited for holds its loop, so weak keys alone would keep closed loops.
+                # A used semaphore has a reference to its loop, so weak keys alone do not drop closed loops.
                 for closed in [other for other in self._loops if other.is_closed()]:
                     del self._loops[closed]
                 reads = self._loops[loop] = LoopReads(self._limits, self._max_requests)
@@ -186,7 +188,7 @@ class ChunkReader:
 
 
 def _filled(answers: list[Buffer], wanted: list[int], job: Job, fetched: list[Outcome]) -> list[Buffer]:
-    """Return the answers, with what was fetched in its places."""
+    """Return the answers, completed with the fetched bytes."""
     for i, data in zip(wanted, raised_all(job.outcomes(fetched)), strict=True):
         answers[i] = data
     return answers

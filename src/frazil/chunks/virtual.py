@@ -1,13 +1,13 @@
-"""Virtual chunks: bytes in objects of others, read only from where the user allowed it.
+"""Virtual chunks, which are ranges of foreign objects that the user has authorised.
 
-A *container* says which locations there may be (those under its URL prefix) and which store holds them. A
-location belongs to the container with the longest matching prefix, and is read only if the user authorised
-that very container: a repository is data from somewhere, and must not make its readers fetch what they did
-not agree to. What a repository says about a container is a hint besides: see ``frazil.storage.hints``.
+A *container* allows locations under its URL prefix, and has the store of their objects. A location belongs to
+the container with the longest matching prefix. It is only read if the user has authorised this container: a
+repository is foreign data, and must not make its readers fetch objects without their consent. The options of
+a container in a repository are only hints: see ``frazil.storage.hints``.
 
-Locations are URLs, kept verbatim (``//``, ``.`` and ``..`` mean themselves on an object store), with two
-exceptions: ``file:`` URLs are normalised as paths, and ``vcc://<name>/<path>`` is relative to the prefix of
-the container of that name.
+Locations are URLs, and are stored verbatim (on an object store, ``//``, ``.`` and ``..`` are ordinary
+characters). There are two exceptions: ``file:`` URLs are normalized as paths, and ``vcc://<name>/<path>`` is
+relative to the prefix of the container with this name.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ RELATIVE: Final = "vcc://"
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """Where virtual chunks may be: all URLs that start with ``url_prefix``, held by ``store``.
+    """A container of virtual chunks: all URLs that start with ``url_prefix``, in ``store``.
 
-    ``name``, if given, can be used in relative locations, ``vcc://<name>/<path>``. ``is_given`` says that
-    it is the user's own, and not one that the repository brings along.
+    Relative locations, ``vcc://<name>/<path>``, use ``name``. ``is_given`` says that the container is from
+    the user, not from the configuration of the repository.
     """
 
     name: str | None
@@ -56,30 +56,34 @@ class Container:
 
     @property
     def is_local(self) -> bool:
+        """Whether the objects are local files."""
         return self.url_prefix.startswith("file:")
 
 
 class ForeignReader(Protocol):
-    """Objects of others under one URL prefix; a read checks what is known of their state."""
+    """A reader of foreign objects under one URL prefix, which checks the etag or the time of objects."""
 
     def get(
         self, url: str, start: int, stop: int, *, etag: str | None, not_modified_since: datetime | None
-    ) -> Buffer: ...
+    ) -> Buffer:
+        """Return the bytes from ``start`` up to ``stop``, if the object has not changed."""
 
     async def get_async(
         self, url: str, start: int, stop: int, *, etag: str | None, not_modified_since: datetime | None
-    ) -> Buffer: ...
+    ) -> Buffer:
+        """Return the result of ``get``."""
 
 
 class OpenForeign(Protocol):
-    """Connects to the store of a container."""
+    """A function that connects to the store of a container."""
 
-    def __call__(self, config: Any, credentials: Any, url_prefix: str, /) -> ForeignReader: ...
+    def __call__(self, config: Any, credentials: Any, url_prefix: str, /) -> ForeignReader:
+        """Return a reader of the objects under ``url_prefix``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignObject:
-    """An object of others in the state that a reference remembers; a ``Readable``."""
+    """A foreign object with the etag or time that its references have. It is a ``Readable``."""
 
     name: str
     etag: str | None
@@ -88,14 +92,17 @@ class ForeignObject:
     reader: ForeignReader = field(compare=False)
 
     def get(self, start: int, stop: int) -> Buffer:
+        """Return the bytes from ``start`` up to ``stop``."""
         return self.reader.get(self.name, start, stop, etag=self.etag, not_modified_since=self._time())
 
     async def get_async(self, start: int, stop: int) -> Buffer:
+        """Return the result of ``get``."""
         return await self.reader.get_async(
             self.name, start, stop, etag=self.etag, not_modified_since=self._time()
         )
 
     def size(self) -> int | None:
+        """Return None, because the size is not known."""
         return None
 
     def _time(self) -> datetime | None:
@@ -103,16 +110,17 @@ class ForeignObject:
 
 
 class VirtualSources:
-    """The containers of a repository and the credentials for those that the user authorised.
+    """The containers of a repository, with the credentials of those that the user has authorised.
 
-    ``credentials`` is keyed by the containers' URL prefixes; a prefix that is there is authorised, whatever
-    its value. Stores are opened when first read from, and reopened where a pickle arrives.
+    ``credentials`` has values by the URL prefixes of containers. A container is authorised if its prefix has
+    a value, also None. The first read opens a store. A pickled copy opens its stores again.
 
-    >>> sources = VirtualSources([Container("era", "s3://bucket/era5/", None)], {})
-    >>> sources.resolve("vcc://era/2024.nc")
-    's3://bucket/era5/2024.nc'
-    >>> sources.matching(["s3://bucket/era5/x.nc", "s3://other/x.nc"]).tolist()
-    [True, False]
+    Examples:
+        >>> sources = VirtualSources([Container("era", "s3://bucket/era5/", None)], {})
+        >>> sources.resolve("vcc://era/2024.nc")
+        's3://bucket/era5/2024.nc'
+        >>> sources.matching(["s3://bucket/era5/x.nc", "s3://other/x.nc"]).tolist()
+        [True, False]
     """
 
     def __init__(
@@ -126,15 +134,15 @@ class VirtualSources:
         self._given = dict(credentials)
         self._credentials = {_prefix(prefix): value for prefix, value in credentials.items()}
         self._open_foreign = open_foreign
-        # Longest first: the first match is the answer. A repository may spell a prefix in another way, or
-        # take a name: then the user's own container counts.
+        # The longest prefix is first, so the first match is the answer. A repository may write a prefix of
+        # the user in another way, or use a name of the user: then the user's container is used.
         placed = [(_prefix(c.url_prefix), c) for c in self._containers]
         self._by_length = sorted(placed, key=lambda pair: (len(pair[0]), pair[1].is_given), reverse=True)
         last_is_own = sorted(self._by_length, key=lambda pair: pair[1].is_given)
         self._by_name = {c.name: prefix for prefix, c in last_is_own if c.name is not None}
         self._readers: dict[str, ForeignReader] = {}
         self._lock = threading.Lock()
-        # Many chunks are in one object.
+        # Cached, because many chunks are in the same object.
         self._placed = lru_cache(1 << 16)(self._place)
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -146,18 +154,19 @@ class VirtualSources:
 
     @property
     def credentials(self) -> Mapping[str, Any]:
-        """By URL prefix, as the user spelled it; what is there is authorised."""
+        """The credentials of authorised containers, by the URL prefix that the user has passed."""
         return dict(self._given)
 
     @property
     def containers(self) -> tuple[Container, ...]:
+        """All containers, authorised or not."""
         return self._containers
 
     def resolve(self, location: str) -> str:
-        """Return the URL of a location: relative ones joined to their container's prefix, others checked.
+        """Return the URL of a location. A relative location is joined to the prefix of its container.
 
-        Raises ``InvalidInputError``: ``invalid-virtual-ref``, or ``no-container-for-virtual-chunk`` for an
-        unknown name.
+        Raises ``InvalidInputError`` (``invalid-virtual-ref``; ``no-container-for-virtual-chunk`` for an
+        unknown name).
         """
         if location[: len(RELATIVE)].lower() != RELATIVE:
             return normalized(location)
@@ -165,44 +174,47 @@ class VirtualSources:
         prefix = self._by_name.get(name) if slash else None
         if prefix is None:
             raise InvalidInputError(
-                f"{location!r} is relative to a virtual chunk container named {name!r}: expected one of "
-                f"{some_of(sorted(self._by_name))}, and a path",
+                f"the relative location {location!r} must have a path, and the name of a virtual chunk "
+                f"container ({some_of(sorted(self._by_name))}), got the name {name!r}",
                 ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
             )
         return normalized(prefix + path)
 
     def urls(self, locations: Sequence[str]) -> list[str]:
-        """Stored locations as URLs: only the relative ones change. See ``resolve``."""
+        """Return the URLs of stored locations. Only relative locations change. See ``resolve``."""
         relative = list(map(str.startswith, locations, repeat(RELATIVE)))
         if not any(relative):
             return list(locations)
         return list(map(_one_url, repeat(self), locations, relative))
 
     def find_container(self, location: str) -> Container:
-        """Return the container of a location, authorised or not; else ``no-container-for-virtual-chunk``."""
+        """Return the container of a location, authorised or not.
+
+        Raises ``InvalidInputError`` (``no-container-for-virtual-chunk``) if there is none.
+        """
         return self._place(location)[2]
 
     def matching(self, locations: Sequence[str]) -> NDArray[np.bool_]:
-        """Which of the locations are well-formed and have a container; a dictionary lookup for each."""
+        """Return for each location whether it is valid and has a container. Repetitions are fast."""
         verdicts = _Verdicts(self)
         return np.fromiter(map(verdicts.__getitem__, locations), bool, len(locations))
 
     def locate(self, ref: VirtualRef) -> ForeignObject:
         """Return the object that a reference points to.
 
-        Raises ``InvalidInputError`` of kind ``unauthorized-virtual-chunk-container`` if the user did not
-        allow it.
+        Raises ``InvalidInputError`` (``unauthorized-virtual-chunk-container``) if the user has not authorised
+        its container.
         """
         url, prefix, container = self._placed(ref.location)
         reader = self._readers.get(prefix) or self._opened(prefix, container, url)
         return ForeignObject(url, ref.etag, ref.modified, container.is_local, reader)
 
     def read(self, ref: VirtualRef, start: int = 0, stop: int | None = None) -> Buffer:
-        """Return the bytes ``start <= i < stop`` of a virtual chunk."""
+        """Return the bytes of a virtual chunk from ``start`` up to ``stop``."""
         return self._range(ref, start, stop).read()
 
     async def read_async(self, ref: VirtualRef, start: int = 0, stop: int | None = None) -> Buffer:
-        """``read`` for an event loop."""
+        """Return the result of ``read``."""
         return await self._range(ref, start, stop).read_async()
 
     def _range(self, ref: VirtualRef, start: int, stop: int | None) -> ByteRange:
@@ -210,13 +222,13 @@ class VirtualSources:
         return ByteRange(self.locate(ref), ref.offset + start, ref.offset + last)
 
     def _place(self, location: str) -> tuple[str, str, Container]:
-        """Return the URL of a location, and its container with the prefix that matched."""
+        """Return the URL of a location, the matching prefix, and its container."""
         url = self.resolve(location)
         for prefix, container in self._by_length:
             if url.startswith(prefix):
                 return url, prefix, container
         raise InvalidInputError(
-            f"no virtual chunk container matches {shown_url(url)!r}: expected a location under one of "
+            f"no virtual chunk container matches {shown_url(url)!r}: the location must be under one of "
             f"{some_of(shown_url(prefix) for prefix, _ in self._by_length)}. Add a VirtualChunkContainer to "
             "the configuration",
             ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
@@ -226,7 +238,8 @@ class VirtualSources:
         if prefix not in self._credentials:
             raise InvalidInputError(
                 f"{shown_url(url)!r} is in the virtual chunk container {shown_url(prefix)!r}, which is not "
-                "authorised: name it in authorize_virtual_chunk_access when opening the repository",
+                "authorised. Pass the container in authorize_virtual_chunk_access when you open the "
+                "repository",
                 ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER,
             )
         if not container.is_given:
@@ -244,7 +257,7 @@ def _one_url(sources: VirtualSources, location: str, relative: bool) -> str:
 
 
 class _Verdicts(dict[str, bool]):
-    """Whether a location has a container, worked out once for each distinct location."""
+    """A cache of whether a location has a container."""
 
     def __init__(self, sources: VirtualSources) -> None:
         super().__init__()
@@ -261,18 +274,21 @@ class _Verdicts(dict[str, bool]):
         return verdict
 
 
-# ------------------------------------------------------------------------------------------- URLs
+# URLs
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 
 
 def normalized(location: str) -> str:
-    """A location as it is kept and matched; ``InvalidInputError`` (``invalid-virtual-ref``) if it is no URL.
+    """Return a location in the form in which it is stored and matched with containers.
 
-    >>> normalized("s3://bucket//a/../b")
-    's3://bucket//a/../b'
-    >>> normalized("file:///data/a b/../c.nc")
-    'file:///data/c.nc'
+    Raises ``InvalidInputError`` (``invalid-virtual-ref``) if the location is not a URL.
+
+    Examples:
+        >>> normalized("s3://bucket//a/../b")
+        's3://bucket//a/../b'
+        >>> normalized("file:///data/a b/../c.nc")
+        'file:///data/c.nc'
     """
     match = _URL.fullmatch(location)
     if match is None:
@@ -281,14 +297,15 @@ def normalized(location: str) -> str:
     if scheme == "file":
         return _file_url(location, rest)
     if not rest.startswith("//") or rest[2:3] in ("", "/"):
-        raise _invalid(location, "it names no bucket or host")
+        raise _invalid(location, "it has no bucket or host")
     return f"{scheme}:{rest}"
 
 
 def _prefix(url_prefix: str) -> str:
-    """A container's prefix as it is matched: with a slash at its end, or it would match ``s3://bucket-other``.
+    """Return the prefix of a container in the form for matches, with a slash at its end.
 
-    Early versions of the format kept only a scheme, ``s3``.
+    Without the slash, ``s3://bucket`` would match ``s3://bucket-other``. Early versions of the format only
+    stored a scheme, such as ``s3``.
     """
     if ":" not in url_prefix:
         return url_prefix
@@ -297,12 +314,12 @@ def _prefix(url_prefix: str) -> str:
 
 
 def _file_url(location: str, rest: str) -> str:
-    """``file:`` URLs name paths: ``..`` is resolved before matching, or a prefix would protect nothing."""
+    """Return a normalized ``file:`` URL, where ``..`` is resolved, so that it cannot leave a prefix."""
     match = _PATH.fullmatch(rest)
-    assert match is not None  # every part may be empty
+    assert match is not None  # all parts of the pattern can be empty
     host, path, query = match.groups("")
     if _HIDDEN.search(path):
-        raise _invalid(location, "its path holds a NUL or an encoded slash")
+        raise _invalid(location, "its path has a NUL or an encoded slash")
     resolved: list[str] = []
     segments = path.replace("\\", "/").removeprefix("/").split("/")
     for segment in segments:
@@ -311,14 +328,14 @@ def _file_url(location: str, rest: str) -> str:
             del resolved[-1:]
         elif dots != ".":
             resolved.append(segment)
-    # What ends in "/." or "/.." is a directory.
+    # A path that ends in "/." or "/.." is a directory.
     if dots in (".", ".."):
         resolved.append("")
     where = "" if host == "localhost" else host
     return f"file://{where}/" + "/".join(quote(segment, safe=_UNQUOTED) for segment in resolved) + query
 
 
-#: Characters of a path segment that stay as they are in a ``file:`` URL; what is quoted already stays so.
+#: Characters of a path segment that are not quoted in a ``file:`` URL. With "%", quoted characters stay.
 _UNQUOTED: Final = "!$&'()*+,;=:@~[]|^%"
 _PATH: Final = re.compile(r"(?://([^/\\?#]*))?([^?#]*)(.*)", re.DOTALL)
 _HIDDEN: Final = re.compile(r"\0|%00|%2f", re.IGNORECASE)
@@ -326,7 +343,7 @@ _HIDDEN: Final = re.compile(r"\0|%00|%2f", re.IGNORECASE)
 
 def _invalid(location: str, reason: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{shown_url(location)!r} is not a virtual chunk location: {reason}; expected a URL such as "
-        "s3://bucket/key, https://host/path or file:///absolute/path",
+        f"a virtual chunk location must be a URL such as s3://bucket/key, https://host/path or "
+        f"file:///absolute/path, got {shown_url(location)!r}: {reason}",
         ErrorKind.INVALID_VIRTUAL_REF,
     )

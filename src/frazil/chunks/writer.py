@@ -1,27 +1,25 @@
-"""Chunks on their way to storage: small ones gathered into packs, large ones as files of their own.
+"""Writes of chunks: the writer collects small chunks in packs, and stores large chunks as separate files.
 
-A reference names a range of a chunk file, so one file may hold many chunks. A file costs about a
-millisecond to make on a disk and tens of milliseconds on an object store, whatever its size; a copy of a
-small chunk into a buffer costs microseconds. Hence chunks under a threshold are copied into the open
-pack, and a full pack is put in the background as one object.
+A reference points to a range of a chunk file, so a file can have many chunks. To create a file takes about a
+millisecond on a disk and tens of milliseconds on an object store, whatever its size. A copy of a small chunk
+into a buffer takes microseconds. So the writer copies chunks below a threshold into the open pack, and
+uploads a full pack in the background as one object.
 
-    write ──> open pack ──full──> sealed pack ──put returned──> durable, forgotten here
+    write ──> open pack ──full──> sealed pack ──upload done──> durable, dropped from memory
                           flush
-                                  sealed pack ──put failed──> kept, and put again by flush
+                                  sealed pack ──upload failed──> stays in memory, uploaded again by flush
 
-A reference is handed out at once, so *nothing may be reported durable before it is*: whoever commits
-references calls ``flush()`` first, which returns only when every pack is in storage. Until then the bytes are
-readable here, through ``pending()``.
+``write`` returns a reference before the pack is durable. So a commit must call ``flush()`` first, which only
+returns when all packs are in storage. Until then, ``pending()`` returns the bytes.
 
-The id of a pack is random and nobody else writes under it, so putting a pack twice is harmless; an id is
-never used for two different contents, which is why a forked child may not carry on with its parent's open
-pack.
+The id of a pack is random, and no other writer uses it, so a second upload of a pack is harmless. An id is
+never used for two different contents. Therefore a forked child cannot continue the open pack of its parent.
 
-Memory: at most ``max_in_flight`` sealed packs and the open one. A writer that would exceed it waits for
-the oldest.
+Memory: at most ``max_in_flight`` sealed packs and the open pack. A writer that needs more waits for the
+oldest upload.
 
-With deduplication (``content_addressing``), files are named by what they hold, and a chunk that the session
-has packed before is a second reference to the same range.
+With deduplication (``content_addressing``), the ids of files are hashes of their bytes. A chunk that the
+session has packed before gets a second reference to the same range.
 """
 
 from __future__ import annotations
@@ -55,9 +53,12 @@ _FIRST_BUFFER: Final = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class PackSettings:
-    """Which chunks are packed, and how large a pack grows; sizes in bytes.
+    """The options of packs. Sizes are in bytes.
 
-    ``threshold``: shorter chunks are packed. ``pack_size``: a pack is put before it would exceed this.
+    Attributes:
+        enabled: Whether chunks are packed.
+        threshold: Chunks that are smaller than this size are packed.
+        pack_size: The largest size of a pack.
     """
 
     enabled: bool = True
@@ -67,11 +68,11 @@ class PackSettings:
 
 @dataclass(slots=True, eq=False)
 class _Pack:
-    """``append`` is for packs that are open; ``put`` is there once one is sealed.
+    """A pack. ``append`` is for an open pack. A sealed pack has ``put``, its upload.
 
-    Bytes once in the buffer stay as they are, and a buffer that is too small gives way to another, so views
-    stay good. numpy's memory, since it asks for huge pages: a page fault for every 4 KiB of a pack costs
-    more than the copy of the bytes.
+    Bytes in the buffer never change, and a larger buffer is a new one, so views stay valid. The buffer is an
+    array of numpy, because numpy uses huge pages: a page fault for every 4 KiB of a pack takes longer than
+    the copy of the bytes.
     """
 
     id: bytes
@@ -81,7 +82,7 @@ class _Pack:
     put: Future[None] | None = None
 
     def append(self, data: memoryview) -> int:
-        """Return where the bytes are in the pack."""
+        """Add bytes. Return their position in the pack."""
         start, end = self.size, self.size + data.nbytes
         if end > len(self.buffer):
             larger = np.empty(max(end, min(self.limit, 8 * len(self.buffer))), np.uint8)
@@ -92,22 +93,24 @@ class _Pack:
         return start
 
     def view(self, start: int, stop: int) -> memoryview:
+        """Return the bytes from ``start`` up to ``stop``, read-only."""
         return memoryview(self.buffer)[start : min(stop, self.size)].toreadonly()
 
 
 class ChunkWriter:
-    """Writes chunks to a storage, packing the small ones. Every method may be called from many threads.
+    """A writer of chunks, which packs small chunks. Threads may share it.
 
-    ``new_id`` makes the 12 random bytes of a chunk file's id. ``content`` finds chunks that are stored
-    already.
+    ``new_id`` returns the id of a chunk file, 12 random bytes. ``content`` finds chunks that are already
+    stored, for deduplication.
 
-    >>> import secrets
-    >>> from frazil.storage.memory import MemoryStorage
-    >>> writer = ChunkWriter(MemoryStorage(), PackSettings(), lambda: secrets.token_bytes(12))
-    >>> first, second = writer.write(b"abc"), writer.write(b"defg")
-    >>> first.chunk_id == second.chunk_id, second.offset, second.length
-    (True, 3, 4)
-    >>> writer.flush()
+    Examples:
+        >>> import secrets
+        >>> from frazil.storage.memory import MemoryStorage
+        >>> writer = ChunkWriter(MemoryStorage(), PackSettings(), lambda: secrets.token_bytes(12))
+        >>> first, second = writer.write(b"abc"), writer.write(b"defg")
+        >>> first.chunk_id == second.chunk_id, second.offset, second.length
+        (True, 3, 4)
+        >>> writer.flush()
     """
 
     def __init__(
@@ -134,7 +137,7 @@ class ChunkWriter:
         self._sealed: dict[bytes, _Pack] = {}  # oldest first
         self._pool = ThreadPool(Purpose.PACK_UPLOADS, self._max_in_flight)
 
-    # Threads, locks and open packs do not travel; what was written has to be durable where it was written.
+    # Threads, locks and open packs cannot be pickled, so all chunks must be durable first.
     def __getstate__(self) -> tuple[Any, ...]:
         self.flush()
         return (self._storage, self._settings, self._new_id, self._max_in_flight, self._content)
@@ -149,10 +152,10 @@ class ChunkWriter:
         return None if self._content is None else self._content.keep_until
 
     def write(self, data: Buffer) -> NativeRef:
-        """Take one chunk; its bytes are copied or stored on return.
+        """Write one chunk. On return, its bytes are copied or stored.
 
-        Raises ``InvalidInputError`` (``zero-length-chunk``), and ``StorageError`` if this chunk cannot be
-        stored, or if there is no room for it because an earlier pack could not be.
+        Raises ``InvalidInputError`` (``zero-length-chunk``), and ``StorageError`` if the storage fails for
+        this chunk, or if there is no room for it because the upload of an earlier pack has failed.
         """
         view = _bytes_of(data)
         if view.nbytes >= self._pack_below:
@@ -163,11 +166,11 @@ class ChunkWriter:
         return answer
 
     async def write_async(self, data: Buffer) -> NativeRef:
-        """``write`` for an event loop: waits for the storage without holding up the loop."""
+        """Write one chunk, as ``write``, without blocking the event loop."""
         view = _bytes_of(data)
         if view.nbytes >= self._pack_below:
             if self._storage.is_local or self._content is not None:
-                # Other chunks are encoded and written while the disk is busy with this one.
+                # On a thread, so that other chunks can be encoded and written at the same time.
                 loop = asyncio.get_running_loop()
                 id_ = await loop.run_in_executor(self._file_threads().executor, self._put_file, view)
             else:
@@ -180,10 +183,10 @@ class ChunkWriter:
         return answer
 
     def flush(self) -> None:
-        """Return when everything written so far is durable.
+        """Wait until all written chunks are durable.
 
-        Raises the first error of a put. What could not be put is kept, and tried again by the next
-        ``flush()``; until one succeeds, the references handed out must not be committed.
+        Raises the first error of an upload. The next ``flush()`` uploads failed packs again. Until one
+        succeeds, the references must not be committed.
         """
         self._enter()
         with self._lock:
@@ -200,7 +203,7 @@ class ChunkWriter:
                 raise error
 
     def pending(self, chunk_id: bytes, start: int, stop: int) -> Buffer | None:
-        """Return bytes ``start <= i < stop`` of a pack that is not durable yet, or None if it is not here."""
+        """Return bytes of a pack that is not durable yet, or None if this writer does not have the pack."""
         with self._lock:
             pack = self._open
             if pack is None or pack.id != chunk_id:
@@ -208,7 +211,7 @@ class ChunkWriter:
             return None if pack is None else pack.view(start, stop)
 
     def forget(self) -> None:
-        """Drop what is not durable: the session was discarded, nobody will ask for it."""
+        """Drop all chunks that are not durable, after the session has discarded its changes."""
         self._enter_or_restart()
         with self._lock:
             for pack in self._sealed.values():
@@ -219,10 +222,10 @@ class ChunkWriter:
             if self._content is not None:
                 self._content.forget_packed()
 
-    # ------------------------------------------------------------------------------------- inside
+    # Internal
 
     def _put_file(self, view: memoryview) -> bytes:
-        """Return the id of a file that holds this chunk alone."""
+        """Store a chunk in a separate file. Return its id."""
         if self._content is not None:
             self._enter()
             return self._content.put_chunk(view)
@@ -234,7 +237,10 @@ class ChunkWriter:
         return None if self._content is None else digest_of(view)
 
     def _append(self, view: memoryview, digest: bytes | None) -> NativeRef | Future[None]:
-        """The reference of a chunk copied into the open pack, or the put to wait for until there is room."""
+        """Copy a chunk into the open pack. Return its reference, or the upload to wait for if it is full.
+
+        With deduplication, the reference can point to an earlier copy.
+        """
         self._enter()
         size = view.nbytes
         with self._lock:
@@ -256,7 +262,7 @@ class ChunkWriter:
             return ref
 
     def _no_room(self) -> Future[None] | None:
-        """The oldest put, if as many packs as allowed are in flight. Raises what a failed one raised."""
+        """Return the oldest upload if no other may start, or None. Raises the error of a failed upload."""
         if len(self._sealed) < self._max_in_flight:
             return None
         puts = [pack.put for pack in self._sealed.values() if pack.put is not None]
@@ -280,17 +286,17 @@ class ChunkWriter:
 
     def _put(self, pack: _Pack) -> None:
         _stored(self._storage, pack.id, pack.view(0, pack.size))
-        # Only now may the bytes go; a reader that no longer finds them here finds them in storage.
+        # Not earlier: a reader that does not find the bytes here must find them in storage.
         with self._lock:
             self._sealed.pop(pack.id, None)
 
     def _enter(self) -> None:
-        """In a forked child there are no threads, and the parent may go on with the open pack."""
+        """Restart in a forked child, which has no threads, and cannot continue the parent's open pack."""
         if self._process != os.getpid():
             if self._open is not None or self._sealed:
                 raise StorageError(
-                    f"chunks written in process {self._process} were not durable when it was forked into "
-                    f"process {os.getpid()}: flush before forking, or pickle the session",
+                    f"chunks of process {self._process} were not durable when it was forked into process "
+                    f"{os.getpid()}. Flush before the fork, or pickle a fork of the session",
                     ErrorKind.FORKED_PROCESS,
                 )
             self._restart()
@@ -306,15 +312,13 @@ class ChunkWriter:
 
 
 def _bytes_of(data: Buffer) -> memoryview:
-    """Return a chunk as one row of bytes."""
+    """Return the bytes of a chunk as a one-dimensional view."""
     view = memoryview(data)
     if view.nbytes == 0:
-        raise InvalidInputError(
-            "a chunk of no bytes cannot be written: expected at least one byte", ErrorKind.ZERO_LENGTH_CHUNK
-        )
+        raise InvalidInputError("a chunk must have at least 1 byte, got 0", ErrorKind.ZERO_LENGTH_CHUNK)
     if view.ndim == 1 and view.itemsize == 1:
         return view if view.contiguous else memoryview(view.tobytes())
-    # Not cast(): it refuses formats such as ">f4".
+    # cast() would refuse formats such as ">f4".
     return memoryview(np.frombuffer(view, np.uint8)) if view.c_contiguous else memoryview(view.tobytes())
 
 
@@ -323,12 +327,12 @@ def _stored(storage: Storage, id_: bytes, data: memoryview) -> None:
 
 
 def _failure(put: Future[None]) -> BaseException | None:
-    """What a finished put raised; None for one that is running, went well, or was cancelled."""
+    """Return the error of a failed upload, or None if it is running, has succeeded or was cancelled."""
     return put.exception() if put.done() and not put.cancelled() else None
 
 
 async def _done(put: Future[None]) -> None:
-    """Wait until a put has ended, well or not. Cancelling the waiting does not cancel the put."""
+    """Wait until an upload has ended. A cancellation of the wait does not cancel the upload."""
     loop = asyncio.get_running_loop()
     ended = loop.create_future()
 
@@ -337,7 +341,7 @@ async def _done(put: Future[None]) -> None:
             ended.set_result(None)
 
     def wake_loop(_: Future[None]) -> None:
-        with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
+        with suppress(RuntimeError):  # the loop was closed, so no task waits
             loop.call_soon_threadsafe(wake)
 
     put.add_done_callback(wake_loop)

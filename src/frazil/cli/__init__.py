@@ -1,4 +1,4 @@
-"""The command ``frazil``: what the library does, for people at a terminal."""
+"""The command ``frazil``: operations of the library for a terminal."""
 
 from frazil.cli.main import main
 

@@ -1,4 +1,4 @@
-"""``python -m frazil.cli``."""
+"""The command as ``python -m frazil.cli``."""
 
 from __future__ import annotations
 

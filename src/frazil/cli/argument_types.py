@@ -12,12 +12,12 @@ from frazil.storage.urls import parse_url
 
 
 def comma_separated(text: str) -> tuple[str, ...]:
-    """The parts of ``A,B``."""
+    """Return the parts of ``A,B``."""
     return tuple(filter(None, text.split(",")))
 
 
 def chunk_sizes(text: str) -> dict[str, int]:
-    """The sizes of ``DIM=N,...``.
+    """Return the sizes of ``DIM=N,...``.
 
     >>> chunk_sizes("time=24,lat=-1")
     {'time': 24, 'lat': -1}
@@ -26,23 +26,23 @@ def chunk_sizes(text: str) -> dict[str, int]:
     try:
         return {name.strip(): int(size) for name, _, size in pairs}
     except ValueError:
-        raise argparse.ArgumentTypeError(f"expected DIM=NUMBER,..., found {text!r}") from None
+        raise argparse.ArgumentTypeError(f"must be DIM=NUMBER,..., got {text!r}") from None
 
 
 def reader_option(text: str) -> tuple[str, Any]:
-    """The name and the value of ``KEY=VALUE``; the value is JSON, or text.
+    """Return the name and the value of ``KEY=VALUE``; the value is JSON, or text.
 
     >>> reader_option("squeeze=false"), reader_option('time_dims=["valid_time"]'), reader_option("name=t2m")
     (('squeeze', False), ('time_dims', ['valid_time']), ('name', 't2m'))
     """
     name, separator, value = text.partition("=")
     if not separator or not name.strip():
-        raise argparse.ArgumentTypeError(f"expected KEY=VALUE, found {text!r}")
+        raise argparse.ArgumentTypeError(f"must be KEY=VALUE, got {text!r}")
     return name.strip(), _json_or_text(value.strip())
 
 
 def filter_keys(text: str) -> dict[str, Any]:
-    """The keys and values of ``KEY=VALUE,...``.
+    """Return the keys and values of ``KEY=VALUE,...``.
 
     >>> filter_keys("typeOfLevel=heightAboveGround,level=2")
     {'typeOfLevel': 'heightAboveGround', 'level': 2}
@@ -58,7 +58,7 @@ def _json_or_text(value: str) -> Any:
 
 
 def container(prefix: str) -> VirtualChunkContainer:
-    """The container for a prefix of URLs.
+    """Return the container for a prefix of URLs.
 
     >>> container("file:///data/era5").url_prefix
     'file:///data/era5/'
@@ -69,4 +69,4 @@ def container(prefix: str) -> VirtualChunkContainer:
             return VirtualChunkContainer(url.chunk_location.rstrip("/") + "/", url.store_config())
     except InvalidInputError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
-    raise argparse.ArgumentTypeError(f"expected a prefix of URLs, such as {url.url}, found {prefix!r}")
+    raise argparse.ArgumentTypeError(f"must be a prefix of URLs, such as {url.url}, got {prefix!r}")

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One subcommand. ``declare`` adds its arguments to a parser, ``run`` takes
-    them and returns the exit status."""
+    """One subcommand.
+
+    ``declare`` adds its arguments to a parser. ``run`` takes them and returns the exit status.
+    """
 
     name: str
     help: str

@@ -22,32 +22,36 @@ def declare_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _declare_places(parser: argparse.ArgumentParser) -> None:
-    """The files, and where their data goes."""
+    """Declare the files, and the place of their data."""
     parser.add_argument("source", metavar="SOURCE", nargs="+", help="files, or globs in quotes: 'data/*.nc'")
     parser.add_argument(
         "repository", metavar="REPOSITORY", help=f"{COMMON_URLS}; created if it does not exist"
     )
     parser.add_argument(
-        "--inspect", action="store_true", help="only print what is in the files, and what is wrong"
+        "--inspect", action="store_true", help="only print the contents and the problems of the files"
     )
     parser.add_argument(
-        "--mode", choices=MODES, default="create", help="what the group may hold already (create)"
+        "--mode", choices=MODES, default="create", help="how the files relate to existing data (create)"
     )
     parser.add_argument("--branch", default="main", help="the branch to commit to (main)")
     parser.add_argument("--group", default="/", help="the group in the repository (/)")
 
 
 def _declare_content(parser: argparse.ArgumentParser) -> None:
-    """Which data goes into the repository, and in what form."""
-    parser.add_argument("--concat-dim", metavar="DIM", help="the dimension in which files follow each other")
+    """Declare which data are ingested, and in what form."""
+    parser.add_argument("--concat-dim", metavar="DIM", help="the dimension along which the files are joined")
     parser.add_argument(
-        "--variables", metavar="A,B", type=comma_separated, help="the data variables to take (all)"
+        "--variables", metavar="A,B", type=comma_separated, help="the data variables to ingest (all)"
     )
     parser.add_argument(
-        "--chunks", metavar="DIM=N,...", type=chunk_sizes, default={}, help="chunk sizes; -1: all"
+        "--chunks",
+        metavar="DIM=N,...",
+        type=chunk_sizes,
+        default={},
+        help="chunk lengths; -1 is the whole dimension",
     )
     parser.add_argument(
-        "--virtual", action="store_true", help="refer to the bytes in the files, copy only coordinates"
+        "--virtual", action="store_true", help="refer to the bytes in the files, and copy only coordinates"
     )
     parser.add_argument(
         "--container",
@@ -55,24 +59,24 @@ def _declare_content(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=container,
         default=[],
-        help="file:///folder, s3://bucket/prefix, gs://bucket/prefix or az://account/container/prefix, to "
-        "which the repository may refer",
+        help="a prefix that virtual chunks may refer to: file:///folder, s3://bucket/prefix, "
+        "gs://bucket/prefix or az://account/container/prefix",
     )
     parser.add_argument(
-        "--unpack", action="store_true", help="store values of packed data (scale_factor, add_offset)"
+        "--unpack", action="store_true", help="store packed data (scale_factor, add_offset) as values"
     )
 
 
 def _declare_format(parser: argparse.ArgumentParser) -> None:
-    """How the files are read."""
-    parser.add_argument("--format", help="of the files; by default it is recognised from each file")
+    """Declare how the files are read."""
+    parser.add_argument("--format", help="the format of the files (recognised from each file)")
     parser.add_argument("--source-group", default="/", metavar="GROUP", help="the group in the files (/)")
     parser.add_argument(
         "--filter-by-keys",
         metavar="KEY=VALUE,...",
         type=filter_keys,
         default={},
-        help="fields of GRIB to take: typeOfLevel=surface,stepType=instant (all)",
+        help="the GRIB fields to ingest: typeOfLevel=surface,stepType=instant (all)",
     )
     parser.add_argument(
         "--reader-option",
@@ -85,18 +89,18 @@ def _declare_format(parser: argparse.ArgumentParser) -> None:
 
 
 def _declare_problems(parser: argparse.ArgumentParser) -> None:
-    """What to do with files that do not fit, or that have changed."""
+    """Declare what happens to files that do not fit, or that have changed."""
     parser.add_argument(
         "--on-problem",
         choices=("fail", "skip", "quarantine"),
         default="fail",
-        help="files that are wrong (fail)",
+        help="what happens to files with problems (fail)",
     )
     parser.add_argument(
         "--on-change",
         choices=("fail", "ignore", "rewrite"),
         default="fail",
-        help="files that have changed since they were ingested (fail)",
+        help="what happens to files that changed since they were ingested (fail)",
     )
     parser.add_argument(
         "--allow",
@@ -108,12 +112,12 @@ def _declare_problems(parser: argparse.ArgumentParser) -> None:
 
 
 def _declare_run(parser: argparse.ArgumentParser) -> None:
-    """How the ingest runs."""
-    parser.add_argument("--message", help="of the commit")
+    """Declare how the ingest runs."""
+    parser.add_argument("--message", help="the message of the commit")
     parser.add_argument(
         "--engine",
         choices=ENGINES,
         default="auto",
-        help="where tasks run: in this process, in others of this machine, on Spark (auto: inline for a few "
-        "small files, else local)",
+        help="where tasks run: in this process (inline), in processes of this machine (local), on Spark "
+        "(auto: inline for a few small files, else local)",
     )

@@ -1,4 +1,4 @@
-"""``frazil ingest``: many files become one dataset."""
+"""The command ``frazil ingest``: many files become one dataset."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _run(arguments: argparse.Namespace) -> int:
     with progress:
         inspection = None
         if arguments.on_problem == "fail" and not Repository.exists(storage):
-            # before the repository is created: a refusal leaves none
+            # An inspection that fails must not leave a new repository.
             inspection = inspect_for_new_group(request, settings.run)
         repo = Repository.open_or_create(storage)
         if arguments.branch not in repo.list_branches():
@@ -61,11 +61,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The options that an inspection and an ingest have in common."""
+    """Return the options that an inspection and an ingest have in common."""
     with needs("ingest", extra="pipeline"):
         from frazil.pipeline.ingest.size import is_small
 
-    # before the repository is created: an error for missing files leaves none
+    # Missing files must not leave a new repository.
     small = is_small(arguments.source)
     automatic = "inline" if small else "local"
     return {
@@ -81,36 +81,36 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-#: So many notes are printed; `--inspect` prints more.
+#: The number of notes that are printed; `--inspect` prints more.
 _NOTES: Final = 10
 
 
 def summary(result: Any) -> str:
-    """The result of an ingest in a few lines."""
+    """Return the result of an ingest in a few lines."""
     report = result.report
     if result.done_before:
-        return f"nothing to do: {report.unchanged:,} of {len(report.urls):,} files are there, as they are now"
+        return f"nothing to do: {report.unchanged:,} of {len(report.urls):,} files are ingested and unchanged"
     bad = len(report.bad)
     text = f"{result.snapshot_id}: {len(report.urls) - bad - report.unchanged:,} files"
-    text += f", {report.unchanged:,} were there" if report.unchanged else ""
-    text += f", {bad:,} left out (`--inspect` tells why)" if bad else ""
+    text += f", {report.unchanged:,} ingested before" if report.unchanged else ""
+    text += f", {bad:,} skipped (`--inspect` shows the problems)" if bad else ""
     return "\n".join([text, *(f"note: {each}" for each in report.notes[:_NOTES])])
 
 
 INGEST: Final = Command(
     "ingest",
-    help="make one dataset of many NetCDF, HDF5, Zarr, GRIB or GeoTIFF files",
+    help="write many NetCDF, HDF5, Zarr, GRIB or GeoTIFF files into one dataset",
     description="""\
-Write many files into one dataset, in one commit. All files are inspected first: if some do not fit, the
-command names them and their problems, and writes nothing. A second run with the same files does nothing; a
-run with more files writes the new ones.""",
+Write many files into one dataset, in one commit. The command inspects all files first. If some files do not
+fit, it prints their names and problems, and does not write. A second run with the same files does not write
+either; a run with more files writes the new files.""",
     epilog="""\
 examples:
-  frazil ingest 'era5/*.nc' ice --inspect                what is in the files, and what is wrong with them
-  frazil ingest 'era5/*.nc' ice --chunks time=24         one dataset of them
-  frazil ingest 'era5/*.nc' ice --mode append            what has come since
+  frazil ingest 'era5/*.nc' ice --inspect                print the contents and the problems of the files
+  frazil ingest 'era5/*.nc' ice --chunks time=24         write them into one dataset
+  frazil ingest 'era5/*.nc' ice --mode append            append new files
   frazil ingest 'gfs/*.grib2' ice --filter-by-keys typeOfLevel=isobaricInhPa
-                                                         one kind of level of GRIB files""",
+                                                         write one kind of level of GRIB files""",
     declare=declare_arguments,
     run=_run,
 )

@@ -1,8 +1,8 @@
-"""The command line: one parser, one subcommand for each entry of ``COMMANDS``.
+"""The command line: one parser, with one subcommand for each entry of ``COMMANDS``.
 
 A ``Command`` has a name, a function that declares its arguments, and a function that does the work and
-returns the exit status. An error of Frazil is a line on stderr, with one more line for each file that is
-wrong, and the status 1; wrong arguments are the status 2.
+returns the exit status. For an error of Frazil the status is 1, and stderr gets one line for the error and
+one for each file with a problem. For wrong arguments the status is 2.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COMMANDS: Final[tuple[Command, ...]] = (IMPORT, INGEST)
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+    """Return the parser of all commands."""
     top = argparse.ArgumentParser(
         "frazil", description="Transactional, versioned storage for Zarr arrays in the Icechunk format."
     )
@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; its exit status. ``arguments`` are those of the process if not given."""
+    """Run a command and return its exit status. ``arguments`` are by default those of the process."""
     namespace = parser().parse_args(arguments)
     try:
         status: int = namespace.run(namespace)

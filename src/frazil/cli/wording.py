@@ -1,4 +1,4 @@
-"""Messages of the library for a terminal: with options of the command in place of arguments of Python.
+"""Messages of the library for a terminal: with options of the command instead of arguments of Python.
 
 The library names arguments (``on_problem='skip'``), sometimes with the option behind them
 (``on_problem='skip' (--on-problem skip)``). On a terminal only the option is left.
@@ -11,13 +11,13 @@ from typing import Final
 
 #: A value of Python as messages show it: text, brackets of any kind, a word.
 _VALUE: Final = r"(?:'[^']*'|\[[^\]]*\]|\{(?:[^{}]|\{[^{}]*\})*\}|\([^()]*\)|[\w.]+)?"
-#: ``name=value (--option value)``: the option says it already.
+#: ``name=value (--option value)``: only the option stays.
 _WITH_OPTION: Final = re.compile(rf"\b[a-z_]+={_VALUE} \((--[^()]+)\)")
-#: Arguments of `frazil.spark.ingest` that are an option with a value of one word.
+#: Arguments of `frazil.pipeline.ingest` that are an option with a value of one word.
 _TEXT_ARGUMENTS: Final = re.compile(
     r"\b(mode|on_problem|on_change|concat_dim|source_group|format|engine|message)=(['\"])([^'\"]*)\2"
 )
-#: Others, as messages show them, and the option.
+#: Other arguments, as messages show them, and their option.
 _OTHER_ARGUMENTS: Final = (
     (re.compile(rf"\breader_options=\{{'filter_by_keys': {_VALUE}\}}"), "--filter-by-keys KEY=VALUE,..."),
     (re.compile(rf"\breader_options={_VALUE}"), "--reader-option KEY=VALUE"),
@@ -31,7 +31,7 @@ _OTHER_ARGUMENTS: Final = (
 
 
 def for_terminal(message: str) -> str:
-    """A message with the options of ``frazil ingest`` in place of the arguments that it names.
+    """Return a message with the options of ``frazil ingest`` instead of the arguments that it names.
 
     >>> for_terminal("on_problem='skip' (--on-problem skip) leaves them out, unpack=True stores values")
     '--on-problem skip leaves them out, --unpack stores values'
@@ -46,6 +46,6 @@ def for_terminal(message: str) -> str:
 
 
 def lines_of(message: str, kind: str) -> list[str]:
-    """An error as lines of a terminal: what is wrong with its kind, and below it a line for each file."""
+    """Return an error as lines of a terminal: the message with its kind, then a line for each file."""
     first, *others = [" ".join(line.split()) for line in message.splitlines() if line.strip()] or [""]
     return [f"frazil: {first} [{kind}]", *(f"  {line}" for line in others)]

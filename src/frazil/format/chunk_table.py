@@ -1,17 +1,19 @@
-"""Chunk references of one array, as columns sorted by coordinates (specification, "ChunkRef").
+"""Chunk references of one array, as columns sorted by coordinates.
 
     kind     source            offset, length
     ABSENT   0                 0, 0: a deletion, only in change sets
-    NATIVE   a chunk file      range in that file (a pack holds many chunks)
-    VIRTUAL  a foreign object  range in that object
+    NATIVE   a chunk file      range in that file (a pack contains many chunks)
+    VIRTUAL  a virtual object  range in that object
     INLINE   the bytes         0, number of bytes
 
-``source`` numbers the rows of ``chunk_ids``, ``foreign`` or ``inline``: what many references share
-is there once. Tables cut from one manifest carry all sources of that manifest; ``prune`` leaves the
-unused ones behind.
+``source`` is a row number of ``chunk_ids``, ``foreign`` or ``inline``: values that many references share are
+stored once. Tables cut from one manifest carry all sources of that manifest; ``prune`` removes unused
+sources.
 
-Coordinates are looked up by *keys*: one int64 per row, the number of the chunk in the box spanned by the
-largest coordinates, or where that number has no room in 63 bits the row's bytes, big-endian.
+Coordinates are looked up by *keys*. The key of a row is an int64, the number of the chunk in the box up to
+the largest coordinates. If this number needs more than 62 bits, the key is the row's bytes, big-endian.
+
+Specification: *ChunkRef*.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from frazil.format.coordinates import ascending, box, keys
 
 
 class ChunkKind(IntEnum):
-    """Kind of a chunk reference; numbers as in the public ``ChunkType``.
+    """The kind of a chunk reference, with the numbers of the public ``ChunkType``.
 
     ``ABSENT`` marks a deletion in a change set.
     """
@@ -45,7 +47,7 @@ class ChunkKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class NativeRef:
-    """A range of a chunk file of the repository."""
+    """A reference to a range of a chunk file of the repository."""
 
     chunk_id: bytes
     offset: int
@@ -54,7 +56,10 @@ class NativeRef:
 
 @dataclass(frozen=True, slots=True)
 class VirtualRef:
-    """A range of a foreign object; ``etag`` or ``modified`` (seconds since 1970) tell its expected state."""
+    """A reference to a range of an object of another program.
+
+    ``etag`` or ``modified`` (seconds since 1970) describe the expected state of the object.
+    """
 
     location: str
     offset: int
@@ -65,7 +70,7 @@ class VirtualRef:
 
 @dataclass(frozen=True, slots=True)
 class InlineRef:
-    """The chunk itself."""
+    """A reference that contains the bytes of the chunk."""
 
     data: bytes
 
@@ -75,10 +80,14 @@ type ChunkRef = NativeRef | VirtualRef | InlineRef
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForeignObjects:
-    """The distinct objects that virtual references point to, with what is known of their state.
+    """The distinct objects that virtual references point to, with their expected state.
 
-    ``etags`` has an empty row where there is none; ``modified`` (uint32, seconds since 1970) is 0 where
-    unknown. A location used with two different checksums is two rows.
+    A location that is used with two different checksums has two rows.
+
+    Attributes:
+        locations: The chunk locations as text.
+        etags: The etags as text; an empty row if there is none.
+        modified: uint32 (n,), the modification time in seconds since 1970; 0 if unknown.
     """
 
     locations: Ragged
@@ -89,10 +98,12 @@ class ForeignObjects:
         return len(self.modified)
 
     def take(self, rows: NDArray[Any]) -> ForeignObjects:
+        """Return some of the rows."""
         return ForeignObjects(self.locations.take(rows), self.etags.take(rows), self.modified[rows])
 
     @staticmethod
     def concat(parts: Sequence[ForeignObjects]) -> ForeignObjects:
+        """Return the rows of all parts, one part after the other."""
         return ForeignObjects(
             Ragged.concat([part.locations for part in parts]),
             Ragged.concat([part.etags for part in parts]),
@@ -100,13 +111,13 @@ class ForeignObjects:
         )
 
 
-#: So much longer is a table in which a look-up for each row of another is cheaper than sorting both.
+#: If one table is this many times longer, looking up each row of the other is cheaper than sorting both.
 _MANY_TIMES = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sources:
-    """What the references of a new table refer to: the column ``source`` numbers the rows of one of these."""
+    """The sources of a new table: the column ``source`` contains row numbers of one of them."""
 
     chunk_ids: U8
     foreign: ForeignObjects
@@ -124,17 +135,22 @@ _NO_SOURCES = _Sources(
 class ChunkTable:
     """Chunk references of one array, n rows, strictly ascending by ``index``.
 
-    index    uint32 (n, ndim)   chunk coordinates (n, 0) for a scalar array
-    kind     uint8 (n,)         ``ChunkKind``
-    source   uint32 (n,)        row of chunk_ids, foreign or inline, by kind (0 for ABSENT)
-    offset   uint64 (n,)        first byte in the source
-    length   uint64 (n,)        number of bytes
+    A table never changes. It computes its search keys at the first look-up.
 
-    A value: never changed, but for the search keys, which are made at the first look-up and kept.
+    Attributes:
+        index: uint32 (n, ndim), the chunk coordinates; (n, 0) for a scalar array.
+        kind: uint8 (n,), ``ChunkKind``.
+        source: uint32 (n,), row of chunk_ids, foreign or inline, by kind (0 for ABSENT).
+        offset: uint64 (n,), first byte in the source.
+        length: uint64 (n,), number of bytes.
+        chunk_ids: uint8 (m, 12), the chunk files.
+        foreign: The objects of virtual references.
+        inline: The bytes of inline chunks.
 
-    >>> table = ChunkTable.from_inline([[0, 1], [0, 0]], [b"b", b"a"])
-    >>> len(table), table.find_chunk((0, 0)), table.find_chunk((7, 7)), table.ref(0)
-    (2, 0, -1, InlineRef(data=b'a'))
+    Examples:
+        >>> table = ChunkTable.from_inline([[0, 1], [0, 0]], [b"b", b"a"])
+        >>> len(table), table.find_chunk((0, 0)), table.find_chunk((7, 7)), table.ref(0)
+        (2, 0, -1, InlineRef(data=b'a'))
     """
 
     index: U32
@@ -156,21 +172,23 @@ class ChunkTable:
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions of the array."""
         ndim: int = self.index.shape[1]
         return ndim
 
     @classmethod
     def empty(cls, ndim: int) -> ChunkTable:
+        """Create a table without rows."""
         return cls.from_absent(np.zeros((0, ndim), np.uint32))
 
     @classmethod
     def from_native(
         cls, index: ArrayLike, chunk_ids: U8, source: ArrayLike, offset: ArrayLike, length: ArrayLike
     ) -> ChunkTable:
-        """References to chunk files: ``source`` numbers the rows of ``chunk_ids``, shape (m, 12).
+        """Create references to chunk files: ``source`` contains row numbers of ``chunk_ids``, shape (m, 12).
 
-        Here as in the constructors below, ``index`` has shape (n, ndim) in any order, the last of equal
-        coordinates counts, and one number stands for n equal ones.
+        In this and the following constructors, ``index`` has shape (n, ndim) in any order. Of equal
+        coordinates, the last ones count. A single number stands for n equal numbers.
         """
         return cls._of(
             ChunkKind.NATIVE, index, source, offset, length, replace(_NO_SOURCES, chunk_ids=chunk_ids)
@@ -186,10 +204,10 @@ class ChunkTable:
         etag: str | None = None,
         modified: int | None = None,
     ) -> ChunkTable:
-        """References to foreign objects, all with the same checksum: an etag, a time in seconds, or none."""
+        """Create references to virtual objects with one checksum: an etag, a time in seconds, or none."""
         if etag and modified:
             raise InvalidInputError(
-                "a virtual reference has an etag or a time of modification, not both",
+                "a virtual reference must have an etag or a modification time, got both",
                 ErrorKind.INVALID_VIRTUAL_REF,
             )
         distinct, source = intern(locations)
@@ -205,14 +223,14 @@ class ChunkTable:
 
     @classmethod
     def from_inline(cls, index: ArrayLike, blobs: Sequence[bytes]) -> ChunkTable:
-        """References that are the chunks themselves."""
+        """Create references that contain the bytes of the chunks."""
         inline = Ragged.of_bytes(blobs)
         sources = replace(_NO_SOURCES, inline=inline)
         return cls._of(ChunkKind.INLINE, index, np.arange(len(inline)), 0, inline.lengths, sources)
 
     @classmethod
     def from_absent(cls, index: ArrayLike) -> ChunkTable:
-        """Deletions."""
+        """Create deletions."""
         return cls._of(ChunkKind.ABSENT, index, 0, 0, 0)
 
     @classmethod
@@ -229,7 +247,7 @@ class ChunkTable:
         whole = not coords.size or coords.dtype.kind in "iu"
         if coords.ndim != 2 or not whole or (coords.size and not 0 <= coords.min() <= coords.max() < 1 << 32):
             raise InvalidInputError(
-                f"chunk coordinates of shape {coords.shape}, expected (n, ndim) of 32-bit numbers",
+                f"chunk coordinates must be 32-bit numbers of shape (n, ndim), got shape {coords.shape}",
                 ErrorKind.INVALID_CHUNK_INDEX,
             )
         n = len(coords)
@@ -246,7 +264,7 @@ class ChunkTable:
         return table.sorted()
 
     def sorted(self) -> ChunkTable:
-        """Rows in the order of their coordinates, the last of those with equal coordinates."""
+        """Return the rows in the order of their coordinates; of equal coordinates, the last row."""
         if ascending(self.index):
             return self
         unordered = self._search[1]
@@ -257,7 +275,7 @@ class ChunkTable:
         return self.select_chunks(order[last])
 
     def ref(self, row: int) -> ChunkRef | None:
-        """One row as a value, None for a deletion."""
+        """Return one row as a value, None for a deletion."""
         kind, source = int(self.kind[row]), int(self.source[row])
         span = int(self.offset[row]), int(self.length[row])
         if kind == ChunkKind.NATIVE:
@@ -270,12 +288,12 @@ class ChunkTable:
 
     @cached_property
     def _search(self) -> tuple[list[int], NDArray[Any]]:
-        """For each dimension one more than the largest coordinate; the keys of the rows."""
+        """The largest coordinate plus one for each dimension, and the keys of the rows."""
         limits = box(self.index)
         return limits, keys(self.index, limits)
 
     def find_chunk(self, coords: tuple[int, ...]) -> int:
-        """Row of the reference at ``coords``, -1 if there is none. Binary search."""
+        """Return the row of the reference at ``coords``, -1 if there is none. Binary search."""
         limits, row_keys = self._search
         if len(coords) != len(limits) or not len(row_keys):
             return -1
@@ -291,7 +309,7 @@ class ChunkTable:
         return row if row < len(row_keys) and row_keys[row] == key else -1
 
     def find_chunks(self, coords: U32) -> I64:
-        """``find_chunk`` for coordinates of shape (k, ndim)."""
+        """Return the rows of many references, for coordinates of shape (k, ndim); -1 where there is none."""
         limits, row_keys = self._search
         rows = np.full(len(coords), -1, np.int64)
         if coords.shape[1] != self.ndim or not len(row_keys):
@@ -304,7 +322,7 @@ class ChunkTable:
         return rows
 
     def same(self, rows: I64, other: ChunkTable, others: I64) -> NDArray[np.bool_]:
-        """Whether ``rows`` are the same references as the rows ``others`` of another table, one by one."""
+        """Return whether each of ``rows`` is the same reference as the row in ``others`` of another table."""
         one, two = self.select_chunks(rows), other.select_chunks(others)
         equal: NDArray[np.bool_] = (
             (one.kind == two.kind) & (one.offset == two.offset) & (one.length == two.length)
@@ -317,7 +335,7 @@ class ChunkTable:
         return equal
 
     def sources(self, kind: ChunkKind, rows: NDArray[Any]) -> Iterable[Any]:
-        """What some sources of one kind are, as values to compare."""
+        """Return some sources of one kind, as values that can be compared."""
         if kind == ChunkKind.NATIVE:
             return Ragged.from_lengths(
                 self.chunk_ids[rows].reshape(-1), np.full(len(rows), self.chunk_ids.shape[1])
@@ -328,7 +346,7 @@ class ChunkTable:
         return zip(foreign.locations.blobs(), foreign.etags.blobs(), foreign.modified.tolist(), strict=True)
 
     def select_chunks(self, rows: NDArray[Any] | slice) -> ChunkTable:
-        """Some of the rows (ascending, or a mask). Sources stay as they are, used or not."""
+        """Return some of the rows (ascending, or a mask). All sources stay, used or not."""
         return ChunkTable(
             self.index[rows],
             self.kind[rows],
@@ -341,7 +359,7 @@ class ChunkTable:
         )
 
     def prune(self) -> ChunkTable:
-        """The same references without sources that none of them uses."""
+        """Return the same references without unused sources."""
         source = self.source.copy()
         used_sources: dict[ChunkKind, I64] = {}
         for kind, count in (
@@ -371,7 +389,7 @@ class ChunkTable:
         )
 
     def compact(self) -> ChunkTable:
-        """The same without the bytes of texts and chunks that no source has any more."""
+        """Return the same references without the unused bytes of texts and inline chunks."""
         foreign = self.foreign
         return ChunkTable(
             self.index,
@@ -386,7 +404,7 @@ class ChunkTable:
 
     @staticmethod
     def merge_tables(tables: Sequence[ChunkTable]) -> ChunkTable:
-        """Union by coordinates of tables of one rank; of equal coordinates, the later table's count."""
+        """Return the union by coordinates of tables of one rank. The row of the later table overrides."""
         filled = [table for table in tables if len(table)]
         if len(filled) < 2:
             return filled[0] if filled else tables[0]
@@ -399,7 +417,7 @@ class ChunkTable:
         return stack(filled, index).sorted()
 
     def _replaced(self, rows: I64) -> ChunkTable:
-        """With the last ``len(rows)`` rows in the places of others. Of a table that nobody else has."""
+        """Move the last ``len(rows)`` rows to other places. The table must not be shared."""
         first_rows = slice(len(self) - len(rows))
         for column in (self.kind, self.source, self.offset, self.length):
             column[rows] = column[first_rows.stop :]
@@ -407,24 +425,27 @@ class ChunkTable:
 
     @staticmethod
     def duplicates(tables: Sequence[ChunkTable]) -> U32:
-        """Coordinates (k, ndim), sorted, that more than one of the tables has."""
+        """Return the coordinates (k, ndim), sorted, that more than one of the tables contains."""
         index = np.concatenate([table.index for table in tables])
         unordered = keys(index, box(index))
         order = unordered.argsort(kind="stable")
         ordered = unordered[order]
         again = ordered[1:] == ordered[:-1]
-        # Three tables may have the same coordinates: count them at the first repetition.
+        # Three tables may have the same coordinates. Only the first repetition counts.
         again[1:] &= ~again[:-1]
         twice: U32 = index[order[1:][again]]
         return twice
 
     def stored(self) -> ChunkTable:
-        """Without the rows that mark deletions."""
+        """Return the rows that are not deletions."""
         present = self.kind != ChunkKind.ABSENT
         return self if present.all() else self.select_chunks(present)
 
     def equals(self, other: ChunkTable) -> bool:
-        """Whether the other is made of equal columns; equal references to other rows of them do not count."""
+        """Return whether both tables have equal columns.
+
+        Equal references with different source rows do not count as equal.
+        """
 
         def columns(table: ChunkTable) -> list[Any]:
             foreign, inline = table.foreign, table.inline
@@ -439,14 +460,17 @@ class ChunkTable:
         return self is other or all(np.array_equal(mine, theirs) for mine, theirs in pairs)
 
     def bounds(self) -> U32:
-        """Tight half-open box around all coordinates, shape (ndim, 2). The table must not be empty."""
+        """Return the tight half-open box around all coordinates, shape (ndim, 2).
+
+        The table must not be empty.
+        """
         return np.stack((self.index.min(axis=0), self.index.max(axis=0) + np.uint32(1)), axis=1)
 
 
 def stack(tables: Sequence[ChunkTable], index: U32) -> ChunkTable:
-    """All rows of all tables, one table after the other, with ``index`` as their coordinates.
+    """Return all rows of all tables, one table after the other, with ``index`` as their coordinates.
 
-    Sources that several tables share are taken once. The result need not be sorted.
+    Sources that several tables share are taken once. The result may be unsorted.
     """
     if len(tables) == 1:
         return tables[0]
@@ -475,14 +499,14 @@ def _column(name: str, values: ArrayLike, dtype: Any, n: int) -> NDArray[Any]:
     given = np.asarray(values)
     if given.shape not in ((), (n,)) or (given.size and (given.dtype.kind not in "iu" or given.min() < 0)):
         raise InvalidInputError(
-            f"{name} of shape {given.shape} and type {given.dtype}, expected {n} whole numbers from 0 on",
+            f"{name} must be {n} whole numbers from 0, got shape {given.shape} and type {given.dtype}",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
     return np.full(n, given, dtype) if given.ndim == 0 else np.ascontiguousarray(given, dtype)
 
 
 def _joined(sources: list[Any]) -> tuple[list[Any], U32]:
-    """The different ones among the sources of many tables, and the number of each one's first row."""
+    """Return the distinct sources of many tables, and for each table the number of its source's first row."""
     different = {id(source): source for source in sources}
     parts = list(different.values())
     sizes = list(map(len, parts))

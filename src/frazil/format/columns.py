@@ -1,9 +1,9 @@
-"""Columns: the values of many rows in a few numpy arrays, never as an object for each row.
+"""Columns: the values of many rows in a few numpy arrays, without a Python object for each row.
 
-Fixed-size columns are plain arrays. Rows of varying length (strings, bytes, lists of ids) are a
-``Ragged``: one flat array of values, with a start and a length for each row. Rows may lie
-anywhere in the values, overlap, or be the same: a column read from a file simply points into the
-file's buffer, ``take`` moves no values, and a string that a million rows share is there once.
+Columns of fixed-size values are plain arrays. Rows of varying length (strings, bytes, lists of ids) are a
+``Ragged``: one flat array of values, with a start and a length for each row. Rows may lie anywhere in the
+values, overlap, or be the same. So a column that is read from a file points into the file's buffer, ``take``
+moves no values, and a string that a million rows share exists once.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ I64 = NDArray[np.int64]
 U32 = NDArray[np.uint32]
 U64 = NDArray[np.uint64]
 
-#: No column read from a file grows beyond this when its rows are copied out (2 GiB, the bound that
-#: the format's readers put on a whole file).
+#: The largest size of a column when its rows are copied out: 2 GiB, the limit of readers for a whole file.
 MAX_COPIED_BYTES = 1 << 31
 
 _FEW_LENGTHS = 256
@@ -34,7 +33,7 @@ _SAMPLE = 4096
 
 
 def ranges(starts: I64, lengths: I64) -> I64:
-    """All of ``start .. start + length`` one after the other.
+    """Return all numbers of ``start .. start + length``, one range after the other.
 
     >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]
@@ -46,15 +45,15 @@ def ranges(starts: I64, lengths: I64) -> I64:
 
 
 def windows(data: U8, width: int) -> NDArray[Any]:
-    """Every stretch of ``width`` bytes as one item, overlapping and without a copy."""
+    """Return every sequence of ``width`` bytes as one item. The items overlap and are not copies."""
     return np.ndarray((max(0, len(data) - width + 1),), f"V{width}", data, 0, data.strides)
 
 
 def copy_rows(dst: U8, dst_starts: I64, src: U8, src_starts: I64, lengths: I64) -> None:
-    """Copy row by row, bytes, without a Python loop over rows.
+    """Copy bytes row by row, without a Python loop over rows.
 
-    Rows of equal length are moved together; where there are too many different lengths for that, bytes are
-    moved by their index, in blocks.
+    Rows of equal length are copied together. If there are too many different lengths, single bytes are copied
+    by their index, in blocks.
     """
     if not len(lengths):
         return
@@ -83,11 +82,15 @@ def _copy_bytes(dst: U8, dst_starts: I64, src: U8, src_starts: I64, lengths: I64
 class Ragged:
     """Rows of varying length: row i is ``values[starts[i] : starts[i] + lengths[i]]``.
 
-    ``values`` is one-dimensional of any dtype; ``starts`` and ``lengths`` are int64 of shape (n,).
+    Attributes:
+        values: One-dimensional, of any dtype.
+        starts: int64 (n,).
+        lengths: int64 (n,).
 
-    >>> names = Ragged.of_text(["lat", "longitude"])
-    >>> names.take(np.array([1, 0, 1])).texts()
-    ['longitude', 'lat', 'longitude']
+    Examples:
+        >>> names = Ragged.of_text(["lat", "longitude"])
+        >>> names.take(np.array([1, 0, 1])).texts()
+        ['longitude', 'lat', 'longitude']
     """
 
     values: NDArray[Any]
@@ -99,56 +102,63 @@ class Ragged:
 
     @classmethod
     def from_lengths(cls, values: NDArray[Any], lengths: NDArray[Any]) -> Ragged:
-        """Rows that lie one after the other in ``values``."""
+        """Create rows that lie one after the other in ``values``."""
         lengths = np.asarray(lengths, np.int64)
         return cls(values, np.cumsum(lengths) - lengths, lengths)
 
     @classmethod
     def of_bytes(cls, rows: Sequence[bytes]) -> Ragged:
+        """Create rows of bytes."""
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         return cls.from_lengths(np.frombuffer(b"".join(rows), np.uint8), lengths)
 
     @classmethod
     def of_text(cls, rows: Iterable[str]) -> Ragged:
+        """Create rows of UTF-8 bytes."""
         rows = list(rows)
         text = "".join(rows)
         if not text.isascii():
             return cls.of_bytes(list(map(str.encode, rows)))
-        # A character is a byte: all rows are encoded in one call.
+        # Each character is one byte, so all rows are encoded in one call.
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         return cls.from_lengths(np.frombuffer(text.encode(), np.uint8), lengths)
 
     @classmethod
     def empty(cls, n: int = 0, dtype: Any = np.uint8) -> Ragged:
-        """``n`` rows without values."""
+        """Create ``n`` rows without values."""
         return cls(np.zeros(0, dtype), np.zeros(n, np.int64), np.zeros(n, np.int64))
 
     def row(self, i: int) -> NDArray[Any]:
+        """Return the values of one row."""
         start = int(self.starts[i])
         return self.values[start : start + int(self.lengths[i])]
 
     def bytes(self, i: int) -> builtins.bytes:
+        """Return one row as bytes."""
         return self.row(i).tobytes()
 
     def text(self, i: int) -> str:
+        """Return one row as text."""
         return decode_text(self.bytes(i))
 
     def take(self, rows: NDArray[Any] | slice) -> Ragged:
+        """Return some rows, which share the values."""
         return Ragged(self.values, self.starts[rows], self.lengths[rows])
 
     def total(self) -> int:
-        """How many values all rows have together."""
+        """Return the number of values of all rows together."""
         return int(self.lengths.sum())
 
     def compact(self) -> Ragged:
-        """The same rows, one after the other in values of their own.
+        """Return the same rows, one after the other in their own values.
 
-        Raises ``FormatError`` where rows that overlap in a damaged file would need more than 2 GiB.
+        Raises:
+            FormatError: If overlapping rows of a damaged file would need more than 2 GiB.
         """
         total = self.total()
         size = self.values.dtype.itemsize
         if total * size > MAX_COPIED_BYTES:
-            raise FormatError(f"rows of {total * size} bytes in all, at most {MAX_COPIED_BYTES} expected")
+            raise FormatError(f"rows must have at most {MAX_COPIED_BYTES} bytes in total, got {total * size}")
         starts = np.cumsum(self.lengths) - self.lengths
         if total == len(self.values) and np.array_equal(starts, self.starts):
             return self
@@ -160,13 +170,13 @@ class Ragged:
 
     @staticmethod
     def concat(parts: Sequence[Ragged]) -> Ragged:
-        """The rows of all parts, one part after the other."""
+        """Return the rows of all parts, one part after the other."""
         compacted = [part.compact() for part in parts]
         values = np.concatenate([part.values for part in compacted])
         return Ragged.from_lengths(values, np.concatenate([part.lengths for part in compacted]))
 
     def blobs(self) -> list[builtins.bytes]:
-        """Every row as bytes."""
+        """Return every row as bytes."""
         whole = self.compact()
         width = int(whole.lengths[0]) if len(whole) else 0
         if width and (whole.lengths == width).all():
@@ -177,23 +187,23 @@ class Ragged:
         return list(map(data.__getitem__, map(slice, whole.starts.tolist(), stops.tolist())))
 
     def texts(self) -> list[str]:
-        """Every row as text; ``FormatError`` if one is not UTF-8."""
+        """Return every row as text. Raise ``FormatError`` if a row is not UTF-8."""
         try:
             return list(map(bytes.decode, self.blobs()))
         except UnicodeDecodeError as error:
-            raise FormatError(f"text that is not UTF-8: {error}") from error
+            raise FormatError(f"text is not UTF-8: {error}") from error
 
 
 def decode_text(data: bytes) -> str:
-    """UTF-8 bytes as text; ``FormatError`` if they are not."""
+    """Return UTF-8 bytes as text. Raise ``FormatError`` if they are not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise FormatError(f"text that is not UTF-8: {error}") from error
+        raise FormatError(f"text is not UTF-8: {error}") from error
 
 
 def intern[T: Hashable](texts: Sequence[T]) -> tuple[list[T], NDArray[np.uint32]]:
-    """The distinct values, in order of first appearance, and for each row its number among them.
+    """Return the distinct values in the order of first appearance, and for each row the number of its value.
 
     >>> distinct, codes = intern(["a.nc", "b.nc", "a.nc"])
     >>> distinct, codes.tolist()
@@ -207,7 +217,7 @@ def intern[T: Hashable](texts: Sequence[T]) -> tuple[list[T], NDArray[np.uint32]
 
 
 def distinct_rows(rows: Ragged) -> tuple[Ragged, U32]:
-    """The distinct rows of bytes, in order of first appearance, and for each row its number among them."""
+    """Return the distinct rows of bytes in the order of first appearance, and for each row its number."""
     blobs = rows.blobs()
     different = dict.fromkeys(blobs)
     if len(different) == len(blobs):
@@ -218,7 +228,7 @@ def distinct_rows(rows: Ragged) -> tuple[Ragged, U32]:
 
 
 def some_repeat(rows: Ragged) -> bool:
-    """Whether a sample of the rows has equal ones: where many do, this is true."""
+    """Return whether a sample of the rows contains equal rows, which is true if many rows are equal."""
     chosen = np.arange(len(rows))
     if len(rows) > _SAMPLE:
         chosen = np.random.default_rng(0).integers(0, len(rows), _SAMPLE)
@@ -228,7 +238,9 @@ def some_repeat(rows: Ragged) -> bool:
 
 
 def number(values: I64) -> tuple[I64, NDArray[np.uint32]]:
-    """The distinct values, ascending, and for each row its number among them. Values must not be negative.
+    """Return the distinct values, ascending, and for each row the number of its value.
+
+    The values must not be negative.
 
     >>> distinct, codes = number(np.array([40, 8, 40]))
     >>> distinct.tolist(), codes.tolist()
@@ -245,7 +257,7 @@ def number(values: I64) -> tuple[I64, NDArray[np.uint32]]:
     if span > 8 * len(values) + _STEP:
         distinct, inverse = np.unique(values, return_inverse=True)
         return distinct, inverse.astype(np.uint32)
-    # Values that lie close together are marked on a line, which is faster than to sort them.
+    # Values that are close together are marked in an array, which is faster than sorting them.
     places = values - low
     marks = np.zeros(span, np.bool_)
     marks[places] = True
@@ -256,9 +268,9 @@ def number(values: I64) -> tuple[I64, NDArray[np.uint32]]:
 
 
 def row_keys(matrix: NDArray[Any]) -> NDArray[np.bytes_]:
-    """Rows of a matrix as fixed-width byte strings that sort and compare like the rows.
+    """Return the rows of a matrix as fixed-width byte strings that sort and compare like the rows.
 
-    Unsigned integers are made big-endian, so that byte order is numeric order.
+    Unsigned integers are converted to big-endian, so that the order of bytes is the numeric order.
 
     >>> row_keys(np.array([[1, 0], [0, 300]], np.uint32)).argsort().tolist()
     [1, 0]

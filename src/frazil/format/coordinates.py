@@ -1,8 +1,10 @@
-"""Chunk coordinates: their order, search keys for them, and their layout in flatbuffers (specification,
-"ChunkRef" and "ArrayUpdatedChunks").
+"""Chunk coordinates: their order, search keys for them, and their layout in flatbuffers.
 
-Coordinates of n chunks are uint32 of shape (n, ndim), ordered number by number. In a file each chunk
-has a table of its own with a vector of ndim numbers, and each array a vector of such tables.
+The coordinates of n chunks are uint32 of shape (n, ndim), sorted by the first coordinate, then the second,
+and so on. In a file each chunk has a table with a vector of ndim numbers, and each array has a vector of such
+tables.
+
+Specification: *ChunkRef* and *ArrayUpdatedChunks*.
 """
 
 from __future__ import annotations
@@ -21,14 +23,14 @@ from frazil.format.flatbuffer import Layout, Tables
 
 
 def ascending(index: U32) -> bool:
-    """Whether rows are strictly ascending.
+    """Return whether the rows are strictly ascending.
 
     >>> ascending(np.array([[0, 5], [1, 0], [1, 1]], np.uint32))
     True
     """
     if len(index) < 2:
         return True
-    # From the last dimension to the first: later ones decide the ties of earlier ones.
+    # From the last dimension to the first, because later dimensions decide ties of earlier ones.
     verdict = np.zeros(len(index) - 1, np.bool_)
     for column in index.T[::-1]:
         before, after = column[:-1], column[1:]
@@ -38,14 +40,15 @@ def ascending(index: U32) -> bool:
 
 
 def box(index: U32) -> list[int]:
-    """One more than the largest coordinate, for each dimension."""
+    """Return the largest coordinate plus one, for each dimension."""
     return [int(top) + 1 for top in index.max(axis=0)] if len(index) else [0] * index.shape[1]
 
 
 def keys(index: U32, limits: Sequence[int]) -> NDArray[Any]:
-    """Keys that order rows within ``limits`` like their coordinates.
+    """Return search keys that order the rows within ``limits`` like their coordinates.
 
-    One int64 a row, the number of the chunk in the box of these limits; where that has no room, byte strings.
+    A key is an int64, the number of the chunk in the box of these limits. If such numbers need more than 62
+    bits, the keys are byte strings.
 
     >>> keys(np.array([[1, 2], [0, 3]], np.uint32), [2, 4]).tolist()
     [6, 3]
@@ -63,7 +66,7 @@ def keys(index: U32, limits: Sequence[int]) -> NDArray[Any]:
 
 
 def by_rank(ndims: I64, counts: I64) -> Iterator[tuple[int, list[int], I64 | slice]]:
-    """For each rank: the arrays that have it, and their rows among the rows of all arrays."""
+    """Yield each rank with the arrays of this rank, and their rows among the rows of all arrays."""
     for ndim in np.unique(ndims).tolist():
         chosen = ndims == ndim
         rows = slice(None) if chosen.all() else np.flatnonzero(np.repeat(chosen, counts))
@@ -71,13 +74,13 @@ def by_rank(ndims: I64, counts: I64) -> Iterator[tuple[int, list[int], I64 | sli
 
 
 def joined(parts: Sequence[U32]) -> U32:
-    """Coordinates of several arrays of one rank; no copy of a single one."""
+    """Return the coordinates of several arrays of one rank, without copying if there is only one array."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 @cache
 def coordinates_layout(fields: tuple[tuple[int, str], ...], slots: int, slot: int, ndim: int) -> Layout:
-    """A table with other ``fields`` and a vector of coordinates in ``slot``, which lies in its tail."""
+    """Return the layout of a table with other ``fields``, and coordinates for ``slot`` in its tail."""
     tail = np.dtype([("count", "<u4"), ("at", "<u4", (ndim,))])
     return Layout({slot: "u4", **dict(fields)}, slots, tail)
 
@@ -90,9 +93,11 @@ def put_coordinates(records: NDArray[Any], layout: Layout, slot: int, index: U32
 
 
 def read_coordinates(tables: Tables, slot: int, counts: I64) -> tuple[U32, I64, I64]:
-    """The coordinates of many arrays, each with ``counts`` consecutive tables.
+    """Read the coordinates of many arrays, each with ``counts`` consecutive tables.
 
-    All numbers, one array after the other; the rank of each array; where each array's numbers start.
+    Returns:
+        All numbers, one array after the other; the rank of each array; the position of each array's first
+        number.
     """
     if not tables.present(slot).all():
         raise FormatError("a chunk without coordinates")
@@ -109,25 +114,25 @@ def read_coordinates(tables: Tables, slot: int, counts: I64) -> tuple[U32, I64, 
 
 
 def cut(numbers: U32, starts: I64, counts: I64, ndims: I64) -> list[U32]:
-    """Coordinates of each array, shape (n, ndim), from the numbers of all."""
+    """Return the coordinates of each array, shape (n, ndim), from the numbers of all arrays."""
     stops = starts + counts * ndims
     parts = map(numbers.__getitem__, map(slice, starts.tolist(), stops.tolist()))
     return list(map(np.ndarray.reshape, parts, zip(counts.tolist(), ndims.tolist(), strict=True)))
 
 
 def ranks(arrays: Sequence[U32]) -> I64:
-    """The number of dimensions of each array's coordinates."""
+    """Return the number of dimensions of each array's coordinates."""
     return np.fromiter(map(itemgetter(1), map(attrgetter("shape"), arrays)), np.int64, len(arrays))
 
 
 def in_order(arrays: Sequence[U32]) -> list[U32]:
-    """The coordinates of each array sorted, without a look at every single array."""
+    """Return the coordinates of each array sorted, without a Python loop over sorted arrays."""
     counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
     out = dict(zip(range(len(arrays)), arrays, strict=True))
     for ndim, members, _ in by_rank(ranks(arrays), counts):
         sizes = counts[members]
         owners = np.repeat(np.arange(len(members), dtype=np.uint32), sizes)
-        # With the array's number in front, one comparison sees all of them, and one sort orders them.
+        # With the array's number as the first column, one comparison and one sort cover all arrays.
         numbered = np.column_stack((owners, joined(list(map(arrays.__getitem__, members)))))
         if not ascending(numbered):
             order = keys(numbered, box(numbered)).argsort(kind="stable")

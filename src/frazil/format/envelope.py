@@ -1,4 +1,4 @@
-"""The 39 bytes before every metadata file, and the compression behind them.
+"""The header of every metadata file, 39 bytes, and the compression of its payload.
 
     12 bytes  magic          ICE🧊CHUNK
     24 bytes  implementation name, padded with spaces
@@ -6,8 +6,10 @@
      1 byte   file type
      1 byte   compression    1 = zstd
 
-Specification, "Binary File Format". The table there allows compression 0 (none), but the reference
-refuses such files: they are read here, and never written.
+The specification also allows compression 0 (none), but the reference implementation refuses such files.
+Frazil reads them and never writes them.
+
+Specification: *Binary File Format*.
 """
 
 from __future__ import annotations
@@ -27,22 +29,24 @@ from frazil.errors import ErrorKind, FormatError
 MAGIC: Final = "ICE🧊CHUNK".encode()
 HEADER_BYTES: Final = 39
 IMPLEMENTATION: Final = f"frazil-{__version__}"
-#: The format's readers accept no larger payload.
+#: Readers of the format refuse larger payloads.
 MAX_PAYLOAD_BYTES: Final = 1 << 31
 _SPEC_VERSIONS: Final = (1, 2)
 _STEP: Final = 1 << 20
 _PLAUSIBLE_RATIO: Final = 256
-#: A payload may grow to so many bytes, and beyond that to so many times the size of its file. Tables of a
-#: million rows that are as equal as they can be reach 100: each row has a coordinate or an id of its own.
+#: A payload may have this many bytes, or this many times the size of its file if that is more. Tables of a
+#: million similar rows reach a ratio of 100, because each row has its own coordinate or id.
 FREE_PAYLOAD_BYTES: Final = 1 << 28
 MAX_RATIO: Final = 2048
-#: Blocks of 1 KiB, none of which takes less than 4 bytes.
+#: Blocks of 1 KiB, each of which takes at least 4 bytes.
 _SMALL_BLOCKS: Final = zstandard.ZstdCompressionParameters.from_level(3, window_log=10, write_checksum=1)
-#: Block type of zstd: a block's one byte, repeated.
+#: Block type of zstd for one repeated byte.
 _REPEATED_BYTE: Final = 1
 
 
 class FileType(IntEnum):
+    """The type of a metadata file, as the header stores it."""
+
     SNAPSHOT = 1
     MANIFEST = 2
     TRANSACTION_LOG = 4
@@ -50,13 +54,15 @@ class FileType(IntEnum):
 
 
 class Compression(IntEnum):
+    """The compression of the payload, as the header stores it."""
+
     NONE = 0
     ZSTD = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the 39 bytes say. ``implementation`` names the writer and means nothing to a reader."""
+    """The contents of the 39 bytes. Readers ignore ``implementation``, the name of the writer."""
 
     implementation: str
     spec_version: int
@@ -65,11 +71,16 @@ class Header:
 
 
 def parse_header(data: Buffer, expected: FileType) -> Header:
-    """The header of a file; ``FormatError`` if it is not one of type ``expected``."""
+    """Return the header of a file.
+
+    Raises:
+        FormatError: ``invalid-file-format`` if the file is not a metadata file of type ``expected``.
+            ``unsupported-spec-version`` if it has another spec version.
+    """
     raw = bytes(memoryview(data)[:HEADER_BYTES])
     if len(raw) < HEADER_BYTES or not raw.startswith(MAGIC):
         raise FormatError(
-            f"no Icechunk metadata file: {len(raw)} bytes of header, beginning with {raw[:12]!r}",
+            f"not an Icechunk metadata file: {len(raw)} bytes of header, beginning with {raw[:12]!r}",
             ErrorKind.INVALID_FILE_FORMAT,
         )
     spec_version, file_type, compression = raw[36:]
@@ -92,10 +103,13 @@ def parse_header(data: Buffer, expected: FileType) -> Header:
 def open_envelope(
     data: Buffer, expected: FileType, max_bytes: int = MAX_PAYLOAD_BYTES
 ) -> tuple[Header, Buffer]:
-    """Header and payload of a file.
+    """Return the header and the payload of a file.
 
-    The payload never grows beyond ``max_bytes``, nor beyond what is plausible for the size of the file: more
-    than ``FREE_PAYLOAD_BYTES`` only up to ``MAX_RATIO`` times that size.
+    The payload has at most ``max_bytes``, and at most a plausible size: ``FREE_PAYLOAD_BYTES``, or
+    ``MAX_RATIO`` times the size of the file if that is more.
+
+    Raises:
+        FormatError: If the header is not valid or the payload cannot be decompressed.
     """
     header = parse_header(data, expected)
     body = memoryview(data)[HEADER_BYTES:]
@@ -105,12 +119,12 @@ def open_envelope(
 
 
 def largest_payload(compressed: int) -> int:
-    """To how many bytes so many compressed ones may grow."""
+    """Return the largest plausible payload, in bytes, of a number of compressed bytes."""
     return max(FREE_PAYLOAD_BYTES, MAX_RATIO * compressed)
 
 
 def _decompress(body: memoryview, max_bytes: int) -> Buffer:
-    """One zstd frame or several. The size that a frame claims is only believed when it is plausible."""
+    """Decompress one or several zstd frames. The size in a frame's header is used only if it is plausible."""
     try:
         claimed = zstandard.frame_content_size(body)
         if 0 <= claimed <= min(max_bytes, _PLAUSIBLE_RATIO * len(body) + _STEP):
@@ -124,7 +138,7 @@ def _decompress(body: memoryview, max_bytes: int) -> Buffer:
                 out += step
                 if len(out) > max_bytes:
                     raise FormatError(
-                        f"expected a payload of a plausible size in {len(body)} compressed bytes, found more "
+                        f"expected a payload of a plausible size in {len(body)} compressed bytes, got more "
                         f"than {max_bytes} bytes"
                     )
         return out
@@ -133,9 +147,9 @@ def _decompress(body: memoryview, max_bytes: int) -> Buffer:
 
 
 def _end_of_frames(body: memoryview, frames: int = -1) -> int:
-    """Where the first so many frames (all by default) end, by the sizes of their blocks.
+    """Return where the first frames (all by default) end, from the sizes of their blocks.
 
-    A stream of zstd that is cut off reads as a shorter one: only the block headers tell.
+    zstd reads a stream that is cut off as a shorter stream. Only the block headers show it.
     """
     at = 0
     while at < len(body) and frames:
@@ -156,10 +170,11 @@ def _end_of_frames(body: memoryview, frames: int = -1) -> int:
 
 
 def seal(parts: Sequence[Any], file_type: FileType, *, spec_version: int = 2, level: int = 3) -> bytes:
-    """A whole file: header and the compressed parts of the payload, which are never joined uncompressed.
+    """Return a whole file: the header and the compressed parts of the payload.
 
-    zstd adds a checksum: documents and metadata are text, in which a flipped bit would go unnoticed. A
-    payload that compresses so well that a reader would refuse it is compressed less.
+    The parts are never joined uncompressed. zstd adds a checksum, because documents and metadata are text, in
+    which a flipped bit would not be detected. A payload that compresses too well for readers is compressed
+    less.
     """
     head = MAGIC + IMPLEMENTATION.encode().ljust(24) + bytes((spec_version, file_type, Compression.ZSTD))
     size = sum(len(part) for part in parts)
@@ -180,12 +195,12 @@ def _compressed(head: bytes, parts: Sequence[Any], size: int, compressor: zstand
 
 @contextmanager
 def reading(name: str) -> Iterator[None]:
-    """Whatever goes wrong while a file is decoded becomes a ``FormatError`` that names the file."""
+    """Convert all errors of decoding a file into a ``FormatError`` that names the file."""
     try:
         yield
     except FormatError as error:
         if error.message.startswith(f"{name}: "):
-            raise  # a part of the file was read for itself
+            raise  # an inner call, for a part of the file, has added the name
         raise FormatError(f"{name}: {error.message}", error.kind) from error
     except (ValueError, IndexError, OverflowError, TypeError, MemoryError, RecursionError) as error:
         raise FormatError(f"{name}: damaged ({type(error).__name__}: {error})") from error

@@ -1,20 +1,20 @@
 """FlatBuffers by columns: many tables of one vector are read, and written, at once.
 
-The binary format in short. A *table* starts with an i32 that leads back to its *vtable*; the vtable
-is u16s: its own size, the table's size, then for each field (*slot*) the field's distance from the table's
-start, 0 where absent. Scalars and structs lie in the table; strings, vectors and tables are reached by a u32
-that counts forward from where it stands. A vector is a u32 count, then its elements; a string is a
-vector of bytes with a NUL behind.
+*The binary format.* A *table* starts with an i32, the distance back to its *vtable*. The vtable consists of
+u16s: its own size, the table's size, then for each field (*slot*) the field's distance from the table's
+start, or 0 if the field is absent. Scalars and structs lie in the table. Strings, vectors and tables are
+reached by a u32, the distance forward from its own position. A vector is a u32 count, then its elements. A
+string is a vector of bytes with a NUL at the end.
 
-*Reading.* ``Tables`` holds the positions of n tables as one array and gathers a field of all of them
-with numpy, whatever vtables the writer chose: every table may have its own. Absent fields give the
-schema's default. Each position is checked against the buffer before it is used; anything else is a
-``FormatError``. What many tables share (one string, one vector) stays shared: rows of a ``Ragged``
-may overlap.
+*Reading.* ``Tables`` stores the positions of n tables as one array, and gathers a field of all of them with
+numpy, whatever vtables the writer chose: every table may have its own. Absent fields have the default of the
+schema. Each position is checked against the buffer before it is used; a wrong position raises
+``FormatError``. Values that many tables share (one string, one vector) stay shared: rows of a ``Ragged`` may
+overlap.
 
-*Writing.* ``Layout`` is a vtable together with the numpy dtype of a table of that shape;
-``Writer.tables`` reserves n of them as one structured array, which the caller fills and links.
-Everything is laid out front to back, parents before children, since offsets count forward.
+*Writing.* ``Layout`` is a vtable together with the numpy dtype of a table of that shape. ``Writer.tables``
+reserves n tables as one structured array, which the caller fills and links. Everything is written front to
+back, parents before children, because offsets point forward.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from frazil.errors import ErrorKind, FormatError
 from frazil.format.columns import I64, U8, U32, Ragged, copy_rows, ranges, windows
 
 FILE_IDENTIFIER: Final = b"Ichk"
-#: Readers accept no larger buffer.
+#: Readers refuse larger buffers.
 MAX_BYTES: Final = 1 << 31
 
 _U2: Final = np.dtype("<u2")
@@ -37,12 +37,12 @@ _I4: Final = np.dtype("<i4")
 _U4: Final = np.dtype("<u4")
 
 _FEW_NUMBERS: Final = 8
-#: Vectors that tables share may be copied out up to this size, however small the file.
+#: Shared vectors may be copied out up to this size, however small the file is.
 _SMALL: Final = 1 << 20
 
 
 class Buffer:
-    """A flatbuffer's bytes, read at many positions at once."""
+    """The bytes of a flatbuffer, which are read at many positions at once."""
 
     __slots__ = ("bytes", "size")
 
@@ -51,7 +51,7 @@ class Buffer:
         self.size = len(self.bytes)
 
     def gather(self, positions: I64, dtype: DTypeLike) -> NDArray[Any]:
-        """The little-endian scalar (or struct, as a void dtype) at each position."""
+        """Return the little-endian scalar (or struct, as a void dtype) at each position."""
         kind = np.dtype(dtype)
         width = kind.itemsize
         n = len(positions)
@@ -71,25 +71,31 @@ class Buffer:
         return picked
 
     def follow(self, positions: I64) -> I64:
-        """Where the forward offsets at these positions lead."""
+        """Return the targets of the forward offsets at these positions."""
         targets: I64 = positions + self.gather(positions, _U4)
         return targets
 
     def vectors(self, positions: I64, width: int) -> tuple[I64, I64]:
-        """Of vectors at these positions: starts of the elements (of ``width`` bytes), and their counts."""
+        """Return the starts of the elements of vectors at these positions, and their counts.
+
+        An element has ``width`` bytes.
+        """
         counts = self.gather(positions, _U4).astype(np.int64)
         starts = positions + 4
         if len(starts) and int((starts + counts * width).max()) > self.size:
-            raise FormatError(f"a vector ends behind the buffer's {self.size} bytes")
+            raise FormatError(f"a vector ends after the {self.size} bytes of the buffer")
         return starts, counts
 
     def root(self) -> Tables:
-        """The table that the buffer is about."""
+        """Return the root table of the buffer."""
         return Tables(self, self.follow(np.zeros(1, np.int64)))
 
 
 class Tables:
-    """n tables of one type, as their positions. A method a kind of field; ``slot`` is the field's number."""
+    """n tables of one type, as their positions, with a method for each kind of field.
+
+    ``slot`` is the number of the field.
+    """
 
     __slots__ = ("_vtable_sizes", "_vtables", "buffer", "positions")
 
@@ -98,7 +104,7 @@ class Tables:
         self.positions = positions
         vtables = positions - buffer.gather(positions, _I4)
         if len(vtables) and (vtables[0] == vtables).all():
-            # The usual case: one vtable for all.
+            # The usual case: all tables share one vtable.
             vtables = vtables[:1]
         self._vtables = vtables
         self._vtable_sizes = buffer.gather(vtables, _U2)
@@ -107,14 +113,15 @@ class Tables:
         return len(self.positions)
 
     def take(self, rows: NDArray[Any] | slice) -> Tables:
+        """Return some of the tables."""
         return Tables(self.buffer, self.positions[rows])
 
     def present(self, slot: int) -> NDArray[np.bool_]:
-        """Which of the tables have the field."""
+        """Return which of the tables have the field."""
         return self._fields(slot) > 0
 
     def scalars(self, slot: int, dtype: DTypeLike, default: int = 0) -> NDArray[Any]:
-        """A scalar field, shape (n,), ``default`` where absent."""
+        """Return a scalar field, shape (n,), with ``default`` where it is absent."""
         fields = self._fields(slot)
         has_field = fields > 0
         if has_field.all():
@@ -124,7 +131,7 @@ class Tables:
         return out
 
     def structs(self, slot: int, width: int) -> NDArray[np.uint8]:
-        """A struct of bytes (an id), shape (n, width), zeros where absent."""
+        """Return a struct of bytes (an id), shape (n, width), with zeros where it is absent."""
         rows = (
             self.scalars(slot, f"V{width}") if self.present(slot).all() else self._some_structs(slot, width)
         )
@@ -137,16 +144,16 @@ class Tables:
         return out
 
     def vectors(self, slot: int, dtype: DTypeLike = np.uint8) -> Ragged:
-        """A string, or a vector of bytes or structs, as rows of bytes; no rows where absent.
+        """Return a string, or a vector of bytes or structs, as rows of bytes; empty rows where it is absent.
 
-        ``dtype`` is that of one element, for structs a void. Vectors of numbers are read with ``numbers``.
+        ``dtype`` is the type of one element, a void type for structs. ``numbers`` reads vectors of numbers.
         """
         kind = np.dtype(dtype)
         starts, counts = self._vectors(slot, kind.itemsize)
         return Ragged(self.buffer.bytes, starts, counts * kind.itemsize)
 
     def numbers(self, slot: int, dtype: DTypeLike) -> Ragged:
-        """A vector of scalars or structs, copied out as rows of ``dtype``; no rows where absent."""
+        """Return a copied vector of scalars or structs as rows of ``dtype``; empty rows if it is absent."""
         kind = np.dtype(dtype)
         starts, counts = self._vectors(slot, kind.itemsize)
         self._check_expansion(counts, kind.itemsize)
@@ -168,26 +175,32 @@ class Tables:
         return Ragged(values, ends - counts, counts)
 
     def children(self, slot: int) -> tuple[Tables, I64]:
-        """A vector of tables: all of its tables, one parent after the other, and how many each parent has."""
+        """Return all tables of a vector of tables, and the number of each parent's tables.
+
+        The tables are in the order of their parents.
+        """
         starts, counts = self._vectors(slot, 4)
         self._check_expansion(counts, 4)
         return Tables(self.buffer, self.buffer.follow(ranges_by(starts, counts, 4))), counts
 
     def string_vectors(self, slot: int) -> tuple[Ragged, I64]:
-        """A vector of strings: all of them, one parent after the other, and how many each parent has."""
+        """Return all strings of a vector of strings, and the number of each parent's strings.
+
+        The strings are in the order of their parents.
+        """
         starts, counts = self._vectors(slot, 4)
         self._check_expansion(counts, 4)
         targets = self.buffer.follow(ranges_by(starts, counts, 4))
         return Ragged(self.buffer.bytes, *self.buffer.vectors(targets, 1)), counts
 
     def tables(self, slot: int) -> tuple[Tables, NDArray[np.bool_]]:
-        """A table field (or a union's value): the tables of those that have one, and which have."""
+        """Return the present tables of a table field (or of a union), and which parents have one."""
         fields = self._fields(slot)
         has_field = fields > 0
         return Tables(self.buffer, self.buffer.follow(fields[has_field])), has_field
 
     def targets(self, slot: int) -> tuple[I64, NDArray[np.bool_]]:
-        """Where an offset field leads, 0 where absent, and which are present."""
+        """Return the targets of an offset field, 0 where it is absent, and which fields are present."""
         fields = self._fields(slot)
         has_field = fields > 0
         out = np.zeros(len(self), np.int64)
@@ -195,7 +208,7 @@ class Tables:
         return out, has_field
 
     def _fields(self, slot: int) -> I64:
-        """Position of the field in each table, 0 where absent."""
+        """Return the position of the field in each table, 0 where it is absent."""
         place = 4 + 2 * slot
         in_vtable = self._vtable_sizes >= place + 2
         distances = np.zeros(len(self._vtables), np.int64)
@@ -213,11 +226,11 @@ class Tables:
     def _check_expansion(self, counts: I64, width: int) -> None:
         # Vectors may be shared, but not so often that a small file becomes a huge column.
         if int(counts.sum()) * width > max(_SMALL, 4 * self.buffer.size):
-            raise FormatError(f"vectors of {int(counts.sum())} elements in all in {self.buffer.size} bytes")
+            raise FormatError(f"vectors have {int(counts.sum())} elements in {self.buffer.size} bytes")
 
 
 def ranges_by(starts: I64, counts: I64, step: int) -> I64:
-    """``ranges`` with a step: positions of the elements of vectors with elements of ``step`` bytes."""
+    """Return the positions of the elements of vectors, with elements of ``step`` bytes."""
     ends = np.cumsum(counts)
     positions = np.arange(int(ends[-1]) if len(ends) else 0, dtype=np.int64)
     positions *= step
@@ -226,11 +239,11 @@ def ranges_by(starts: I64, counts: I64, step: int) -> I64:
 
 
 class Layout:
-    """The shape of a table: which slots it stores, as what, and where.
+    """The shape of a table: which slots it stores, with which type, and where.
 
-    ``fields`` maps a slot to a dtype: ``"u4"`` for numbers as well as for offsets, ``"V12"`` for structs of
-    bytes. ``tail`` is stored behind the table's own fields and belongs to no slot: room for a small vector
-    right behind its table, such as a chunk's coordinates.
+    ``fields`` maps a slot to a dtype: ``"u4"`` for numbers and for offsets, ``"V12"`` for structs of bytes.
+    ``tail`` is stored after the table's own fields and belongs to no slot. It has room for a small vector
+    right after its table, such as the coordinates of a chunk.
     """
 
     __slots__ = ("dtype", "offsets", "slots", "tail_offset", "vtable")
@@ -266,12 +279,15 @@ class Layout:
         self.vtable: Final = np.array([4 + 2 * slots, table_end, *places], _U2).tobytes()
 
     def place(self, slot: int) -> int:
-        """Distance of a slot from the table's start."""
+        """Return the distance of a slot from the table's start."""
         return self.offsets[slot]
 
 
 def _packed(widths: Mapping[int, int]) -> list[int]:
-    """Slots from wide to narrow; before those of 8 bytes one of 4, in the gap behind the vtable's i32."""
+    """Return the slots from wide to narrow.
+
+    Before slots of 8 bytes, one slot of 4 bytes fills the gap after the vtable's i32.
+    """
     slots = sorted(widths, key=lambda slot: -widths[slot])
     if slots and widths[slots[0]] == 8:
         gap = [slot for slot in slots if widths[slot] == 4][:1]
@@ -280,7 +296,7 @@ def _packed(widths: Mapping[int, int]) -> list[int]:
 
 
 class OffsetVectors:
-    """Vectors of offsets, one behind the other, whose elements are yet to be filled."""
+    """Vectors of offsets, one after the other, whose elements are filled later."""
 
     __slots__ = ("_elements", "_start", "_words", "positions")
 
@@ -290,7 +306,7 @@ class OffsetVectors:
         self._words = words
         self._start = start
         self._elements = ranges(firsts + 1, counts) if len(counts) > 1 else slice(1, None)
-        #: Where each of the vectors is.
+        #: The position of each vector.
         self.positions = start + 4 * firsts
 
     def lead(self, rows: I64 | slice, targets: I64) -> None:
@@ -308,7 +324,7 @@ class OffsetVectors:
 
 
 class Writer:
-    """Lays out a flatbuffer front to back.
+    """Writes a flatbuffer front to back.
 
     Every method returns positions (int64). Parts stay writable until ``finish``.
     """
@@ -323,14 +339,15 @@ class Writer:
         self.size = 8
 
     def reserve(self, size: int, alignment: int = 4) -> tuple[U8, int]:
-        """``size`` zero bytes at a multiple of ``alignment`` (a power of two from 4 on).
+        """Reserve ``size`` zero bytes at a multiple of ``alignment`` (a power of two from 4).
 
-        Raises ``FormatError`` (``serialization``) where the buffer would grow beyond 2 GiB.
+        Raises:
+            FormatError: ``serialization`` if the buffer would have more than 2 GiB.
         """
         gap = -self.size % alignment
         if self.size + gap + size > MAX_BYTES:
             raise FormatError(
-                f"a flatbuffer of {self.size + gap + size} bytes, at most {MAX_BYTES} expected",
+                f"a flatbuffer must have at most {MAX_BYTES} bytes, got {self.size + gap + size}",
                 ErrorKind.SERIALIZATION,
             )
         if gap:
@@ -342,7 +359,7 @@ class Writer:
         return part[:size], position
 
     def tables(self, layout: Layout, n: int) -> tuple[NDArray[Any], I64]:
-        """n tables of one shape: their records, to be filled, and their positions."""
+        """Reserve n tables of one shape. Return their records, which the caller fills, and positions."""
         vtable = self._vtables.get(layout.vtable)
         if vtable is None:
             part, vtable = self.reserve(len(layout.vtable))
@@ -356,47 +373,48 @@ class Writer:
         return records, positions
 
     def table(self, layout: Layout) -> tuple[NDArray[Any], int]:
-        """One table."""
+        """Reserve one table, and return its record and its position."""
         records, positions = self.tables(layout, 1)
         return records, int(positions[0])
 
     def vector(self, values: NDArray[Any], alignment: int = 4) -> int:
-        """A vector of scalars or structs; ``alignment`` 8 for elements that contain 64-bit numbers."""
+        """Write a vector of scalars or structs; ``alignment`` is 8 for elements with 64-bit numbers."""
         payload = np.ascontiguousarray(values).view(np.uint8).reshape(-1)
         part, position = self._vector_part(len(values), len(payload), alignment)
         part[4:] = payload
         return position
 
     def offsets(self, targets: int) -> tuple[U32, I64, int]:
-        """A vector of offsets yet to be filled: elements, position of each, position of the vector."""
+        """Reserve a vector of offsets. Return its elements, their positions, and its own position."""
         part, position = self._vector_part(targets, 4 * targets, 4)
         elements: U32 = part[4:].view(_U4)
         return elements, position + 4 + 4 * np.arange(targets, dtype=np.int64), position
 
     def offset_vectors(self, counts: ArrayLike) -> OffsetVectors:
-        """Vectors of ``counts`` offsets."""
+        """Reserve vectors of ``counts`` offsets."""
         sizes = np.asarray(counts, np.int64)
         part, start = self.reserve(4 * int(sizes.sum() + len(sizes)))
         return OffsetVectors(part.view(_U4), start, sizes)
 
     def strings(self, rows: Ragged) -> I64:
-        """Strings, with the NUL behind each that some readers insist on."""
+        """Write strings, each with a NUL at the end, which some readers need."""
         return self._ragged(rows, 1)
 
     def vectors(self, rows: Ragged) -> I64:
-        """Vectors of bytes, or of elements of 4-byte alignment."""
+        """Write vectors of bytes, or of elements with 4-byte alignment."""
         return self._ragged(rows, 0)
 
     def string(self, text: str) -> int:
+        """Write one string and return its position."""
         return int(self.strings(Ragged.of_text([text]))[0])
 
     def finish(self, root: int) -> list[U8]:
-        """The buffer, in parts that follow one another."""
+        """Return the buffer, in parts that follow one another."""
         self._root[0] = root
         return self._parts
 
     def _vector_part(self, count: int, size: int, alignment: int) -> tuple[U8, int]:
-        # The elements, behind the four bytes of the count, are what has to be aligned.
+        # The elements, which follow the four bytes of the count, must be aligned.
         if alignment > 4 and (self.size + 4) % alignment:
             self.reserve(4)
         part, position = self.reserve(4 + size)

@@ -1,22 +1,22 @@
-"""FlexBuffers: the self-describing encoding of metadata values and of the persisted configuration.
+"""FlexBuffers: the self-describing encoding of metadata values and of the saved configuration.
 
-A value is written after everything it refers to, and refers to it by the distance back, in 1, 2, 4
-or 8 bytes: one width for all elements of a vector, the smallest that holds every one of them. Below
-the last value stand its *packed type* (type in the upper six bits, log2 of the width of what it
-refers to in the lower two) and the width of the root itself, one byte each::
+A value is written after everything that it refers to. It refers to it by the distance back, in 1, 2, 4 or 8
+bytes: one width for all elements of a vector, the smallest width that fits all of them. After the last value
+follow its *packed type* (the type in the upper six bits, log2 of the width of its target in the lower two)
+and the width of the root, one byte each::
 
     6b 00           the key "k"
     01 03           keys: one, 3 bytes back
     01 01 01 f9 04  map: keys are 1 back and 1 wide; one value, -7; its type, INT
     02 24 01        root: 2 back, MAP, 1 wide
 
-Bytes equal those of the reference for the values it writes as metadata: unsigned type for integers
-from zero, floats in 32 bits where that is exact, vectors of one numeric type without types (and
-without a length for 2 to 4 elements), each key stored once, keys sorted.
+For metadata, the bytes equal those of the reference implementation: unsigned types for integers from zero,
+floats in 32 bits if that is exact, vectors of one numeric type without types (and without a length for 2 to 4
+elements), each key stored once, keys sorted.
 
-The reader takes every type and width of the specification. It never reads outside the buffer, and
-the work it does is linear in the size of the buffer: offsets can make a value appear any number of
-times, which a budget refuses.
+The reader supports every type and width of the specification. It never reads outside the buffer, and its work
+is linear in the size of the buffer. Offsets can make a value appear any number of times; a budget limits
+this.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from frazil.errors import FormatError, InvalidMetadataError
 if TYPE_CHECKING:
     from collections.abc import Buffer
 
-# Types of the specification. Typed vectors of 2, 3, 4 elements: INT, UINT, FLOAT of each length.
+# Types of the specification. Vectors of 2, 3 and 4 elements have INT, UINT, FLOAT for each length.
 NULL, INT, UINT, FLOAT, KEY, STRING = range(6)
 INDIRECT_INT, INDIRECT_UINT, INDIRECT_FLOAT, MAP, VECTOR = range(6, 11)
 VECTOR_INT, VECTOR_UINT, VECTOR_FLOAT, VECTOR_KEY, VECTOR_STRING = range(11, 16)
 VECTOR_INT2, VECTOR_FLOAT4, BLOB, BOOL, VECTOR_BOOL = 16, 24, 25, 26, 36
 
-#: Nesting beyond this is refused, in both directions.
+#: The writer and the reader refuse deeper nesting.
 MAX_DEPTH: Final = 128
 
 _CODES: Final = {
@@ -53,16 +53,16 @@ _CODES: Final = {
 
 
 class _Value(NamedTuple):
-    """A value on its way into a vector: written inline, or somewhere before and referred to."""
+    """A value on its way into a vector: written inline, or written before and referred to."""
 
     type: int
-    width: int  # log2: of the value itself if inline, of what it refers to if not
-    number: int | float  # the value, or the position of what it refers to
+    width: int  # log2 of the width: of the value itself if inline, otherwise of its target
+    number: int | float  # the value if inline, otherwise the position of its target
     inline: bool
 
 
 def _width(number: int) -> int:
-    """log2 of the bytes that an unsigned number needs."""
+    """Return log2 of the number of bytes that an unsigned number needs."""
     return 0 if number < 1 << 8 else 1 if number < 1 << 16 else 2 if number < 1 << 32 else 3
 
 
@@ -82,7 +82,7 @@ class _Writer:
         if position is None:
             data = _utf8(text)
             if b"\0" in data:
-                raise _unwritable(f"keys without NUL, found {text!r}")
+                raise _unwritable(f"keys without NUL, got {text!r}")
             position = self.keys[text] = len(self.out)
             self.out += data + b"\0"
         return position
@@ -116,8 +116,7 @@ class _Writer:
         if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
             return self.vector([self.value(item, depth + 1) for item in value])
         raise _unwritable(
-            "None, bool, int, float, str, or a list or dict of these, as JSON has them, found "
-            f"{type(value).__name__}"
+            f"None, bool, int, float, str, or a list or dict of these, as in JSON, got {type(value).__name__}"
         )
 
     def map(self, value: Mapping[Any, Any], depth: int) -> _Value:
@@ -153,7 +152,7 @@ class _Writer:
         length: bool = True,
         keys: _Value | None = None,
     ) -> _Value:
-        """Write prefix, elements and types of a vector or map, all elements of one width."""
+        """Write the prefix, elements and types of a vector or map, with one width for all elements."""
         prefix = (2 if keys else 0) + (1 if length else 0)
         width = _width(len(items)) if length else 0
         if keys:
@@ -174,7 +173,7 @@ class _Writer:
         return _Value(type, width, position, inline=False)
 
     def needed(self, item: _Value, index: int) -> int:
-        """The smallest width with which ``item`` fits at ``index`` of a vector that would start here."""
+        """Return the smallest width with which ``item`` fits at ``index`` of a vector that starts here."""
         if item.inline:
             return item.width
         for width in range(4):
@@ -199,12 +198,12 @@ def _integer(value: int) -> _Value:
         return _Value(UINT, _width(value), value, inline=True)
     if -(1 << 63) <= value < 0:
         return _Value(INT, _width(2 * ~value), value, inline=True)
-    raise _unwritable(f"an integer of 64 bits, found {value}: store text instead")
+    raise _unwritable(f"an integer of 64 bits, got {value}. Store text instead")
 
 
 def _float(value: float) -> _Value:
     if not math.isfinite(value):
-        raise _unwritable(f"a finite number, found {value}: store None or text instead")
+        raise _unwritable(f"a finite number, got {value}. Store None or text instead")
     try:
         exact = struct.unpack("<f", struct.pack("<f", value))[0] == value
     except OverflowError:
@@ -216,7 +215,7 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise _unwritable(f"text that UTF-8 can encode, found {text!r}") from None
+        raise _unwritable(f"text that UTF-8 can encode, got {text!r}") from None
 
 
 def _unwritable(expected: str) -> InvalidMetadataError:
@@ -224,10 +223,13 @@ def _unwritable(expected: str) -> InvalidMetadataError:
 
 
 def dumps(value: Any) -> bytes:
-    """Encode a JSON-like value: None, bool, int of 64 bits, finite float, str, sequence, str mapping; numbers
-    and arrays of numpy as Python's.
+    """Encode a JSON-like value.
 
-    Raises ``InvalidMetadataError`` for anything else.
+    JSON-like values are None, bool, int of 64 bits, finite float, str, sequences, and mappings with str keys.
+    Numbers and arrays of numpy are encoded as those of Python.
+
+    Raises:
+        InvalidMetadataError: ``bad-metadata`` for any other value.
 
     >>> dumps({"is_root": True}).hex()
     '69735f726f6f740001090101010168022401'
@@ -248,8 +250,8 @@ class _Reader:
     def __init__(self, data: Buffer, what: str) -> None:
         self.data = bytes(data)
         self.what = what
-        # Every value takes a byte at least, and text is read once for each position: more work than
-        # this comes from offsets that meet again and again.
+        # Every value takes at least one byte, and text is read once for each position. More work means that
+        # offsets lead to the same values again and again.
         self.budget = 4 * len(self.data) + 64
         self.texts: dict[tuple[int, int], str] = {}
 
@@ -259,27 +261,27 @@ class _Reader:
     def spend(self, amount: int) -> None:
         self.budget -= amount
         if self.budget < 0:
-            raise self.fail("values that do not contain each other over and over")
+            raise self.fail("values that do not contain each other again and again")
 
     def number(self, type: int, position: int, width: int) -> Any:
         code = _CODES[type].get(width)
         if code is None:
-            raise self.fail(f"numbers of 1, 2, 4 or 8 bytes (floats from 2), found {width}")
+            raise self.fail(f"numbers of 1, 2, 4 or 8 bytes (floats from 2), got {width}")
         if position < 0 or position + width > len(self.data):
-            raise self.fail(f"{width} bytes at {position}, found a buffer of {len(self.data)}")
+            raise self.fail(f"{width} bytes at {position}, got a buffer of {len(self.data)}")
         return struct.unpack_from("<" + code, self.data, position)[0]
 
     def target(self, position: int, width: int) -> int:
         start: int = position - self.number(UINT, position, width)
         if start < 0:
-            raise self.fail(f"an offset within the buffer, found one to {start}")
+            raise self.fail(f"an offset within the buffer, got one to {start}")
         return start
 
     def length(self, position: int, width: int) -> int:
-        """The length in front of a vector, string or blob. No more elements than there are bytes."""
+        """Return the length before a vector, string or blob, which is at most the remaining bytes."""
         n: int = self.number(UINT, position - width, width)
         if n > len(self.data) - position:
-            raise self.fail(f"a length that fits the buffer, found {n} at {position}")
+            raise self.fail(f"a length that fits the buffer, got {n} at {position}")
         return n
 
     def text(self, start: int, stop: int) -> str:
@@ -299,7 +301,7 @@ class _Reader:
         return self.text(position, stop)
 
     def value(self, position: int, width: int, packed: int, depth: int) -> Any:
-        """The value at ``position`` (``width`` bytes wide there) of this packed type."""
+        """Return the value at ``position`` (``width`` bytes wide there) of this packed type."""
         self.spend(1)
         kind, child = packed >> 2, 1 << (packed & 3)
         if kind == NULL:
@@ -351,9 +353,9 @@ class _Reader:
             targets = [self.target(at + i * width, width) for i in range(n)]
             if type == VECTOR_KEY:
                 return [self.key(target) for target in targets]
-            # Deprecated, and ambiguous: the type does not say how wide the lengths are. One byte.
+            # Deprecated and ambiguous: the type does not define the width of the lengths. Here: one byte.
             return [self.text(target, target + self.length(target, 1)) for target in targets]
-        raise self.fail(f"a known type, found {type}")
+        raise self.fail(f"a known type, got {type}")
 
     def untyped(self, at: int, width: int, n: int, depth: int) -> list[Any]:
         types = self.data[at + n * width : at + n * width + n]
@@ -372,7 +374,10 @@ class _Reader:
 def loads(data: Buffer, what: str = "metadata value") -> Any:
     """Decode a flexbuffer to None, bool, int, float, str, list, dict (and bytes, for a blob).
 
-    ``what`` names the bytes in errors. Raises ``FormatError`` for anything that is not a flexbuffer.
+    ``what`` names the bytes in errors.
+
+    Raises:
+        FormatError: If the bytes are not a flexbuffer.
 
     >>> loads(bytes.fromhex("6b000103010101f904022401"))
     {'k': -7}
@@ -380,8 +385,8 @@ def loads(data: Buffer, what: str = "metadata value") -> Any:
     reader = _Reader(data, what)
     size = len(reader.data)
     if size < 3:
-        raise reader.fail(f"at least 3 bytes, found {size}")
+        raise reader.fail(f"at least 3 bytes, got {size}")
     packed, width = reader.data[-2:]
     if width not in (1, 2, 4, 8):
-        raise reader.fail(f"a root of 1, 2, 4 or 8 bytes, found {width}")
+        raise reader.fail(f"a root of 1, 2, 4 or 8 bytes, got {width}")
     return reader.value(size - 2 - width, width, packed, 0)

@@ -1,8 +1,10 @@
 """Object ids: 12 bytes for snapshots, manifests and chunks, 8 bytes for nodes.
 
-Inside Frazil an id is ``bytes``, many ids are a uint8 matrix of shape (n, 12) or (n, 8). As text, in
-file names and in the public API, it is Crockford base32: upper case, no padding, zero bits appended on
-the right (specification, "Common Types").
+Inside Frazil an id is ``bytes``, and many ids are a uint8 matrix of shape (n, 12) or (n, 8). In file names
+and in the public API an id is text in Crockford base32: upper case, no padding, zero bits appended on the
+right.
+
+Specification: *Common Types*.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ from frazil.errors import ErrorKind, InvalidInputError
 OBJECT_ID_BYTES: Final = 12
 NODE_ID_BYTES: Final = 8
 _TEXT_LENGTH: Final = {OBJECT_ID_BYTES: 20, NODE_ID_BYTES: 13}
-#: Of an object id as text.
+#: The number of characters of an object id as text.
 ID_TEXT_LENGTH: Final = _TEXT_LENGTH[OBJECT_ID_BYTES]
-#: So many first characters may stand for a whole id.
+#: How many first characters of an id are needed, at least, to name the whole id.
 SHORTEST_ID_START: Final = 4
 
 _RFC: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
@@ -38,19 +40,29 @@ _DIGIT_BITS: Final = np.array([16, 8, 4, 2, 1], np.uint8)
 
 
 def id_to_text(id_: bytes) -> str:
-    """Text form of an id.
+    """Return the text form of an id.
 
-    >>> id_to_text(bytes.fromhex("0b1cc8d6787580f0e33a6534"))
-    '1CECHNKREP0F1RSTCMT0'
+    Args:
+        id_: The id, 12 or 8 bytes.
+
+    Returns:
+        20 or 13 characters of Crockford base32.
+
+    Examples:
+        >>> id_to_text(bytes.fromhex("0b1cc8d6787580f0e33a6534"))
+        '1CECHNKREP0F1RSTCMT0'
     """
     text = base64.b32encode(id_).rstrip(b"=").translate(_TO_CROCKFORD)
     return text.decode()
 
 
 def id_from_text(text: str, size: int = OBJECT_ID_BYTES) -> bytes:
-    """The id behind a text; ``InvalidInputError`` (``invalid-snapshot-id``) if it is none.
+    """Return the id for a text.
 
-    As Crockford has it, small letters are read as well, and I and L as 1, O as 0.
+    As in Crockford base32, lower case is accepted, I and L are read as 1, and O as 0.
+
+    Raises:
+        InvalidInputError: ``invalid-snapshot-id`` if the text is not an id.
 
     >>> id_from_text("1CECHNKREP0F1RSTCMT0").hex(), id_from_text("lcechnkrepOfirstcmto").hex()
     ('0b1cc8d6787580f0e33a6534', '0b1cc8d6787580f0e33a6534')
@@ -63,13 +75,13 @@ def id_from_text(text: str, size: int = OBJECT_ID_BYTES) -> bytes:
             return id_
     raise InvalidInputError(
         f"invalid id {text!r}: expected {_TEXT_LENGTH[size]} characters of Crockford base32 (0 to 9 and A "
-        f"to Z without I, L, O and U), found {len(text)}",
+        f"to Z without I, L, O and U), got {len(text)}",
         ErrorKind.INVALID_SNAPSHOT_ID,
     )
 
 
 def prefix_bounds(text: str) -> tuple[bytes, bytes] | None:
-    """The smallest and the largest object id whose text begins so; None if no id does.
+    """Return the smallest and the largest object id whose text begins with ``text``; None if no id does.
 
     >>> [bound.hex() for bound in prefix_bounds("1cec")]
     ['0b1cc0000000000000000000', '0b1ccfffffffffffffffffff']
@@ -77,14 +89,17 @@ def prefix_bounds(text: str) -> tuple[bytes, bytes] | None:
     raw = text.encode(errors="replace").translate(_READ_AS)
     if len(raw) > ID_TEXT_LENGTH or raw.translate(None, _CROCKFORD):
         return None
-    # 32 digits are 20 bytes, of which an id is the first ones.
+    # 32 digits decode to 20 bytes. The id is the first 12 of them.
     padded = [raw.ljust(32, digit).translate(_TO_RFC) for digit in (b"0", b"Z")]
     first, last = (base64.b32decode(digits)[:OBJECT_ID_BYTES] for digits in padded)
     return first, last
 
 
 def is_id_text(text: str, size: int = OBJECT_ID_BYTES) -> bool:
-    """Whether it is what ``id_to_text`` writes: files with other names are somebody else's."""
+    """Return whether a text has the form of ``id_to_text``.
+
+    Files with other names belong to other programs.
+    """
     try:
         return id_to_text(id_from_text(text, size)) == text
     except InvalidInputError:
@@ -92,7 +107,7 @@ def is_id_text(text: str, size: int = OBJECT_ID_BYTES) -> bool:
 
 
 def ids_to_text(ids: NDArray[np.uint8]) -> list[str]:
-    """Text forms of a matrix of ids of shape (n, size)."""
+    """Return the text forms of a matrix of ids of shape (n, size)."""
     count, size = ids.shape
     length = _TEXT_LENGTH[size]
     bits = np.zeros((count, length * 5), np.uint8)
@@ -105,7 +120,7 @@ def ids_to_text(ids: NDArray[np.uint8]) -> list[str]:
 def ids_from_text(
     texts: Sequence[str], size: int = OBJECT_ID_BYTES
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """The ids behind many texts, shape (k, size), and which of the n texts are ids: bool (n,).
+    """Return the ids of many texts, shape (k, size), and which of the n texts are ids, bool (n,).
 
     >>> ids, good = ids_from_text(["1CECHNKREP0F1RSTCMT0", "README.md"])
     >>> ids_to_text(ids), good.tolist()
@@ -123,12 +138,23 @@ def ids_from_text(
 
 
 def id_matrix(ids: list[bytes], size: int = OBJECT_ID_BYTES) -> NDArray[np.uint8]:
-    """Ids as a matrix of shape (n, size)."""
+    """Return ids as a matrix of shape (n, size)."""
     return np.frombuffer(b"".join(ids), np.uint8).reshape(len(ids), size)
 
 
 def id_list(ids: NDArray[np.uint8]) -> list[bytes]:
-    """The rows of a matrix of ids, each as bytes."""
+    r"""Return the rows of a matrix of ids, each as bytes.
+
+    Args:
+        ids: The ids, uint8 of shape (n, size).
+
+    Returns:
+        n ids of ``size`` bytes.
+
+    Examples:
+        >>> id_list(np.array([[1, 2], [3, 4]], np.uint8))
+        [b'\x01\x02', b'\x03\x04']
+    """
     rows, size = ids.shape
     if not size:
         return [b""] * rows
@@ -137,7 +163,7 @@ def id_list(ids: NDArray[np.uint8]) -> list[bytes]:
 
 
 def id_keys(ids: NDArray[np.uint8]) -> NDArray[Any]:
-    """Ids as fixed-width byte strings that sort and search in the order of the specification."""
+    """Return ids as fixed-width byte strings, which sort and search in the order of the specification."""
     rows, size = ids.shape
     return np.ascontiguousarray(ids).view(f"S{size}").reshape(rows)
 

@@ -1,15 +1,16 @@
-"""Manifests: for each array, where the bytes of its chunks are (specification, "Chunk Manifest Files").
+"""Manifests: the references of the chunks of each array.
 
 *Layout of a written file*, front to back:
 
-    Manifest ── arrays ── ArrayManifest, one an array ── refs, one vector an array
-    records     ChunkRef tables, all of one shape (native, virtual, ...) side by side, each with its
-                coordinates in its tail
+    Manifest ── arrays ── ArrayManifest, one for each array ── refs, one vector for each array
+    records     ChunkRef tables, grouped by shape (native, virtual, ...), with coordinates in their tails
     strings     each distinct location and etag once, shared by offset; then the inline chunks
 
-*Location compression.* The format may store locations as zstd frames made with a dictionary. Stored once
-and shared, then compressed with the whole file, plain locations are nearly always smaller, so
-the dictionary is only written where a sample shows that it helps.
+*Location compression.* The format allows locations as zstd frames with a common dictionary. Plain locations,
+which are stored once, shared, and compressed with the whole file, are nearly always smaller. So the
+dictionary is only written if a sample shows that it helps.
+
+Specification: *Chunk Manifest Files*.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ __all__ = [
     "stored_locations",
 ]
 
-#: Readers refuse a location that decompresses to more than this.
+#: Readers refuse locations that decompress to more bytes.
 MAX_LOCATION_BYTES: Final = 1024
 _LOCATIONS_AT_ONCE: Final = 1 << 12
 
@@ -71,13 +72,13 @@ _ID, _ARRAYS, _DICTIONARY, _ALGORITHM = 0, 1, 2, 3
 _NODE_ID, _REFS = 0, 1
 _INDEX, _INLINE, _OFFSET, _LENGTH, _CHUNK_ID, _LOCATION, _ETAG, _MODIFIED, _COMPRESSED = range(9)
 _ZSTD_DICTIONARY = 1
-#: Beyond this a sample tells whether rows repeat at all, before all of them are compared.
+#: With more rows, a sample shows whether rows repeat, before all of them are compared.
 _MANY_ROWS = 100_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Manifest:
-    """A manifest file: its id and the references of each array, keyed by node id (8 bytes)."""
+    """A manifest file: its id and the references of each array, by node id (8 bytes)."""
 
     id: bytes
     arrays: Mapping[bytes, ChunkTable]
@@ -85,7 +86,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class LocationCompression:
-    """When and how locations are compressed with a dictionary; defaults of the format's configuration."""
+    """When and how locations are compressed with a dictionary, with the defaults of the format."""
 
     min_num_chunks: int = 1000
     max_training_samples: int = 100
@@ -100,7 +101,7 @@ _MANIFEST_WITH_DICTIONARY: Final = Layout({_ID: "V12", _ARRAYS: "u4", _DICTIONAR
 _ARRAY: Final = Layout({_NODE_ID: "V8", _REFS: "u4"}, 3)
 
 _RANGE: Final = {_OFFSET: "u8", _LENGTH: "u8"}
-#: The shapes of a ChunkRef: kind, and for virtual ones the checksum (1 etag, 2 time) in the higher bits.
+#: The shapes of a ChunkRef: its kind, and for virtual references the checksum in the higher bits.
 _WITH_ETAG, _WITH_MODIFIED = 4, 8
 _SHAPES: Final[dict[int, dict[int, str]]] = {
     ChunkKind.NATIVE: {**_RANGE, _CHUNK_ID: "V12"},
@@ -125,14 +126,15 @@ def encode_manifest(
     locations: LocationCompression | None = None,
     spec_version: int = 2,
 ) -> bytes:
-    """The bytes of a manifest's file.
+    """Return the file of a manifest.
 
-    Deletions have no form in a manifest: they are left out, as are arrays without references. Locations
-    are compressed with a dictionary where ``locations`` allows it and it makes the file smaller (and never
-    in spec version 1).
+    A manifest cannot store deletions, so they are left out, as are arrays without references. Locations are
+    compressed with a dictionary if ``locations`` allows it and the file becomes smaller (never in spec
+    version 1).
 
-    Raises ``FormatError`` (``serialization``) where the payload would have more than 2 GiB, counted as
-    readers do: what references share counts once for each of them.
+    Raises:
+        FormatError: ``serialization`` if the payload would have more than 2 GiB, counted as readers count: a
+            shared string counts once for each reference.
     """
     tables = {node: table.stored() for node, table in sorted(manifest.arrays.items())}
     tables = {node: table for node, table in tables.items() if len(table)}
@@ -178,7 +180,7 @@ def _layout_manifest(
 
 
 def _shared(rows: Ragged) -> tuple[Ragged, U32]:
-    """Each distinct row once, and which one each row is; of many rows that hardly repeat, all of them."""
+    """Return each distinct row once, and the number of each row's value; of many distinct rows, all rows."""
     if len(rows) <= _MANY_ROWS or some_repeat(rows):
         return distinct_rows(rows)
     return rows.compact(), np.arange(len(rows), dtype=np.uint32)
@@ -197,7 +199,7 @@ class _Group:
 def _write_refs(
     writer: Writer, vectors: OffsetVectors, arrays: Sequence[ChunkTable], whole: ChunkTable, compressed: bool
 ) -> Iterator[_Group]:
-    """The records of all references, without what they lead to."""
+    """Write the records of all references, without the sources that they lead to."""
     if not arrays:
         return
     shapes = _shapes(whole)
@@ -229,7 +231,7 @@ def _write_refs(
 
 
 def _shapes(whole: ChunkTable) -> int | U8:
-    """Key of ``_SHAPES`` for each reference; one number where all are alike."""
+    """Return the key of ``_SHAPES`` for each reference, or one number if all have the same shape."""
     foreign = whole.foreign
     flags = np.where(foreign.etags.lengths > 0, _WITH_ETAG, np.where(foreign.modified > 0, _WITH_MODIFIED, 0))
     shapes = whole.kind
@@ -249,13 +251,13 @@ def _link_sources(groups: Sequence[_Group], slot: int, targets: I64) -> None:
 def _check_size(whole: ChunkTable, location_of: NDArray[np.uint32], strings: Ragged) -> None:
     virtual = whole.source[whole.kind == ChunkKind.VIRTUAL]
     inline = whole.source[whole.kind == ChunkKind.INLINE]
-    # About 100 bytes a reference: table, vtable, coordinates, place in the vector.
+    # About 100 bytes for each reference: table, vtable, coordinates, place in the vector.
     apparent = 100 * len(whole) + int(strings.lengths[location_of][virtual].sum())
     apparent += int(whole.foreign.etags.lengths[virtual].sum()) + int(whole.inline.lengths[inline].sum())
     if apparent > MAX_PAYLOAD_BYTES:
         raise FormatError(
-            f"a manifest of {len(whole)} references and {apparent} bytes, at most {MAX_PAYLOAD_BYTES} "
-            "expected: split the references over more manifests",
+            f"a manifest must have at most {MAX_PAYLOAD_BYTES} bytes, got {len(whole)} references with "
+            f"{apparent} bytes. Split the references over more manifests",
             ErrorKind.SERIALIZATION,
         )
 
@@ -263,7 +265,7 @@ def _check_size(whole: ChunkTable, location_of: NDArray[np.uint32], strings: Rag
 def _compress_locations(
     strings: Ragged, whole: ChunkTable, config: LocationCompression | None
 ) -> tuple[U8, Ragged] | None:
-    """Dictionary and compressed locations, where they make the file smaller."""
+    """Return the dictionary and the compressed locations, if they make the file smaller."""
     if config is None or np.count_nonzero(whole.kind == ChunkKind.VIRTUAL) < config.min_num_chunks:
         return None
     if not len(strings) or int(strings.lengths.max()) > MAX_LOCATION_BYTES:
@@ -271,12 +273,12 @@ def _compress_locations(
     blobs = strings.blobs()
     step = max(1, len(blobs) // config.max_training_samples)
     samples: list[Any] = blobs[::step][: config.max_training_samples]
-    # Training wants several times more text than it makes a dictionary of.
+    # Training needs several times more text than the size of the dictionary.
     samples *= 1 + 10 * config.max_dictionary_bytes // max(1, sum(map(len, samples)))
     try:
         dictionary = zstandard.train_dictionary(config.max_dictionary_bytes, samples, level=config.level)
     except zstandard.ZstdError:
-        return None  # Too few or too short samples.
+        return None  # too few or too short samples
     compress = zstandard.ZstdCompressor(
         level=config.level, dict_data=dictionary, write_content_size=False
     ).compress
@@ -286,7 +288,7 @@ def _compress_locations(
 
 
 def _dictionary_helps(blobs: list[bytes], compress: Callable[[bytes], bytes], dictionary: bytes) -> bool:
-    """Whether a stretch of locations takes less of the compressed file with the dictionary than without."""
+    """Return whether a sample of locations takes less space in the compressed file with the dictionary."""
     stretch = blobs[:10_000]
     whole_file = zstandard.ZstdCompressor(level=3).compress
     plain = len(whole_file(b"\0\0\0\0".join(stretch)))
@@ -299,7 +301,7 @@ def _dictionary_helps(blobs: list[bytes], compress: Callable[[bytes], bytes], di
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayTables(Mapping[bytes, ChunkTable]):
-    """The tables of a manifest that was read, each cut from the columns of all when it is asked for."""
+    """The tables of a manifest that was read. Each is cut from the common columns at its first use."""
 
     rows: Mapping[bytes, int]
     starts: I64
@@ -326,7 +328,7 @@ class ArrayTables(Mapping[bytes, ChunkTable]):
         return node_id in self.rows
 
     def __getitem__(self, node_id: bytes) -> ChunkTable:
-        # Kept, since a table finds its keys once.
+        # Cached, so that a table computes its search keys only once.
         table = self.cache.get(node_id)
         if table is None:
             table = self.cache[node_id] = self._make(self.rows[node_id])
@@ -349,10 +351,10 @@ class ArrayTables(Mapping[bytes, ChunkTable]):
 
 
 def decode_manifest(data: Any, name: str) -> Manifest:
-    """A manifest from the bytes of its file; ``FormatError`` naming ``name`` if they are not one.
+    """Read a manifest. Raise ``FormatError`` with ``name`` for other bytes.
 
-    References need not be sorted in the file. Where a reference has several of the fields that tell its kind,
-    chunk id comes before compressed location, location and inline bytes.
+    References need not be sorted in the file. If a reference has several of the fields that determine its
+    kind, the chunk id has priority, then the compressed location, the location, and the inline bytes.
     """
     with reading(name):
         root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
@@ -370,7 +372,7 @@ def decode_manifest(data: Any, name: str) -> Manifest:
         is_inline = kind == ChunkKind.INLINE
         if is_inline.any():
             offset = np.where(is_inline, np.uint64(0), offset)
-            # Sources of other kinds may be beyond the inline rows.
+            # Only inline references: the sources of other kinds may exceed the inline rows.
             sizes = inline.lengths.astype(np.uint64)
             length = np.array(length)
             length[is_inline] = sizes[source[is_inline]]
@@ -395,14 +397,18 @@ def decode_manifest(data: Any, name: str) -> Manifest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkFiles:
-    """The id of a manifest, and the ids of the chunk files that it refers to, (k, 12), some repeated."""
+    """The id of a manifest, and the ids of its chunk files, uint8 (k, 12), with repetitions."""
 
     id: bytes
     chunk_ids: U8
 
 
 def decode_chunk_files(data: Any, name: str) -> ChunkFiles:
-    """Much faster than ``decode_manifest``; ``FormatError`` naming ``name`` as there."""
+    """Read only the ids of the chunk files, much faster than ``decode_manifest``.
+
+    Raises:
+        FormatError: With ``name``, if the bytes are not a manifest.
+    """
     with reading(name):
         root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
         if not root.present(_ID).all():
@@ -413,8 +419,11 @@ def decode_chunk_files(data: Any, name: str) -> ChunkFiles:
 
 
 def stored_locations(data: Any, name: str) -> tuple[bool, int | None, int]:
-    """How a manifest's file stores locations: whether it says that they are compressed (which old files do
-    without having any), bytes of its dictionary if it has one, references whose location is compressed.
+    """Return how a manifest's file stores locations.
+
+    Returns:
+        Whether the file is marked as compressed (some old files are marked without compressed locations), the
+        size of its dictionary in bytes or None, and the number of references with a compressed location.
     """
     with reading(name):
         root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
@@ -428,7 +437,7 @@ def stored_locations(data: Any, name: str) -> tuple[bool, int | None, int]:
 
 
 def _read_sources(root: Tables, refs: Tables) -> tuple[U8, U32, U8, ForeignObjects, Ragged]:
-    """Kinds and sources of all references, and what the sources number."""
+    """Return the kinds and sources of all references, and the values that the sources number."""
     native = refs.present(_CHUNK_ID)
     virtual = (refs.present(_COMPRESSED) | refs.present(_LOCATION)) & ~native
     inline = ~native & ~virtual
@@ -447,7 +456,7 @@ def _some(tables: Tables, rows: NDArray[np.bool_]) -> Tables:
 
 def _read_ids(refs: Tables) -> tuple[U8, NDArray[Any]]:
     ids = refs.structs(_CHUNK_ID, 12)
-    # Neighbours in one pack have one id. To find all equal ids would take longer than it saves.
+    # Only equal neighbours, as in a pack, share an id. Finding all equal ids would take longer than it saves.
     words = ids.view(np.uint32)
     new = np.ones(len(ids), np.bool_)
     np.any(words[1:] != words[:-1], axis=1, out=new[1:])
@@ -483,16 +492,16 @@ def _read_foreign(root: Tables, refs: Tables) -> tuple[ForeignObjects, NDArray[A
 
 def _read_inline(refs: Tables) -> tuple[Ragged, NDArray[Any]]:
     if not refs.present(_INLINE).all():
-        raise FormatError("a chunk reference that is neither native nor virtual nor inline")
+        raise FormatError("a chunk reference is neither native nor virtual nor inline")
     return _shared_rows(refs, _INLINE)
 
 
 def _shared_rows(tables: Tables, slot: int) -> tuple[Ragged, NDArray[np.uint32]]:
-    """The distinct strings or byte vectors of a field, and for each table the number of its own.
+    """Return the distinct strings or byte vectors of a field, and for each table the number of its value.
 
     An absent field is an empty row. Files of other writers may repeat a string instead of sharing it. The
-    rows do not hold on to the buffer, unless a damaged file makes them overlap so much that they would be
-    larger than it.
+    rows do not reference the buffer, unless a damaged file makes them overlap so much that they would be
+    larger than the buffer.
     """
     targets, _ = tables.targets(slot)
     distinct, codes = number(targets)
@@ -510,7 +519,7 @@ def _shared_rows(tables: Tables, slot: int) -> tuple[Ragged, NDArray[np.uint32]]
 
 
 def _decompress_locations(root: Tables, packed: Ragged) -> Ragged:
-    """Locations that are stored as zstd frames, each of at most ``MAX_LOCATION_BYTES``."""
+    """Decompress locations that are stored as zstd frames, each of at most ``MAX_LOCATION_BYTES``."""
     algorithm = int(root.scalars(_ALGORITHM, "u1", 1)[0])
     if algorithm == 0:
         return packed
@@ -518,12 +527,12 @@ def _decompress_locations(root: Tables, packed: Ragged) -> Ragged:
         raise FormatError(f"location compression {algorithm}, expected 0 or 1")
     dictionary = root.vectors(_DICTIONARY).bytes(0)
     if not dictionary:
-        raise FormatError("compressed locations, but no dictionary")
+        raise FormatError("the file has compressed locations, but no dictionary")
     blobs = packed.blobs()
     try:
         claimed = max(map(zstandard.frame_content_size, blobs))
         if claimed > MAX_LOCATION_BYTES:
-            raise FormatError(f"a location of {claimed} bytes, at most {MAX_LOCATION_BYTES} expected")
+            raise FormatError(f"a location must have at most {MAX_LOCATION_BYTES} bytes, got {claimed}")
         decompressor = zstandard.ZstdDecompressor(dict_data=zstandard.ZstdCompressionDict(dictionary))
         locations: list[bytes] = []
         total = 0
@@ -532,7 +541,7 @@ def _decompress_locations(root: Tables, packed: Ragged) -> Ragged:
             total += sum(map(len, locations[-len(some) :]))
             if total > MAX_PAYLOAD_BYTES:
                 raise FormatError(
-                    f"compressed locations: expected {MAX_PAYLOAD_BYTES} bytes at most, found more"
+                    f"compressed locations: expected {MAX_PAYLOAD_BYTES} bytes at most, got more"
                 )
         return Ragged.of_bytes(locations)
     except zstandard.ZstdError as error:

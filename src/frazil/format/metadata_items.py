@@ -1,7 +1,9 @@
-"""Metadata of snapshots and of the repository: JSON-like values by name (specification, "Common Types").
+"""Metadata of snapshots and of the repository: JSON-like values by name.
 
-A value is encoded by itself: FlexBuffers in files of spec version 2, MessagePack in version 1. A column
-keeps the bytes, and decodes those of one row when they are asked for.
+Each value is encoded separately: as FlexBuffers in files of spec version 2, as MessagePack in version 1. A
+column stores the bytes and decodes those of one row when they are needed.
+
+Specification: *Common Types*.
 """
 
 from __future__ import annotations
@@ -37,9 +39,9 @@ _DUMPERS: Final = {1: msgpack.dumps, 2: flexbuffer.dumps}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MetadataColumn:
-    """Metadata of n rows.
+    """The metadata of n rows.
 
-    ``rows`` holds numbers of items; an item is a row of ``names`` and of ``values`` (encoded).
+    ``rows`` contains numbers of items. An item is a row of ``names`` and of ``values`` (encoded).
 
     >>> column = MetadataColumn.of([{"b": 1, "a": [True]}, {}])
     >>> column.load(0)
@@ -57,23 +59,27 @@ class MetadataColumn:
 
     @classmethod
     def of(cls, rows: list[Mapping[str, Any]], spec_version: int = 2) -> MetadataColumn:
-        """Encoded values, items sorted by name."""
+        """Create a column of encoded values, with items sorted by name.
+
+        Raises:
+            InvalidMetadataError: ``bad-metadata`` if a name is not text or a value is not JSON-like.
+        """
         if not all(map(isinstance, chain.from_iterable(rows), repeat(str))):
             wrong = next(name for row in rows for name in row if not isinstance(name, str))
-            raise InvalidMetadataError(f"metadata: expected names of str, found {wrong!r}")
+            raise InvalidMetadataError(f"names of metadata must be str, got {wrong!r}")
         dumps = _DUMPERS[spec_version]
         try:
             items = [item for row in rows for item in sorted(row.items())]
             names = Ragged.of_text([name for name, _ in items])
         except (TypeError, UnicodeEncodeError) as error:
             raise InvalidMetadataError(
-                f"names of metadata: expected text that UTF-8 can encode, found {error}"
+                f"names of metadata must be text that UTF-8 can encode, got {error}"
             ) from None
         values = Ragged.of_bytes([_encoded(dumps, name, value) for name, value in items])
         return cls(numbered(np.array([len(row) for row in rows], np.int64)), names, values, spec_version)
 
     def having(self, name: str, text: str = "") -> NDArray[np.bool_]:
-        """Which rows have an item of this name, with this text in its bytes; nothing is decoded."""
+        """Return which rows have an item of this name whose bytes contain ``text``. Nothing is decoded."""
         items = self._items()
         wanted = np.array(list(map(name.encode().__eq__, self.names.take(items).blobs())), bool)
         if text:
@@ -86,7 +92,7 @@ class MetadataColumn:
         return has_item
 
     def load(self, row: int) -> dict[str, Any]:
-        """The decoded metadata of one row; ``FormatError`` if a value is not what it should be."""
+        """Return the decoded metadata of one row. Raise ``FormatError`` if a value is damaged."""
         loads = _LOADERS[self.spec_version]
         with reading(self.source):
             items = self.rows.row(row)
@@ -95,13 +101,16 @@ class MetadataColumn:
             return {self.names.text(item): loads(self.values.bytes(item)) for item in items.tolist()}
 
     def is_shared(self) -> bool:
-        """Whether rows use the same bytes, so much that all of them together are larger than the file."""
+        """Return whether rows share so many bytes that all rows together are larger than the file."""
         items = self._items()
         names, values = self.names.take(items), self.values.take(items)
         return names.total() > len(names.values) or values.total() > len(values.values)
 
     def load_all(self) -> list[dict[str, Any]]:
-        """``load`` for every row. Not for rows that share (``is_shared``)."""
+        """Return the decoded metadata of every row.
+
+        Do not use this method for rows that share bytes (``is_shared``).
+        """
         with reading(self.source):
             items = self._items()
             names = self.names.take(items).texts()
@@ -112,14 +121,15 @@ class MetadataColumn:
             return list(map(dict, map(pairs.__getitem__, spans)))
 
     def _items(self) -> Any:
-        """Numbers of the items of all rows."""
+        """Return the numbers of the items of all rows."""
         return self.rows.compact().values
 
     def take(self, rows: Any) -> MetadataColumn:
+        """Return some of the rows, which share the items."""
         return MetadataColumn(self.rows.take(rows), self.names, self.values, self.spec_version, self.source)
 
     def inserted(self, at: int, metadata: Mapping[str, Any]) -> MetadataColumn:
-        """With the metadata of one more row before row ``at``."""
+        """Return the column with the metadata of one more row before row ``at``."""
         more = MetadataColumn.of([metadata])
         numbers = np.arange(len(more.names)) + len(self.names)
         names, values = (self.names, self.values)
@@ -129,7 +139,7 @@ class MetadataColumn:
 
     @staticmethod
     def concat(parts: list[MetadataColumn]) -> MetadataColumn:
-        """The rows of all parts (all of spec version 2)."""
+        """Return the rows of all parts, one part after the other. All parts must have spec version 2."""
         return MetadataColumn(
             concat_numbered([part.rows for part in parts], [len(part.names) for part in parts]),
             Ragged.concat([part.names for part in parts]),
@@ -145,7 +155,7 @@ def _encoded(dumps: Callable[[Any], bytes], name: str, value: Any) -> bytes:
 
 
 def read_metadata(tables: Tables, slot: int, source: str, spec_version: int = 2) -> MetadataColumn:
-    """The vectors of MetadataItem in a slot of n tables."""
+    """Read the vectors of MetadataItem in a slot of n tables."""
     items, counts = tables.children(slot)
     require(items, "metadata item", 0, 1)
     return MetadataColumn(numbered(counts), items.vectors(0), items.vectors(1), spec_version, source)
@@ -154,7 +164,7 @@ def read_metadata(tables: Tables, slot: int, source: str, spec_version: int = 2)
 def write_metadata(
     writer: Writer, records: Any, layout: Layout, slot: int, positions: Any, column: MetadataColumn
 ) -> None:
-    """Lay out the items and let the slot of n tables lead to them."""
+    """Write the items and link them to a slot of n tables."""
     vectors = OffsetVectors(writer, column.rows.lengths)
     link(records, layout, slot, positions, vectors.positions)
     flat = column.rows.compact().values

@@ -1,7 +1,7 @@
-"""MessagePack: metadata values of snapshots of spec version 1.
+"""MessagePack: the metadata values of snapshots of spec version 1.
 
-One value fills the whole buffer. Extension types do not occur in JSON-like values and are refused. Map
-keys are text.
+One value fills the whole buffer. JSON-like values have no extension types, so these are refused. Map keys are
+text.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from frazil.errors import FormatError, InvalidMetadataError
 
 _MAX_DEPTH: Final = 128
 
-#: First byte -> struct format of a number that follows.
+#: First byte -> struct format of the following number.
 _NUMBERS: Final = {
     0xCA: ">f", 0xCB: ">d",
     0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q",
     0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q",
 }  # fmt: skip
 _CONSTANTS: Final = {0xC0: None, 0xC2: False, 0xC3: True}
-#: First byte -> struct format of the length that follows, and the kind of thing that has it.
+#: First byte -> struct format of the following length, and the kind of the value.
 _SIZED: Final = {
     0xD9: (">B", "text"), 0xDA: (">H", "text"), 0xDB: (">I", "text"),
     0xC4: (">B", "bytes"), 0xC5: (">H", "bytes"), 0xC6: (">I", "bytes"),
@@ -34,19 +34,19 @@ _SIZED: Final = {
 
 
 def loads(data: bytes) -> Any:
-    """The value; ``FormatError`` if the bytes are not exactly one.
+    """Decode a value. Raise ``FormatError`` if the bytes are not exactly one value.
 
     >>> loads(bytes.fromhex("9301a17881a16bf9"))
     [1, 'x', {'k': -7}]
     """
     value, end = _value(data, 0, 0)
     if end != len(data):
-        raise FormatError(f"{len(data) - end} bytes behind a MessagePack value")
+        raise FormatError(f"{len(data) - end} bytes after a MessagePack value")
     return value
 
 
 def loads_json(data: bytes) -> Any:
-    """``loads``, with None for the numbers that JSON does not have, as the reference reads them.
+    """Decode a value, with None for numbers that JSON does not have, as in the reference implementation.
 
     >>> loads_json(bytes.fromhex("9201cb7ff8000000000000"))
     [1, None]
@@ -66,9 +66,10 @@ def _as_json(value: Any) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """The bytes of a JSON-like value, in the shortest form.
+    """Encode a JSON-like value, in the shortest form.
 
-    Raises ``InvalidMetadataError`` for what is not JSON-like.
+    Raises:
+        InvalidMetadataError: ``bad-metadata`` for any other value.
 
     >>> dumps([1, "x", {"k": -7}]).hex()
     '9301a17881a16bf9'
@@ -89,7 +90,7 @@ def _write(out: bytearray, value: Any, depth: int) -> None:
         _write_int(out, value)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise _unwritable(f"a finite number, found {value}: store None or text instead")
+            raise _unwritable(f"a finite number, got {value}. Store None or text instead")
         out += struct.pack(">Bd", 0xCB, value)
     elif isinstance(value, np.bool_ | np.integer | np.floating):
         _write(out, value.item(), depth)
@@ -97,7 +98,7 @@ def _write(out: bytearray, value: Any, depth: int) -> None:
         try:
             data = value.encode()
         except UnicodeEncodeError:
-            raise _unwritable(f"text that UTF-8 can encode, found {value!r:.80}") from None
+            raise _unwritable(f"text that UTF-8 can encode, got {value!r:.80}") from None
         _write_size(out, len(data), 0xA0, 0x20, _TEXT_SIZES)
         out += data
     elif isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
@@ -111,8 +112,7 @@ def _write(out: bytearray, value: Any, depth: int) -> None:
             _write(out, item, depth + 1)
     else:
         raise _unwritable(
-            "None, bool, int, float, str, or a list or dict of these, as JSON has them, found "
-            f"{type(value).__name__}"
+            f"None, bool, int, float, str, or a list or dict of these, as in JSON, got {type(value).__name__}"
         )
 
 
@@ -122,7 +122,7 @@ def _unwritable(expected: str) -> InvalidMetadataError:
 
 def _text_key(key: Any) -> str:
     if not isinstance(key, str):
-        raise _unwritable(f"text as keys, found {key!r:.80}")
+        raise _unwritable(f"text as keys, got {key!r:.80}")
     return key
 
 
@@ -134,7 +134,7 @@ def _write_int(out: bytearray, value: int) -> None:
         if limits <= value if value < 0 else value < limits:
             out += struct.pack(f">B{format_}", code, value)
             return
-    raise _unwritable(f"an integer of 64 bits, found {value}: store text instead")
+    raise _unwritable(f"an integer of 64 bits, got {value}. Store text instead")
 
 
 def _write_size(
@@ -147,10 +147,10 @@ def _write_size(
         if size < end:
             out += struct.pack(f">B{format_}", code, size)
             return
-    raise _unwritable(f"values of up to 4 GiB, found one of {size} bytes or items")
+    raise _unwritable(f"values of up to 4 GiB, got one of {size} bytes or items")
 
 
-# (end, first byte, format) of the forms that hold a number or a size, shortest first.
+# (end, first byte, format) of the forms for a number or a size, shortest first.
 _POSITIVE: Final = ((1 << 8, 0xCC, "B"), (1 << 16, 0xCD, "H"), (1 << 32, 0xCE, "I"), (1 << 64, 0xCF, "Q"))
 _NEGATIVE: Final = (
     (-(1 << 7), 0xD0, "b"),
@@ -186,12 +186,12 @@ def _value(data: bytes, at: int, depth: int) -> tuple[Any, int]:
         format_, kind = _SIZED[first]
         length, at = _unpack(format_, data, at)
     else:
-        raise FormatError(f"MessagePack type 0x{first:02x} in a JSON-like value")
-    # Every element needs a byte at least: a length cannot promise more than there is.
+        raise FormatError(f"a JSON-like value must not have MessagePack type 0x{first:02x}")
+    # Every element needs at least one byte, so a length cannot exceed the remaining bytes.
     if length > len(data) - at:
         raise FormatError(f"a MessagePack {kind} of length {length} in {len(data) - at} bytes")
     if depth >= _MAX_DEPTH:
-        raise FormatError(f"MessagePack nested deeper than {_MAX_DEPTH}")
+        raise FormatError(f"MessagePack values must have at most {_MAX_DEPTH} levels of nesting, got more")
     return _READERS[kind](data, at, length, depth + 1)
 
 
@@ -206,11 +206,11 @@ def _text(data: bytes, at: int, length: int, depth: int) -> tuple[Any, int]:
     try:
         return data[at : at + length].decode(), at + length
     except UnicodeDecodeError as error:
-        raise FormatError(f"MessagePack text that is not UTF-8: {error}") from error
+        raise FormatError(f"MessagePack text is not UTF-8: {error}") from error
 
 
 def _bytes(data: bytes, at: int, length: int, depth: int) -> tuple[Any, int]:
-    # JSON has no bytes; a list of numbers is what a byte vector means there.
+    # JSON has no bytes. A vector of bytes becomes a list of numbers.
     return list(data[at : at + length]), at + length
 
 
@@ -227,7 +227,7 @@ def _map(data: bytes, at: int, length: int, depth: int) -> tuple[Any, int]:
     for _ in range(length):
         key, at = _value(data, at, depth)
         if not isinstance(key, str):
-            raise FormatError(f"a MessagePack map key that is no text: {key!r}")
+            raise FormatError(f"a MessagePack map key must be text, got {key!r}")
         out[key], at = _value(data, at, depth)
     return out, at
 

@@ -1,9 +1,10 @@
-"""Nodes: the groups and arrays of a snapshot, as columns sorted by the raw bytes of their paths
-(specification, "Snapshot Files" and "Node Paths").
+"""Nodes: the groups and arrays of a snapshot, as columns sorted by the bytes of their paths.
 
-Byte order puts everything below a group side by side (``/a/`` up to ``/a0``, since ``0`` follows ``/``),
-and in UTF-8 it is also the order of Python's ``str``. A few lookups search the column; after that a
-dictionary answers.
+In the order of bytes, all nodes below a group are side by side (from ``/a/`` to ``/a0``, since ``0`` follows
+``/``). For UTF-8 it is also the order of Python's ``str``. The first look-ups search the column; after many
+look-ups a table builds a dictionary.
+
+Specification: *Snapshot Files* and *Node Paths*.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ _SEARCHES_BEFORE_INDEX: Final = 500
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ManifestRef:
-    """A manifest that holds references of an array, and the box of chunk coordinates that it covers.
+    """A manifest with references of an array, and the box of chunk coordinates that it covers.
 
-    ``extents`` is uint32 of shape (ndim, 2), half-open; it covers everything for a scalar array.
+    ``extents`` is uint32 of shape (ndim, 2), half-open. For a scalar array it covers everything.
     """
 
     id: bytes
@@ -48,12 +49,13 @@ class ManifestRef:
 
 @dataclass(frozen=True, slots=True)
 class ArrayData:
-    """What a snapshot knows of an array besides its zarr metadata.
+    """The data of an array in a snapshot besides its Zarr metadata.
 
-    shape            number of elements along each dimension
-    num_chunks       number of chunks along each dimension
-    dimension_names  a name or None for each dimension; None if the array names none
-    manifests        where its references are
+    Attributes:
+        shape: The number of elements along each dimension.
+        num_chunks: The number of chunks along each dimension.
+        dimension_names: A name or None for each dimension; None if the array has no names.
+        manifests: The manifests with its references.
     """
 
     shape: tuple[int, ...]
@@ -73,7 +75,7 @@ class Node:
 
 
 class _Memo:
-    """What a table has worked out about itself so far."""
+    """The values that a table has computed about itself."""
 
     __slots__ = ("children", "paths", "rows", "searches")
 
@@ -86,26 +88,30 @@ class _Memo:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeTable:
-    """n nodes as columns, sorted by path bytes.
+    """n nodes as columns, sorted by the bytes of their paths.
 
-    ids            uint8 (n, 8)
-    paths          text
-    user_data      bytes
-    is_array       bool (n,)
-    array_length   uint64 rows, one number a dimension; no rows for groups
-    num_chunks     uint32 rows, one number a dimension
-    guessed        bool (n,)   num_chunks is from a version 1 file: only the zarr metadata is right
-    named          bool (n,)   whether the node has dimension names at all
-    dim_rows       int64 rows: rows of dim_names, one a dimension of a named node, -1 for no name
-    dim_names      text
-    manifests      'V12' rows, one a ManifestRef
-    extents        uint32 rows: ndim pairs (from, to) for each ManifestRef, all in one row
+    Attributes:
+        ids: uint8 (n, 8).
+        paths: Text.
+        user_data: Bytes, the content of ``zarr.json``.
+        is_array: bool (n,).
+        array_length: uint64 rows, one number for each dimension; empty rows for groups.
+        num_chunks: uint32 rows, one number for each dimension.
+        guessed: bool (n,), whether num_chunks is from a file of version 1, so that only the Zarr metadata are
+            exact.
+        named: bool (n,), whether the node has dimension names.
+        dim_rows: int64 rows: row numbers of dim_names, one for each dimension of a named node, -1 for no
+            name.
+        dim_names: Text.
+        manifests: 'V12' rows, one for each ManifestRef.
+        extents: uint32 rows: ndim pairs (from, to) for each ManifestRef, all in one row.
 
-    >>> group = Node(bytes(8), "/", b"{}", None)
-    >>> array = Node(bytes(8), "/t", b"{}", ArrayData((10,), (2,), ("time",)))
-    >>> table = NodeTable.from_nodes([array, group])
-    >>> table.paths_list(), table.find_node("/t"), table.children("/")
-    (['/', '/t'], 1, ['t'])
+    Examples:
+        >>> group = Node(bytes(8), "/", b"{}", None)
+        >>> array = Node(bytes(8), "/t", b"{}", ArrayData((10,), (2,), ("time",)))
+        >>> table = NodeTable.from_nodes([array, group])
+        >>> table.paths_list(), table.find_node("/t"), table.children("/")
+        (['/', '/t'], 1, ['t'])
     """
 
     ids: U8
@@ -127,9 +133,10 @@ class NodeTable:
 
     @classmethod
     def from_nodes(cls, nodes: Sequence[Node]) -> NodeTable:
-        """Columns from a few nodes (those that a session changed), in any order.
+        """Create a table of a few nodes, such as the changed nodes of a session, in any order.
 
-        ``InternalError`` if two have the same path.
+        Raises:
+            InternalError: ``node-already-exists`` if two nodes have the same path.
         """
         nodes = sorted(nodes, key=lambda node: node.path)
         arrays = [node.array for node in nodes]
@@ -163,12 +170,12 @@ class NodeTable:
             ),
         )
         if table.extents.total() != len(table.extents.values):
-            raise InternalError("extents whose rank differs from their array's")
+            raise InternalError("extents have another rank than their array")
         table._sorted([node.path for node in nodes])
         return table
 
     def find_node(self, path: str) -> int:
-        """Row of the node at ``path``, -1 if there is none."""
+        """Return the row of the node at ``path``, -1 if there is none."""
         memo = self._memo
         if memo.rows is None and memo.searches < _SEARCHES_BEFORE_INDEX:
             memo.searches += 1
@@ -177,7 +184,7 @@ class NodeTable:
         return self._rows().get(path, -1)
 
     def find_nodes(self, paths: Sequence[str]) -> NDArray[np.int64]:
-        """``find_node`` for many paths."""
+        """Return the rows of many paths; -1 where there is no node."""
         if self._memo.rows is None and len(paths) < _SEARCHES_BEFORE_INDEX:
             return np.fromiter(map(self.find_node, paths), np.int64, len(paths))
         return np.fromiter(map(self._rows().get, paths, repeat(-1)), np.int64, len(paths))
@@ -189,7 +196,7 @@ class NodeTable:
         return memo.rows
 
     def node(self, row: int) -> Node:
-        """One row as a value."""
+        """Return one row as a value."""
         return Node(
             self.ids[row].tobytes(),
             self.paths.text(row),
@@ -198,26 +205,26 @@ class NodeTable:
         )
 
     def paths_list(self) -> list[str]:
-        """All paths, sorted by bytes. Cached: do not change it."""
+        """Return all paths, sorted by bytes. The list is cached: do not change it."""
         if self._memo.paths is None:
             self._memo.paths = self.paths.texts()
         return self._memo.paths
 
     def children(self, path: str) -> list[str]:
-        """Names of the direct children of the group ``path``, sorted by bytes."""
+        """Return the names of the direct children of the group ``path``, sorted by bytes."""
         if self._memo.children is None:
             self._memo.children = self._children()
         where, names = self._memo.children
         return names[where.get("" if path == "/" else path, slice(0))]
 
     def below(self, path: str) -> slice:
-        """Rows of all nodes strictly below ``path``."""
+        """Return the rows of all nodes strictly below ``path``."""
         if path == "/":
             return slice(self._bisect("/\0"), len(self))
         return slice(self._bisect(path + "/"), self._bisect(path + "0"))
 
     def select_nodes(self, rows: NDArray[Any] | slice) -> NodeTable:
-        """Some rows (a mask, or row numbers that keep or make the order)."""
+        """Return some rows: a mask, or row numbers that result in sorted paths."""
         return NodeTable(
             self.ids[rows],
             self.paths.take(rows),
@@ -234,20 +241,28 @@ class NodeTable:
         )
 
     def edit(self, removed: NDArray[np.int64], added: NodeTable) -> NodeTable:
-        """Without some rows and with others; sorted. ``InternalError`` if a path would be there twice."""
+        """Return the table without the rows ``removed`` and with the nodes ``added``, sorted.
+
+        Raises:
+            InternalError: ``node-already-exists`` if two nodes would have the same path.
+        """
         keep = np.ones(len(self), bool)
         keep[removed] = False
         paths = [*compress(self.paths_list(), keep.tolist()), *added.paths_list()]
         joined = _concat([self.select_nodes(keep), added])
-        # Two sorted runs: sorting by a merge is what Python's sort does with them.
+        # There are two sorted runs, which Python's sort merges.
         order = sorted(range(len(paths)), key=paths.__getitem__)
         table = joined.select_nodes(np.array(order, np.int64))
         table._sorted(list(map(paths.__getitem__, order)))
         return table
 
     def renamed(self, rows: NDArray[np.int64], paths: Sequence[str]) -> NodeTable:
-        """With some rows at other paths; sorted. ``InternalError`` if a path would be there twice."""
-        names = np.array([*self.paths_list(), None], object)  # None: numpy shall not look into the texts
+        """Return the table with new paths for some rows, sorted.
+
+        Raises:
+            InternalError: ``node-already-exists`` if two nodes would have the same path.
+        """
+        names = np.array([*self.paths_list(), None], object)  # None stops numpy from looking into the texts
         names[rows] = paths
         now: list[str] = names[:-1].tolist()
         order = sorted(range(len(now)), key=now.__getitem__)
@@ -258,16 +273,16 @@ class NodeTable:
         return table
 
     def identities(self, rows: NDArray[np.int64]) -> tuple[list[bytes], list[bool]]:
-        """Ids of some nodes, and whether each is an array."""
+        """Return the ids of some nodes, and whether each is an array."""
         return id_list(self.ids[rows]), self.is_array[rows].tolist()
 
     def manifest_ids(self) -> U8:
-        """Distinct ids of all manifests that the nodes refer to, (m, 12), sorted."""
+        """Return the distinct ids of all manifests of the nodes, (m, 12), sorted."""
         keys = self.manifests.compact().values.view(f"S{OBJECT_ID_BYTES}")
         return np.unique(keys).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
 
     def exact(self) -> NodeTable:
-        """With num_chunks right in every row: reads the zarr metadata of those that were ``guessed``."""
+        """Return the table with exact numbers of chunks, from the Zarr metadata of ``guessed`` rows."""
         rows = np.flatnonzero(self.guessed)
         if not len(rows):
             return self
@@ -305,7 +320,7 @@ class NodeTable:
         return ArrayData(shape, grid, names, tuple(map(ManifestRef, ids.tolist(), boxes)))
 
     def _bisect(self, path: str) -> int:
-        """First row whose path is not less."""
+        """Return the first row whose path is not less."""
         if self._memo.paths is not None:
             return bisect_left(self._memo.paths, path)
         return bisect_left(range(len(self)), _encoded(path), key=self.paths.bytes)
@@ -315,7 +330,7 @@ class NodeTable:
             return {}, []
         parents, _, names = zip(*map(str.rpartition, self.paths_list(), repeat("/")), strict=True)
         distinct, codes = intern(parents)
-        # The root is nobody's child; its name is empty.
+        # The root is not a child; its name is empty.
         real = np.fromiter(map(bool, names), bool, len(names))
         order = np.argsort(codes[real], kind="stable")
         counts = np.bincount(codes[real], minlength=len(distinct))
@@ -325,9 +340,9 @@ class NodeTable:
         return dict(zip(distinct, slices, strict=True)), list(map(named.__getitem__, order.tolist()))
 
     def _sorted(self, paths: list[str]) -> None:
-        """Remember the paths, which the caller sorted."""
+        """Store the paths, which the caller has sorted."""
         if len(set(paths)) != len(paths):
-            raise InternalError("two nodes at one path", ErrorKind.NODE_ALREADY_EXISTS)
+            raise InternalError("two nodes have the same path", ErrorKind.NODE_ALREADY_EXISTS)
         self._memo.paths = paths
 
 
@@ -349,7 +364,7 @@ def _concat(parts: Sequence[NodeTable]) -> NodeTable:
 
 
 def _encoded(path: str) -> bytes:
-    # Text that is no UTF-8 is no path; looking for it must not fail.
+    # Text that UTF-8 cannot encode is not a path, but looking for it must not raise an error.
     return path.encode(errors="surrogatepass")
 
 
@@ -370,7 +385,7 @@ def _tuples(rows: Ragged) -> list[tuple[int, ...]]:
 
 
 def _num_chunks(document: bytes, shape: tuple[int, ...], guess: tuple[int, ...]) -> tuple[int, ...]:
-    """Chunks along each dimension by the array's zarr metadata, ``guess`` if that does not say it plainly."""
+    """Return the chunks along each dimension by the Zarr metadata, or ``guess`` if they are not plain."""
     try:
         chunks = json.loads(document)["chunk_grid"]["configuration"]["chunk_shape"]
         pairs = list(zip(shape, chunks, strict=True))
@@ -380,7 +395,7 @@ def _num_chunks(document: bytes, shape: tuple[int, ...], guess: tuple[int, ...])
         return guess
     counts = tuple([-(-length // chunk) for length, chunk in pairs])
     if max(counts, default=0) > _MAX_U32:
-        raise FormatError(f"{max(counts)} chunks along a dimension, at most {_MAX_U32} expected")
+        raise FormatError(f"a dimension must have at most {_MAX_U32} chunks, got {max(counts)}")
     return counts
 
 

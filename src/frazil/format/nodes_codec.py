@@ -1,11 +1,12 @@
-"""The vector of NodeSnapshot tables in a snapshot file, read and written by columns (specification,
-"NodeSnapshot").
+"""The vector of NodeSnapshot tables in a snapshot file, read and written by columns.
 
-NodeSnapshot       0 id  1 path  2 user_data  3 type of node_data  4 node_data  5 extra
-ArrayNodeData      0 shape (version 1)  1 dimension_names  2 manifests  3 shape_v2
-DimensionShapeV2   0 array_length  1 num_chunks
-DimensionName      0 name
-ManifestRef        0 object_id  1 extents
+    NodeSnapshot       0 id  1 path  2 user_data  3 type of node_data  4 node_data  5 extra
+    ArrayNodeData      0 shape (version 1)  1 dimension_names  2 manifests  3 shape_v2
+    DimensionShapeV2   0 array_length  1 num_chunks
+    DimensionName      0 name
+    ManifestRef        0 object_id  1 extents
+
+Specification: *NodeSnapshot*.
 """
 
 from __future__ import annotations
@@ -46,12 +47,16 @@ _REF_LAYOUT: Final = Layout({0: f"V{OBJECT_ID_BYTES}", 1: "u4"}, slots=2)
 
 
 def read_nodes(nodes: Tables, spec_version: int) -> NodeTable:
-    """The nodes, sorted by path bytes whatever order the file has. ``FormatError`` if two have one path."""
+    """Return the nodes, sorted by the bytes of their paths in any order of the file.
+
+    Raises:
+        FormatError: If two nodes have the same path, or if a node is damaged.
+    """
     require(nodes, "node", 0, 1, 2, 3, 4)
     kinds = nodes.scalars(3, np.uint8)
     is_array = kinds == _ARRAY
     if not (is_array | (kinds == _GROUP)).all():
-        raise FormatError(f"a node of kind {int(kinds[~is_array].max())}, expected 1 (array) or 2 (group)")
+        raise FormatError(f"a node must have kind 1 (array) or 2 (group), got {int(kinds[~is_array].max())}")
     paths = nodes.vectors(1)
     _check_paths(paths)
     arrays, _ = nodes.take(is_array).tables(4)
@@ -67,7 +72,7 @@ def read_nodes(nodes: Tables, spec_version: int) -> NodeTable:
     require(refs, "manifest reference", 0, 1)
     boxes = refs.numbers(1, "V8")
     if not np.array_equal(boxes.lengths, np.repeat(lengths.lengths, refs_each)):
-        raise FormatError("extents whose rank differs from their array's")
+        raise FormatError("extents have another rank than their array")
 
     table = NodeTable(
         ids=nodes.structs(0, NODE_ID_BYTES),
@@ -94,18 +99,18 @@ def read_nodes(nodes: Tables, spec_version: int) -> NodeTable:
         return table
     texts = paths.texts()
     if len(set(texts)) != len(texts):
-        raise FormatError("two nodes at one path")
+        raise FormatError("two nodes have the same path")
     return table.select_nodes(np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64))
 
 
 def _check_paths(paths: Ragged) -> None:
     unshared(paths, "paths")
     if not paths.lengths.all() or (paths.values[paths.starts] != _SLASH).any():
-        raise FormatError("a node's path does not start with `/`")
+        raise FormatError("the path of a node must start with `/`")
 
 
 def _shapes_v1(arrays: Tables) -> tuple[Ragged, Ragged]:
-    """Array lengths, and numbers of chunks as far as this version stores what gives them."""
+    """Return the array lengths, and the numbers of chunks as far as version 1 stores them."""
     require(arrays, "array", 0)
     pairs = arrays.numbers(0, "V16")
     both = pairs.values.view("<u8").reshape(-1, 2)
@@ -125,7 +130,7 @@ def _shapes_v2(arrays: Tables) -> tuple[Ragged, Ragged]:
 
 
 def write_nodes(writer: Writer, table: NodeTable, spec_version: int = 2) -> int:
-    """Lay out the nodes; the position of their vector."""
+    """Write the nodes and return the position of their vector."""
     table = table.exact()
     vector = OffsetVectors.single(writer, len(table))
     records, positions = writer.tables(_NODE_LAYOUT, len(table))
@@ -138,7 +143,7 @@ def write_nodes(writer: Writer, table: NodeTable, spec_version: int = 2) -> int:
         _reserve_arrays(writer, contents, table, np.flatnonzero(rows), layout)
         for rows, layout in zip(shapes, _ARRAY_LAYOUTS[spec_version].values(), strict=True)
     ]
-    # All groups are one empty table, all empty vectors one vector: offsets may share a target.
+    # Offsets may share a target: all groups share one empty table, all empty vectors one vector.
     _, group = writer.table(_GROUP_LAYOUT)
     contents[~table.is_array] = group
     link(records, _NODE_LAYOUT, 4, positions, contents)
@@ -165,15 +170,15 @@ def _reserve_arrays(
 
 
 def _write_shapes_v1(writer: Writer, table: NodeTable, rows: I64) -> I64:
-    """Vectors of pairs of array length and chunk length; their positions.
+    """Write vectors of pairs of array length and chunk length, and return their positions.
 
-    Only the number of chunks is known. The smallest chunks that give it are written, as the reference does;
-    the true ones are in the Zarr metadata.
+    Only the number of chunks is known. As in the reference implementation, the written chunk length is the
+    smallest one that results in this number. The Zarr metadata contain the true chunk length.
     """
     lengths = table.array_length.take(rows).compact()
     counts = np.maximum(table.num_chunks.take(rows).compact().values, 1).astype(np.uint64)
     chunks = lengths.values // counts + (lengths.values % counts > 0)
-    # In words of 8 bytes: one of padding and the count, then two a dimension, which so are aligned.
+    # In words of 8 bytes: one of padding and the count, then two for each dimension, which are aligned.
     ranks = lengths.lengths
     words = np.zeros(len(ranks) + 2 * len(chunks), "<u8")
     heads = np.arange(len(ranks)) + 2 * (np.cumsum(ranks) - ranks)
@@ -221,7 +226,7 @@ def _write_arrays(
 
 
 def _write_names(writer: Writer, names: Ragged, numbers: I64) -> I64:
-    """A DimensionName for each number; nameless dimensions share one."""
+    """Write a DimensionName for each number; dimensions without a name share one table."""
     given = numbers >= 0
     out = np.zeros(len(numbers), np.int64)
     records, places = writer.tables(_NAME_LAYOUT, int(given.sum()))

@@ -1,10 +1,11 @@
-"""The ops log: the operations on a repository, newest entry first, as columns
-(specification, "Update" and "RepoStatus").
+"""The ops log: the operations on a repository, newest entry first, as columns.
 
     Update       0 type of update  1 update  2 updated_at  3 backup_path
     RepoStatus   0 availability  1 set_at  2 limited_availability_reason
 
-Which fields an update has depends on its kind: ``_FIELDS`` says it once, for reading and for writing.
+The fields of an update depend on its kind. ``_FIELDS`` defines them, for reading and for writing.
+
+Specification: *Update* and *RepoStatus*.
 """
 
 from __future__ import annotations
@@ -28,13 +29,15 @@ _ID: Final = f"V{OBJECT_ID_BYTES}"
 
 
 class Availability(IntEnum):
+    """Whether a repository accepts changes, as the file stores it."""
+
     ONLINE = 0
     READ_ONLY = 1
     OFFLINE = 2
 
 
 class UpdateKind(IntEnum):
-    """Members of the union UpdateType, in the order of the schema, from 1 on."""
+    """The members of the union UpdateType, in the order of the schema, from 1."""
 
     REPO_INITIALIZED = 1
     REPO_MIGRATED = 2
@@ -56,6 +59,8 @@ class UpdateKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Status:
+    """The status of a repository. ``set_at`` is in microseconds since 1970."""
+
     availability: Availability = Availability.ONLINE
     set_at: int = 0  # microseconds since 1970
     reason: str | None = None
@@ -63,7 +68,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class OpsEntry:
-    """One entry of the ops log; fields that its kind does not have stay None.
+    """One entry of the ops log; fields that its kind does not have are None.
 
     ``name`` is the tag or branch (also the ``branch`` of commits).
     """
@@ -79,7 +84,7 @@ class OpsEntry:
     status: Status | None = None
 
 
-#: Fields of each kind in the order of their slots. ``versions`` takes two slots, ``flag`` three.
+#: The fields of each kind in the order of their slots. ``versions`` takes two slots, ``flag`` three.
 _FIELDS: Final[dict[UpdateKind, tuple[str, ...]]] = {
     UpdateKind.REPO_INITIALIZED: (),
     UpdateKind.REPO_MIGRATED: ("versions",),
@@ -126,7 +131,14 @@ _STATUS_LAYOUTS: Final = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Statuses:
-    """n statuses: availability uint8 (n,), set_at uint64 (n,), reasons as text, has_reason bool (n,)."""
+    """n statuses as columns.
+
+    Attributes:
+        availability: uint8 (n,).
+        set_at: uint64 (n,), microseconds since 1970.
+        reasons: Text.
+        has_reason: bool (n,).
+    """
 
     availability: U8
     set_at: NDArray[np.uint64]
@@ -135,6 +147,7 @@ class Statuses:
 
     @classmethod
     def of(cls, statuses: Sequence[Status]) -> Statuses:
+        """Create columns of a few statuses."""
         return cls(
             np.array([status.availability for status in statuses], np.uint8),
             np.array([status.set_at for status in statuses], np.uint64),
@@ -143,10 +156,12 @@ class Statuses:
         )
 
     def status(self, row: int) -> Status:
+        """Return one row as a value."""
         reason = self.reasons.text(row) if self.has_reason[row] else None
         return Status(Availability(int(self.availability[row])), int(self.set_at[row]), reason)
 
     def take(self, rows: Any) -> Statuses:
+        """Return some of the rows."""
         return Statuses(
             self.availability[rows], self.set_at[rows], self.reasons.take(rows), self.has_reason[rows]
         )
@@ -154,20 +169,26 @@ class Statuses:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpsLog:
-    """Newest first, as columns (at most num_updates_per_repo_info_file entries).
+    """The newest entries of the ops log, newest first, as columns.
 
-    kinds       uint8 (n,)     ``UpdateKind``
-    updated_at  uint64 (n,)    microseconds since 1970
-    backups     text           no rows where an entry has no backup_path
-    names       text
-    previous    uint8 (n, 12)  zeros where the kind has none; so is ``new``
-    versions    uint8 (n, 2)   from, to
-    flags       uint16 (n, 3)  id, new_value, is_set
-    statuses    n statuses
+    There are at most ``num_updates_per_repo_info_file`` entries.
 
-    >>> log = OpsLog.of([OpsEntry(UpdateKind.TAG_CREATED, 5, name="v1")])
-    >>> log.entry(0).name
-    'v1'
+    Attributes:
+        kinds: uint8 (n,), ``UpdateKind``.
+        updated_at: uint64 (n,), microseconds since 1970.
+        backups: Text; an empty row if an entry has no backup_path.
+        names: Text.
+        previous: uint8 (n, 12), zeros if the kind has no such field.
+        new: uint8 (n, 12), zeros if the kind has no such field.
+        versions: uint8 (n, 2): from, to.
+        flags: uint16 (n, 3): id, new_value, is_set.
+        statuses: n statuses.
+        source: The name of the file, for errors.
+
+    Examples:
+        >>> log = OpsLog.of([OpsEntry(UpdateKind.TAG_CREATED, 5, name="v1")])
+        >>> log.entry(0).name
+        'v1'
     """
 
     kinds: U8
@@ -186,7 +207,7 @@ class OpsLog:
 
     @classmethod
     def of(cls, entries: Sequence[OpsEntry]) -> OpsLog:
-        """A log of a few entries, newest first."""
+        """Create a log of a few entries, newest first."""
         n = len(entries)
         zero = bytes(OBJECT_ID_BYTES)
         previous = b"".join(entry.previous_snapshot or zero for entry in entries)
@@ -204,7 +225,7 @@ class OpsLog:
         )
 
     def entry(self, row: int) -> OpsEntry:
-        """One entry as a value; ``FormatError`` where its text is damaged."""
+        """Return one entry as a value. Raise ``FormatError`` if its text is damaged."""
         with reading(self.source):
             kind = UpdateKind(int(self.kinds[row]))
             return OpsEntry(
@@ -215,7 +236,10 @@ class OpsLog:
             )
 
     def pushed(self, entry: OpsEntry, backup: str) -> OpsLog:
-        """With a new entry on top; the one that was newest gets ``backup`` as its backup_path."""
+        """Return the log with a new entry at the start.
+
+        The previous newest entry gets ``backup`` as its backup_path.
+        """
         top = OpsLog.of([entry])
         backups = self.backups
         if len(self):
@@ -239,7 +263,7 @@ class OpsLog:
         )
 
     def newest(self, count: int) -> OpsLog:
-        """Only the ``count`` newest entries."""
+        """Return only the ``count`` newest entries."""
         rows = slice(count)
         return replace(
             self,
@@ -272,17 +296,17 @@ class OpsLog:
 
 
 def read_statuses(tables: Tables) -> Statuses:
-    """Statuses of n tables; ``FormatError`` on an availability that is not known."""
+    """Return the statuses of n tables. Raise ``FormatError`` for an unknown availability."""
     availability = tables.scalars(0, np.uint8)
     if (availability > max(Availability)).any():
         raise FormatError(
-            f"repository availability {int(availability.max())}, expected 0 to {max(Availability):d}"
+            f"repository availability must be 0 to {max(Availability):d}, got {int(availability.max())}"
         )
     return Statuses(availability, tables.scalars(1, "<u8"), tables.vectors(2), tables.present(2))
 
 
 def write_statuses(writer: Writer, statuses: Statuses) -> I64:
-    """Lay out statuses; their positions."""
+    """Write statuses and return their positions."""
     out = np.zeros(len(statuses.availability), np.int64)
     for with_reason, layout in _STATUS_LAYOUTS.items():
         rows = np.flatnonzero(statuses.has_reason == with_reason)
@@ -296,7 +320,7 @@ def write_statuses(writer: Writer, statuses: Statuses) -> I64:
 
 
 def read_ops(updates: Tables, source: str) -> OpsLog:
-    """The log; ``FormatError`` on a kind of update that is not known."""
+    """Return the log of a vector of Update tables. Raise ``FormatError`` for an unknown kind of update."""
     require(updates, "update", 0, 1)
     kinds = updates.scalars(0, np.uint8)
     strange = ~np.isin(kinds, [kind.value for kind in UpdateKind])
@@ -356,7 +380,7 @@ def _read_field(log: OpsLog, field: str, slot: int, rows: I64, tables: Tables) -
 
 
 def write_ops(writer: Writer, log: OpsLog) -> int:
-    """Lay out the vector of Update tables; its position."""
+    """Write the vector of Update tables and return its position."""
     vector = OffsetVectors.single(writer, len(log))
     targets = np.zeros(len(log), np.int64)
     backed = log.backups.lengths > 0

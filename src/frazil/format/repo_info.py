@@ -1,5 +1,4 @@
-"""Repo info: the one file that changes. Refs, all snapshots, configuration, status and the ops log
-(specification, "Repo Info File").
+"""Repo info: the only file that changes, with refs, all snapshots, configuration, status and the ops log.
 
 Snapshots and ops log are columns. A method that changes something returns a new value. The module is pure:
 times, ids and names of backups are arguments.
@@ -8,6 +7,8 @@ times, ids and names of backups are arguments.
            7 latest_updates  8 repo_before_updates  9 config  10 enabled_feature_flags
            11 disabled_feature_flags  12 extra
     Ref    0 name  1 snapshot_index
+
+Specification: *Repo Info File*.
 """
 
 from __future__ import annotations
@@ -55,21 +56,29 @@ _BEFORE, _CONFIG, _ENABLED, _DISABLED, _EXTRA = 8, 9, 10, 11, 12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RepoInfo:
-    """A repo info file (spec version 2), or what stands for it in a repository of version 1.
+    """A repo info file (spec version 2), or its equivalent in a repository of version 1.
 
-    branches, tags     name -> snapshot id
-    deleted_tags       names that are never used again
-    metadata           JSON-like values by name
-    config             the decoded FlexBuffers map, None if there is none
-    enabled_flags, disabled_flags   ids of feature flags set by the user
-    repo_before_updates             backup that holds the ops log's next older entry
-    extra              bytes of later versions of the format, kept as they are; None if there are none
+    Attributes:
+        spec_version: 1 or 2.
+        branches: The id of the snapshot of each branch.
+        tags: The id of the snapshot of each tag.
+        deleted_tags: Names that are never used again.
+        snapshots: All snapshots.
+        status: Whether the repository accepts changes.
+        metadata: JSON-like values by name.
+        ops: The newest entries of the ops log.
+        repo_before_updates: The backup that contains the next older entry of the ops log.
+        config: The configuration, decoded from FlexBuffers; None if there is none.
+        enabled_flags: The ids of feature flags that the owner has turned on.
+        disabled_flags: The ids of feature flags that the owner has turned off.
+        extra: Bytes of later versions of the format, stored unchanged; None if there are none.
 
-    >>> info = new_repo_info(1_700_000_000_000_000)
-    >>> entry = OpsEntry(UpdateKind.CONFIG_CHANGED, 1_700_000_000_000_009)
-    >>> later = info.recorded(entry, backup="repo.1.A", keep=1000)
-    >>> [later.ops.entry(row).backup_path for row in range(2)]
-    [None, 'repo.1.A']
+    Examples:
+        >>> info = new_repo_info(1_700_000_000_000_000)
+        >>> entry = OpsEntry(UpdateKind.CONFIG_CHANGED, 1_700_000_000_000_009)
+        >>> later = info.recorded(entry, backup="repo.1.A", keep=1000)
+        >>> [later.ops.entry(row).backup_path for row in range(2)]
+        [None, 'repo.1.A']
     """
 
     spec_version: int
@@ -88,23 +97,25 @@ class RepoInfo:
 
     @property
     def table(self) -> SnapshotTable:
-        """All snapshots, for upkeep; ``InternalError`` where nobody has listed them."""
+        """All snapshots, for upkeep. Raises ``InternalError`` if not all of them are known."""
         if not isinstance(self.snapshots, SnapshotTable):
-            raise InternalError("only some snapshots are known here: `Context.whole` reads them all")
+            raise InternalError("only some snapshots are known here. `Context.whole` reads all snapshots")
         return self.snapshots
 
     def recorded(self, entry: OpsEntry, *, backup: str, keep: int) -> RepoInfo:
-        """With one more ops log entry on top.
+        """Return the repo info with one more entry of the ops log.
 
-        The entry that was newest until now gets ``backup`` as its backup_path (the backup holds the state
-        right after it). Of the others the ``keep`` newest stay, and ``repo_before_updates`` then names the
-        backup whose newest entry is the first one that was dropped. Entries that a migration made up have no
-        backup: the log is never cut before such a one, and grows over ``keep`` until it can be cut elsewhere.
+        The previous newest entry gets ``backup`` as its backup_path (the backup contains the state right
+        after that entry). Of the older entries the ``keep`` newest stay. ``repo_before_updates`` then names
+        the backup whose newest entry is the first dropped entry. Entries that a migration reconstructed have
+        no backup: the log is never cut before such an entry, and has more than ``keep`` entries until it can
+        be cut elsewhere.
 
-        ``InternalError`` if the entry is not newer than the newest one, or ``keep`` is less than 1.
+        Raises:
+            InternalError: If the entry is not newer than the newest one, or if ``keep`` is less than 1.
         """
         if keep < 1:
-            raise InternalError(f"an ops log of {keep} entries, at least 1 expected")
+            raise InternalError(f"an ops log must keep at least 1 entry, got {keep}")
         last = int(self.ops.updated_at[0]) if len(self.ops) else -1
         if entry.updated_at <= last:
             raise InternalError(f"update at {entry.updated_at}, expected later than the last one at {last}")
@@ -112,8 +123,9 @@ class RepoInfo:
         return replace(self, ops=ops).with_short_log(keep)
 
     def with_short_log(self, keep: int) -> RepoInfo:
-        """With the ``keep`` newest entries of the ops log only, if there are more; ``repo_before_updates``
-        leads to the others. See ``recorded``.
+        """Return the repo info with only the ``keep`` newest entries of the ops log, if there are more.
+
+        ``repo_before_updates`` leads to the other entries. See ``recorded``.
         """
         cuts = np.flatnonzero(self.ops.backups.lengths[keep:])
         if not len(cuts):
@@ -127,10 +139,10 @@ class RepoInfo:
 def new_repo_info(
     now: int, config: dict[str, Any] | None = None, metadata: dict[str, Any] | None = None
 ) -> RepoInfo:
-    """Branch main on the initial snapshot, ops log with RepoInitialized.
+    """Return the repo info of a new repository: ``main`` on the initial snapshot, one entry in the ops log.
 
-    ``now`` (microseconds) is the initial snapshot's ``flushed_at``; the update comes one microsecond later,
-    since updates are later than the snapshots that they are about.
+    ``now`` (microseconds) is the ``flushed_at`` of the initial snapshot. The entry is one microsecond later,
+    because updates are later than the snapshots that they describe.
     """
     first = SnapshotEntry(INITIAL_SNAPSHOT_ID, None, now, INITIAL_MESSAGE, dict(INITIAL_METADATA))
     return RepoInfo(
@@ -147,7 +159,7 @@ def new_repo_info(
 
 
 def encode_repo_info(info: RepoInfo, *, level: int = 3) -> bytes:
-    """The file. ``InternalError`` if a branch or tag names a snapshot that is not listed."""
+    """Return the file. Raise ``InternalError`` if a branch or tag is on a snapshot that is not listed."""
     snapshots = info.table
     optional = {
         _BEFORE: info.repo_before_updates is not None,
@@ -201,7 +213,7 @@ def _flag_column(flags: Set[int]) -> Any:
 
 
 def decode_repo_info(data: Any, name: str) -> RepoInfo:
-    """``FormatError`` naming ``name`` if the bytes are not a repo info of spec version 2."""
+    """Read a repo info of spec version 2. Raise ``FormatError`` with ``name`` for other bytes."""
     with reading(name):
         header, payload = open_envelope(data, FileType.REPO_INFO)
         root = Buffer(payload).root()
@@ -243,7 +255,7 @@ def _read_refs(root: Tables, slot: int, snapshots: SnapshotTable, number: I64) -
     names = unshared(refs.vectors(0), "names of refs").texts()
     out = dict(zip(names, map(snapshots.id_of, number[indices].tolist()), strict=True))
     if len(out) != len(names):
-        raise FormatError("two refs with one name")
+        raise FormatError("two refs have the same name")
     return out
 
 
@@ -252,7 +264,7 @@ def _read_config(root: Tables) -> dict[str, Any] | None:
         return None
     config = flexbuffer.loads(root.vectors(_CONFIG).bytes(0))
     if not isinstance(config, dict):
-        raise FormatError(f"a configuration that is a {type(config).__name__}, expected a map")
+        raise FormatError(f"the configuration must be a map, got {type(config).__name__}")
     return config
 
 

@@ -1,8 +1,8 @@
-"""Rows within rows: what snapshots and the repo info need besides ``columns`` and ``flatbuffer``.
+"""Rows within rows, for snapshots and the repo info.
 
-A list that each of n rows has (metadata items of snapshots, dimension names of arrays) is a ``Ragged`` of
-row numbers into the columns of the list's elements. So taking and joining rows moves numbers, never
-elements.
+A list for each of n rows (such as the metadata items of snapshots or the dimension names of arrays) is a
+``Ragged`` of row numbers into the columns of the list's elements. So taking and joining rows moves numbers
+and no elements.
 """
 
 from __future__ import annotations
@@ -23,32 +23,33 @@ _SMALL: Final = 64
 
 
 def require(tables: Tables, what: str, *slots: int) -> None:
-    """``FormatError`` if one of the tables lacks a field that the schema requires."""
+    """Raise ``FormatError`` if one of the tables lacks a field that the schema requires."""
     for slot in slots:
         if not tables.present(slot).all():
-            raise FormatError(f"{what} without its required field in slot {slot}")
+            raise FormatError(f"{what} lacks the required field in slot {slot}")
 
 
 def unshared(rows: Ragged, what: str) -> Ragged:
-    """The same rows, of which a file holds every one.
+    """Return the same rows if the file contains all their bytes.
 
-    ``FormatError`` where they have more bytes than the file: then a damaged file uses the same bytes over and
-    over, and whoever decoded them all would fill the memory.
+    Raises:
+        FormatError: If the rows have more bytes than the file. Then a damaged file shares the same bytes so
+            often that decoding all rows would fill the memory.
     """
     if rows.total() > len(rows.values):
-        raise FormatError(f"{what} of {rows.total()} bytes in all in {len(rows.values)} bytes")
+        raise FormatError(f"{what} have {rows.total()} bytes in total in {len(rows.values)} bytes")
     return rows
 
 
 def writable(rows: Ragged) -> Ragged:
-    """The same rows; ``FormatError`` where written out they would make a file that no reader accepts."""
+    """Return the same rows. Raise ``FormatError`` if they make a file that is too large for readers."""
     if rows.total() * rows.values.dtype.itemsize > MAX_COPIED_BYTES:
-        raise FormatError(f"rows of {rows.total()} elements in all, too many for one file")
+        raise FormatError(f"rows have {rows.total()} elements in total, which is too many for one file")
     return rows
 
 
 def numbered(counts: NDArray[Any]) -> Ragged:
-    """Row numbers of elements that lie one parent after the other.
+    """Return the row numbers of elements that lie one parent after the other.
 
     >>> [numbered(np.array([2, 0, 1])).row(i).tolist() for i in range(3)]
     [[0, 1], [], [2]]
@@ -57,30 +58,30 @@ def numbered(counts: NDArray[Any]) -> Ragged:
 
 
 def insert_row(rows: Ragged, at: int, values: NDArray[Any]) -> Ragged:
-    """With one more row before row ``at``; the other rows stay where they are."""
+    """Return the rows with one more row before row ``at``. The values of other rows are not moved."""
     joined = np.concatenate([rows.values, values.astype(rows.values.dtype)]) if len(values) else rows.values
     start = len(rows.values) if len(values) else 0
     return Ragged(joined, np.insert(rows.starts, at, start), np.insert(rows.lengths, at, len(values)))
 
 
 def set_row(rows: Ragged, at: int, values: NDArray[Any]) -> Ragged:
-    """With other values in row ``at``."""
+    """Return the rows with other values in row ``at``."""
     starts, lengths = rows.starts.copy(), rows.lengths.copy()
     starts[at], lengths[at] = len(rows.values), len(values)
     return Ragged(np.concatenate([rows.values, values.astype(rows.values.dtype)]), starts, lengths)
 
 
 def spread(rows: Ragged, to: NDArray[np.bool_]) -> Ragged:
-    """The rows where ``to`` holds, empty rows elsewhere."""
+    """Return the rows at the places where ``to`` is True, and empty rows elsewhere."""
     starts, lengths = np.zeros(len(to), np.int64), np.zeros(len(to), np.int64)
     starts[to], lengths[to] = rows.starts, rows.lengths
     return Ragged(rows.values, starts, lengths)
 
 
 def concat_numbered(parts: Sequence[Ragged], sizes: Sequence[int]) -> Ragged:
-    """Rows of row numbers of all parts, whose elements (``sizes`` of them) are joined in the same order.
+    """Return the row numbers of all parts, whose elements (``sizes`` of them) are joined in the same order.
 
-    Negative numbers mean no element and stay.
+    Negative numbers mean "no element" and do not change.
     """
     shifts = np.cumsum([0, *sizes])[:-1].tolist()
     moved = [
@@ -91,10 +92,10 @@ def concat_numbered(parts: Sequence[Ragged], sizes: Sequence[int]) -> Ragged:
 
 
 def ascending(rows: Ragged) -> bool:
-    """Whether rows of bytes are strictly ascending.
+    """Return whether rows of bytes are strictly ascending.
 
-    Neighbours are compared eight bytes at a time, and only those that were equal so far go on: the work is
-    bounded by the bytes there are.
+    The function compares neighbours eight bytes at a time, and continues only with those that are equal so
+    far. So the work is limited by the number of bytes.
 
     >>> ascending(Ragged.of_text(["/a", "/a-b", "/a/b"])), ascending(Ragged.of_text(["/a", "/a"]))
     (True, False)
@@ -108,7 +109,7 @@ def ascending(rows: Ragged) -> bool:
     def words(starts: I64, left: I64) -> NDArray[np.uint64]:
         places = np.minimum(starts, size - _WORD)
         read = windows[places].view(">u8")[:, 0].astype(np.uint64)
-        # Behind the row's end come zeros. A word that would leave the buffer was read earlier: shift it.
+        # Zeros follow the end of a row. A word that would leave the buffer is read earlier and shifted.
         rows = np.flatnonzero((left < _WORD) | (starts != places))
         if len(rows):
             shifted = read[rows] << (8 * np.minimum(starts[rows] - places[rows], 7)).astype(np.uint64)
@@ -137,15 +138,15 @@ def ascending(rows: Ragged) -> bool:
 
 
 def structs(ids: NDArray[np.uint8]) -> NDArray[Any]:
-    """Ids of shape (n, size) as n structs of bytes, as a table stores them."""
+    """Return ids of shape (n, size) as n structs of bytes, as a table stores them."""
     out: NDArray[Any] = np.ascontiguousarray(ids).view(f"V{ids.shape[1]}").reshape(-1)
     return out
 
 
 class OffsetVectors:
-    """n vectors of offsets, laid out now and filled when their targets are.
+    """n vectors of offsets, which are reserved now and filled when the positions of their targets are known.
 
-    ``positions`` are those of the vectors; ``fill`` takes all targets, one vector after the other.
+    ``positions`` are the positions of the vectors. ``fill`` takes all targets, one vector after the other.
     """
 
     __slots__ = ("_elements", "_start", "_words", "positions")
@@ -162,7 +163,9 @@ class OffsetVectors:
 
     @classmethod
     def single(cls, writer: Writer, count: int) -> OffsetVectors:
+        """Reserve one vector of ``count`` offsets."""
         return cls(writer, np.array([count]))
 
     def fill(self, targets: NDArray[Any]) -> None:
+        """Let the offsets of all vectors lead to ``targets``."""
         self._words[self._elements >> 2] = targets - (self._start + self._elements)

@@ -1,11 +1,13 @@
-"""Snapshots: every array and group of one version of a repository (specification, "Snapshot Files").
+"""Snapshots: all arrays and groups of one version of a repository.
 
-The nodes are columns (``NodeTable``), sorted by the raw bytes of their paths, as readers search for
-them. Old writers sorted by path component, so the reader does not rely on the order. An upgraded repository
-also has files of spec version 1: the header of each file names its version.
+The nodes are columns (``NodeTable``), sorted by the bytes of their paths, as readers search for them. Old
+writers sorted by path component, so the reader does not rely on the order. An upgraded repository also has
+files of spec version 1: the header of each file contains its version.
 
     Snapshot   0 id  1 parent_id  2 nodes  3 flushed_at  4 message  5 metadata  6 manifest_files
                7 manifest_files_v2  8 extra
+
+Specification: *Snapshot Files*.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from frazil.format.snapshot_table import SnapshotEntry
 _LAYOUT: Final = Layout(
     {0: f"V{OBJECT_ID_BYTES}", 2: "u4", 3: "u8", 4: "u4", 5: "u4", 6: "u4", 7: "u4"}, slots=8
 )
-#: Version 1, of the root and of all others.
+#: The layouts of version 1: without a parent for the root, with a parent for all other snapshots.
 _LAYOUTS_V1: Final = {
     has_parent: Layout(
         {0: f"V{OBJECT_ID_BYTES}"}
@@ -41,7 +43,7 @@ _LAYOUTS_V1: Final = {
     for has_parent in (False, True)
 }
 _FILE_LAYOUT: Final = Layout({0: f"V{OBJECT_ID_BYTES}", 1: "u8", 2: "u4"}, slots=3)
-#: ManifestFileInfo of version 1, a struct.
+#: ManifestFileInfo of version 1, which is a struct.
 _FILE_STRUCT: Final = np.dtype(
     {
         "names": ["id", "size", "refs"],
@@ -54,11 +56,22 @@ _FILE_STRUCT: Final = np.dtype(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ManifestFiles:
-    """The manifest files of a snapshot, m rows, sorted by id.
+    r"""The manifest files of a snapshot, m rows, sorted by id.
 
-    ids             uint8 (m, 12)
-    size_bytes      uint64 (m,)   size of the whole file; readers fetch exactly so much
-    num_chunk_refs  uint32 (m,)
+    Attributes:
+        ids: uint8 (m, 12).
+        size_bytes: uint64 (m,), the size of the whole file. Readers fetch exactly this many bytes.
+        num_chunk_refs: uint32 (m,).
+
+    Examples:
+        >>> files = ManifestFiles(
+        ...     np.array([[2] * 12, [1] * 12], np.uint8), np.array([30, 20], "u8"), np.array([3, 2], "u4")
+        ... )
+        >>> files = files.sorted()
+        >>> files.find_manifest(b"\x02" * 12), files.find_manifest(bytes(12)), files.size_of(b"\x01" * 12)
+        (1, -1, 20)
+        >>> len(files.select_manifests(np.array([0]))), len(ManifestFiles.empty())
+        (1, 0)
     """
 
     ids: U8
@@ -70,18 +83,37 @@ class ManifestFiles:
 
     @classmethod
     def empty(cls) -> ManifestFiles:
+        """Return a table without rows.
+
+        Returns:
+            A table of 0 rows.
+        """
         return cls(np.zeros((0, OBJECT_ID_BYTES), np.uint8), np.zeros(0, np.uint64), np.zeros(0, np.uint32))
 
     def find_manifest(self, id_: bytes) -> int:
-        """Row of a manifest, -1 if it is not listed."""
+        """Return the row of a manifest.
+
+        Args:
+            id_: The id of the manifest, 12 bytes.
+
+        Returns:
+            The row, or -1 if the manifest is not listed.
+        """
         keys = id_keys(self.ids)
         row = int(np.searchsorted(keys, np.frombuffer(id_, keys.dtype)[0]))
         return row if row < len(keys) and self.ids[row].tobytes() == id_ else -1
 
     def size_of(self, id_: bytes) -> int:
-        """Size in bytes of a manifest's file.
+        """Return the size of a manifest's file.
 
-        ``FormatError`` (``manifest-info-not-found``) if it is not listed.
+        Args:
+            id_: The id of the manifest, 12 bytes.
+
+        Returns:
+            The size in bytes.
+
+        Raises:
+            FormatError: ``manifest-info-not-found`` if the manifest is not listed.
         """
         row = self.find_manifest(id_)
         if row < 0:
@@ -92,9 +124,22 @@ class ManifestFiles:
         return int(self.size_bytes[row])
 
     def select_manifests(self, rows: NDArray[Any]) -> ManifestFiles:
+        """Return some of the rows.
+
+        Args:
+            rows: The numbers of the rows, or a mask.
+
+        Returns:
+            A table of these rows.
+        """
         return ManifestFiles(self.ids[rows], self.size_bytes[rows], self.num_chunk_refs[rows])
 
     def sorted(self) -> ManifestFiles:
+        """Return the rows sorted by id.
+
+        Returns:
+            A table with the same rows.
+        """
         order = np.argsort(id_keys(self.ids), kind="stable")
         return self.select_manifests(order)
 
@@ -103,10 +148,16 @@ class ManifestFiles:
 class Snapshot:
     """A snapshot file.
 
-    ``flushed_at`` is microseconds since 1970; ``metadata`` maps names to JSON-like values.
-
-    ``parent_id`` is only in files of spec version 1 (None for the root); in version 2 the repo info knows
-    the parents.
+    Attributes:
+        id: The id of the snapshot.
+        flushed_at: The time of the commit, microseconds since 1970.
+        message: The message of the commit.
+        metadata: JSON-like values by name.
+        nodes: The groups and arrays.
+        manifests: The manifest files.
+        parent_id: The parent snapshot, only in files of spec version 1 (None for the root). In version 2 the
+            repo info contains the parents.
+        spec_version: 1 or 2.
     """
 
     id: bytes
@@ -120,7 +171,7 @@ class Snapshot:
 
 
 def encode_snapshot(snapshot: Snapshot, *, level: int = 3) -> bytes:
-    """The file of a snapshot, as its ``spec_version`` says; version 2 has no place for ``parent_id``.
+    """Return the file of a snapshot in its ``spec_version``. Version 2 does not store ``parent_id``.
 
     >>> file = encode_snapshot(initial_snapshot(1_700_000_000_000_000))
     >>> decode_snapshot(file, "snapshots/1CECHNKREP0F1RSTCMT0").message
@@ -165,7 +216,7 @@ def _write_files_v2(
 
 
 def decode_snapshot(data: Any, name: str) -> Snapshot:
-    """A snapshot of spec version 1 or 2; ``FormatError`` naming ``name`` if the bytes are not one."""
+    """Read a snapshot of spec version 1 or 2. Raise ``FormatError`` with ``name`` for other bytes."""
     with reading(name):
         header, payload = open_envelope(data, FileType.SNAPSHOT)
         root = Buffer(payload).root()
@@ -200,7 +251,7 @@ def _read_files_v2(root: Tables) -> ManifestFiles:
 
 
 def decode_entry(data: Any, name: str) -> SnapshotEntry:
-    """What a repo info would say of a snapshot of spec version 1: all but nodes and manifests."""
+    """Return the entry of a snapshot of spec version 1 in a repo info: all but its nodes and manifests."""
     with reading(name):
         _, payload = open_envelope(data, FileType.SNAPSHOT)
         root = Buffer(payload).root()
@@ -215,9 +266,9 @@ def decode_entry(data: Any, name: str) -> SnapshotEntry:
 
 
 def initial_snapshot(flushed_at: int, spec_version: int = 2) -> Snapshot:
-    """What a new repository starts from.
+    """Return the first snapshot of a new repository.
 
-    No nodes, the well-known id, metadata ``{"__icechunk": {"is_root": True}}``.
+    It has no nodes, the well-known id, and the metadata ``{"__icechunk": {"is_root": True}}``.
     """
     return Snapshot(
         INITIAL_SNAPSHOT_ID,

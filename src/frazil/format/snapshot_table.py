@@ -1,9 +1,11 @@
-"""The snapshots that a repo info lists, as columns sorted by id bytes (specification, "SnapshotInfo").
+"""The snapshots that a repo info lists, as columns sorted by the bytes of their ids.
 
-A parent is a row number: inserting or dropping rows renumbers them. Messages and metadata are decoded when
-they are read.
+A parent is a row number, so inserting or dropping rows renumbers the parents. Messages and metadata are
+decoded when they are read.
 
     SnapshotInfo   0 id  1 parent_offset  2 flushed_at  3 message  4 metadata  5 pruned_ancestor_tx_logs
+
+Specification: *SnapshotInfo*.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _LAYOUTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEntry:
-    """One snapshot as the repo info knows it. ``parent`` is None for the initial one."""
+    """One snapshot as the repo info lists it. ``parent`` is None for the initial snapshot."""
 
     id: bytes
     parent: bytes | None
@@ -44,52 +46,54 @@ class SnapshotEntry:
 
 
 class Snapshots(Protocol):
-    """The snapshots of a repository, by row. A row number means something only to the object that gave it.
+    """The snapshots of a repository, by row. A row number is valid only for the object that returned it.
 
-    ``SnapshotTable`` has all of them. In a repository of spec version 1 nobody has: there the rows are those
-    that were looked for until now (``repository.catalog.snapshots_v1``).
+    ``SnapshotTable`` contains all snapshots. In a repository of spec version 1 there is no list of all
+    snapshots: there, the rows are the snapshots that were read so far (``repository.catalog.snapshots_v1``).
     """
 
     def find_snapshot(self, id_: bytes) -> int:
-        """Row of a snapshot, -1 if there is none."""
+        """Return the row of a snapshot, -1 if there is none."""
 
     def find_snapshots(self, ids: U8) -> I64:
-        """``find_snapshot`` for ids of shape (k, 12)."""
+        """Return the rows of many snapshots, for ids of shape (k, 12); -1 where there is none."""
 
     def between(self, first: bytes, last: bytes) -> U8:
-        """Ids of snapshots from ``first`` to ``last``, both included."""
+        """Return the ids of snapshots from ``first`` to ``last``, both included."""
 
     def entry(self, row: int) -> SnapshotEntry:
-        """One row as a value."""
+        """Return one row as a value."""
 
     def entries(self, rows: I64) -> Iterable[SnapshotEntry]:
-        """``entry`` for many rows."""
+        """Return many rows as values."""
 
     def mentioning(self, rows: I64, name: str, text: str = "") -> I64:
-        """Those of some rows whose metadata have an item of this name. With ``text`` those that cannot have
-        it there, as a string or a part of one, may be left out.
+        """Return those of some rows whose metadata have an item of this name.
+
+        With ``text``, rows whose item cannot contain this text, as a string or a part of one, may be left
+        out.
         """
 
     def id_of(self, row: int) -> bytes:
-        """Id of a row's snapshot."""
+        """Return the id of a row's snapshot."""
 
     def ids(self) -> U8:
-        """(n, 12)"""
+        """Return the ids of all snapshots, uint8 of shape (n, 12)."""
 
     def parents(self) -> NDArray[np.int32]:
-        """Row of each one's parent, -1 where there is none."""
+        """Return the row of each snapshot's parent, -1 if it has none."""
 
     def flushed_at(self) -> NDArray[np.uint64]:
-        """Microseconds since 1970, (n,)."""
+        """Return the times of all snapshots, (n,), microseconds since 1970."""
 
     def chain(self, row: int) -> I64:
-        """Rows from this snapshot to the root, itself first. ``FormatError`` on a cycle."""
+        """Return the rows from this snapshot to the root. Raise ``FormatError`` for a cycle."""
 
     def parts(self, row: int) -> Iterator[I64]:
-        """``chain`` in parts that grow: most who ask want the newest few, some all."""
+        """Return ``chain`` in parts of growing length. Most callers need only the newest snapshots."""
 
     def added(self, entry: SnapshotEntry) -> Snapshots:
-        """With one more."""
+        """Return the snapshots with one more."""
 
     def select_snapshots(
         self,
@@ -97,25 +101,26 @@ class Snapshots(Protocol):
         new_parents: Mapping[bytes, bytes | None],
         pruned: Mapping[bytes, tuple[bytes, ...]],
     ) -> Snapshots:
-        """Only some, with new parents and pruned lists for those named."""
+        """Return only some snapshots, with new parents and pruned logs for some of them."""
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        """Return the number of snapshots."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SnapshotTable:
-    """n snapshots, sorted by id bytes.
+    r"""n snapshots, sorted by the bytes of their ids.
 
-    _ids        uint8 (n, 12)
-    _parents    int32 (n,)   row of the parent, -1 where there is none
-    _flushed    uint64 (n,)  microseconds since 1970
-    _messages   text
-    _metadata   items, encoded
-    _pruned     'V12' rows: ids of transaction logs that stand for expired ancestors, oldest first
+        _ids        uint8 (n, 12)
+        _parents    int32 (n,)   row of the parent, -1 if there is none
+        _flushed    uint64 (n,)  microseconds since 1970
+        _messages   text
+        _metadata   items, encoded
+        _pruned     'V12' rows: ids of the transaction logs of expired ancestors, oldest first
 
     >>> root = SnapshotEntry(bytes(12), None, 1, "start", {})
-    >>> table = SnapshotTable.of([root]).added(SnapshotEntry(b"\\1" * 12, bytes(12), 2, "next", {"by": "me"}))
-    >>> table.chain(table.find_snapshot(b"\\1" * 12)).tolist(), table.entry(1).metadata
+    >>> table = SnapshotTable.of([root]).added(SnapshotEntry(b"\1" * 12, bytes(12), 2, "next", {"by": "me"}))
+    >>> table.chain(table.find_snapshot(b"\1" * 12)).tolist(), table.entry(1).metadata
     ([1, 0], {'by': 'me'})
     """
 
@@ -132,11 +137,11 @@ class SnapshotTable:
 
     @classmethod
     def of(cls, entries: Sequence[SnapshotEntry]) -> SnapshotTable:
-        """A table of a few entries, in any order; their parents must be among them."""
+        """Create a table of a few entries, in any order. Their parents must be among them."""
         entries = sorted(entries, key=lambda entry: entry.id)
         rows: dict[bytes | None, int] = {entry.id: row for row, entry in enumerate(entries)}
         if len(rows) != len(entries):
-            raise InternalError("two snapshots with one id", ErrorKind.DUPLICATE_SNAPSHOT_ID)
+            raise InternalError("two snapshots have the same id", ErrorKind.DUPLICATE_SNAPSHOT_ID)
         rows[None] = -1
         pruned = [entry.pruned_ancestor_tx_logs for entry in entries]
         flat = b"".join(id_ for each in pruned for id_ in each)
@@ -150,13 +155,13 @@ class SnapshotTable:
         )
 
     def find_snapshot(self, id_: bytes) -> int:
-        """Row of a snapshot, -1 if there is none. Binary search."""
+        """Return the row of a snapshot, -1 if there is none. Binary search."""
         if len(id_) != OBJECT_ID_BYTES:
             return -1
         return int(self.find_snapshots(np.frombuffer(id_, np.uint8).reshape(1, -1))[0])
 
     def find_snapshots(self, ids: U8) -> I64:
-        """``find_snapshot`` for ids of shape (k, 12)."""
+        """Return the rows of many snapshots, for ids of shape (k, 12); -1 where there is none."""
         keys, wanted = id_keys(self._ids), id_keys(ids)
         if not len(keys):
             return np.full(len(wanted), -1, np.int64)
@@ -164,13 +169,13 @@ class SnapshotTable:
         return np.where(keys[rows] == wanted, rows, -1).astype(np.int64)
 
     def between(self, first: bytes, last: bytes) -> U8:
-        """Ids from ``first`` to ``last``, both included."""
+        """Return the ids of snapshots from ``first`` to ``last``, both included."""
         keys = id_keys(self._ids)
         low, high = np.frombuffer(first + last, keys.dtype)
         return self._ids[np.searchsorted(keys, low) : np.searchsorted(keys, high, "right")]
 
     def entry(self, row: int) -> SnapshotEntry:
-        """One row as a value; ``FormatError`` where its message or metadata is damaged."""
+        """Return one row as a value. Raise ``FormatError`` if its message or metadata is damaged."""
         parent = int(self._parents[row])
         with reading(self._source):
             return SnapshotEntry(
@@ -183,12 +188,12 @@ class SnapshotTable:
             )
 
     def entries(self, rows: I64) -> Iterable[SnapshotEntry]:
-        """``entry`` for many rows, which is much faster than one by one."""
+        """Return many rows as values, much faster than one by one."""
         messages, metadata = self._messages.take(rows), self._metadata.take(rows)
         if messages.total() > len(messages.values) or metadata.is_shared():
-            # Rows of a damaged file may use the same bytes over and over: no more than one at a time.
+            # Rows of a damaged file may share bytes so often that only one row at a time fits into memory.
             return map(self.entry, rows.tolist())
-        # Behind the last id, at -1, is that of the parents that are not there.
+        # The None after the last id, at -1, is for rows without a parent.
         parents, place = np.unique(self._parents[rows], return_inverse=True)
         ids = [*id_list(self._ids[parents[parents >= 0]]), None]
         numbers = (place - np.count_nonzero(parents < 0)).tolist()
@@ -208,42 +213,46 @@ class SnapshotTable:
             )
 
     def mentioning(self, rows: I64, name: str, text: str = "") -> I64:
-        """See ``Snapshots``; nothing is decoded."""
+        """Return those of some rows whose metadata have an item of this name. Nothing is decoded.
+
+        See ``Snapshots``.
+        """
         return rows[self._metadata.take(rows).having(name, text)]
 
     def id_of(self, row: int) -> bytes:
+        """Return the id of a row's snapshot."""
         id_: bytes = self._ids[row].tobytes()
         return id_
 
     def ids(self) -> U8:
-        """(n, 12)"""
+        """Return the ids of all snapshots, uint8 of shape (n, 12)."""
         return self._ids
 
     def parents(self) -> NDArray[np.int32]:
-        """Row of each one's parent, -1 where there is none."""
+        """Return the row of each snapshot's parent, -1 if it has none."""
         return self._parents
 
     def flushed_at(self) -> NDArray[np.uint64]:
-        """Microseconds since 1970, (n,)."""
+        """Return the times of all snapshots, (n,), microseconds since 1970."""
         return self._flushed
 
     def pruned(self) -> Ragged:
-        """'V12' rows: ids of transaction logs that stand for expired ancestors, oldest first."""
+        """Return 'V12' rows: the ids of the transaction logs of expired ancestors, oldest first."""
         return self._pruned
 
     def chain(self, row: int) -> NDArray[np.int64]:
-        """Rows from this snapshot to the root, itself first. ``FormatError`` on a cycle."""
+        """Return the rows from this snapshot to the root. Raise ``FormatError`` for a cycle."""
         return next(self.chains([row]))
 
     def chains(self, rows: Iterable[int]) -> Iterator[NDArray[np.int64]]:
-        """``chain`` for each of many rows.
+        """Return ``chain`` for each of many rows.
 
-        Pointer jumping: when the first k rows are known, and the k-th ancestor of every row is, the next k
-        rows are one gather away. So a walk costs as many gathers as its length has binary digits, and all
-        walks share the ancestors.
+        The method uses pointer jumping. When the first k rows of a chain and the k-th ancestor of every row
+        are known, one gather returns the next k rows. So a chain costs as many gathers as its length has
+        binary digits, and all chains share the ancestors.
         """
         count = len(self)
-        # The parent of the root, and its parent, is a row behind the table.
+        # The parent of the root is an extra row after the table, which is its own parent.
         jumps = [np.append(np.where(self._parents < 0, count, self._parents), count)]
         for row in rows:
             walk = np.array([row], np.int64)
@@ -259,7 +268,10 @@ class SnapshotTable:
             yield walk[: int(np.argmax(walk == count))]
 
     def reachable(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which snapshots are among these rows or their ancestors; bool (n,). Pointer jumping, as above."""
+        """Return which snapshots are among these rows or their ancestors, bool (n,).
+
+        The method uses pointer jumping, as ``chains`` does.
+        """
         count = len(self)
         ancestors = np.append(np.where(self._parents < 0, count, self._parents), count)
         reached = np.zeros(count + 1, bool)
@@ -270,19 +282,23 @@ class SnapshotTable:
         return reached[:count]
 
     def parts(self, row: int) -> Iterator[I64]:
-        """``chain`` in parts that grow: most who ask want the newest few, some all."""
+        """Return ``chain`` in parts of growing length. Most callers need only the newest snapshots."""
         rows = self.chain(row)
         ends = np.minimum(8 * 2 ** np.arange(len(rows).bit_length()), len(rows))
         return iter(np.split(rows, np.unique(ends)))
 
     def added(self, entry: SnapshotEntry) -> SnapshotTable:
-        """With one more; parents' rows are renumbered.
+        """Return the table with one more snapshot. The rows of parents are renumbered.
 
-        ``InternalError`` if the parent is not there or the id is (``duplicate-snapshot-id``).
+        Raises:
+            InternalError: ``snapshot-not-found`` if the parent is not listed, ``duplicate-snapshot-id`` if
+                the id is listed.
         """
         at = int(np.searchsorted(id_keys(self._ids), np.frombuffer(entry.id, "S12")[0]))
         if at < len(self) and self.id_of(at) == entry.id:
-            raise InternalError(f"snapshot {id_to_text(entry.id)} is there", ErrorKind.DUPLICATE_SNAPSHOT_ID)
+            raise InternalError(
+                f"snapshot {id_to_text(entry.id)} is already listed", ErrorKind.DUPLICATE_SNAPSHOT_ID
+            )
         parent = -1 if entry.parent is None else self.find_snapshot(entry.parent)
         if parent < 0 and entry.parent is not None:
             raise InternalError(
@@ -308,9 +324,12 @@ class SnapshotTable:
         new_parents: Mapping[bytes, bytes | None],
         pruned: Mapping[bytes, tuple[bytes, ...]],
     ) -> SnapshotTable:
-        """Only some, with new parents and pruned lists for those named (expiration and garbage collection).
+        """Return only some snapshots, with new parents and pruned logs for some of them.
 
-        ``InternalError`` if one that stays has a parent that does not.
+        Expiration and garbage collection use this method.
+
+        Raises:
+            InternalError: ``snapshot-not-found`` if the parent of a remaining snapshot does not remain.
         """
         parents = self._parents.copy()
         for id_, parent in new_parents.items():
@@ -322,7 +341,7 @@ class SnapshotTable:
         number[:-1][keep] = np.arange(int(np.count_nonzero(keep)), dtype=np.int32)
         moved = number[parents[keep]]
         if ((moved < 0) & (parents[keep] >= 0)).any():
-            raise InternalError("a snapshot stays whose parent does not", ErrorKind.SNAPSHOT_NOT_FOUND)
+            raise InternalError("the parent of a remaining snapshot is missing", ErrorKind.SNAPSHOT_NOT_FOUND)
         return SnapshotTable(
             self._ids[keep],
             moved,
@@ -334,7 +353,7 @@ class SnapshotTable:
         )
 
     def relinked(self, parents: NDArray[np.int32], pruned: Ragged) -> SnapshotTable:
-        """With other parents (rows) and pruned lists for all."""
+        """Return the table with other parents (rows) and pruned logs for all snapshots."""
         return replace(self, _parents=parents, _pruned=pruned)
 
     def _row(self, id_: bytes) -> int:
@@ -345,14 +364,14 @@ class SnapshotTable:
 
 
 def read_snapshots(infos: Tables, source: str) -> tuple[SnapshotTable, I64]:
-    """The table, and for each position in the file the row that its snapshot has now."""
+    """Return the table, and for each position in the file the row of its snapshot."""
     require(infos, "snapshot info", 0, 3)
     count = len(infos)
     ids = infos.structs(0, OBJECT_ID_BYTES)
     parents = infos.scalars(1, "<i4")
     if ((parents < -1) | (parents >= count)).any():
         raise FormatError(
-            f"a snapshot's parent is at {int(parents.min())} or {int(parents.max())} of {count}"
+            f"the parent of a snapshot is at {int(parents.min())} or {int(parents.max())} of {count}"
         )
     logs = infos.numbers(5, _ID)
     table = SnapshotTable(
@@ -363,7 +382,7 @@ def read_snapshots(infos: Tables, source: str) -> tuple[SnapshotTable, I64]:
     if not (keys[:-1] < keys[1:]).all():
         order = np.argsort(keys, kind="stable")
         if (keys[order][:-1] == keys[order][1:]).any():
-            raise FormatError("two snapshots with one id", ErrorKind.DUPLICATE_SNAPSHOT_ID)
+            raise FormatError("two snapshots have the same id", ErrorKind.DUPLICATE_SNAPSHOT_ID)
         number[order] = np.arange(count)
         moved = np.where(parents < 0, -1, number[parents]).astype(np.int32)[order]
         table = SnapshotTable(
@@ -379,7 +398,7 @@ def read_snapshots(infos: Tables, source: str) -> tuple[SnapshotTable, I64]:
 
 
 def write_snapshots(writer: Writer, table: SnapshotTable) -> int:
-    """Lay out the vector of SnapshotInfo tables; its position."""
+    """Write the vector of SnapshotInfo tables and return its position."""
     vector = OffsetVectors.single(writer, len(table))
     pruned = table._pruned.lengths > 0
     targets = np.zeros(len(table), np.int64)

@@ -1,4 +1,7 @@
-"""Transaction logs: which nodes and chunks one commit touched (specification, "Transaction Log Files")."""
+"""Transaction logs: the nodes and chunks that one commit touches.
+
+Specification: *Transaction Log Files*.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ _ID_LISTS: Final = {
     5: "updated_arrays",
     6: "updated_groups",
 }
-#: Names of the lists of node ids in a ``TransactionLog``.
+#: The names of the lists of node ids in a ``TransactionLog``.
 ID_LISTS: Final = tuple(_ID_LISTS.values())
 _NODE_ID, _CHUNKS = 0, 1
 _COORDS = 0
@@ -43,7 +46,7 @@ _FROM, _TO, _MOVED_ID, _MOVED_TYPE = range(4)
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A node that changed its path; ``is_array`` tells arrays from groups."""
+    """A node with a new path. ``is_array`` distinguishes arrays from groups."""
 
     source: str
     target: str
@@ -53,7 +56,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TransactionLog:
-    """What changed. The id columns are uint8 (k, 8), sorted, without repetition.
+    """The changes of one commit. The id columns are uint8 (k, 8), sorted, without repetition.
 
     ``updated_chunks`` maps a node id to the coordinates (uint32, (k, ndim), sorted) of all references of that
     array that were set or deleted. ``moves`` are sorted by target, segment by segment.
@@ -71,7 +74,7 @@ class TransactionLog:
 
 
 def empty_log(id_: bytes) -> TransactionLog:
-    """A log of nothing, as that of the initial snapshot."""
+    """Return a log without changes, such as the log of the initial snapshot."""
     nothing = np.zeros((0, NODE_ID_BYTES), np.uint8)
     return TransactionLog(id_, **dict.fromkeys(_ID_LISTS.values(), nothing), updated_chunks={}, moves=())
 
@@ -82,9 +85,9 @@ _MOVE: Final = Layout({_FROM: "u4", _TO: "u4", _MOVED_ID: "V8", _MOVED_TYPE: "u1
 
 
 def encode_transaction_log(log: TransactionLog, *, level: int = 3, spec_version: int = 2) -> bytes:
-    """The bytes of a log's file. Ids, arrays, coordinates and moves are sorted here if they are not."""
+    """Return the file of a log. Ids, arrays, coordinates and moves are sorted if needed."""
     if spec_version == 1 and log.moves:
-        raise FormatError("spec version 1 has no moved nodes", ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION)
+        raise FormatError("spec version 1 cannot move nodes", ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION)
     writer = Writer()
     root, root_at = writer.table(_LOG)
     root[f"f{_ID}"] = np.void(log.id)
@@ -133,7 +136,7 @@ def _write_moves(writer: Writer, moves: list[Move]) -> int:
 
 
 def decode_transaction_log(data: Any, name: str) -> TransactionLog:
-    """A log of spec version 1 or 2; ``FormatError`` naming ``name`` if the bytes are not one."""
+    """Read a log of spec version 1 or 2. Raise ``FormatError`` with ``name`` for other bytes."""
     with reading(name):
         root = Buffer(open_envelope(data, FileType.TRANSACTION_LOG)[1]).root()
         if not root.present(_ID).all():

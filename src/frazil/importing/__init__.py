@@ -1,4 +1,4 @@
-"""Repositories in the formats before spec version 1, imported with their whole history."""
+"""The import of repositories in formats before spec version 1, with their whole history."""
 
 from frazil.importing.importer import upgrade
 from frazil.importing.report import ImportReport

@@ -1,4 +1,4 @@
-"""Chunk files of an imported repository: left where they are, copied, or read there as virtual chunks."""
+"""Chunk files of an imported repository: left in place, copied, or read there as virtual chunks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from frazil.storage.base import Storage
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkFiles:
-    """The chunk files that a repository needs: new ids, uint8 (n, 12), and the names of their old files."""
+    """The chunk files that a repository needs: new ids, uint8 (n, 12), and names of the old files."""
 
     ids: U8
     old: list[str]
@@ -27,7 +27,7 @@ class ChunkFiles:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """How much was copied now, and the old names of files that are not there."""
+    """The number and size of the files that were copied now, and the old names of missing files."""
 
     files: int
     size: int
@@ -35,19 +35,23 @@ class Copied:
 
 
 def container_of(source: Source) -> VirtualChunkContainer:
-    """A container for the source's chunk files; ``InvalidInputError`` where its storage has no address."""
+    """Return a container for the chunk files of the source.
+
+    Raises:
+        InvalidInputError: ``storage-config`` if the storage of the source has no URL.
+    """
     address = address_of(source.storage, source.layout.chunks)
     if address is None:
         raise InvalidInputError(
-            f"chunks of {source.storage.label()} cannot be referred to from elsewhere: "
-            "expected a local folder or a bucket; copy them instead",
+            "the source of referenced chunks must be a local folder or a bucket, got "
+            f"{source.storage.label()}. Copy the chunks instead",
             ErrorKind.STORAGE_CONFIG,
         )
     return VirtualChunkContainer(*address)
 
 
 def copy_chunks(source: Source, target: Storage, chunks: ChunkFiles) -> Copied:
-    """Copy chunk files, side by side; what is there already is not copied again."""
+    """Copy chunk files, several at a time. Existing files are not copied again."""
     existing_sizes = {info.key: info.size for info in target.list(CHUNKS)}
     folder = source.layout.chunks
 
@@ -73,7 +77,7 @@ def copy_chunks(source: Source, target: Storage, chunks: ChunkFiles) -> Copied:
 
 
 def missing_chunks(source: Source, chunks: ChunkFiles) -> tuple[str, ...]:
-    """The old names of chunk files that are not there."""
+    """Return the old names of missing chunk files."""
     folder = source.layout.chunks
     existing = {info.key.removeprefix(f"{folder}/") for info in source.storage.list(folder)}
     return tuple(sorted(set(chunks.old) - existing))

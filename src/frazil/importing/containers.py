@@ -1,8 +1,8 @@
 """Virtual chunk containers for an imported repository.
 
-The old formats had one container for a whole scheme (``s3://``, ``file``). The new ones want a bucket, or a
-folder. So each bucket and folder that references really name gets a container, with the store that the
-old configuration had for its scheme.
+The old formats had one container for a whole scheme (``s3://``, ``file``). The new formats need a bucket or a
+folder. Therefore each bucket and folder with a reference gets a container, with the store that the old
+configuration had for its scheme.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from frazil.repository.settings.config_document import from_document
 from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 
 _FILE: Final = "file://"
-#: Scheme -> the store, as a configuration writes it, where the old one has none.
+#: Scheme -> store as a configuration document, if the old configuration has none.
 _DEFAULT_STORES: Final[dict[str, Any]] = {
     "s3": {"s3": {}},
     "tigris": {"tigris": {}},
@@ -33,7 +33,7 @@ _DEFAULT_STORES: Final[dict[str, Any]] = {
     "http": {"http": {}},
     "https": {"http": {}},
 }
-#: Names of variants up to 0.1.0a15; later ones are written as today.
+#: Names of variants up to 0.1.0a15. Later names are those of today.
 _STORE_NAMES: Final = {
     "S3Compatible": "s3_compatible",
     "S3": "s3",
@@ -46,17 +46,18 @@ _STORE_NAMES: Final = {
 
 
 def url_prefixes(locations: Iterable[str]) -> frozenset[str]:
-    """The buckets, or the folder in common, of locations.
+    """Return the buckets, or the common folder, of locations.
 
-    >>> sorted(url_prefixes(["s3://b/x/1", "s3://b/2", "file:///a/b/c.nc", "file:///a/bc.nc"]))
-    ['file:///a/', 's3://b/']
+    Examples:
+        >>> sorted(url_prefixes(["s3://b/x/1", "s3://b/2", "file:///a/b/c.nc", "file:///a/bc.nc"]))
+        ['file:///a/', 's3://b/']
     """
     given = set(locations)
     files = {location for location in given if location.startswith(_FILE)}
     parts = map(str.split, given - files, repeat("/"), repeat(3))
     out = {f"{scheme}//{bucket}/" for scheme, _, bucket, *_ in map(_four, parts) if scheme}
     if files:
-        # What the first and the last in order have in common, all have.
+        # The common prefix of the first and the last path in order is the prefix of all.
         pairs = takewhile(lambda pair: pair[0] == pair[1], zip(min(files), max(files), strict=False))
         common = "".join(map(itemgetter(0), pairs))
         out.add(common[: common.rindex("/") + 1])
@@ -64,7 +65,7 @@ def url_prefixes(locations: Iterable[str]) -> frozenset[str]:
 
 
 def merged_prefixes(parts: Iterable[frozenset[str]]) -> tuple[str, ...]:
-    """The prefixes of several manifests; again one folder for all files."""
+    """Return the prefixes of several manifests, again with one folder for all files."""
     return tuple(sorted(url_prefixes(prefix for part in parts for prefix in part)))
 
 
@@ -74,10 +75,12 @@ def new_config(
     extra: Iterable[VirtualChunkContainer],
     over: RepositoryConfig | None,
 ) -> tuple[RepositoryConfig, list[str]]:
-    """The configuration to save, and what of ``prefixes`` was left out.
+    """Return the configuration to save, and the prefixes that were left out with the reasons.
 
-    ``extra`` are further containers; what ``over`` sets goes before all else. Raises ``FormatError`` where
-    the old configuration is not what it should be.
+    ``extra`` has further containers. ``over`` overrides everything else.
+
+    Raises:
+        FormatError: The old configuration is invalid.
     """
     with decoding(CONFIG):
         document = {
@@ -95,7 +98,7 @@ def new_config(
             try:
                 if store is None:
                     raise InvalidInputError(
-                        "expected a location in S3, GCS, Azure, on the web or in local files"
+                        "its location must be in S3, GCS, Azure, on a web server or in local files"
                     )
                 container = _container(prefix, store)
                 container.validate()
@@ -115,7 +118,7 @@ def _container(prefix: str, store: Any) -> VirtualChunkContainer:
 
 
 def _store(prefix: str, old: Mapping[str, Any]) -> Any:
-    """The store, as a configuration writes it; None if there is none for such locations."""
+    """Return the store as a configuration document. None if there is none for such locations."""
     scheme = prefix.partition("://")[0]
     if scheme == "file":
         return {"local_file_system": unquote(prefix.removeprefix(_FILE))}
@@ -125,7 +128,7 @@ def _store(prefix: str, old: Mapping[str, Any]) -> Any:
     ((variant, options),) = old[max(fitting, key=len)].items()
     name = _STORE_NAMES.get(variant, variant)
     if name == "s3_compatible":
-        # It always was so for such servers; later it became an option.
+        # Old versions always used path style for such servers. Later it became an option.
         options = {"force_path_style": True, **(options or {})}
     return {name: options or {}}
 

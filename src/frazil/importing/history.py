@@ -1,12 +1,13 @@
-"""The history of an older repository: which snapshots there are, in which order, and who is whose parent.
+"""The history of an older repository: its snapshots, their order and their parents.
 
-*Which*: those that a file of a branch or a tag names, at whatever time, and their ancestors. Other snapshot
-files are what commits left behind that lost a race.
+**Snapshots.** The import reads all snapshots that a file of a branch or tag ever named, and their ancestors.
+Other snapshot files belong to commits that were never on a branch, because another commit was faster.
 
-*The initial snapshot* of the first versions says in its file that it has another id than its name. Children
-quote the id inside. So parents are looked for by name first, and then by what files say of themselves.
+**Initial snapshot.** In the first versions, the file of the initial snapshot contains another id than its
+name. Children refer to the id in the file. Therefore parents are searched first by name, then by the id
+in the file.
 
-*Times* rise from parent to child; where clocks did not keep that, a child is a microsecond later.
+**Times** increase from parent to child. If the clocks did not, a child is one microsecond later.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from frazil.format.older.refs import name_to_id
 from frazil.importing.ids import NewIds, new_node_id
 from frazil.importing.source import Refs, Source, in_parallel
 
-#: Which arrays use a manifest: (old node, rank) -> new ids.
+#: The arrays that use a manifest: (old node, number of dimensions) -> new ids.
 Users = dict[tuple[NodeId, int], set[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A snapshot without its nodes; ``file`` is the id that it is stored under."""
+    """A snapshot without its nodes. ``file`` is the id in the name of its file."""
 
     file: bytes
     inner: bytes
@@ -47,7 +48,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A snapshot of the new repository. ``old_parent`` is the name of the parent's file."""
+    """A snapshot of the new repository. ``old_parent`` is the id in the name of the parent's file."""
 
     summary: Summary
     id: bytes
@@ -57,6 +58,7 @@ class Version:
 
     @property
     def old_id(self) -> bytes:
+        """The id in the name of the old file."""
         return self.summary.file
 
 
@@ -68,7 +70,7 @@ class History:
     left_out: tuple[str, ...]
 
     def users(self) -> dict[bytes, Users]:
-        """Which arrays use each manifest, in any snapshot."""
+        """Return the arrays that use each manifest, in any snapshot."""
         out: dict[bytes, Users] = {}
         for version in self.versions.values():
             for manifest, users in version.summary.users.items():
@@ -79,16 +81,23 @@ class History:
 
 
 def read_history(source: Source, refs: Refs, ids: NewIds) -> History:
-    """Raises ``StorageError`` (``object-not-found``) if the tip of a branch or a tag is not there."""
+    """Read the history of a repository.
+
+    Raises:
+        StorageError: ``object-not-found`` if the tip of a branch or a tag is missing.
+        FormatError: A file is damaged.
+    """
     newest = [sequence[-1] for sequence in refs.branches.values()]
     tips = {ref.snapshot for ref in (*newest, *refs.tags.values())}
     earlier = {ref.snapshot for sequence in refs.branches.values() for ref in sequence} - tips
     lost = sorted(id_ for id_ in earlier if not source.has_snapshot(id_))
-    left_out = [f"snapshot {id_to_text(id_)}: a branch was on it once, but it has no file" for id_ in lost]
+    left_out = [
+        f"snapshot {id_to_text(id_)}: a branch once had it as its tip, but it has no file" for id_ in lost
+    ]
     summaries = _read(source, tips | earlier - set(lost))
     versions, missing = _ordered(summaries, ids)
     left_out += [f"snapshot {id_to_text(id_)}: an ancestor without a file" for id_ in sorted(missing)]
-    # Of an earlier import in place, the new files are there as well.
+    # After an earlier import in place, the new files are listed, too.
     reached = {id_to_text(id_) for version in versions.values() for id_ in (version.old_id, version.id)}
     unreached = sorted(source.snapshot_files.keys() - reached)
     left_out += [f"snapshot {name}: no branch or tag ever reached it" for name in unreached]
@@ -96,7 +105,7 @@ def read_history(source: Source, refs: Refs, ids: NewIds) -> History:
 
 
 def _read(source: Source, wanted: set[bytes]) -> dict[bytes, Summary]:
-    """These snapshots and their ancestors, as far as there are files."""
+    """Return these snapshots and their ancestors, as far as they have files."""
     summaries: dict[bytes, Summary] = {}
     while wanted:
         for summary in in_parallel(partial(_summary, source), sorted(wanted)):
@@ -105,7 +114,7 @@ def _read(source: Source, wanted: set[bytes]) -> dict[bytes, Summary]:
         unknown = quoted - summaries.keys() - {summary.inner for summary in summaries.values()}
         wanted = {id_ for id_ in unknown if id_ is not None and source.has_snapshot(id_)}
         if unknown and not wanted:
-            # Perhaps a file says it is this one, and is stored under another name.
+            # The file may have another name than the id inside.
             others = source.snapshot_files.keys() - {id_to_text(id_) for id_ in summaries}
             wanted = _named_inside(source, sorted(others), unknown)
     return summaries
@@ -116,7 +125,7 @@ def _named_inside(source: Source, names: list[str], unknown: Iterable[bytes | No
         try:
             return source.snapshot(file).id
         except (FormatError, StorageError):
-            return None  # nobody reaches it
+            return None  # no snapshot has it as its ancestor
 
     files = [file for file in map(name_to_id, names) if file is not None]
     inner_ids = zip(files, in_parallel(inner, files), strict=True)
@@ -153,9 +162,10 @@ def _ids(snapshot: OldSnapshot, *, arrays: bool) -> frozenset[bytes]:
 
 
 def _ordered(summaries: Mapping[bytes, Summary], ids: NewIds) -> tuple[dict[bytes, Version], set[bytes]]:
-    """Parents before children; and the ids of parents that are not there.
+    """Return versions with parents before children, and the ids of missing parents.
 
-    ``FormatError`` if the ancestors of a snapshot form a cycle, or two get the same id.
+    Raises:
+        FormatError: The ancestors of a snapshot form a cycle, or two snapshots have the same id.
     """
     by_inner = {summary.inner: file for file, summary in summaries.items()}
     parents: dict[bytes, bytes | None] = {}
@@ -169,7 +179,7 @@ def _ordered(summaries: Mapping[bytes, Summary], ids: NewIds) -> tuple[dict[byte
         parents[file] = parent
         children.setdefault(parent, []).append(file)
     out: dict[bytes, Version] = {}
-    # Each child right after its parent where possible: then the parent's nodes are still at hand.
+    # A child follows its parent if possible, because the parent's nodes are then still cached.
     pending = children.get(None, [])
     while pending:
         file = pending.pop()

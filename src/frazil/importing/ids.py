@@ -1,13 +1,13 @@
 """The ids of an imported repository.
 
-What has 12 bytes keeps its id, so that a snapshot is still found by the name that people know. Others are
-mapped, always in the same way: an import that was interrupted writes the same files when it is repeated.
+An id of 12 bytes is kept, so that users find a snapshot by the id that they know. Other ids are converted,
+and always in the same way, so that a repeated import writes the same files.
 
-    the draft's objects (16 bytes)       the first 12 bytes of the SHA-256 of the id
-    snapshots and manifests, in place    the same of "snapshots/" or "manifests/" and the id: in one folder
-                                         the new files would overwrite the old ones
-    nodes with a number (D, M0, M1)      4 bytes of the SHA-256 of the path, then the number: numbers are
-                                         used again, and by different branches for different nodes
+    objects of the draft (16 bytes)      the first 12 bytes of the SHA-256 of the id
+    snapshots and manifests, in place    the same of "snapshots/" or "manifests/" and the id, because in one
+                                         folder the new files would overwrite the old ones
+    nodes with a number (D, M0, M1)      4 bytes of the SHA-256 of the path, then the number, because numbers
+                                         are used again, and by different branches for different nodes
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from frazil.format.older.manifest import short_id
 
 @dataclass(frozen=True, slots=True)
 class NewIds:
-    """Old ids to new ones."""
+    """Converts old ids to new ids."""
 
     in_place: bool
 
     def snapshot(self, old: bytes) -> bytes:
+        """Return the new id of a snapshot, 12 bytes."""
         return self._object(SNAPSHOTS, old)
 
     def manifest(self, old: bytes, variant: int = 0) -> bytes:
-        """``variant`` counts the files that one old manifest had to become."""
+        """Return the new id of a manifest. ``variant`` counts the new files of one old manifest."""
         id_ = self._object(MANIFESTS, old)
         return id_ if not variant else _hash(id_ + bytes([variant]))
 
@@ -42,10 +43,11 @@ class NewIds:
 
 
 def new_node_id(old: NodeId, path: str) -> bytes:
-    """The id of a node.
+    """Return the new id of a node.
 
-    >>> new_node_id(3, "/a").hex(), new_node_id(b"8 bytes.", "/a")
-    ('6a50dc8500000003', b'8 bytes.')
+    Examples:
+        >>> new_node_id(3, "/a").hex(), new_node_id(b"8 bytes.", "/a")
+        ('6a50dc8500000003', b'8 bytes.')
     """
     if isinstance(old, bytes):
         return old

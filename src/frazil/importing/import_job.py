@@ -1,9 +1,9 @@
-"""The import of an older repository: read it, write every file of the new one, and the ``repo`` file last.
+"""The import of an older repository: it reads the repository, writes the new files, and ``repo`` last.
 
-Nothing is visible before that, and no old file is changed or deleted: new files have names that no old one
-has (``importing.ids``). The files that are written depend only on the files that are read, except for the
-time in ``repo``. So an interrupted import is simply run again: it writes the same files, copies the chunks
-that are missing, and creates ``repo`` if nobody has.
+Readers see nothing before ``repo`` is written. The import does not change or delete old files, and new files
+have other names than all old files (``importing.ids``). The new files depend only on the old files, except
+for the time in ``repo``. Therefore an interrupted import can be repeated: it writes the same files, copies
+the missing chunks, and creates ``repo`` if it does not exist.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ from frazil.storage.base import IfAbsent, Storage
 from frazil.storage.probe import probe_conditions
 
 _LEVEL = 3
-#: How many decoded snapshots are cached; a child mostly follows its parent.
+#: Number of cached decoded snapshots. A child mostly follows its parent.
 _CACHED_TABLES = 4
-#: How many of the chunk files without a file are named.
+#: Number of missing chunk files that a report names.
 _NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
 class ImportPlan:
-    """What is imported, from where to where, and how.
+    """The source, the target and the options of an import.
 
-    users              which arrays use each old manifest, in any snapshot
-    references_chunks  chunk files stay where they are, and become virtual chunks
+    users              the arrays that use each old manifest, in any snapshot
+    references_chunks  whether chunk files remain in place and become virtual chunks
     settings           the configuration of the old repository
-    config             what the caller sets over it
-    sizes              looks up the sizes of virtual objects; None where that is not allowed
-    store_secrets      whether options that may hold a secret are saved
+    config             the configuration of the caller, which overrides it
+    sizes              a function that returns sizes of virtual objects; None if requests to them are not
+    allowed store_secrets      whether options that may contain a secret are saved
     """
 
     source: Source
@@ -81,16 +81,17 @@ class ImportPlan:
 
 @dataclass(frozen=True, slots=True)
 class ConvertedManifests:
-    """All conversions by old id, without the files' bytes."""
+    """All conversions by old id, without the bytes of the files."""
 
     conversions: Mapping[bytes, Conversion]
     missing: tuple[bytes, ...]
 
     def converted(self) -> dict[bytes, tuple[Converted, ...]]:
+        """Return the new manifests by old id."""
         return {id_: each.converted for id_, each in self.conversions.items()}
 
     def chunks(self) -> ChunkFiles:
-        """The chunk files that all of them need."""
+        """Return the chunk files that all manifests need."""
         every = self.conversions.values()
         ids = distinct_ids([np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(each.chunks for each in every)])
         names = {new: old for each in every for new, old in each.chunk_names.items()}
@@ -112,11 +113,11 @@ class ImportJob:
         self._files: dict[bytes, Converted] = {}
 
     def run(self) -> ImportReport:
-        """Write everything."""
+        """Write all files, and return the report."""
         if not self.target.is_local:
             probe_conditions(self.target)
         own = [] if self.container is None else [self.container]
-        # Errors that can be raised before the work are.
+        # This raises possible errors before the work.
         document_to_save(new_config(self.plan.settings, (), own, None)[0], self.plan.store_secrets)
         manifests = self._convert()
         self._manifests = manifests.converted()
@@ -129,29 +130,35 @@ class ImportJob:
         config, left_out = new_config(self.plan.settings, prefixes, own, self.plan.config)
         containers = tuple(sorted(config.virtual_chunk_containers or {}))
         report = replace(report, virtual_prefixes=containers, left_out=(*report.left_out, *left_out))
-        # In place, the secrets of the old configuration are there already.
+        # In place, the storage already contains the secrets of the old configuration.
         document = document_to_save(config, self.plan.store_secrets or self.plan.in_place)
         info = new_info(self.plan.refs, self.plan.history, document, now_us())
         file = encode_repo_info(info, level=_LEVEL)
         if write_once(self.target, REPO, file, RetryPolicy(), IfAbsent(), "the import"):
             return report
-        return self.compared(bytes(self.target.get(REPO)))  # somebody else, perhaps with the same import
+        return self.compared(
+            bytes(self.target.get(REPO))
+        )  # another process created it, perhaps with the same import
 
     def compared(self, repo_file: bytes) -> ImportReport:
-        """The report where the target has a repository: this one, or ``InvalidInputError``."""
+        """Return the report if the target already contains this import.
+
+        Raises:
+            InvalidInputError: ``parent-directory-not-clean`` if it contains another repository.
+        """
         info = decode_repo_info(repo_file, REPO)
         versions = [*self.plan.history.versions.values()]
         rows = info.snapshots.find_snapshots(id_matrix([version.id for version in versions]))
         if (rows < 0).any():
             raise InvalidInputError(
-                f"expected an empty place for the import, found another repository in {self.target.label()}: "
-                "give another target",
+                f"the target of an import must be empty, got another repository in {self.target.label()}. "
+                "Pass another target",
                 ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
             )
         return replace(self._report(ConvertedManifests({}, ())), was_there=True)
 
     def _convert(self) -> ConvertedManifests:
-        """Write all manifests."""
+        """Convert and write all manifests."""
 
         def one(pair: tuple[bytes, Users]) -> Conversion | None:
             old_id, users = pair
@@ -167,13 +174,13 @@ class ImportJob:
                 self.target.put(manifest_key(converted.id), file)
             return replace(conversion, files=())
 
-        # One after the other: each may be large, and decoding keeps the interpreter busy.
+        # One after the other, because each may be large and decoding holds the interpreter lock.
         done = {pair[0]: one(pair) for pair in sorted(self.plan.users.items())}
         missing = tuple(id_ for id_, conversion in done.items() if conversion is None)
         return ConvertedManifests({id_: each for id_, each in done.items() if each is not None}, missing)
 
     def _chunks(self, report: ImportReport, manifests: ConvertedManifests) -> ImportReport:
-        """Bring the chunk files where the new repository looks for them."""
+        """Copy chunk files to the place where the new repository expects them."""
         chunks = manifests.chunks()
         report = replace(report, chunk_files=len(chunks))
         if self.own_chunks or self.container is not None:
@@ -193,13 +200,13 @@ class ImportJob:
         files = [file for conversion in conversions for file in conversion.converted]
         lost = [f"manifest {id_to_text(id_)}: it has no file" for id_ in manifests.missing]
         unused = [
-            f"{conversion.unused} references in manifest {id_to_text(id_)}: they belong to no array"
+            f"{conversion.unused} references in manifest {id_to_text(id_)}: no array uses them"
             for id_, conversion in manifests.conversions.items()
             if conversion.unused
         ]
         cut = [
             f"the ends of {conversion.cut} virtual references in manifest {id_to_text(id_)}: "
-            "they are beyond the ends of their objects"
+            "they are after the ends of their objects"
             for id_, conversion in manifests.conversions.items()
             if conversion.cut
         ]
@@ -225,7 +232,7 @@ class ImportJob:
         )
 
     def _write(self, version: Version, puts: Puts) -> None:
-        """The snapshot's file and its transaction log."""
+        """Write a snapshot's file and its transaction log."""
         nodes = self._nodes_of(version.old_id)
         wanted = [self._files[id_] for id_ in id_list(nodes.manifest_ids())]
         snapshot = Snapshot(
@@ -261,7 +268,7 @@ class ImportJob:
         return table
 
     def _table(self, node: bytes, manifests: Sequence[bytes]) -> ChunkTable | None:
-        """The references of an array in these manifests; None if there are none."""
+        """Return the references of an array in these manifests, or None."""
         tables = [self.assets.manifest(id_).arrays[node] for id_ in manifests]
         return ChunkTable.merge_tables(tables) if tables else None
 
@@ -270,4 +277,4 @@ def _lost(chunks: tuple[str, ...]) -> list[str]:
     if not chunks:
         return []
     more = f" and {len(chunks) - _NAMED} more" if len(chunks) > _NAMED else ""
-    return [f"chunk files {', '.join(chunks[:_NAMED])}{more}: they are not there"]
+    return [f"chunk files {', '.join(chunks[:_NAMED])}{more}: the files are missing"]

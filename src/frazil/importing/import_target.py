@@ -1,4 +1,4 @@
-"""Checks of the target of an import: it is empty, or holds an earlier attempt at the same import."""
+"""Checks of the target of an import: it must be empty, or contain an earlier attempt at the same import."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from frazil.storage.probe import PROBES
 
 
 def read_repo_file(target: Storage) -> bytes | None:
-    """The bytes of the ``repo`` file of the target."""
+    """Return the bytes of the ``repo`` file of the target, or None."""
     try:
         return bytes(target.get(REPO))
     except StorageError as error:
@@ -24,19 +24,20 @@ def read_repo_file(target: Storage) -> bytes | None:
 
 
 def require_writable(target: Storage) -> None:
+    """Raise an error for a read-only target or a target without a prefix."""
     if target.is_read_only:
         raise ReadOnlyError(
-            f"{target.label()} is read only: give a target that can be written", ErrorKind.READ_ONLY_STORAGE
+            f"{target.label()} is read only. Pass a target that can be written", ErrorKind.READ_ONLY_STORAGE
         )
     if target.is_whole_bucket:
         raise InvalidInputError(
-            "a repository needs a prefix of its own in the bucket, found an empty one: give a prefix",
+            "the prefix of a repository in a bucket must not be empty. Pass a prefix",
             ErrorKind.EMPTY_PREFIX_CREATION,
         )
 
 
 def require_clean(target: Storage, history: History, users: Mapping[bytes, Users], ids: NewIds) -> None:
-    """Only files of an earlier attempt at this import may be there."""
+    """Raise ``InvalidInputError`` if the target contains files of another origin than this import."""
     versions = history.versions.values()
     own_keys = {key(version.id) for version in versions for key in (snapshot_key, transaction_key)}
     own_keys |= {
@@ -49,6 +50,7 @@ def require_clean(target: Storage, history: History, users: Mapping[bytes, Users
 
 
 def require_only(target: Storage, keys: Iterable[str], folder: str) -> None:
+    """Raise ``InvalidInputError`` if a folder of the target contains other keys."""
     _refuse(target, filterfalse(set(keys).__contains__, _keys(target, folder)))
 
 
@@ -60,7 +62,7 @@ def _refuse(target: Storage, strange: Iterable[str]) -> None:
     key = next(iter(strange), None)
     if key is not None:
         raise InvalidInputError(
-            f"expected an empty place for the import, found `{key}` in {target.label()} "
-            "(to import in place, give no target)",
+            f"the target of an import must be empty, got `{key}` in {target.label()}. "
+            "To import in place, pass no target",
             ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
         )

@@ -1,4 +1,4 @@
-"""The import of an older repository, as a function: ``frazil.upgrade``."""
+"""The function that imports an older repository: ``frazil.upgrade``."""
 
 from __future__ import annotations
 
@@ -36,36 +36,54 @@ def upgrade(
     authorize_virtual_chunk_access: Mapping[str, AnyCredential | None] | None = None,
     store_secrets: bool = False,
 ) -> ImportReport:
-    """Import a repository of a format older than spec version 1 (0.1.0a1 to 0.1.3, and the draft before).
+    """Import a repository of a format older than spec version 1, with its whole history.
 
-    The new repository, of spec version 2, has the same history: snapshots with their parents, messages,
-    times and metadata, branches, tags, and every array of every snapshot. Without ``target_storage`` it is
-    made in place, beside the old files, which all stay as they are: until a garbage collection, which
-    deletes those that the new repository does not use.
+    These are the formats of 0.1.0a1 to 0.1.3, and the draft before them. The new repository has spec version
+    2. It has the same snapshots with their parents, messages, times and metadata, the same branches and tags,
+    and every array of every snapshot.
 
-    ``chunks`` says what becomes of chunk files: ``"copy"`` copies them; ``"reference"`` leaves them where
-    they are, and refers to them as virtual chunks, which have to be authorised when the repository is
-    opened. ``"auto"`` copies them, but for an import in place, where the new repository can use them as
-    they are. (Files of the draft have other names, and are always copied then.)
+    Without ``target_storage``, the new repository is created in place, beside the old files. The import
+    does not change the old files. A later garbage collection deletes the old files that the new repository
+    does not use.
 
-    What ``config`` sets is saved with the new repository, over what the old one had; options and headers of
-    containers that may hold a secret need ``store_secrets``, as for ``Repository.create``. So do those of
-    the old repository, if the new one is elsewhere. Some old
-    repositories have virtual references that are longer than their objects, which nobody reads any more.
-    Where ``authorize_virtual_chunk_access`` (credentials by URL prefix, as for ``Repository.open``) allows to
-    look at the objects, such references are cut at the end.
+    Some old repositories have virtual references that are longer than their objects. Such references cannot
+    be read. Where ``authorize_virtual_chunk_access`` allows requests to the objects, the import shortens them
+    to the end of the object.
 
-    An import that was interrupted can be repeated, and goes on; one that is done does nothing.
+    An interrupted import can be repeated and continues. If the import is complete, another call
+    writes nothing.
 
-    Raises ``RepositoryNotFoundError`` if there is no older repository; ``FormatError`` where a file of it is
-    damaged, or the repository is of spec version 1 or 2 already; ``InvalidInputError``
-    (``parent-directory-not-clean``) if the target has something else in it.
+    Args:
+        source_storage: Storage of the old repository.
+        target_storage: Empty storage for the new repository. Default: the same storage.
+        chunks: What to do with chunk files. ``"copy"`` copies them. ``"reference"`` leaves them in place and
+            refers to them as virtual chunks, which must be authorised when the repository is opened.
+            ``"auto"``, the default, copies them, except for an import in place, where the new repository uses
+            the same files. (Chunk files of the draft have other names, and are copied in this case, too.)
+        config: Configuration that is saved with the new repository. It overrides the old configuration.
+            Default: the old configuration.
+        authorize_virtual_chunk_access: Credentials by URL prefix, as for ``Repository.open``. Default: none.
+        store_secrets: Whether to save options and headers of containers that may contain a secret, as for
+            ``Repository.create``. It also applies to the old configuration if the new repository is in
+            another storage. Default: False.
 
-    >>> import frazil
-    >>> frazil.upgrade(frazil.in_memory_storage())
-    Traceback (most recent call last):
-        ...
-    frazil.errors.RepositoryNotFoundError: ...
+    Returns:
+        A report with counts, and with everything that was not imported and why.
+
+    Raises:
+        RepositoryNotFoundError: There is no older repository in ``source_storage``.
+        FormatError: A file of the old repository is damaged; ``unsupported-operation-for-version`` if the
+            repository already has spec version 1 or 2.
+        InvalidInputError: ``parent-directory-not-clean`` if the target contains other files.
+        ReadOnlyError: ``read-only-storage`` if the target is read only.
+        ValueError: ``chunks`` has another value.
+
+    Examples:
+        >>> import frazil
+        >>> frazil.upgrade(frazil.in_memory_storage())
+        Traceback (most recent call last):
+            ...
+        frazil.errors.RepositoryNotFoundError: ...
     """
     if config is not None:
         document_to_save(config, store_secrets)
@@ -73,7 +91,7 @@ def upgrade(
     in_place = target_storage is None
     target = source_storage if target_storage is None else target_storage
     if chunks not in ("auto", "copy", "reference"):
-        raise ValueError(f"chunks: expected auto, copy or reference, found {chunks!r}")
+        raise ValueError(f"chunks must be auto, copy or reference, got {chunks!r}")
     require_writable(target)
     ids = NewIds(in_place)
     refs = source.refs()
@@ -111,9 +129,9 @@ def _source(storage: Storage) -> Source:
     ):
         if storage.head(key) is not None:
             raise FormatError(
-                f"expected a repository older than spec version 1 to import, found one of version {version} "
-                f"in {storage.label()}: {advice}",
+                f"the repository to import must be older than spec version 1, got version {version} in "
+                f"{storage.label()}: {advice}",
                 ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
             )
-    next(iter(storage.list(DOT.refs)), None)  # where nothing can be listed, that is what to say
-    raise RepositoryNotFoundError(f"no repository to import in {storage.label()}: correct the place")
+    next(iter(storage.list(DOT.refs)), None)  # a storage that cannot list raises its own error here
+    raise RepositoryNotFoundError(f"no repository to import in {storage.label()}. Correct the location")

@@ -1,7 +1,7 @@
-"""Transaction logs of an imported repository: translated where there are old ones, else worked out.
+"""Transaction logs of an imported repository: converted from old logs, or computed without them.
 
-A log is worked out from two versions, column by column: nodes by their ids, metadata by its bytes,
-references by what they say. What a commit wrote again with the same content is not seen that way.
+A log is computed from two versions, column by column: nodes by their ids, metadata by its bytes, and
+references by their contents. Data that a commit wrote again without a change is not in such a log.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from frazil.format.older.elements import NodeId, OldLog
 from frazil.format.snapshot import NodeTable
 from frazil.format.transaction_log import TransactionLog
 
-#: A node's id and the ids of its manifests, to the references in them.
+#: From a node's id and the ids of its manifests to its references.
 Tables = Callable[[bytes, Sequence[bytes]], ChunkTable | None]
 
 
 def translated(old: OldLog, id_: bytes, before: NodeTable, after: NodeTable) -> TransactionLog:
-    """The new form of an old log of the commit ``id_``."""
+    """Return the new form of an old log of the commit ``id_``."""
     arrays = {**_kinds(before), **_kinds(after)}
     ranks = {**_ranks(before), **_ranks(after)}
     updated = [node for node in _bytes(old.updated) if node in arrays]
@@ -45,7 +45,7 @@ def translated(old: OldLog, id_: bytes, before: NodeTable, after: NodeTable) -> 
 
 
 def worked_out(id_: bytes, before: NodeTable, after: NodeTable, tables: Tables) -> TransactionLog:
-    """The log of a commit that led from ``before`` to ``after``."""
+    """Return the log of a commit that changed ``before`` to ``after``."""
     old, new = _kinds(before), _kinds(after)
     added, gone = new.keys() - old.keys(), old.keys() - new.keys()
     documents = _documents(before)
@@ -72,9 +72,9 @@ def worked_out(id_: bytes, before: NodeTable, after: NodeTable, tables: Tables) 
 
 
 def changed_chunks(before: ChunkTable | None, after: ChunkTable | None) -> U32:
-    """Coordinates (k, ndim), sorted, of references that only one of the tables has, or that differ."""
+    """Return sorted coordinates (k, ndim) of references that differ or are in only one of the tables."""
     if before is None or after is None or before.ndim != after.ndim or not len(before) or not len(after):
-        # Where the rank changed, only the later coordinates have a meaning.
+        # If the number of dimensions changed, only the later coordinates are valid.
         filled = [table.index for table in (after, before) if table is not None and len(table)]
         return filled[0] if filled else np.zeros((0, 0), np.uint32)
     rows = before.find_chunks(after.index)
@@ -90,7 +90,7 @@ def changed_chunks(before: ChunkTable | None, after: ChunkTable | None) -> U32:
 def _contents(
     a: ChunkTable, a_rows: NDArray[np.int64], b: ChunkTable, b_rows: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Which pairs of rows say different things."""
+    """Return which pairs of rows have different contents."""
     out: NDArray[np.bool_] = a.kind[a_rows] != b.kind[b_rows]
     for column in ("offset", "length"):
         out |= getattr(a, column)[a_rows] != getattr(b, column)[b_rows]
@@ -123,7 +123,7 @@ _SOURCES: Final = {ChunkKind.NATIVE: _native, ChunkKind.VIRTUAL: _foreign, Chunk
 
 
 def _kinds(nodes: NodeTable) -> dict[bytes, bool]:
-    """Node id to whether it is an array."""
+    """Return for each node id whether the node is an array."""
     return dict(zip(*nodes.identities(np.arange(len(nodes))), strict=True))
 
 
@@ -136,7 +136,7 @@ def _ranks(nodes: NodeTable) -> dict[bytes, int]:
 
 
 def _manifests(nodes: NodeTable) -> dict[bytes, list[bytes]]:
-    """Node id to the ids of its manifests."""
+    """Return the ids of the manifests of each node id."""
     rows = nodes.manifests
     return dict(zip(id_list(nodes.ids), map(np.ndarray.tolist, map(rows.row, range(len(rows)))), strict=True))
 

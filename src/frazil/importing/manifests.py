@@ -1,8 +1,9 @@
-"""Old manifests to new ones: each is read once, and written once for all snapshots that share it.
+"""Converts old manifests. Each is read once, and written once for all snapshots that share it.
 
-What no array of any snapshot can mean is left behind: references of deleted arrays, and those under a node
-whose array has another number of dimensions (M1 and M2 wrote such). Should arrays of different rank have the
-same node in one manifest, one file becomes several *variants*, since a new manifest has one rank per node.
+References that no array of any snapshot uses are left out: references of deleted arrays, and references of a
+node whose array has another number of dimensions (M1 and M2 wrote such references). If arrays with different
+numbers of dimensions have the same node in one manifest, the file becomes several *variants*, because a node
+in a new manifest has one number of dimensions.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from frazil.importing.containers import url_prefixes
 from frazil.importing.history import Users
 from frazil.importing.ids import NewIds
 
-#: Locations to sizes in bytes, -1 where it is not known.
+#: From locations to sizes in bytes, -1 for an unknown size.
 Sizes = Callable[[Sequence[str]], NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A new manifest file: what snapshots say of it, and the boxes of its arrays (uint32 (ndim, 2))."""
+    """A new manifest file: the values for snapshots, and the boxes of its arrays, uint32 (ndim, 2)."""
 
     id: bytes
     size: int
@@ -38,12 +39,17 @@ class Converted:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What became of one old manifest.
+    """The result for one old manifest.
 
-    ``chunks`` are the ids of the chunk files that it refers to, uint8 (n, 12), each once, and ``chunk_names``
-    the draft's ids behind them. ``prefixes`` says where its virtual chunks are. ``unused`` counts references
-    that were left behind, ``cut`` those that were cut at the end of their objects. ``has_flags`` says that
-    the old file has format flags.
+    Attributes:
+        converted: New manifests.
+        files: Bytes of the new manifests.
+        chunks: Ids of the chunk files that it refers to, uint8 (n, 12), each once.
+        chunk_names: Ids of the draft for these ids.
+        prefixes: URL prefixes of its virtual chunks.
+        unused: Number of references that were left out.
+        cut: Number of references that were shortened to the end of their objects.
+        has_flags: Whether the old file has format flags.
     """
 
     converted: tuple[Converted, ...]
@@ -65,8 +71,10 @@ def convert(
     level: int,
     sizes: Sizes | None = None,
 ) -> Conversion:
-    """``chunks_at`` is a URL prefix, where chunk files are to be referred to as virtual chunks; ``sizes``
-    tells how large virtual objects are, where references beyond their ends are to be cut.
+    """Convert one manifest.
+
+    With the URL prefix ``chunks_at``, chunk files become virtual chunks below it. ``sizes`` returns the sizes
+    of virtual objects, for references that must be shortened.
     """
     ranks: dict[bytes, set[int]] = {}
     for (_, rank), new in users.items():
@@ -114,13 +122,13 @@ def convert(
 
 
 def distinct_ids(parts: Sequence[U8]) -> U8:
-    """Each of many ids once, sorted."""
+    """Return each id once, sorted."""
     keys = np.ascontiguousarray(np.concatenate(parts)).view(f"V{OBJECT_ID_BYTES}").reshape(-1)
     return np.unique(keys).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
 
 
 def cut_at_the_end(table: ChunkTable, sizes: Sizes) -> tuple[ChunkTable, int]:
-    """Virtual references no longer than their objects, if their size is known; and how many were longer."""
+    """Shorten virtual references to the known sizes of their objects. Return the number of changes."""
     object_sizes = sizes(table.foreign.locations.texts())
     rows = np.flatnonzero(table.kind == ChunkKind.VIRTUAL)
     ends = object_sizes[table.source[rows]]
@@ -132,14 +140,14 @@ def cut_at_the_end(table: ChunkTable, sizes: Sizes) -> tuple[ChunkTable, int]:
 
 
 def old_names(ids: U8, names: Mapping[bytes, bytes]) -> list[str]:
-    """The old file names of chunks."""
+    """Return the old file names of chunks."""
     if not names:
         return ids_to_text(ids)
     return [id_to_text(names.get(id_, id_)) for id_ in id_list(ids)]
 
 
 def as_virtual(table: ChunkTable, prefix: str, names: Mapping[bytes, bytes]) -> ChunkTable:
-    """The same references with chunk files as virtual objects below ``prefix``."""
+    """Return the same references, with chunk files as virtual objects below ``prefix``."""
     native = table.kind == ChunkKind.NATIVE
     own = old_names(table.chunk_ids, names)
     urls = list(map(prefix.__add__, own))

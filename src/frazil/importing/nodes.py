@@ -1,4 +1,4 @@
-"""Old nodes to new ones."""
+"""Converts old nodes to new nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from frazil.importing.manifests import Converted
 
 
 def new_nodes(snapshot: OldSnapshot, name: str, manifests: Mapping[bytes, Sequence[Converted]]) -> NodeTable:
-    """The nodes of a snapshot; ``manifests`` are by old id. ``FormatError`` naming the snapshot's file."""
+    """Return the nodes of a snapshot. ``manifests`` are by old id.
+
+    Raises:
+        FormatError: A node is invalid. The message contains the name of the snapshot's file.
+    """
     try:
         return NodeTable.from_nodes([_node(node, manifests) for node in snapshot.nodes])
     except InvalidInputError as error:
@@ -40,7 +44,7 @@ def _node(node: OldNode, manifests: Mapping[bytes, Sequence[Converted]]) -> Node
 
 
 def _ref(old: OldManifestRef, converted: Converted, node: bytes, rank: int) -> ManifestRef | None:
-    """The reference to a new manifest; None if that has nothing of the array in the old extents."""
+    """Return the reference to a new manifest. None if it has no chunk of the array in the old extents."""
     box = converted.bounds.get((node, rank))
     if box is None:
         return None

@@ -1,8 +1,8 @@
-"""What old files say for which the new repository has no place: lines of ``ImportReport.left_out``.
+"""Lines of ``ImportReport.left_out`` for contents of old files that the new repository cannot store.
 
-A ref of spec version 2 has a name and a snapshot. The time of an old ref goes to the operations log, and its
-properties are lost. A snapshot has one time. Numbers of parents are only reported where they contradict the
-history.
+A ref of spec version 2 has a name and a snapshot. The time of an old ref goes to the ops log, and its
+properties are lost. A snapshot has one time. Numbers of parents are only reported if they contradict
+the history.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _REASONS: Final = {
     "total_parents": "it is not the number of ancestors that are imported",
     "short_term_parents": "it is not the length of short_term_history",
     "format_flags": "their meaning was never defined",
-    "attribute_files": "they are of a kind that was never defined",
+    "attribute_files": "their kind was never defined",
 }
 
 
 def of_refs(refs: Refs) -> Iterator[str]:
-    """Properties of branches and tags, a line for each of them that has any."""
+    """Yield one line for each branch and tag with properties."""
     for name, sequence in sorted(refs.branches.items()):
         properties = [dict(ref.properties) for ref in sequence if ref.properties]
         if properties:
@@ -41,7 +41,10 @@ def of_refs(refs: Refs) -> Iterator[str]:
 
 
 def of_snapshots(versions: Mapping[bytes, Version]) -> Iterator[str]:
-    """Attributes in files of their own, and a line for each field that is lost; given parents first."""
+    """Yield lines for attributes in separate files, and one line for each lost field.
+
+    Parents must come before their children.
+    """
     ancestors: dict[bytes, int] = {}
     by_field: dict[str, list[bytes]] = {name: [] for name in _REASONS}
     for id_, version in versions.items():
@@ -49,7 +52,7 @@ def of_snapshots(versions: Mapping[bytes, Version]) -> Iterator[str]:
         for path in summary.without_attributes:
             yield (
                 f"attributes of {path} in snapshot {id_to_text(id_)}: "
-                "they are in a file of a kind that was never defined"
+                "they are in a file whose kind was never defined"
             )
         ancestors[id_] = 0 if parent is None else ancestors[parent] + 1
         for name in summary.unplaced:
@@ -62,7 +65,7 @@ def of_snapshots(versions: Mapping[bytes, Version]) -> Iterator[str]:
 
 
 def of_manifests(flagged: Iterable[bytes]) -> Iterator[str]:
-    """Format flags of manifest files, by the ids of the files."""
+    """Yield a line for format flags of manifest files, by the ids of the files."""
     ids = list(flagged)
     if ids:
         yield f"format_flags of {_counted(ids, 'manifest')}: {_REASONS['format_flags']}"

@@ -14,12 +14,12 @@ from frazil.importing.source import Refs
 from frazil.repository.catalog.repo_changes import MAIN
 
 _SPEC_VERSION = 2
-#: What readers know for "before": there was never a number for the older formats.
+#: The version before the import. The older formats have no number, and readers know this one.
 _BEFORE = 1
 
 
 def new_info(refs: Refs, history: History, config: dict[str, Any], now: int) -> RepoInfo:
-    """Refs, snapshots, and an ops log that tells how they came to be, as far as the ref files do."""
+    """Return refs, snapshots, and an ops log with their history, as far as the ref files contain it."""
     versions = history.versions
     entries = [
         SnapshotEntry(
@@ -41,10 +41,10 @@ def new_info(refs: Refs, history: History, config: dict[str, Any], now: int) -> 
 
 
 def _ops(refs: Refs, history: History, now: int) -> OpsLog:
-    """Newest first, in strictly rising times, with the creation of the repository as the oldest entry.
+    """Return the ops log: newest entry first, with different times, and the creation as the oldest entry.
 
-    An entry has the time of its ref file, if that has one that is later than the snapshot and than the entry
-    before on its branch, and not in the future. Else it is a microsecond after those.
+    An entry has the time of its ref file if this time is later than the snapshot and than the entry before on
+    the branch, and is not in the future. Otherwise its time is one microsecond after those.
     """
     entries: list[OpsEntry] = []
     for name, sequence in refs.branches.items():

@@ -1,4 +1,4 @@
-"""What an import did."""
+"""The report of an import."""
 
 from __future__ import annotations
 
@@ -10,18 +10,27 @@ from dataclasses import dataclass, field
 class ImportReport:
     """What ``upgrade`` imported, and what it left out.
 
-    generation        what the repository was, e.g. ``"M8, as written by icechunk 0.1.0 to 0.1.3"``
-    branches, tags    names
-    snapshots         number of them; ``snapshot_ids`` maps the old ids to the new ones, as text
-    arrays, groups    number of different ones, in all snapshots
-    manifests         number of manifest files written
-    chunk_references  number of references in them
-    chunk_files       number of chunk files that these refer to; of these were copied now:
-    chunks_copied, bytes_copied
-    virtual_prefixes  URL prefixes to authorise when the repository is opened, to read its virtual chunks
-    left_out          what was not imported, and why, one line each
-    was_there         the target held the finished import already: nothing was written, and references and
-                      files were not counted
+    Attributes:
+        generation: Format of the old repository, e.g. ``"M8, as written by icechunk 0.1.0 to 0.1.3"``.
+        branches: Names of the branches.
+        tags: Names of the tags.
+        snapshots: Number of snapshots.
+        arrays: Number of different arrays in all snapshots.
+        groups: Number of different groups in all snapshots.
+        manifests: Number of manifest files that were written.
+        chunk_references: Number of references in these manifests.
+        chunk_files: Number of chunk files that the references use.
+        chunks_copied: Number of chunk files that this call copied.
+        bytes_copied: Size of the copied chunk files in bytes.
+        virtual_prefixes: URL prefixes to authorise when the repository is opened, for its virtual chunks.
+        left_out: What was not imported and why, one line each.
+        was_there: Whether the target already contained the complete import. Then this call wrote nothing, and
+            did not count references and files.
+        snapshot_ids: Old ids of snapshots -> new ids, as text.
+
+    Examples:
+        >>> print(ImportReport("M8", branches=("main",), snapshots=2).snapshots)
+        2
     """
 
     generation: str
@@ -41,7 +50,7 @@ class ImportReport:
     snapshot_ids: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
-        """A few lines for people."""
+        """Return a summary in a few lines."""
         lines = [
             f"imported from: {self.generation}" + (" (was there already)" if self.was_there else ""),
             f"branches: {', '.join(self.branches)}",

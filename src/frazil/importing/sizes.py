@@ -1,4 +1,4 @@
-"""How large the objects are that virtual references point to, where the user allows to look."""
+"""The sizes of the objects of virtual references, where the user allows requests to them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,14 @@ def sizes_of(
     config: RepositoryConfig | None,
     credentials: Mapping[str, AnyCredential],
 ) -> Sizes | None:
-    """A look-up for objects below the prefixes of ``credentials``; None if there are none.
+    """Return a function that looks up sizes of objects below the prefixes of ``credentials``, or None.
 
-    Where they are, ``config`` says, or else the old repository's ``settings``, which are hints (see
-    ``frazil.storage.hints``): ``InvalidInputError`` if they choose a server, a file or a secret. Each object
-    is looked at once; one that is not there has no size.
+    ``config`` says where the objects are, or otherwise the ``settings`` of the old repository. These settings
+    are hints: see ``frazil.storage.hints``. Each object is looked up once. A missing object has no size.
+
+    Raises:
+        InvalidInputError: ``untrusted-virtual-chunk-container`` if the hints choose a server, a file
+            or a secret.
     """
     if not credentials:
         return None

@@ -1,4 +1,4 @@
-"""An older repository, read: its refs, and its files by id."""
+"""Reads an older repository: its refs, and its files by id."""
 
 from __future__ import annotations
 
@@ -25,7 +25,13 @@ from frazil.threads import Purpose, map_bounded
 
 @dataclass(frozen=True, slots=True)
 class Refs:
-    """branches: name -> what each of its files says, oldest first. tags: name -> what its file says."""
+    """The refs of an older repository.
+
+    Attributes:
+        branches: Name -> content of each of its files, oldest first.
+        tags: Name -> content of its file.
+        deleted_tags: Names of deleted tags.
+    """
 
     branches: dict[str, list[OldRef]] = field(default_factory=dict)
     tags: dict[str, OldRef] = field(default_factory=dict)
@@ -33,7 +39,7 @@ class Refs:
 
 
 class Source:
-    """The files of an older repository. Nothing is written; threads may share it."""
+    """The files of an older repository. It writes nothing, and threads may share it."""
 
     def __init__(self, storage: Storage, layout: Layout) -> None:
         self.storage = storage
@@ -41,10 +47,14 @@ class Source:
 
     @cached_property
     def generation(self) -> str:
+        """The format of the repository, in words."""
         return described(generations(self.storage, self.layout))
 
     def refs(self) -> Refs:
-        """All refs: the file of every commit, since only they tell how a branch moved."""
+        """Return all refs.
+
+        This reads a file for every commit, because only these files contain the history of a branch.
+        """
         keys = [info.key for info in self.storage.list(self.layout.refs)]
         files = ref_files(keys, self.layout, encoded=self.storage.encodes_names())
         wanted = [*files.tags.values()]
@@ -61,19 +71,31 @@ class Source:
         )
 
     def has_snapshot(self, id_: bytes) -> bool:
+        """Return whether a snapshot has a file."""
         return id_to_text(id_) in self.snapshot_files
 
     def snapshot(self, id_: bytes) -> OldSnapshot:
-        """``StorageError`` (``object-not-found``) if there is no such file, ``FormatError`` if it holds the
-        id of another.
+        """Return a snapshot.
+
+        Raises:
+            StorageError: ``object-not-found`` if there is no such file.
+            FormatError: The file contains the id of another snapshot, or is damaged.
         """
         key = _existing_key(self.snapshot_files, self.layout.snapshots, id_)
         snapshot = decode_old_snapshot(self.storage.get(key), key, self.layout)
-        if snapshot.parent is not None:  # the first versions wrote another id into the initial snapshot
+        if (
+            snapshot.parent is not None
+        ):  # the first versions wrote another id into the file of the initial snapshot
             require_id(key, "snapshot", id_, snapshot.id)
         return snapshot
 
     def manifest(self, id_: bytes) -> OldManifest:
+        """Return a manifest.
+
+        Raises:
+            StorageError: ``object-not-found`` if there is no such file.
+            FormatError: The file contains the id of another manifest, or is damaged.
+        """
         key = _existing_key(self.manifest_files, self.layout.manifests, id_)
         manifest = decode_old_manifest(self.storage.get(key), key, self.layout)
         if manifest.id is not None:
@@ -81,14 +103,14 @@ class Source:
         return manifest
 
     def log(self, snapshot: bytes) -> OldLog | None:
-        """The transaction log of a snapshot; None if there is none, as before M2."""
+        """Return the transaction log of a snapshot, or None. Formats before M2 have no logs."""
         if id_to_text(snapshot) not in self._logs:
             return None
         key = self._logs[id_to_text(snapshot)]
         return decode_old_log(self.storage.get(key), key)
 
     def settings(self) -> dict[str, Any]:
-        """What ``config.yaml`` says; nothing where there is none."""
+        """Return the content of ``config.yaml``, or an empty dictionary."""
         try:
             data = self.storage.get(CONFIG)
         except StorageError as error:
@@ -99,11 +121,12 @@ class Source:
 
     @cached_property
     def snapshot_files(self) -> dict[str, str]:
-        """Id, as text, to key."""
+        """Keys of snapshot files by their ids, as text."""
         return self._files(self.layout.snapshots)
 
     @cached_property
     def manifest_files(self) -> dict[str, str]:
+        """Keys of manifest files by their ids, as text."""
         return self._files(self.layout.manifests)
 
     @cached_property
@@ -125,7 +148,7 @@ class Source:
 
 
 def in_parallel[A, B](work: Callable[[A], B], items: Iterable[A]) -> list[B]:
-    """``work`` on many items, most of which wait for the storage; answers in the order of the items."""
+    """Call ``work`` for items that mostly wait for the storage. Return the results in order."""
     return map_bounded(Purpose.IMPORT_READS, work, items)
 
 

@@ -1,1 +1,1 @@
-"""Jobs: the driver plans, tasks work, one commit follows. This package imports no pyspark and no operation."""
+"""Jobs: the driver plans, tasks work, one commit follows. Imports neither pyspark nor an operation."""

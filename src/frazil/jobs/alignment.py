@@ -1,8 +1,8 @@
-"""Groups below groups: whether xarray can open the repository as a tree.
+"""Checks that xarray can open the groups that a job writes as a tree.
 
-``xarray.open_datatree`` gives a group the dimensions and coordinates of the groups above it. It refuses a
-tree where they differ: a dimension of another size, or a coordinate with other labels. A job that writes such
-a group warns before its work; without a warning, nobody would know until a reader fails.
+``xarray.open_datatree`` gives a group the dimensions and coordinates of its parent groups. It refuses a tree
+in which they differ: a dimension with another size, or a coordinate with other labels. A job that writes such
+a group warns before its work. Without the warning, the user would notice only when a reader fails.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PACKAGE: Final = str(Path(__file__).resolve().parents[1])
 
 @dataclass(frozen=True, slots=True)
 class Misalignment:
-    """A dimension of a group that is not that of a group above it."""
+    """A dimension of a group that differs from the dimension of a parent group."""
 
     group: str
     above: str
@@ -42,18 +42,18 @@ class Misalignment:
         if self.size == self.size_above:
             differ = f"{differ} with other labels"
         return (
-            "xarray.open_datatree cannot open what this job writes: expected the dimensions of the group "
-            f"`{self.group}` to be those of the group `{self.above}` above it, found {differ}. Keep the data "
-            "in a group of their own, such as `/data`, and write results to groups beside it, or write them "
-            "to another branch or repository"
+            "xarray.open_datatree cannot open the result of this job: dimensions of the group "
+            f"`{self.group}` must be those of its parent group `{self.above}`, got {differ}. Store the data "
+            "in another group, such as `/data`, and write results to groups beside it, or write them to "
+            "another branch or repository"
         )
 
 
 def warn_of_misalignment(session: Session, writes: Sequence[str]) -> None:
-    """Warn (`MisalignedGroupWarning`) of the first group that a job writes and that is not aligned with those
-    above it.
+    """Warn of the first group that a job writes and that differs from a parent group.
 
-    ``session`` has the metadata of all arrays that the job makes; ``writes`` are paths of arrays or groups.
+    The warning is a `MisalignedGroupWarning`. ``session`` has the metadata of all arrays that the job
+    creates. ``writes`` are the paths of the arrays or groups that it writes.
     """
     first = next(misalignments(session, writes), None)
     if first is not None:
@@ -61,7 +61,7 @@ def warn_of_misalignment(session: Session, writes: Sequence[str]) -> None:
 
 
 def misalignments(session: Session, writes: Sequence[str]) -> Iterator[Misalignment]:
-    """The dimensions that keep xarray from opening the groups of ``writes``, and those below, as a tree.
+    """Yield the dimensions because of which xarray cannot open the groups of ``writes`` as a tree.
 
     >>> import frazil, zarr
     >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
@@ -77,7 +77,7 @@ def misalignments(session: Session, writes: Sequence[str]) -> Iterator[Misalignm
         sizes = tree.sizes(group)
         for above in _above(group) if sizes else ():
             if group not in outputs and above not in outputs:
-                continue  # the job changes neither of them
+                continue  # the job changes neither group
             common = tree.sizes(above)
             for dim in sorted(sizes.keys() & common.keys()):
                 if sizes[dim] != common[dim] or tree.has_other_labels(group, above, dim):
@@ -86,7 +86,7 @@ def misalignments(session: Session, writes: Sequence[str]) -> Iterator[Misalignm
 
 @dataclass(frozen=True, slots=True)
 class _Tree:
-    """The groups of a session, changes included."""
+    """The groups of a session, including its changes."""
 
     session: Session
     nodes: NodeTable
@@ -94,7 +94,7 @@ class _Tree:
     cached_sizes: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def groups_of(self, paths: Iterable[str]) -> set[str]:
-        """Each path if it is a group, else the group that it is in."""
+        """Return each path that is a group, and the parent group of each other path."""
         rows = ((path, self.nodes.find_node(path)) for path in ("/" + path.strip("/") for path in paths))
         return {
             path if row >= 0 and not self.nodes.is_array[row] else path.rpartition("/")[0] or "/"
@@ -102,14 +102,15 @@ class _Tree:
         }
 
     def groups_below(self, groups: set[str]) -> set[str]:
-        """All groups below some."""
+        """Return all groups below the given groups."""
         paths, numbers = self.nodes.paths_list(), np.arange(len(self.nodes))
         rows = [numbers[below][~self.nodes.is_array[below]] for below in map(self.nodes.below, groups)]
         return {paths[row] for row in np.concatenate([*rows, numbers[:0]]).tolist()}
 
     def sizes(self, group: str) -> dict[str, int]:
-        """The dimensions of the arrays that are directly in a group. If two arrays give a dimension different
-        sizes, the last array decides.
+        """Return the sizes of the dimensions of the arrays directly in a group, by name.
+
+        If two arrays have different sizes of a dimension, the last array decides.
         """
         if group not in self.cached_sizes:
             nodes, below = self.nodes, self.nodes.below(group)
@@ -123,10 +124,10 @@ class _Tree:
         return self.cached_sizes[group]
 
     def has_other_labels(self, group: str, above: str, dim: str) -> bool:
-        """Whether the coordinates of a dimension, of one length and in one unit, have other values.
+        """Return whether two coordinates with the same length and units have different values.
 
-        A coordinate that the tasks of the job will write has no values yet: of it nothing is said. A job that
-        tracks its reads does not read coordinates for a warning.
+        Returns False if tasks have not written a coordinate yet, and if the job tracks its reads, because the
+        check would add reads.
         """
         if self.session.workspace.reads is not None:
             return False
@@ -151,15 +152,15 @@ class _Tree:
 
 
 def _depths(paths: Ragged) -> NDArray[np.int64]:
-    """The number of slashes in each path."""
+    """Return the number of slashes in each path."""
     slashes = np.concatenate([[0], np.cumsum(paths.values == ord("/"), dtype=np.int64)])
     depths: NDArray[np.int64] = slashes[paths.starts + paths.lengths] - slashes[paths.starts]
     return depths
 
 
 def _last_sizes(names: Ragged, name_rows: NDArray[Any], sizes: NDArray[Any]) -> dict[str, int]:
-    """Name -> size, where ``name_rows`` are rows of ``names``; of equal names the last one."""
-    used_rows, position = np.unique(name_rows, return_inverse=True)  # files share the rows of equal names
+    """Return sizes by name. ``name_rows`` are rows of ``names``. Of equal names, the last size is used."""
+    used_rows, position = np.unique(name_rows, return_inverse=True)  # equal names share rows in a file
     texts, numbers = distinct_rows(unshared(names.take(used_rows), "dimension names"))
     numbers_reversed = numbers[position][::-1]
     distinct, first_reversed = np.unique(numbers_reversed, return_index=True)
@@ -168,7 +169,7 @@ def _last_sizes(names: Ragged, name_rows: NDArray[Any], sizes: NDArray[Any]) -> 
 
 
 def _above(group: str) -> list[str]:
-    """The groups above one, the root first.
+    """Return the parent groups of a group, the root first.
 
     >>> _above("/a/b"), _above("/")
     (['/', '/a'], [])

@@ -1,17 +1,16 @@
-"""How arrays are cut into pieces of work: rectangles of whole chunks, of a bounded size, as columns.
+"""Divides arrays into blocks: rectangles of whole chunks of a bounded size, as columns.
 
-A *grid* is the shape of what is read or written as one: the chunks of an array, its shards if it has
-them, or something that is a multiple of the chunks of two arrays. A *block* is a rectangle of whole cells
-of the grid, cut off at the end of the array. Blocks never share a cell, so tasks that write one block each
-need no lock.
+A *grid* is the shape of the unit of reads or writes: the chunks of an array, its shards if it has them, or a
+multiple of the chunks of two arrays. A *block* is a rectangle of whole cells of the grid, cut off at the end
+of the array. Blocks never share a cell, so tasks that write one block each need no lock.
 
-    block_shape    the largest block that is at most so many bytes
-    blocks         all blocks of an array: where each starts and stops, two columns (blocks, dimensions)
-    groups         neighbours put together to tasks of about the same number of bytes
-    parse_bytes    "256MB"
+    block_shape    the largest block with at most so many bytes
+    blocks         all blocks of an array, as two columns of starts and stops, (blocks, dimensions)
+    groups         neighbouring blocks, combined into tasks of about the same number of bytes
+    parse_bytes    a size such as "256MB" as a number
 
-An array may have a million blocks: there is no loop over them here, and there should be none in what uses it
-on the driver. Items of `Tasks` are made from columns with ``zip(starts.tolist(), stops.tolist())``.
+An array may have a million blocks. There is no loop over them here, and the driver should have none either.
+Items of `Tasks` are made from columns with ``zip(starts.tolist(), stops.tolist())``.
 """
 
 from __future__ import annotations
@@ -41,9 +40,10 @@ _SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 
 
 def parse_bytes(size: int | str) -> int:
-    """A number of bytes, given as such or in words; decimal units (kB, MB) and binary ones (KiB, MiB).
+    """Return a number of bytes, from a number or a text with decimal (kB, MB) or binary (KiB, MiB) units.
 
-    Raises ``InvalidInputError`` (``invalid-argument``) for what is no size, or none at all.
+    Raises:
+        InvalidInputError: ``invalid-argument`` for a value that is not a size of at least 1 byte.
 
     >>> parse_bytes("256MB"), parse_bytes("1.5 GiB"), parse_bytes(1000)
     (256000000, 1610612736, 1000)
@@ -53,7 +53,8 @@ def parse_bytes(size: int | str) -> int:
     count = int(float(match[1]) * unit) if match and unit else 0
     if count < 1 or isinstance(size, bool):
         raise InvalidInputError(
-            f"expected a size such as 1000, '256MB' or '1GiB', found {size!r}", ErrorKind.INVALID_ARGUMENT
+            f"a size in bytes must be such as 1000, '256MB' or '1GiB', got {size!r}",
+            ErrorKind.INVALID_ARGUMENT,
         )
     return count
 
@@ -65,11 +66,11 @@ def block_shape(
     max_bytes: int | str,
     order: Literal["C", "F"] | Sequence[int] = "C",
 ) -> tuple[int, ...]:
-    """The shape of a block: whole cells of the grid, at most ``max_bytes``, or one cell if that is larger.
+    """Return the shape of a block: whole cells of the grid, at most ``max_bytes``, but at least one cell.
 
-    Axes grow one after the other, each as far as there is room: the last first with ``order="C"`` (chunks
-    that are neighbours in an array), the first first with ``"F"``, or as ``order`` says in numbers of axes.
-    The last to grow is cut evenly: 10 cells of which 6 fit are 5 and 5.
+    Axes grow one after the other, each as far as possible: with ``order="C"`` from the last axis to the first
+    (chunks that are neighbours in an array), with ``"F"`` from the first to the last, or in the order of the
+    axes in ``order``. The last axis that grows is divided evenly: if 6 of 10 cells fit, blocks have 5 and 5.
 
     >>> block_shape((48, 500, 1000), (4, 250, 500), 4, "24MB")
     (12, 500, 1000)
@@ -98,10 +99,10 @@ def blocks(
     max_bytes: int | str,
     order: Literal["C", "F"] | Sequence[int] = "C",
 ) -> tuple[I64, I64]:
-    """All blocks of an array of ``shape``: their starts and stops, two arrays (blocks, dimensions) of int64.
+    """Return starts and stops of all blocks of an array, two arrays (blocks, dimensions) of int64.
 
-    They cover every element once, in C order, see `block_shape` for their size. An array without elements
-    has none; one without dimensions has one.
+    The blocks cover each element once, in C order. See `block_shape` for their size. An array without
+    elements has no blocks, an array without dimensions has one block.
 
     >>> starts, stops = blocks((5, 4), (2, 2), itemsize=8, max_bytes=64)
     >>> starts.tolist(), stops.tolist()
@@ -111,7 +112,7 @@ def blocks(
 
 
 def split(shape: Sequence[int], block: Sequence[int]) -> tuple[I64, I64]:
-    """Starts and stops of all blocks of one shape, as `blocks`.
+    """Return starts and stops of all blocks of the shape ``block``, as `blocks` does.
 
     >>> [column.tolist() for column in split((5,), (2,))]
     [[[0], [2], [4]], [[2], [4], [5]]]
@@ -125,9 +126,9 @@ def split(shape: Sequence[int], block: Sequence[int]) -> tuple[I64, I64]:
 
 
 def groups(sizes: ArrayLike, max_bytes: int | str) -> I64:
-    """Put neighbours together: offsets, so that group ``i`` is ``[offsets[i], offsets[i + 1])``.
+    """Combine neighbours. Returns offsets, so that group ``i`` is ``[offsets[i], offsets[i + 1])``.
 
-    Each group is at most ``max_bytes``, or one that alone is larger.
+    Each group has at most ``max_bytes``, or is a single member that is larger.
 
     >>> groups([3, 3, 3, 9, 1, 1], 6).tolist()
     [0, 2, 3, 4, 6]
@@ -142,7 +143,7 @@ def groups(sizes: ArrayLike, max_bytes: int | str) -> I64:
 
 
 def cells(shape: Sequence[int], grid: Sequence[int]) -> tuple[int, ...]:
-    """How many cells of the grid lie along each axis.
+    """Return the number of cells of the grid along each axis.
 
     >>> cells((5, 0), (2, 3))
     (3, 0)
@@ -151,18 +152,22 @@ def cells(shape: Sequence[int], grid: Sequence[int]) -> tuple[int, ...]:
 
 
 def regular_grid(array: zarr.Array[Any]) -> tuple[int, ...]:
-    """The shape of what is written as one. Raises ``InvalidInputError`` where there is no such shape."""
+    """Return the shape of the shards or chunks of an array.
+
+    Raises:
+        InvalidInputError: ``invalid-array-metadata`` if its chunks have several shapes.
+    """
     try:
         return tuple(array.shards or array.chunks)
-    except NotImplementedError as error:  # what zarr says of a rectilinear grid
+    except NotImplementedError as error:  # zarr raises this for a rectilinear grid
         raise InvalidInputError(
-            f"expected an array with chunks of one shape, found a rectilinear grid in `{array.path}`",
+            f"`{array.path}` must have chunks of one shape, got a rectilinear grid",
             ErrorKind.INVALID_ARRAY_METADATA,
         ) from error
 
 
 def sizes(starts: I64, stops: I64) -> I64:
-    """The number of elements of each block."""
+    """Return the number of elements of each block."""
     out: I64 = np.prod(stops - starts, axis=1, dtype=np.int64)
     return out
 

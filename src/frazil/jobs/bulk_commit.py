@@ -9,8 +9,8 @@
     driver          gets an id, a box and a size for each manifest, and commits
 
 The driver then holds some hundred bytes for each million references. The exception is the transaction log,
-which names each chunk that was set or deleted in an existing array. For an array that the same commit creates,
-it names no chunks: no other session can have changed it, and readers list the array as new.
+which names each chunk that was set or deleted in an existing array. For an array that the same commit
+creates, it names no chunks: no other session can have changed it, and readers list the array as new.
 
 The staged references are deleted at the end. The files of a task that ran twice, or of a job that died, are
 garbage: nothing refers to them.
@@ -69,7 +69,7 @@ _LOG_ENTRY: Final = 16
 
 @dataclass(slots=True)
 class TaskChanges:
-    """The changes of the tasks of a round, each in a fork of ``base``, before they are merged into ``session``.
+    """The changes of the tasks of a round, each in a fork of ``base``, before the merge into ``session``.
 
     ``place`` is the folder of staged references. With ``keeps`` they stay after the merge.
     """
@@ -224,6 +224,7 @@ def rewritten(
         The new manifests, by the id of the array.
 
     >>> import frazil
+    >>> from frazil.format.ids import INITIAL_SNAPSHOT_ID
     >>> from frazil.jobs.engine import Inline
     >>> from frazil.repository.handle.interior import context_of
     >>> repo = frazil.Repository.create(frazil.in_memory_storage())
@@ -271,8 +272,8 @@ def _require_log(boxes: Iterable[Box]) -> None:
     size = sum(box.count * (_LOG_ENTRY + 4 * len(box.split)) for box in boxes if box.is_logged)
     if size > _LOG_BYTES:
         raise InvalidInputError(
-            f"the transaction log must have at most {_LOG_BYTES} bytes, got {size}: it names every chunk that "
-            "is set in an existing array. Commit in parts, or write new arrays",
+            f"the transaction log must have at most {_LOG_BYTES} bytes, got {size}: it names every chunk "
+            "that is set in an existing array. Commit in parts, or write new arrays",
             ErrorKind.NOT_ALLOWED,
         )
 

@@ -1,7 +1,7 @@
-"""What stored values mean by the CF conventions: one way for reductions, rules and transformations.
+"""Decodes stored values by the CF conventions, for reductions, rules and transformations.
 
-Missing values, packing and unsigned integers are decoded by xarray, from attributes as it and others write
-them to Zarr: a fill value is a number, or the base64 of eight bytes.
+xarray decodes missing values, packing and unsigned integers. It uses the attributes that xarray and other
+libraries write to Zarr: a fill value is a number, or the base64 text of eight bytes.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from frazil.errors import ErrorKind, InvalidInputError
 
 _MISSING: Final = ("_FillValue", "missing_value")
-#: Attributes that say that values are not what is stored.
+#: Attributes of arrays whose values differ from the stored numbers.
 PACKED: Final = frozenset({*_MISSING, "scale_factor", "add_offset", "_Unsigned"})
 
-#: The attribute by which xarray says that integers are booleans.
+#: The attribute with which xarray marks integers as booleans.
 BOOLEAN: Final = ("dtype", "bool")
 
 
 def is_packed(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> bool:
-    """Whether values are not what is stored."""
+    """Return whether the values of an array differ from the stored numbers."""
     return dtype.kind in "iuf" and (not PACKED.isdisjoint(attributes) or _is_boolean(attributes, dtype))
 
 
@@ -35,7 +35,7 @@ def _is_boolean(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> bool:
 
 
 def decoded(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[Any]:
-    """Values as they are meant, missing ones NaN; numbers that are times stay numbers.
+    """Return decoded values. Missing values become NaN, and times stay numbers.
 
     >>> decoded(np.array([1, 2, -9], "i2"), {"_FillValue": -9, "scale_factor": 0.5}).tolist()
     [0.5, 1.0, nan]
@@ -58,7 +58,7 @@ def decoded(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[Any]
 
 
 def _missing(value: Any, dtype: np.dtype[Any]) -> Any:
-    """One or several, in the type of the values: 0.1 is another number as a float32."""
+    """Return one or several missing values in the dtype of the array: 0.1 is another number as a float32."""
     if isinstance(value, list):
         return [_missing(each, dtype) for each in value]
     if isinstance(value, str):
@@ -67,7 +67,7 @@ def _missing(value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def fill_value(text: str, dtype: np.dtype[Any]) -> Any:
-    """A ``_FillValue`` as xarray writes it for Zarr format 3: eight bytes in base64 for floats.
+    """Return a ``_FillValue`` that xarray wrote for Zarr format 3: eight bytes in base64 for floats.
 
     >>> fill_value("AAAAAADYjsA=", np.dtype("f4"))
     np.float32(-987.0)
@@ -78,5 +78,5 @@ def fill_value(text: str, dtype: np.dtype[Any]) -> Any:
         return dtype.type(int(text))
     except (ValueError, struct.error) as error:
         raise InvalidInputError(
-            f"_FillValue: expected a number of type {dtype}, found {text!r}", ErrorKind.INVALID_ARRAY_METADATA
+            f"_FillValue must be a number of type {dtype}, got {text!r}", ErrorKind.INVALID_ARRAY_METADATA
         ) from error

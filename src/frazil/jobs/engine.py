@@ -1,8 +1,8 @@
 """Engines: they run one function for many messages.
 
-A task function is a function of a module, ``(shared, task) -> result``, from bytes to bytes. ``shared`` is the
-same for all tasks of a run, and ``task`` is small. A task function uses only its arguments and has no effect on
-the process, because it may run on another machine, and more than once.
+A task function is a function of a module, ``(shared, task) -> result``, from bytes to bytes. ``shared`` is
+the same for all tasks of a run, and ``task`` is small. A task function uses only its arguments and has no
+effect on the process, because it may run on another machine, and more than once.
 
     Inline     in this thread, one task after the other: small jobs, tests, debuggers
     Local      threads or processes of this machine (``local``)
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Literal, Protocol, override, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from frazil.jobs.task_failures import failure_of, task_error
 
@@ -49,7 +49,7 @@ _description: ContextVar[str] = ContextVar("frazil_description", default="")
 
 @contextmanager
 def described(text: str) -> Iterator[None]:
-    """Return a context in which engines describe their runs with this text, for example in the UI of Spark."""
+    """Return a context in which engines describe their runs with this text, as in the UI of Spark."""
     token = _description.set(text)
     try:
         yield
@@ -127,8 +127,20 @@ class Inline:
         """The number of tasks that run at the same time."""
         return 1
 
-    @override
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
+        """Run the tasks, each when the caller asks for its result: see `Engine.run`.
+
+        Args:
+            task: The function of the tasks.
+            tasks: The message of each task.
+            shared: A message for all tasks.
+
+        Yields:
+            The results, in the order of ``tasks``.
+
+        Raises:
+            TaskFailedError: If a task fails.
+        """
         for number, message in enumerate(tasks):
             try:
                 result = task(shared, message)

@@ -77,7 +77,8 @@ def of_job(name: str, error: StaleReadError) -> StaleReadError:
     return StaleReadError(
         error.snapshot,
         error.reads,
-        f"another session changed inputs of the job `{name}`, first in snapshot {error.snapshot}: {details}. "
+        f"another session changed inputs that the job `{name}` has read, first in snapshot {error.snapshot}: "
+        f"{details}. "
         "Nothing was committed. Run the job again with the new version. To read an older version on purpose, "
         "name it by its id: `Version.of(repo, snapshot_id=...)`",
     )

@@ -1,7 +1,8 @@
 """The id of a job, and its record in the metadata of its commit.
 
-The id is given by the user, or is a hash of the name, the parameters, the digests of the inputs and the target.
-The record under the key `JOB` has the id, name, parameters, inputs, outputs, a digest of the work, and metrics.
+The id is given by the user, or is a hash of the name, the parameters, the digests of the inputs and the
+target. The record under the key `JOB` has the id, name, parameters, inputs, outputs, a digest of the work,
+and metrics.
 """
 
 from __future__ import annotations

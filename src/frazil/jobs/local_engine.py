@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final, Protocol, override
+from typing import Final, Protocol
 
 from frazil.errors import ErrorKind, InvalidInputError, TaskFailedError
 from frazil.jobs.engine import ATTEMPTS, Task, begin_attempt
@@ -59,8 +59,21 @@ class Local:
         """The number of tasks that run at the same time."""
         return self.workers or os.cpu_count() or 1
 
-    @override
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
+        """Run the tasks in parallel: see `Engine.run`.
+
+        Args:
+            task: The function of the tasks.
+            tasks: The message of each task.
+            shared: A message for all tasks.
+
+        Yields:
+            The results, in the order of ``tasks``.
+
+        Raises:
+            TaskFailedError: If a task fails in all its attempts.
+            InvalidInputError: ``invalid-argument`` if the function or ``shared`` cannot be sent to a process.
+        """
         if not tasks:
             return
         count = min(self.slots, len(tasks))

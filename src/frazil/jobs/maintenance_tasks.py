@@ -1,4 +1,4 @@
-"""Pieces of maintenance as tasks. A piece is a function of a context and an item, and is found by its name."""
+"""Pieces of maintenance as tasks. A piece is a function of a context and an item, found by its name."""
 
 from __future__ import annotations
 
@@ -44,6 +44,12 @@ def walk_manifests(context: Context, item: Any) -> Iterator[ManifestFiles]:
 
     Yields:
         The manifests, with sizes and numbers of references.
+
+    >>> import frazil
+    >>> from frazil.repository.handle.interior import context_of
+    >>> context = context_of(frazil.Repository.create(frazil.in_memory_storage()))
+    >>> [len(files.ids) for files in walk_manifests(context, ([], []))]
+    [0]
     """
     ids, others = map(id_matrix, item)
     yield LocalWalk(Bounds()).manifests(context.storage, ids, others)
@@ -58,6 +64,12 @@ def walk_chunks(context: Context, ids: list[bytes]) -> Iterator[U8]:
 
     Yields:
         The ids, (chunks, bytes of an id).
+
+    >>> import frazil
+    >>> from frazil.repository.handle.interior import context_of
+    >>> context = context_of(frazil.Repository.create(frazil.in_memory_storage()))
+    >>> [ids.shape for ids in walk_chunks(context, [])]
+    [(0, 12)]
     """
     yield distinct([chunks_of(context.storage, id_) for id_ in ids])
 
@@ -71,6 +83,15 @@ def delete_files(context: Context, item: Any) -> Iterator[Swept]:
 
     Yields:
         The result of the deletion.
+
+    >>> import frazil
+    >>> from frazil.repository.handle.interior import context_of
+    >>> context = context_of(frazil.Repository.create(frazil.in_memory_storage()))
+    >>> from frazil.maintenance.deletion import Patience
+    >>> from frazil.maintenance.listing import listed
+    >>> files = listed(context.storage, "chunks")
+    >>> [swept.objects for swept in delete_files(context, (files, Patience()))]
+    [0]
     """
     files, patience = item
     yield Sweeper(context.storage, patience).sweep(files)

@@ -1,4 +1,4 @@
-"""Manifests that executors write: one for each box of an array's chunk grid."""
+"""The manifests that executors write: one for each box of the chunk grid of an array."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ from frazil.repository.session.uploads import putting
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Box:
-    """A manifest to be written: of the array's chunks from ``low`` up to and without ``high``. References in
-    ``segments`` count before those ``under`` them, which count before those in ``old`` manifests.
+    """A manifest to be written, for the chunks of an array from ``low`` to ``high``, exclusive.
+
+    References in ``segments`` replace those in ``under``, which replace those in ``old`` manifests.
     """
 
     node: Node
@@ -46,12 +47,13 @@ class Box:
 
     @property
     def count(self) -> int:
+        """The number of staged references of the box."""
         return sum(map(attrgetter("count"), (*self.segments, *self.under)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoxManifests:
-    """What was written of a box: manifests, their sizes and counts; coordinates for the log, encoded."""
+    """The written manifests of a box, their sizes and counts, and encoded coordinates for the log."""
 
     node_id: bytes
     manifests: tuple[ManifestRef, ...]
@@ -72,7 +74,7 @@ def boxes_of(
     is_logged: bool,
     everything: bool = False,
 ) -> tuple[tuple[ManifestRef, ...], list[Box]]:
-    """Manifests of the array that stay, and the boxes that are written anew with all that goes into them."""
+    """Return the manifests of an array that stay, and the boxes to be written, with all their references."""
     assert node.array is not None
     num_chunks = node.array.num_chunks
     content: dict[Corner, tuple[list[Segment], list[Segment], list[ManifestRef]]] = {}
@@ -100,11 +102,16 @@ def boxes_of(
 
 
 def _numbers(low: Corner, high: Corner, split: Corner) -> Iterable[Corner]:
-    """Numbers of the boxes between two corners, both inside."""
+    """Return the numbers of the boxes between two corners, inclusive."""
     return product(*(range(a // size, b // size + 1) for a, b, size in zip(low, high, split, strict=True)))
 
 
 def write_boxes(context: Context, boxes: Sequence[Box], engine: Engine) -> list[BoxManifests]:
+    """Write the manifests of boxes in tasks of the engine.
+
+    Raises:
+        SessionStateError: ``merge-failed`` if two tasks set the same chunk.
+    """
     shared = pickle.dumps(context)
     weights = np.cumsum([box.count + sum(map(_weight, box.old)) for box in boxes])
     numbers = weights // SPLIT_REFS
@@ -124,17 +131,19 @@ def write_boxes(context: Context, boxes: Sequence[Box], engine: Engine) -> list[
 
 
 def _weight(ref: ManifestRef) -> int:
-    return SPLIT_REFS // 4  # to read it, mostly
+    return SPLIT_REFS // 4  # mostly the cost of reading the manifest
 
 
 def first_corner(coords: U32) -> Corner:
+    """Return the coordinates of the first chunk."""
     return tuple(coords[0].tolist())
 
 
 def duplicate_chunks(path: str, count: int, first: Corner) -> SessionStateError:
+    """Return the error for chunks that several tasks wrote."""
     return SessionStateError(
         f"cannot merge: {count} chunk(s) of `{path}` were written by more than one task; the first is "
-        f"{first}: align work with the grid",
+        f"{first}. Align the items of work with the chunk grid",
         ErrorKind.MERGE_FAILED,
     )
 
@@ -143,7 +152,7 @@ def duplicate_chunks(path: str, count: int, first: Corner) -> SessionStateError:
 
 
 def write_manifests(shared: bytes, task: bytes) -> bytes:
-    """The task: write the manifests of some boxes."""
+    """Run one task: write the manifests of some boxes."""
     context = _unpickled(shared)
     boxes: tuple[Box, ...] = pickle.loads(task)
     return pickle.dumps([_write(context, box) for box in boxes])

@@ -1,12 +1,12 @@
-"""How much memory a task may take: a refusal before the work, and slabs of what is in memory already.
+"""The memory of a task: a check before the work, and slabs, which bound the copies of a block.
 
-A codec decodes a chunk as a whole. To read it takes about twice its size: the decoded bytes, and the
-array that they go to. The steps after that (missing values, packing, windows, groups) make several copies. So
-they go through a block in *slabs* of a few megabytes, and the copies do not grow with the chunk.
+A codec decodes a whole chunk. A read needs about twice its size: for the decoded bytes, and for the array
+that gets them. The later steps (missing values, packing, windows, groups) make several copies. So they
+process a block in *slabs* of a few megabytes, and the size of the copies does not grow with the chunk.
 
     Limits    the limits of a reduction or a validation
-    Budget    what a caller allows for one task: ``max_mem``
-    slabs     a block in parts
+    Budget    the limit of the caller for one task: ``max_mem``
+    slabs     the regions of a block
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Final
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.blocks import block_shape, parse_bytes, split
 
-#: Bytes of a slab, as the values are stored.
+#: The bytes of a slab, in the dtype of the stored values.
 SLAB: Final = 4_000_000
-#: Bytes for the values of one task where the caller says nothing, unless one chunk needs more.
+#: The default bytes for the values of one task. A task needs more if one chunk is larger.
 DEFAULT: Final = 256_000_000
 
 MB: Final = 1_000_000
@@ -30,9 +30,21 @@ type MaxMem = int | str | None
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bytes. ``task``: read by one. ``block``: read at once, before decoding. ``state``: of one task.
-    ``small``: a result whose partial results may go to the driver, which then gets ``returned`` at most.
-    ``chunk``: of the result, where chunks are put together.
+    """The limits of a reduction or a validation, in bytes.
+
+    Args:
+        task: The values that one task reads. Default: 128 MB.
+        block: The values that a task reads at once, before decoding. Default: 32 MB.
+        state: The partial results that one task holds. Default: 256 MB.
+        small: The largest result whose partial results are sent to the driver. Default: 32 MB.
+        returned: The partial results that the driver gets in total. Default: 256 MB.
+        chunk: The chunks of the result, if several small chunks are combined. Default: 4 MB.
+        columns: The number of tasks among which a large reduction with a small result is divided. This is
+            not a number of bytes. Default: 16.
+
+    >>> from frazil.pipeline import Limits
+    >>> Limits(task=1_000_000).task
+    1000000
     """
 
     task: int = 128 * MB
@@ -46,14 +58,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Bytes for the values of one task. ``is_given``: a caller's bound, which no task may exceed."""
+    """The bytes for the values of one task. ``is_given``: a limit of the caller, which no task may exceed."""
 
     size: int
     is_given: bool
 
     @staticmethod
     def of(max_mem: MaxMem) -> Budget:
-        """The budget of an argument ``max_mem``: a number of bytes, a text such as "1GB", or None.
+        """Return the budget for an argument ``max_mem``: a number of bytes, a text such as "1GB", or None.
 
         >>> Budget.of(None).size, Budget.of("1 kB")
         (256000000, Budget(size=1000, is_given=True))
@@ -61,17 +73,17 @@ class Budget:
         return Budget(DEFAULT, False) if max_mem is None else Budget(parse_bytes(max_mem), True)
 
     def require(self, needed: int, purpose: str) -> None:
-        """Raise ``InvalidInputError`` (``invalid-argument``) if a given bound is below ``needed`` bytes."""
+        """Raise ``InvalidInputError`` (``invalid-argument``) if the limit is below ``needed`` bytes."""
         if self.is_given and needed > self.size:
             raise InvalidInputError(
-                f"expected a max_mem of at least {needed} bytes, {purpose}, found {self.size}: give as much, "
-                "or rechunk the array to smaller chunks first",
+                f"max_mem must be at least {needed} bytes, {purpose}, got {self.size}. Increase max_mem, or "
+                "rechunk the array to smaller chunks first",
                 ErrorKind.INVALID_ARGUMENT,
             )
 
 
 def slabs(shape: Sequence[int], itemsize: int, grid: Sequence[int] = ()) -> Iterator[tuple[slice, ...]]:
-    """The regions of a block that is in memory, of at most `SLAB` bytes each, or of one cell of ``grid``.
+    """Yield the regions of a block in memory, each of at most `SLAB` bytes or one cell of ``grid``.
 
     >>> [(rows.start, rows.stop) for rows, _ in slabs((3, 1_000_000), 4)]
     [(0, 1), (1, 2), (2, 3)]

@@ -2,7 +2,8 @@
 
 An operation has one entry ``**options:`` at the end of its ``Args:`` section. `with_option_docs` replaces
 this entry by the entries of the options, which the docstring of the ``TypedDict`` and of its bases describe.
-So ``help()`` shows each option, and each option is described once."""
+So ``help()`` shows each option, and each option is described once.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from types import get_original_bases
 from typing import Final
 
 #: The entry ``**options:`` of a section, with the lines that continue it.
-_ENTRY: Final = re.compile(r"^([ ]*)\*\*options:.*\n(?:\1[ ]+.*\n)*", re.MULTILINE)
+_ENTRY: Final = re.compile(r"^([ ]*)\*\*\w*options:.*\n(?:\1[ ]+.*\n)*", re.MULTILINE)
 
 
 def with_option_docs(doc: str | None, options: type) -> str | None:
-    """Return a docstring whose entry ``**options:`` is replaced by one entry for each option.
+    r"""Return a docstring whose entry ``**options:`` is replaced by one entry for each option.
 
     Args:
         doc: The docstring of a function. Without an entry ``**options:`` it is returned unchanged.
@@ -25,11 +26,16 @@ def with_option_docs(doc: str | None, options: type) -> str | None:
 
     Returns:
         The new docstring, without the indentation of the source code.
-    """
-    if doc is None or "**options:" not in doc:
-        return doc
 
-    clean = inspect.cleandoc(doc) + "\n"
+    Examples:
+        >>> from frazil.jobs.run_options import RunOptions
+        >>> doc = "Move arrays.\n\nArgs:\n    to: The target.\n    **options: See `RunOptions`."
+        >>> "message: The message of the commit." in with_option_docs(doc, RunOptions)
+        True
+    """
+    clean = inspect.cleandoc(doc or "") + "\n"
+    if not _ENTRY.search(clean):
+        return doc
 
     def entries(match: re.Match[str]) -> str:
         described = set(re.findall(rf"^{match[1]}(\w+):", clean, re.MULTILINE))

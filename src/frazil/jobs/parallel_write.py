@@ -6,13 +6,13 @@
                 send back the changes: references, not data
     driver      merges the changes into the session; the caller commits
 
-A task may run twice, after a failure or by speculative execution of Spark. The chunks of the first attempt are
-then garbage, and the repository never refers to them. If a task fails in all its attempts, no changes are
+A task may run twice, after a failure or by speculative execution of Spark. The chunks of the first attempt
+are then garbage, and the repository never refers to them. If a task fails in all its attempts, no changes are
 merged, and the session stays as it was.
 
 No chunk is in two blocks. So no task reads a chunk to change a part of it, and the result does not depend on
-the order of the tasks. The driver checks this before the work. ``Session.merge`` would also find two writers of
-one chunk, but only after the work.
+the order of the tasks. The driver checks this before the work. ``Session.merge`` would also find two writers
+of one chunk, but only after the work.
 """
 
 from __future__ import annotations
@@ -159,7 +159,9 @@ def write_blocks(
         >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
         >>> t = zarr.create_array(session.store, name="t", shape=(4,), chunks=(2,), dtype="i4")
         >>> blocks = [Block("t", (0,), (2,), source=7), Block("t", (2,), (4,), source=8)]
-        >>> result = write_blocks(session, lambda block: numpy.full(block.shape, block.source), blocks, "inline")
+        >>> def read(block):
+        ...     return numpy.full(block.shape, block.source)
+        >>> result = write_blocks(session, read, blocks, "inline")
         >>> result.chunks, t[:].tolist()
         (2, [7, 7, 8, 8])
     """
@@ -293,8 +295,8 @@ def _on_chunk_borders(
 def _disjoint(blocks: Sequence[Block], low: _Corners, high: _Corners) -> None:
     """Raise an error if two blocks have a chunk in common.
 
-    The borders of all blocks form a grid of cells. A block adds one at its low corner, and subtracts one at its
-    high corners. The cumulative sums along all axes are then the numbers of blocks over each cell.
+    The borders of all blocks form a grid of cells. A block adds one at its low corner, and subtracts one at
+    its high corners. The cumulative sums along all axes are then the numbers of blocks over each cell.
     """
     ndim = low.shape[1]
     lines = [np.unique(np.concatenate([low[:, axis], high[:, axis]])) for axis in range(ndim)]

@@ -1,7 +1,7 @@
-"""Functions and values as bytes, on their way to a task.
+"""Pickles functions and values for tasks.
 
-Plain pickle sends a function as its name, and a worker has to import its module. ``cloudpickle`` also
-sends the functions of a notebook or a script, by value. The worker needs that package to read them.
+Plain pickle sends a function as its name, and the worker has to import its module. ``cloudpickle`` can also
+send the code of functions of a notebook or a script. Then the worker needs that package too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import cloudpickle  # type: ignore[import-untyped]  # it ships no types
 
 
 def dumps(value: Any) -> bytes:
-    """A value as a pickle. Raises the error of a part that cannot be pickled.
+    """Return a value as a pickle. Raises the error of a part that cannot be pickled.
 
     >>> import pickle
     >>> pickle.loads(dumps(lambda x: x + 1))(2)

@@ -96,6 +96,11 @@ class Progress:
             chunks: The number of chunks that the task wrote.
             bytes: The number of bytes of values that the task wrote.
             resumed: Whether an earlier run did the task. Such tasks do not count for the time estimate.
+
+        >>> import sys
+        >>> with Progress("write", 1, sys.stdout, clock=lambda: 0.0) as bar:
+        ...     bar.advance(chunks=1, bytes=80_000)
+        write 100%  1/1 tasks  0 rows  1 chunk  80.0 kB  in 0.0 s
         """
         before = self.done * STEPS // max(self.total, 1)
         self.done += 1

@@ -1,7 +1,7 @@
-"""References that a task stages in the storage instead of sending them.
+"""References that a task stages in the storage instead of sending them to the driver.
 
-A task that changed many references of an array puts them into one file, cut into boxes of the chunk grid, and
-sends a `Segment` for each box.
+A task that changed many references of an array writes them into one file, divided into boxes of the chunk
+grid, and sends a `Segment` for each box.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from frazil.repository.session.manifest_files import split_of
 from frazil.repository.session.session import ForkSession
 from frazil.storage.base import Storage
 
-#: A task sends fewer references of an array than this, and stages more.
+#: A task sends fewer references of an array than this, and stages them otherwise.
 SENT_REFERENCES: Final = 20_000
-#: A task stages into so many boxes at most: larger ones if need be.
+#: The largest number of boxes of a task. If there are more, the boxes become larger.
 _BOXES: Final = 256
 
 type Corner = tuple[int, ...]
@@ -39,8 +39,10 @@ type Corner = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """References of one array: bytes of an object in the storage, how many, and a box around their
-    coordinates, the high corner inside.
+    """Staged references of one array.
+
+    They are the bytes from ``start`` to ``stop`` of the object ``key``. ``count`` is their number. ``low``
+    and ``high`` (inclusive) are the corners of a box around their coordinates.
     """
 
     key: str
@@ -53,7 +55,7 @@ class Segment:
 
 
 def stage_references(fork: ForkSession, place: str) -> tuple[ChangeSet, tuple[Segment, ...]]:
-    """The changes of a fork, and the segments of the references that are not in them.
+    """Stage references of a fork. Returns its other changes, and the segments.
 
     ``place`` is a folder of the storage.
     """
@@ -67,12 +69,12 @@ def stage_references(fork: ForkSession, place: str) -> tuple[ChangeSet, tuple[Se
     for id_ in many:
         edits = changes.chunks[id_]
         parts.append((workspace.nodes.require_array(edits.path), edits.table()))
-        rest.chunks[id_] = ChunkChanges(edits.path, edits.ndim)  # the array was written to
+        rest.chunks[id_] = ChunkChanges(edits.path, edits.ndim)  # marks the array as written
     return rest, tuple(stage_tables(workspace.context, place, parts))
 
 
 def stage_tables(context: Context, place: str, parts: Iterable[tuple[Node, ChunkTable]]) -> list[Segment]:
-    """Put references into one file, cut into boxes."""
+    """Write references into one file, divided into boxes, and return a segment for each box."""
     key = f"{place}/{id_to_text(new_object_id())}.chunks"
     blobs: list[bytes] = []
     segments: list[Segment] = []
@@ -91,7 +93,7 @@ def stage_tables(context: Context, place: str, parts: Iterable[tuple[Node, Chunk
 
 
 def _cut(context: Context, node: Node, table: ChunkTable) -> list[ChunkTable]:
-    """By boxes that are not larger than those of the manifests, if there are not too many of them."""
+    """Divide references into the boxes of the manifests, or larger boxes if there are too many."""
     assert node.array is not None
     split = split_of(context, node, math.prod(node.array.num_chunks))
     while len(parts := in_boxes(table, split)) > _BOXES:
@@ -100,12 +102,13 @@ def _cut(context: Context, node: Node, table: ChunkTable) -> list[ChunkTable]:
 
 
 def read_segments(storage: Storage, segments: Iterable[Segment]) -> Iterator[ChangeSet]:
+    """Yield the references of each segment as a change set."""
     for segment in segments:
         yield wire.decode(bytes(storage.get(segment.key, segment.start, segment.stop)))
 
 
 def delete_segments(storage: Storage, segments: Iterable[Segment]) -> None:
-    """Delete what was staged, as far as the storage lets us: the rest is garbage."""
+    """Delete the files of segments, and ignore errors of the storage: remaining files are garbage."""
     keys = list(dict.fromkeys(map(attrgetter("key"), segments)))
     if keys:
         with suppress(StorageError):

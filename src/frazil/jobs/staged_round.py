@@ -17,20 +17,24 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StagedRound:
-    """Results of tasks, by the number of the task. Can be pickled: tasks write to it."""
+    """The results of tasks, by the number of the task. It can be pickled, because tasks write to it."""
 
     folder: Folder
 
     def put_result(self, number: int, data: bytes) -> None:
+        """Stage the result of one task, unless another attempt has staged it."""
         self.folder.put(str(number), data)
 
     def get_result(self, number: int, module: str) -> bytes | None:
-        """The result of one task; None if it is missing or unusable. ``module`` has the work function."""
+        """Return the result of one task; None if it is missing or unusable.
+
+        ``module`` is the module of the work function.
+        """
         data = self.folder.get(str(number))
         return None if data is None or _usable(number, data, module) is None else data
 
     def results(self, module: str) -> Iterator[tuple[int, Result]]:
-        """The usable results, with the numbers of their tasks."""
+        """Yield the usable results, with the numbers of their tasks."""
         numbers = [int(name) for name in self.folder.names() if name.isdecimal()]
         with thread_pool(Purpose.STAGED_READS) as pool:
             for number, data in zip(numbers, pool.map(self.folder.get, map(str, numbers)), strict=True):
@@ -43,6 +47,6 @@ def _usable(number: int, data: bytes, module: str) -> Result | None:
     try:
         result = decode_result(data, module)
     except IcechunkError as error:
-        _log.warning("task %d is done again: %s", number, error)
+        _log.warning("task %d runs again: %s", number, error)
         return None
     return result if result.ends > now_us() else None

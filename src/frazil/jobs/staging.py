@@ -9,10 +9,10 @@ Each object is written once, as a whole, and only if it does not exist. If two a
 drivers of a job, write the same object, the first one wins, and both can use it.
 
 A second driver opens a session on the snapshot of the first driver, and runs ``prepare`` again, because
-``finish`` and the tasks need its values, with valid credentials. Then it replaces its own changes with those of
-the first driver: new nodes have random ids, and the staged results refer to the ids of the first driver. The
-items must be the same, byte by byte. If they differ, or the snapshot was deleted, or other sessions changed the
-same nodes, the driver discards the plan, and the job starts again.
+``finish`` and the tasks need its values, with valid credentials. Then it replaces its own changes with those
+of the first driver: new nodes have random ids, and the staged results refer to the ids of the first driver.
+The items must be the same, byte by byte. If they differ, or the snapshot was deleted, or other sessions
+changed the same nodes, the driver discards the plan, and the job starts again.
 
 The hash is that of the file of the round. So results are never used with a plan that they do not belong to.
 
@@ -108,7 +108,8 @@ class Staging:
         ``digest`` is a hash of everything that decides the results of tasks.
 
         Raises:
-            InvalidInputError: ``conflicting-arguments`` if results of another job with the same id are staged.
+            InvalidInputError: ``conflicting-arguments`` if results of another job with the same id are
+                staged.
         """
         place = place_of(branch, job)
         plan = _read_plan(repo, place)
@@ -217,7 +218,7 @@ def _read_plan(repo: Repository, place: str) -> Plan | None:
 
 
 def _conflict(repo: Repository, branch: str, plan: Plan, rounds: Folder) -> IcechunkError | None:
-    """Return the error of a rebase of the staged changes to the tip of the branch, before the work; else None."""
+    """Return the error that a rebase of the staged changes onto the tip of the branch raises, else None."""
     first = rounds.get("0")
     if first is None or repo.lookup_branch(branch) == plan.base:
         return None

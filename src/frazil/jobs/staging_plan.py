@@ -1,4 +1,4 @@
-"""The plan of a staged job: what a second driver needs to continue it."""
+"""The plan of a staged job, with which a second driver can continue it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from frazil.repository.session.session_state import SessionState
 from frazil.repository.session.staged_work import ends
 from frazil.repository.session.workspace import Workspace
 
-#: The format of staged files. What another format or version of Frazil has staged is discarded.
+#: The format of staged files. Files of another format or version of Frazil are discarded.
 _FORMAT: Final = 1
 _LARGEST_NUMBER: Final = 1 << 57
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the staged results of a job are relative to.
+    """The start of a job, to which its staged results belong.
 
-    ``base`` is the snapshot of the job's session, ``seen`` and ``since`` are those of the session (see
+    ``base`` is the snapshot of the session of the job. ``seen`` and ``since`` are those of the session (see
     `frazil.repository.catalog.collection_guard`). ``started`` is the time of the first run, in microseconds
-    since 1970. ``folder`` has the rounds.
+    since 1970. ``folder`` is the name of the folder of the rounds.
     """
 
     job: str
@@ -46,15 +46,17 @@ class Plan:
 
     @property
     def is_of_this_version(self) -> bool:
+        """Whether the same version of Frazil has staged the results."""
         return (self.format, self.software) == (_FORMAT, __version__)
 
 
 def encode_plan(plan: Plan) -> bytes:
+    """Return a plan as JSON."""
     return json.dumps(asdict(plan)).encode()
 
 
 def decode_plan(data: bytes) -> Plan | None:
-    """The plan; None for damaged bytes."""
+    """Return the plan in JSON bytes; None for damaged bytes."""
     try:
         plan = Plan(**json.loads(data))
     except (ValueError, TypeError):
@@ -69,12 +71,12 @@ def decode_plan(data: bytes) -> Plan | None:
 
 
 def has_base(repo: Repository, plan: Plan) -> bool:
-    """Whether the repository still has the snapshot of the plan."""
+    """Return whether the repository still has the snapshot of the plan."""
     return bool(context_of(repo).catalog.repo_info().snapshots.find_snapshot(id_from_text(plan.base)) >= 0)
 
 
 def session_at_base(repo: Repository, branch: str, plan: Plan) -> Session:
-    """A session for the branch that starts with the snapshot of the plan."""
+    """Return a session for the branch that starts from the snapshot of the plan."""
     context = context_of(repo)
     repo_requirements.branch_tip(context.catalog.repo_info(), branch)
     workspace = Workspace(context, id_from_text(plan.base), None, ChangeSet())

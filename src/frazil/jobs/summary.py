@@ -54,9 +54,9 @@ class Listing(Record):
 
 
 def brief(value: Any) -> str:
-    """Return a value as one line of at most `WIDTH` characters.
+    r"""Return a value as one line of at most `WIDTH` characters.
 
-    >>> brief(12000), brief("two\\nlines"), brief(list(range(1000)))
+    >>> brief(12000), brief("two\nlines"), brief(list(range(1000)))
     ('12,000', 'two lines', '[0, 1, 2, 3, ...]')
     """
     match value:

@@ -1,11 +1,11 @@
-"""What a task raised, on its way to the driver; the same for all engines.
+"""The failures of tasks, and the error that the driver raises for them. All engines use it.
 
     task      error ──failure_of──> Failure        text, the line of the user's code, a short traceback
     driver    Failure ──task_error──> TaskFailedError
 
-A ``Failure`` is made where the error is, since only that process has the frames. It is plain values, so that
-it can go through a pipe, or as JSON through the JVM. The frames of Frazil and of Spark are left out: users
-look for a line of their own function.
+The process that catches the error makes the ``Failure``, because only this process has the frames. A
+``Failure`` has plain values, so that it can be sent through a pipe, or as JSON through the JVM. The frames of
+Frazil and of Spark are left out, because users look for a line of their own function.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from frazil.jobs.traceback_frames import (
     without_own_frames,
 )
 
-#: Characters of the text of an error, and of its traceback: they pass through the JVM, and go into logs.
+#: The largest numbers of characters of the text of an error, and of its traceback, because of JVM and logs.
 _LONGEST_TEXT: Final = 6_000
 _LONGEST_TRACEBACK: Final = 8_000
-#: Bytes of an error that is sent to the driver itself.
+#: The largest pickled error that is sent to the driver, in bytes.
 _LARGEST_ERROR: Final = 16_000
-#: Lines of a traceback that are shown below an error.
+#: The number of lines of a traceback below an error.
 _LINES_SHOWN: Final = 9
 
-#: Errors that another attempt does not cure.
+#: Errors for which another attempt is useless.
 _FINAL_TYPES: Final = (
     TypeError,
     NameError,
@@ -44,7 +44,7 @@ _FINAL_TYPES: Final = (
     SystemExit,
     KeyboardInterrupt,
 )
-#: Of the errors of a storage, those that it gives again.
+#: Kinds of storage errors for which another attempt is useless.
 _FINAL_KINDS: Final = frozenset(
     {
         ErrorKind.OBJECT_NOT_FOUND,
@@ -56,7 +56,7 @@ _FINAL_KINDS: Final = frozenset(
         ErrorKind.REDIRECT_REFUSED,
     }
 )
-#: Of the other errors of Frazil, those that are worth another attempt.
+#: Kinds of other errors of Frazil for which another attempt may help.
 _PASSING_KINDS: Final = frozenset(
     {
         ErrorKind.COMMIT_CONFLICT,
@@ -71,11 +71,11 @@ _PASSING_KINDS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a task raised.
+    """The failure of a task, as plain values.
 
-    ``type`` and ``text`` are those of the error, ``where`` is the line of the user's code, ``traceback`` is
-    the rest. ``kind`` is that of an ``IcechunkError``, ``error`` the pickled error, empty if it cannot be
-    pickled. ``is_final`` says that another attempt fails in the same way.
+    ``type`` and ``text`` are those of the error, ``where`` is the line of the user's code, and ``traceback``
+    the shortened traceback. ``kind`` is the kind of an ``IcechunkError``. ``error`` is the pickled error,
+    empty if it cannot be pickled. ``is_final``: another attempt would fail in the same way.
     """
 
     type: str
@@ -91,7 +91,7 @@ class Failure:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """The failure of an error; called in the process that caught it.
+    """Return the failure of an error. Call it in the process that caught the error.
 
     >>> failure_of(KeyError("x")).type, failure_of(KeyError("x")).text
     ('KeyError', "'x'")
@@ -121,17 +121,18 @@ def failure_of(error: BaseException) -> Failure:
 def task_error(
     failure: Failure, number: int | None, count: int, attempts: int = 1, cause: BaseException | None = None
 ) -> TaskFailedError:
-    """The error of every engine for a task that failed for good.
+    """Return the error that all engines raise for a task that failed in all its attempts.
 
-    ``number`` counts from 0, of ``count``; None if it is not known. ``cause`` is the error itself, where it
-    was raised in this process. The error has its ``__cause__``: raise it without ``from``.
+    ``number`` is the number of the task from 0, of ``count`` tasks; None if it is not known. ``cause`` is the
+    error itself, if it was raised in this process. The result already has its ``__cause__``: raise it without
+    ``from``.
     """
     name = "a task" if number is None else f"task {number + 1}"
     lines = [f"{name} of {count} failed with {failure}"]
     if failure.where:
         lines.append(f"  {failure.where}")
     if attempts > 1:
-        lines.append(f"  after {attempts} attempts; this is the error of the last one")
+        lines.append(f"  after {attempts} attempts; this is the error of the last attempt")
     raised = TaskFailedError(
         "\n".join(lines),
         failure.kind,
@@ -152,7 +153,7 @@ def task_error(
     return raised
 
 
-#: Lines of a traceback with one frame: the error has that in its text.
+#: The number of lines of a traceback with one frame, which is already in the text of the error.
 _ONE_FRAME: Final = 4
 
 
@@ -160,8 +161,8 @@ def _text(error: BaseException) -> str:
     try:
         text = str(error)
     except Exception as second:
-        text = f"(its text cannot be made: {type(second).__name__})"
-    if not isinstance(error, IcechunkError):  # ours are written to be read
+        text = f"(str() of the error raised {type(second).__name__})"
+    if not isinstance(error, IcechunkError):  # errors of Frazil are short enough
         text = "\n".join(first_and_last(text.splitlines()))
     if len(text) > _LONGEST_TEXT:
         text = f"{text[: _LONGEST_TEXT // 2]} ... {text[-_LONGEST_TEXT // 2 :]}"
@@ -177,13 +178,13 @@ def _is_final(error: BaseException) -> bool:
 
 
 def _pickled(error: BaseException) -> bytes:
-    """An error as bytes, if these are few and can be read back, and its text is short."""
+    """Return an error as bytes; empty if it is too large, or cannot be unpickled, or its text is too long."""
     try:
         if _text(error) != str(error):
             return b""
         data = pickle.dumps(error)
         return data if len(data) <= _LARGEST_ERROR and type(pickle.loads(data)) is type(error) else b""
-    except BaseException:  # an error may do anything when it is pickled
+    except BaseException:  # pickling of an error may raise any exception
         return b""
 
 
@@ -192,7 +193,7 @@ def _unpickled(failure: Failure) -> BaseException:
         error = pickle.loads(failure.error)
         if isinstance(error, BaseException):
             return error
-    except Exception:  # its class may not be here, and there may be none
+    except Exception:  # the driver may not have its class, or there is no pickle
         pass
     return RemoteError(clip_line(str(failure)))
 
@@ -201,9 +202,9 @@ def _unpickled(failure: Failure) -> BaseException:
 
 
 _MEMORY: Final = "give each task less memory (`max_mem`), or run fewer tasks at a time"
-_NATIVE: Final = "a native library crashed, on its own or because of the data that it read"
-_ENDED: Final = "Something in the task ended the process"
-#: How a process ended, and what that probably means.
+_NATIVE: Final = "a native library crashed, because of a bug or because of the data that it read"
+_ENDED: Final = "Code of the task ended the process"
+#: The ending of a process, and its probable cause.
 _ENDINGS: Final = {
     "signal SIGKILL": f"The operating system kills processes that use too much memory: {_MEMORY}",
     "signal SIGSEGV": f"Probably {_NATIVE}",
@@ -214,10 +215,10 @@ _ENDINGS: Final = {
 
 
 def worker_lost(ending: str, where: str = "") -> Failure:
-    """The failure of a task whose process died: ``ending`` names the signal or the exit code, in words.
+    """Return the failure of a task whose process died. ``ending`` names the signal or the exit code.
 
     >>> worker_lost("exit code 3").text
-    'its process ended with exit code 3. Something in the task ended the process'
+    'its process ended with exit code 3. Code of the task ended the process'
     """
     has_code = ending.startswith("exit code")
     default = _ENDED if has_code else f"{_ENDED}, or {_NATIVE}, or there was too little memory: {_MEMORY}"

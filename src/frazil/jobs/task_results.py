@@ -1,11 +1,10 @@
-"""What a task sends back, as bytes: changes, what it says of itself, and a value for ``finish``.
+"""The result of a task as bytes: its changes, its outcome, and a value for ``finish``.
 
-    parts     JSON, the change set, the pickled value; each with its length before it
+    parts     JSON, the change set, the pickled value; the lengths of the parts come first
 
-The same bytes are staged in storage (`frazil.jobs.staging`), where others may be able to write. So a value
-that comes from there is read with a list of what it may be made of (`frazil.jobs.value_codec`). A task whose
-value is anything else is done again when its job is resumed. A value that comes from the engine may be
-anything.
+The same bytes are staged in the storage (`frazil.jobs.staging`), where others may have write access. So a
+value from the storage may have only types of a fixed list (`frazil.jobs.value_codec`). If a value has another
+type, its task runs again when the job is resumed. A value from the engine may have any type.
 """
 
 from __future__ import annotations
@@ -34,9 +33,18 @@ _PATHS: Final = ("documents", "members", "trees")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one call of ``work`` did, beside the changes in its fork.
+    """The outcome of one call of the work function of a job, beside the changes in its fork.
 
-    ``value`` is for ``finish``: small, anything that can be pickled. ``bytes_written`` before compression.
+    Args:
+        value: A small value for ``finish``, which can be pickled. Default: None.
+        rows: The number of rows that the task processed, for progress and metrics.
+        chunks: The number of chunks that the task wrote.
+        bytes_read: The bytes of values that the task read, before compression.
+        bytes_written: The bytes of values that the task wrote, before compression.
+
+    >>> from frazil.pipeline import Outcome
+    >>> Outcome(rows=24, chunks=2).rows
+    24
     """
 
     value: Any = None
@@ -48,9 +56,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a task did. ``ends`` is when its fork can no longer be committed, in microseconds since 1970;
-    ``retries`` counts the tries before this one. ``segments`` are references that are not in ``changes``,
-    ``reads`` is what the fork has read, if the job tracks that.
+    """The result of a task.
+
+    ``ends`` is the time after which its fork cannot be committed, in microseconds since 1970. ``retries`` is
+    the number of earlier attempts. ``segments`` are references that are not in ``changes``. ``reads`` are the
+    reads of the fork, if the job tracks them.
     """
 
     changes: ChangeSet
@@ -65,6 +75,7 @@ class Result:
 
 
 def encode_result(result: Result) -> bytes:
+    """Return a result as bytes, for `decode_result`."""
     outcome = asdict(replace(result.outcome, value=None))
     header = {
         "outcome": {name: int(number) for name, number in outcome.items() if name != "value"},
@@ -79,10 +90,12 @@ def encode_result(result: Result) -> bytes:
 
 
 def decode_result(data: bytes, staged_for: str | None = None) -> Result:
-    """What ``encode_result`` made bytes of.
+    """Return the result that `encode_result` encoded.
 
-    ``staged_for`` is the module of the work function, for bytes that come from storage. ``FormatError`` for
-    others, and for values that are not allowed there.
+    ``staged_for`` is the module of the work function, for bytes from the storage.
+
+    Raises:
+        FormatError: For damaged bytes, and for values from the storage with types that are not allowed.
     """
     header, changes, value = split(data, 3)
     try:
@@ -100,7 +113,7 @@ def decode_result(data: bytes, staged_for: str | None = None) -> Result:
         )
     except FormatError:
         raise
-    except Exception as error:  # a damaged pickle raises anything
+    except Exception as error:  # a damaged pickle may raise any error
         raise _damaged(f"{type(error).__name__}: {error}") from error
 
 
@@ -133,12 +146,12 @@ def _reads(fields: dict[str, Any]) -> ReadSet:
 
 
 def joined(parts: Sequence[bytes]) -> bytes:
-    """Parts as one: the length of each, then all of them."""
+    """Return parts as one: the length of each part, then all parts."""
     return b"".join([*map(_LENGTH.pack, map(len, parts)), *parts])
 
 
 def split(data: bytes, count: int) -> list[bytes]:
-    """The parts of ``joined``; ``FormatError`` if these are not so many."""
+    """Return the parts of ``joined``, or raise ``FormatError`` if there are not ``count`` parts."""
     start = _LENGTH.size * count
     if len(data) < start:
         raise _damaged(f"{len(data)} bytes")
@@ -147,9 +160,9 @@ def split(data: bytes, count: int) -> list[bytes]:
         out.append(data[start : start + size])
         start += size
     if start != len(data):
-        raise _damaged(f"{len(data)} bytes where {start} were said")
+        raise _damaged(f"{len(data)} bytes instead of {start}")
     return out
 
 
 def _damaged(actual: str) -> FormatError:
-    return FormatError(f"expected what a task has staged, found {actual}", ErrorKind.INVALID_FILE_FORMAT)
+    return FormatError(f"expected the result of a task, got {actual}", ErrorKind.INVALID_FILE_FORMAT)

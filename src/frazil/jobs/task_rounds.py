@@ -1,8 +1,8 @@
-"""Rounds of tasks: the items of a job, sent to an engine, and their results, merged into the job's session.
+"""Rounds of tasks: an engine runs the items of a job, and the results are merged into the job's session.
 
-driver      ``prepare`` returns the items; each becomes a message with its number
-executor    `run_task`: a fork of the session, one call of the work function, an encoded `Result`
-driver      results are merged; staged results of an earlier run are used instead of a task
+driver      ``prepare`` returns the items; each item becomes a message with its number
+executor    `run_task`: forks the session, calls the work function, encodes a `Result`
+driver      merges the results; a staged result of an earlier run replaces a task
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NUMBER: Final = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True)
 class RoundInput:
-    """What all tasks of a round share. ``references`` is the folder for references that are not sent back."""
+    """The value that all tasks of a round share. ``references`` is the folder for staged references."""
 
     base: ForkSession
     work: Work
@@ -52,7 +52,7 @@ class RoundInput:
 
 @dataclass(slots=True)
 class Rounds:
-    """The rounds of one job. ``reads`` are the paths that the plans of its rounds have declared."""
+    """The rounds of one job. ``reads`` are the paths on which the plans of its rounds depend."""
 
     session: Session
     staging: Staging | None
@@ -64,7 +64,7 @@ class Rounds:
     reads: ReadSet = NOTHING_READ
 
     def run(self, prepare: Callable[[Session], Tasks], work: Work) -> list[Any] | Restart:
-        """Run the work for all items that ``prepare`` returns, and merge the changes; the tasks' values."""
+        """Run the work for all items that ``prepare`` returns, merge the changes, and return the values."""
         generation = state_of(self.session).generation
         tasks = prepare(self.session)
         plan = ReadSet(trees=frozenset(map(absolute, tasks.reads)))
@@ -87,27 +87,28 @@ class Rounds:
         return [results[number].outcome.value for number in range(len(items))]
 
     def _stage_round(self, generation: int, items: list[bytes]) -> StagedRound | Restart | None:
-        """None without staging."""
+        """Stage the round. Returns None if the engine does not stage results."""
         if self.staging is None:
             return None
         if state_of(self.session).generation != generation:
             raise SessionStateError(
-                "`prepare` forked its session: then a job cannot be resumed. Run it with an engine "
-                "that is not `resumable`, or write with the session itself",
+                "`prepare` forked its session, but then the job cannot be resumed. Run the job with an "
+                "engine that is not `resumable`, or write with the session itself",
                 ErrorKind.NOT_ALLOWED,
             )
         return self.staging.stage_round(self.number, self.session, items)
 
     def _references(self, staged: StagedRound | None) -> str:
-        """The key of the folder for references that tasks do not send back. A run that continues this one may
-        need them until the commit.
+        """Return the key of the folder for references that tasks stage.
+
+        A later run that continues this one may need them until the commit.
         """
         if staged is not None:
             return staged.folder.subfolder("references").key
         return f"{STAGING}/{id_to_text(new_object_id())}"
 
     def _staged_results(self, common: RoundInput, count: int, changes: TaskChanges) -> dict[int, Result]:
-        """The results of an earlier run, by the number of the task."""
+        """Return the results of an earlier run, by the number of the task."""
         results: dict[int, Result] = {}
         if common.staged is not None:
             for number, result in common.staged.results(common.work.__module__):
@@ -122,7 +123,7 @@ class Rounds:
         """Run the tasks without a result."""
         missing = [number for number in range(len(items)) if number not in results]
         parts = {"work": common.work, "shared": common.shared}
-        shared = _pickled(common, "the work, or what it shares,", parts)
+        shared = _pickled(common, "the work function or the shared value", parts)
         messages = [_NUMBER.pack(number) + items[number] for number in missing]
         for number, data in zip(missing, self.engine.run(run_task, messages, shared), strict=True):
             result = results[number] = changes.add_result(decode_result(data))
@@ -154,19 +155,19 @@ def _pickled(value: Any, name: str, parts: Any = None) -> bytes:
 
 
 def run_task(shared: bytes, message: bytes) -> bytes:
-    """The task: one item, with a fork of its own."""
+    """Run one task: one item, in its own fork."""
     started = time.perf_counter()
     common = _unpickled(shared)
     staged, work = common.staged, common.work
     (number,) = _NUMBER.unpack_from(message)
-    # A retry may be for another task in the same partition, or for a result that was lost on its way.
+    # Another task of the same partition may have failed, or this result may have been lost after staging.
     if attempt() and staged is not None and (data := staged.get_result(number, work.__module__)) is not None:
         return data
-    fork = common.base.fork()  # not `base`: this process uses it for the next task
+    fork = common.base.fork()  # not `base`, which this process uses for the next task
     outcome = work(fork, common.shared, pickle.loads(message[_NUMBER.size :]))
     if not isinstance(outcome, Outcome):
-        raise TypeError(f"the work of a job has to return an Outcome, found {type(outcome).__name__}")
-    fork.workspace.writer.flush()  # nothing may refer to chunks that are not durable
+        raise TypeError(f"the work function of a job must return an Outcome, got {type(outcome).__name__}")
+    fork.workspace.writer.flush()  # the result must refer only to durable chunks
     seconds = round(time.perf_counter() - started, 6)
     changes, segments = stage_references(fork, common.references)
     tracker = fork.workspace.reads
@@ -188,6 +189,6 @@ def run_task(shared: bytes, message: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=2)
 def _unpickled(shared: bytes) -> RoundInput:
-    """Once in each process: snapshot and node table are read once, not for each task."""
+    """Unpickle once in each process, so that snapshot and node table are not read for each task."""
     common: RoundInput = pickle.loads(shared)
     return common

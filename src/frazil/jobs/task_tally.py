@@ -1,4 +1,4 @@
-"""The metrics of a job while it runs: the sum of what its tasks report."""
+"""The metrics of a running job: the sums of the metrics that its tasks report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from frazil.storage.traffic import TRAFFIC
 
 @dataclass(slots=True)
 class Tally:
-    """The tasks so far. ``returned`` counts the bytes that tasks sent back."""
+    """The sums over the finished tasks. ``returned`` is the number of bytes that tasks sent back."""
 
     tasks: int = 0
     returned: int = 0
@@ -20,6 +20,7 @@ class Tally:
     longest: float = 0.0
 
     def add_result(self, result: Result) -> None:
+        """Add the metrics of one task."""
         outcome, stored = result.outcome, result.stored
         self.longest = max(self.longest, result.seconds)
         self.totals.update(
@@ -36,7 +37,7 @@ class Tally:
         self.totals["task_microseconds"] += round(result.seconds * 1e6)
 
     def metrics(self, seconds: float) -> Metrics:
-        """The metrics of the job, with the requests of the driver itself."""
+        """Return the metrics of the job, including the requests of the driver."""
         driver, totals = TRAFFIC.take_counts(), dict(self.totals)
         task_seconds = totals.pop("task_microseconds", 0) / 1e6
         totals["requests"] = totals.get("requests", 0) + driver.requests

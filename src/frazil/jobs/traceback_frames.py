@@ -1,4 +1,4 @@
-"""The frames of a traceback that a user needs: those of Frazil and of Spark are left out."""
+"""Reduces a traceback to the frames that a user needs, without the frames of Frazil and of Spark."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-#: Packages whose frames are not shown; those of ``sys.modules`` need not be installed.
+#: Packages whose frames are left out, if they are imported.
 _OWN_PACKAGES: Final = ("frazil", "pyspark", "py4j")
 
-#: Characters of a line, and lines of a text.
+#: The largest numbers of characters of a line, and of lines of a text.
 _LONGEST_LINE: Final = 500
 _LINES_OF_TEXT: Final = 10
 
 
 def causes_of(summary: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
-    """A summary with those of all causes."""
+    """Yield a summary and the summaries of all its causes."""
     waiting: list[traceback.TracebackException | None] = [summary]
     while waiting:
         each = waiting.pop()
@@ -30,14 +30,14 @@ def causes_of(summary: traceback.TracebackException) -> Iterator[traceback.Trace
 
 
 def remove_own_frames(summary: traceback.TracebackException) -> None:
-    """Leave out the frames of Frazil and Spark, if others are left, and the marks within lines."""
+    """Remove the frames of Frazil and Spark from a summary, unless there are no others, and the markers."""
     frames = [frame for frame in summary.stack if not is_own(frame.filename)] or summary.stack[-1:]
     plain = [(frame.filename, frame.lineno or 0, frame.name, frame.line) for frame in frames]
     summary.stack = traceback.StackSummary.from_list(plain)
 
 
 def without_own_frames(frames: TracebackType | None) -> TracebackType | None:
-    """A traceback without the frames of Frazil and Spark, if others are left; else its last frame."""
+    """Return a traceback without the frames of Frazil and Spark, or its last frame if there are no others."""
     every: list[TracebackType] = []
     while frames is not None:
         every.append(frames)
@@ -50,6 +50,7 @@ def without_own_frames(frames: TracebackType | None) -> TracebackType | None:
 
 
 def is_own(filename: str) -> bool:
+    """Return whether a file belongs to Frazil or Spark."""
     return filename.startswith(_own_folders())
 
 
@@ -64,21 +65,22 @@ def _library_folders() -> tuple[str, ...]:
     return tuple(f"{paths[name]}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
-#: Files of compiled modules have no directory in a traceback.
+#: Endings of compiled modules, whose files have no directory in a traceback.
 _CYTHON: Final = (".pyx", ".pxi", ".pxd")
 
 
 def is_library(filename: str) -> bool:
-    """Whether a file is not the user's: of Python, of what is installed, or of Frazil."""
+    """Return whether a file belongs to Python, an installed package or Frazil, and not to the user."""
     installed = "/site-packages/" in filename or "/dist-packages/" in filename or filename.endswith(_CYTHON)
     return installed or is_own(filename) or filename.startswith(("<frozen ", *_library_folders()))
 
 
 def first_and_last(lines: list[str]) -> list[str]:
-    """The first and the last of many lines."""
+    """Return the first and the last lines, if there are many."""
     half = _LINES_OF_TEXT // 2
     return [*lines[:half], "...", *lines[-half:]] if len(lines) > _LINES_OF_TEXT else lines
 
 
 def clip_line(line: str) -> str:
+    """Return a line with at most `_LONGEST_LINE` characters."""
     return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} ..."

@@ -1,7 +1,7 @@
-"""Which part of a value cannot be sent to a task.
+"""Finds the part of a value that cannot be sent to a task.
 
-The error of pickle, ``cannot pickle '_thread.lock' object``, does not name the place of the lock. So after a
-failure the parts of the value are pickled one by one, down to the smallest that fails.
+An error of pickle, such as ``cannot pickle '_thread.lock' object``, does not say which variable has the lock.
+So after a failure the parts of the value are pickled one by one, down to the smallest part that fails.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, Final
 
 from frazil.errors import ErrorKind, InvalidInputError
 
-#: How deep to look, and at how many items of a list.
+#: The depth of the search, and the number of items of a list.
 _DEPTH: Final = 8
 _ITEMS: Final = 1_000
 
 
 def culprit(value: Any, dumps: Callable[[Any], bytes]) -> str:
-    """The path to the smallest part that ``dumps`` refuses, in words; empty if that is the value itself.
+    """Return the path to the smallest part that ``dumps`` refuses, as text; empty for the value itself.
 
     >>> import pickle, threading
     >>> culprit({"a": 1, "lock": threading.Lock()}, pickle.dumps)
@@ -38,17 +38,21 @@ def culprit(value: Any, dumps: Callable[[Any], bytes]) -> str:
 
 
 def unsendable(name: str, value: Any, dumps: Callable[[Any], bytes], error: Exception) -> InvalidInputError:
-    """The error for a value that ``dumps`` refused with ``error``; ``name`` says what it is."""
+    """Return the error for a value that ``dumps`` refused with ``error``. ``name`` describes the value."""
     part = culprit(value, dumps)
     because = f" because of {part}" if part else ""
     return InvalidInputError(
-        f"{name} cannot be sent to a task{because}: {error}. Make such objects inside of the function",
+        f"{name} cannot be sent to a task{because}: {error}. Create such objects inside of the function",
         ErrorKind.INVALID_ARGUMENT,
     )
 
 
 def sendable(task: Any, value: Any, dumps: Callable[[Any], bytes]) -> bytes:
-    """``value`` as bytes. Raises ``InvalidInputError`` (``invalid-argument``) that names the part."""
+    """Return ``value`` as bytes.
+
+    Raises:
+        InvalidInputError: ``invalid-argument``, with the name of the part that cannot be sent.
+    """
     try:
         return dumps(value)
     except Exception as error:
@@ -58,13 +62,13 @@ def sendable(task: Any, value: Any, dumps: Callable[[Any], bytes]) -> bytes:
 def _can(value: Any, dumps: Callable[[Any], bytes]) -> bool:
     try:
         dumps(value)
-    except Exception:  # whatever a part raises, it cannot be sent
+    except Exception:  # a part may raise any error
         return False
     return True
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """What a value is made of, each with a name."""
+    """Yield the parts of a value, each with its name."""
     if isinstance(value, functools.partial):
         yield "the function", value.func
         yield from ((f"the argument {number}", each) for number, each in enumerate(value.args))

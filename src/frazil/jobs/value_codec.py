@@ -1,11 +1,11 @@
-"""Values of tasks as bytes, which can be read back from a storage where others may write.
+"""Pickles the values of tasks, and reads them safely from a storage where others have write access.
 
-    from the engine     a pickle: of anything, also of what a notebook defines
-    from storage        the same bytes, read with a list of what a value may be made of: Python's and numpy's
-                        plain types, and dataclasses of Frazil's Spark pipeline and of one more module
+    from the engine     a pickle of any value, including classes that a notebook defines
+    from storage        the same bytes, but only with allowed types: plain types of Python and numpy,
+                        dataclasses of the pipeline packages of Frazil, and of one more module
 
-Arrays are put in as a type, a shape and bytes, and made again here. numpy's own way to unpickle believes what
-it reads: a dtype whose flags are wrong makes pointers of bytes.
+Arrays are pickled as a dtype, a shape and bytes. The pickles of numpy itself are not safe: a dtype with wrong
+flags would turn bytes into pointers.
 """
 
 from __future__ import annotations
@@ -44,16 +44,20 @@ _ALLOWED: Final = {
 
 
 def dumped(value: Any) -> bytes:
-    """A value as bytes. Raises what its parts raise that cannot be pickled."""
+    """Return a value as bytes. Raises the error of a part that cannot be pickled."""
     with io.BytesIO() as out:
         _Pickler(out).dump(value)
         return out.getvalue()
 
 
 def loaded(data: bytes, module: str | None = None) -> Any:
-    """The value. With a ``module`` the bytes are not trusted, and the value may be made of dataclasses of
-    this module: raises ``UnpicklingError`` for what is not allowed, and nearly anything else for damaged
-    bytes.
+    """Return the value in ``data``.
+
+    With a ``module`` the bytes are not trusted, and the value may have dataclasses of this module.
+
+    Raises:
+        pickle.UnpicklingError: If the bytes are not trusted, and a type is not allowed. Damaged bytes may
+            raise nearly any error.
     """
     return pickle.loads(data) if module is None else _Unpickler(data, module).load()
 
@@ -63,7 +67,7 @@ class _Pickler(CloudPickler):  # type: ignore[misc]  # for the same reason
         if isinstance(obj, np.dtype) and (descr := _descr_of(obj)) is not None:
             return dtype_of, (descr,)
         if type(obj) is np.ma.MaskedArray:
-            # Not ``fill_value``: that makes one where it is the default, which not every dtype can hold.
+            # Not ``fill_value``, which would make a default value that some dtypes cannot hold.
             return masked_of, (obj.data, obj.mask, vars(obj).get("_fill_value"))
         if type(obj) is np.ndarray and obj.dtype.kind == "O":
             return objects_of, (obj.shape, obj.ravel().tolist())
@@ -75,7 +79,7 @@ class _Pickler(CloudPickler):  # type: ignore[misc]  # for the same reason
 
 
 def _descr_of(dtype: np.dtype[Any]) -> Any:
-    """What ``dtype_of`` makes it of; None for those that it cannot."""
+    """Return the description of a dtype for ``dtype_of``; None for dtypes that it cannot make."""
     if dtype.hasobject or dtype.metadata or dtype.kind not in "biufcmMSUV":
         return None
     descr = dtype_to_descr(dtype)
@@ -83,7 +87,7 @@ def _descr_of(dtype: np.dtype[Any]) -> Any:
 
 
 def dtype_of(descr: Any) -> np.dtype[Any]:
-    """A type of plain values."""
+    """Return a dtype of plain values from its description."""
     if not isinstance(descr, str | list | tuple):
         raise pickle.UnpicklingError(f"a dtype of {type(descr).__name__}")
     descr_value: Any = descr
@@ -94,32 +98,34 @@ def dtype_of(descr: Any) -> np.dtype[Any]:
 
 
 def array_of(descr: Any, shape: tuple[int, ...], data: bytes) -> NDArray[Any]:
-    """An array of plain values, in C order."""
+    """Return an array of plain values from bytes in C order."""
     dtype = dtype_of(descr)
     if not isinstance(data, bytes) or min(shape, default=0) < 0 or len(data) != prod(shape) * dtype.itemsize:
-        raise pickle.UnpicklingError(f"an array of shape {shape} that has not the bytes for it")
+        raise pickle.UnpicklingError(f"an array of shape {shape} with a wrong number of bytes")
     return np.ndarray(shape, dtype, bytearray(data))
 
 
 def scalar_of(descr: Any, data: bytes) -> Any:
+    """Return a numpy scalar from its bytes."""
     return array_of(descr, (), data)[()]
 
 
 def objects_of(shape: tuple[int, ...], items: list[Any]) -> NDArray[Any]:
-    """An array of objects."""
+    """Return an array of objects from a list of them."""
     array = np.empty(len(items), object)
     array[:] = items
     return array.reshape(shape)
 
 
 def masked_of(data: Any, mask: Any, fill_value: Any) -> Any:
+    """Return a masked array from its parts."""
     return np.ma.MaskedArray(data, mask, fill_value=fill_value)
 
 
 def _bytes_of(*parts: Any) -> bytes:
-    """Not from a number, which would be a length."""
+    """Return bytes from bytes or text. A number is refused, because it would be a length."""
     if not all(isinstance(part, bytes | bytearray | str) for part in parts):
-        raise pickle.UnpicklingError("bytes that are made of something else than bytes or text")
+        raise pickle.UnpicklingError("bytes from a value that is neither bytes nor text")
     return bytes(*parts)
 
 
@@ -128,7 +134,7 @@ def _bytearray_of(*parts: Any) -> bytearray:
 
 
 def _range_of(*ends: Any) -> range:
-    """A list of it would take memory."""
+    """Return a range of limited length: a list of a long range would take much memory."""
     numbers = range(*ends)
     if len(numbers) > _LONGEST_RANGE:
         raise pickle.UnpicklingError(f"a range of more than {_LONGEST_RANGE}")
@@ -136,7 +142,7 @@ def _range_of(*ends: Any) -> range:
 
 
 def _decimal_of(value: Any) -> Decimal:
-    """As a whole number it would take time and memory."""
+    """Return a decimal with a limited exponent: its integer would take much time and memory."""
     number = Decimal(value)
     if number.is_finite() and abs(number.adjusted()) > _LARGEST_EXPONENT:
         raise pickle.UnpicklingError(f"a decimal number with an exponent beyond {_LARGEST_EXPONENT}")
@@ -149,7 +155,7 @@ def _fraction_of(*parts: Any) -> Fraction:
     return Fraction(*parts)
 
 
-#: What takes memory or time by a few bytes of arguments, and what makes it instead.
+#: Types that may take much memory or time for a few bytes of arguments, with safe replacements.
 _GUARDED: Final[dict[tuple[str, str], Callable[..., Any]]] = {
     (builtins.__name__, "bytes"): _bytes_of,
     (builtins.__name__, "bytearray"): _bytearray_of,
@@ -157,7 +163,7 @@ _GUARDED: Final[dict[tuple[str, str], Callable[..., Any]]] = {
     ("decimal", "Decimal"): _decimal_of,
     ("fractions", "Fraction"): _fraction_of,
 }
-#: Rooms whose dataclasses are values of tasks.
+#: Packages whose dataclasses may be values of tasks.
 _ROOMS: Final = ("frazil.jobs.", "frazil.pipeline.", "frazil.readers.", "frazil.spark.")
 _LONGEST_RANGE: Final = 1_000_000
 _LARGEST_EXPONENT: Final = 1_000
@@ -175,11 +181,11 @@ class _Unpickler(pickle.Unpickler):
             return _GUARDED[module, name]
         if (module == builtins.__name__ and name in _BUILTINS) or (module, name) in _ALLOWED:
             return super().find_class(module, name)
-        # With its own name only: other modules can be reached by dots.
+        # A name with dots could reach other modules.
         if "." not in name and (module == self._module or f"{module}.".startswith(_ROOMS)):
             allowed = super().find_class(module, name)
             if isinstance(allowed, type) and allowed.__module__ == module and is_dataclass(allowed):
                 return allowed
             if module == __name__ and allowed in _OWN:
                 return allowed
-        raise pickle.UnpicklingError(f"a value made with {module}.{name}")
+        raise pickle.UnpicklingError(f"a value of the type {module}.{name}, which is not allowed")

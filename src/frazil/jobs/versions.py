@@ -179,7 +179,7 @@ class Input:
         digest: A hash of the nodes. It changes if a commit changes one of them.
 
     >>> from frazil.pipeline import Input
-    >>> Input("local filesystem, path /ice", "main", "1CECHNKREP0F1RSTCMT0", ("/air",), "00").as_json()["paths"]
+    >>> Input("in-memory", "main", "1CECHNKREP0F1RSTCMT0", ("/air",), "00").as_json()["paths"]
     ['/air']
     """
 

@@ -1,7 +1,7 @@
-"""Change sets as they cross from an executor to the driver: columns, small (`frazil.jobs.wire_columns`).
+"""Encodes change sets for the way from an executor to the driver, as columns (`frazil.jobs.wire_columns`).
 
-Coordinates and references are made small before they are compressed: see `frazil.jobs.wire_coordinates` and
-`frazil.jobs.wire_references`. Nodes travel in the format's own codec, as a snapshot does.
+Coordinates and references are reduced to small numbers before they are compressed: see
+`frazil.jobs.wire_coordinates` and `frazil.jobs.wire_references`. Nodes are encoded as in a snapshot.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ _MOST_DIMENSIONS: Final = 1 << 10
 
 
 def encode(changes: ChangeSet) -> bytes:
-    """A change set as bytes. ``decode`` gives it back: the same nodes, edits and references.
+    """Return a change set as bytes. ``decode`` returns the same nodes, chunk changes and references.
 
-    Raises ``InvalidInputError`` (``not-allowed``) for one of more than 2 GiB before compression.
+    Raises:
+        InvalidInputError: ``not-allowed`` for a change set of more than 2 GiB before compression.
 
     >>> len(encode(ChangeSet())) < 1000, decode(encode(ChangeSet())) == ChangeSet()
     (True, True)
@@ -45,7 +46,7 @@ def encode(changes: ChangeSet) -> bytes:
 
 
 def decode(data: bytes) -> ChangeSet:
-    """The change set that ``encode`` made bytes of; ``FormatError`` for all other bytes."""
+    """Return the change set that ``encode`` encoded, or raise ``FormatError`` for other bytes."""
     with reading(_NAME):
         columns = read_columns(data)
         changes = ChangeSet()
@@ -76,7 +77,7 @@ def _put_nodes(out: ColumnWriter, changes: ChangeSet) -> None:
     out.rows("moved to", Ragged.of_text(map(attrgetter("target"), moves)))
 
 
-#: Most tasks change no nodes. Not all names are here: none of the others comes without one of these.
+#: Columns of nodes, for a quick check: most tasks change no nodes. The other columns never occur alone.
 _OF_NODES: Final = frozenset({"nodes", "gone", "gone lengths", "created", "updated", "deleted", "moved"})
 
 
@@ -114,7 +115,7 @@ def _flags(columns: ColumnReader, name: str) -> list[bool]:
 def _put_chunks(out: ColumnWriter, chunks: Mapping[bytes, ChunkChanges]) -> None:
     if not chunks:
         return
-    arrays = sorted(chunks.items(), key=_rank)  # those of one rank side by side
+    arrays = sorted(chunks.items(), key=_rank)  # arrays of one rank are neighbours
     edits = [edit for _, edit in arrays]
     tables = [edit.table() for edit in edits]
     counts = np.fromiter(map(len, tables), np.int64, len(tables))
@@ -147,7 +148,7 @@ def _read_chunks(columns: ColumnReader, chunks: dict[bytes, ChunkChanges]) -> No
     counts = columns.numbers("counts", len(ids)).view(np.int64)
     kind = columns.raw("kinds")
     if (counts < 0).any() or counts.sum() != len(kind) or (counts > len(kind)).any():
-        raise FormatError(f"{len(kind)} references, expected {counts.sum()}")
+        raise FormatError(f"expected {counts.sum()} references, got {len(kind)}")
     if (ranks < 0).any() or (np.diff(ranks) < 0).any() or int(ranks.max()) > _MOST_DIMENSIONS:
         raise FormatError(f"arrays of {ranks.max()} dimensions, or out of order")
     owner = np.repeat(np.arange(len(counts)), counts)

@@ -4,8 +4,8 @@ A message is one zstd frame (with its checksum) around one Arrow batch, which ha
 
     name: utf8    width: uint8, bytes for each number    values: large_binary
 
-Numbers take as few bytes as the largest of the column needs, and lie byte by byte (all low bytes, then all
-second bytes, ...): equal bytes vanish in compression, random ones cost what they have to.
+Each number of a column takes as many bytes as the largest number needs. The bytes are stored in planes (all
+low bytes, then all second bytes, ...), because planes of equal bytes compress to almost nothing.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ _LEVEL: Final = 3
 
 
 class ColumnWriter:
-    """Columns by name, on their way out."""
+    """Collects columns by name, and encodes them as one message."""
 
     def __init__(self) -> None:
         self._columns: dict[str, tuple[int, Any]] = {}
 
     def raw(self, name: str, values: Any) -> None:
+        """Add a column of bytes."""
         if len(values):
             self._columns[name] = (1, values)
 
     def numbers(self, name: str, values: NDArray[Any], least: int = 0) -> None:
-        """Numbers that are not negative, of at least so many bytes each."""
+        """Add a column of non-negative numbers, with at least ``least`` bytes for each."""
         if not len(values):
             return
         whole = np.ascontiguousarray(values).astype(np.uint64, copy=False)
@@ -45,21 +46,22 @@ class ColumnWriter:
         self._columns[name] = (width, planes.reshape(-1))
 
     def steps(self, name: str, values: I64) -> None:
-        """Small numbers, perhaps negative."""
+        """Add a column of small numbers, which may be negative."""
         self.numbers(name, ((values << 1) ^ (values >> 63)).view(np.uint64))
 
     def rows(self, name: str, rows: Ragged) -> None:
-        """Rows of bytes."""
+        """Add a column of rows of bytes."""
         self.numbers(f"{name} lengths", rows.lengths, least=1)
         self.raw(name, rows.compact().values)
 
     def sealed(self) -> bytes:
+        """Return all columns as one compressed message."""
         names, pairs = list(self._columns), self._columns.values()
         size = sum(len(values) for _, values in pairs)
         if size > MAX_COPIED_BYTES:
             raise InvalidInputError(
-                f"a task changed {size} bytes of references and inline chunks, at most {MAX_COPIED_BYTES} "
-                "can be sent: give each task less to do",
+                f"the changes of a task must have at most {MAX_COPIED_BYTES} bytes of references and inline "
+                f"chunks, got {size}. Divide the work into smaller tasks",
                 ErrorKind.NOT_ALLOWED,
             )
         widths = [width for width, _ in pairs]
@@ -76,28 +78,31 @@ _NO_ROWS: Final = Ragged.empty()
 
 
 class ColumnReader:
-    """Columns by name, as they came in."""
+    """The columns of a message, by name."""
 
     def __init__(self, columns: Mapping[str, tuple[int, U8]]) -> None:
         self._columns = columns
 
     def has(self, names: frozenset[str]) -> bool:
-        """Whether one of these is there."""
+        """Return whether the message has one of these columns."""
         return not names.isdisjoint(self._columns)
 
     def raw(self, name: str, width: int = 1) -> U8:
+        """Return the bytes of a column; their number must be a multiple of ``width``."""
         values = self._columns.get(name, _NOTHING)[1]
         if len(values) % width:
-            raise FormatError(f"{name}: {len(values)} bytes, expected a multiple of {width}")
+            raise FormatError(f"{name}: expected a multiple of {width} bytes, got {len(values)}")
         return values
 
     def ids(self, name: str, size: int) -> U8:
+        """Return a column of ids, (ids, size)."""
         return self.raw(name, size).reshape(-1, size)
 
     def numbers(self, name: str, count: int) -> U64:
+        """Return a column of ``count`` non-negative numbers."""
         width, values = self._columns.get(name, _NOTHING)
         if width > 8 or len(values) != width * count:
-            raise FormatError(f"{name}: {len(values)} bytes, expected {count} numbers of {width} bytes")
+            raise FormatError(f"{name}: expected {count} numbers of {width} bytes, got {len(values)} bytes")
         if not width:
             return np.zeros(count, np.uint64)
         wide = np.zeros((count, 8), np.uint8)
@@ -105,32 +110,35 @@ class ColumnReader:
         return wide.view(np.uint64)[:, 0]
 
     def steps(self, name: str, count: int) -> I64:
+        """Return a column of ``count`` numbers that may be negative."""
         folded = self.numbers(name, count)
         steps: I64 = ((folded >> np.uint64(1)) ^ -(folded & np.uint64(1))).view(np.int64)
         return steps
 
     def count(self, name: str) -> int:
-        """How many numbers of at least one byte there are."""
+        """Return the number of numbers in a column with at least one byte for each."""
         width, values = self._columns.get(name, _NOTHING)
         return len(values) // max(width, 1)
 
     def rows(self, name: str) -> Ragged:
+        """Return a column of rows of bytes."""
         values = self.raw(name)
         count = self.count(f"{name} lengths")
         if not count and not len(values):
             return _NO_ROWS
         lengths = self.numbers(f"{name} lengths", count)
         if (count and int(lengths.max()) > len(values)) or int(lengths.sum()) != len(values):
-            raise FormatError(f"{name}: {count} rows do not make {len(values)} bytes")
+            raise FormatError(f"{name}: the lengths of {count} rows do not add up to {len(values)} bytes")
         return Ragged.from_lengths(values, lengths)
 
 
 def read_columns(data: bytes) -> ColumnReader:
+    """Return the columns of a message, or raise ``FormatError`` for other bytes."""
     try:
         size = zstandard.frame_content_size(data)
         if not 0 <= size <= MAX_COPIED_BYTES + (1 << 20):
-            raise FormatError(f"{size} bytes, at most {MAX_COPIED_BYTES} expected")
-        # Memory grows with what is there, whatever the frame says of its size.
+            raise FormatError(f"expected at most {MAX_COPIED_BYTES} bytes, got {size}")
+        # Memory grows with the decompressed bytes, not with the size that the frame declares.
         payload = zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
         batch = pa.ipc.read_record_batch(pa.py_buffer(payload), _SCHEMA)
         batch.validate(full=True)

@@ -1,7 +1,7 @@
-"""Coordinates of chunks, as columns of a message.
+"""Encodes the coordinates of chunks as columns of a message.
 
-The coordinates of a chunk become its number in the array's box, as the step from the chunk before: 0 in a
-row. Boxes with too many chunks for int64 have a column for each axis instead.
+The coordinates of a chunk become its number in the box of the array, and then the difference to the previous
+chunk: 0 for consecutive chunks. Boxes with too many chunks for int64 have a column for each axis instead.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from frazil.format.columns import I64, U32
 from frazil.format.coordinates import ascending
 from frazil.jobs.wire_columns import ColumnReader, ColumnWriter
 
-#: Numbers of chunks are int64; sums of two stay in range.
+#: Numbers of chunks are int64, and the sum of two must not overflow.
 _MOST_CHUNKS: Final = 1 << 62
 
 
 def put_coordinates(out: ColumnWriter, name: str, index: U32, counts: I64) -> None:
-    """Those of all arrays of one rank, each of which has some."""
+    """Add the coordinates of all arrays of one rank. ``counts`` are their numbers of chunks, at least 1."""
     starts = np.cumsum(counts) - counts
     limits = np.maximum.reduceat(index, starts, axis=0).astype(np.int64) + 1
     if float(np.prod(limits.astype(np.float64), axis=1).max()) > _MOST_CHUNKS:
@@ -39,6 +39,7 @@ def put_coordinates(out: ColumnWriter, name: str, index: U32, counts: I64) -> No
 
 
 def read_coordinates(columns: ColumnReader, name: str, rank: int, counts: I64) -> U32:
+    """Return the coordinates of all arrays of one rank, (chunks, rank)."""
     total, starts = int(counts.sum()), np.cumsum(counts) - counts
     index = np.empty((total, rank), np.uint32)
     size = columns.count(f"{name} limits")

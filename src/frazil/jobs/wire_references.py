@@ -1,13 +1,14 @@
-"""References of chunks, as columns of a message.
+"""Encodes the references of chunks as columns of a message.
 
-    source          step from the chunk before, in the order of first appearance: 0 or 1
-    offset          step from the end of the chunk before, if that is in the same source: 0 in a row
-    order           where chunks of several arrays take turns in a source: whose turn it is. "Before" is then
-                    before in the source, and not in the array
-    length          as it is
+    source          difference to the previous chunk, in the order of first appearance: 0 or 1
+    offset          difference to the end of the previous chunk in the same source: 0 for consecutive chunks
+    order           if chunks of several arrays alternate in a source: the array of each chunk. Then the
+                    previous chunk is the previous one in the source, not in the array
+    length          the length itself
 
-Rows are in the order of their kinds for this. A virtual reference takes what its length is random, a native
-one in a chunk file of its own the 12 random bytes of the id, one in a pack nearly nothing.
+Rows are in the order of their kinds. After compression, a virtual reference takes the random part of its
+length, a native reference to its own chunk file takes the 12 random bytes of the id, and a native reference
+to a pack takes almost nothing.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _SOURCES: Final = {
 
 
 def put_references(out: ColumnWriter, table: ChunkTable, owner: I64) -> None:
+    """Add the references of a table to a message. ``owner`` is the number of the array of each row."""
     out.raw("kinds", table.kind)
     chunk_ids, foreign, inline = table.chunk_ids, table.foreign, table.inline
     for kind, name in _SOURCES.items():
@@ -60,7 +62,7 @@ def put_references(out: ColumnWriter, table: ChunkTable, owner: I64) -> None:
 
 
 def _gaps(owner: I64, source: I64, offset: U64, length: U64) -> tuple[I64, U64]:
-    """Whose turn it is, if that is told, and the steps between chunks, in this order."""
+    """Return the order of arrays (empty if it is not needed), and the gaps between chunks in this order."""
     nothing, gap = np.zeros(0, np.int64), _steps_from(source, offset, length)
     if not _are_several(owner) or 8 * np.count_nonzero(gap) < len(gap):
         return nothing, gap
@@ -73,7 +75,7 @@ def _gaps(owner: I64, source: I64, offset: U64, length: U64) -> tuple[I64, U64]:
 
 
 def _are_several(owner: I64) -> bool:
-    return bool(owner[0] != owner[-1])  # they ascend
+    return bool(owner[0] != owner[-1])  # owners ascend
 
 
 def _steps_from(source: I64, offset: U64, length: U64) -> U64:
@@ -83,20 +85,21 @@ def _steps_from(source: I64, offset: U64, length: U64) -> U64:
 
 
 def _taking_turns(turns: I64, owner: I64, source: I64) -> I64:
-    """Rows, one source after the other, so that their owners are ``turns``, and those of one owner in a
-    source in the order that they have. ``FormatError`` if there is none.
+    """Return an order of the rows, source by source, in which their owners are ``turns``.
+
+    The rows of one owner in a source keep their order. Raises ``FormatError`` if there is no such order.
     """
-    rows = np.argsort(source, kind="stable")  # those of an owner are side by side
+    rows = np.argsort(source, kind="stable")  # rows of an owner are neighbours
     places = np.lexsort((turns, source[rows]))
     if not np.array_equal(turns[places], owner[rows]):
-        raise FormatError("chunks of several arrays that do not take turns")
+        raise FormatError("the order of the chunks of several arrays does not fit their sources")
     order = np.empty_like(rows)
     order[places] = rows
     return order
 
 
 def _by_appearance(source: I64) -> tuple[Any, I64]:
-    """Sources in the order in which rows have them first, and for each row its number among those."""
+    """Return the sources in the order of their first rows, and for each row the number of its source."""
     steps = np.diff(source, prepend=-1)
     if ((steps == 0) | (steps == 1)).all():
         return slice(None), source
@@ -108,7 +111,10 @@ def _by_appearance(source: I64) -> tuple[Any, I64]:
 
 
 def _once(sources: U8 | ForeignObjects, source: I64) -> I64:
-    """Numbers of sources, the first one's for those that are equal: each array has brought its own."""
+    """Return the numbers of sources, where equal sources get the number of the first one.
+
+    Each array has its own list of sources, so the combined list may have equal entries.
+    """
     if isinstance(sources, ForeignObjects):
         texts = (distinct_rows(rows)[1] for rows in (sources.locations, sources.etags))
         keys = row_keys(np.column_stack((*texts, sources.modified)))
@@ -122,6 +128,7 @@ def _once(sources: U8 | ForeignObjects, source: I64) -> I64:
 def read_references(
     columns: ColumnReader, kind: U8, owner: I64
 ) -> tuple[U32, U64, U64, tuple[U8, ForeignObjects, Ragged]]:
+    """Return source, offset, length and the three lists of sources, for references of these kinds."""
     total = len(kind)
     if total and int(kind.max()) > ChunkKind.INLINE:
         raise FormatError(f"references of kind {kind.max()}")
@@ -163,8 +170,8 @@ def read_references(
 
 
 def _added_up(moves: U64, source: I64, size: U64) -> U64:
-    """Offsets from the steps between chunks, which may be changed."""
-    # Ends are added up, and taken away again where another source begins.
+    """Return offsets from the gaps between chunks. Changes ``moves``."""
+    # Add up the ends, and subtract them where another source begins.
     moves[1:] += size[:-1]
     new = np.flatnonzero(np.diff(source, prepend=-1))
     moves[new[1:]] -= size[new[1:] - 1]
@@ -175,6 +182,6 @@ def _added_up(moves: U64, source: I64, size: U64) -> U64:
 
 
 def _require_text(rows: Ragged) -> None:
-    """``FormatError`` if rows that lie one after the other are not UTF-8, each of them."""
+    """Raise ``FormatError`` if a row is not UTF-8."""
     if not decode_text(rows.values.tobytes()).isascii():
         rows.texts()

@@ -1,9 +1,9 @@
 """Worker processes of this machine.
 
-A worker process is a fresh Python that gets everything over a socket. It is not forked, because obstore hangs
-in a forked child. It does not run the caller's main module again, as ``multiprocessing`` would. One thread of
-the driver serves each. When a worker dies, its thread starts another one for the next try of the task. When
-the driver dies, the workers read the end of the socket and exit.
+A worker process is a new Python process that gets its work over a socket. It is not forked, because obstore
+hangs in a forked child. It does not run the main module of the caller again, as ``multiprocessing`` would.
+Each worker has one thread of the driver. When a worker dies, its thread starts another worker for the next
+attempt of the task. When the driver dies, the workers read the end of the socket and exit.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from typing import Final
 from frazil.jobs.engine import Task, begin_attempt
 from frazil.jobs.task_failures import Failure, failure_of, worker_lost
 
-#: Seconds for which an idle process lives.
+#: The time after which an idle process ends, in seconds.
 _IDLE_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True, eq=False)
 class _Child:
-    """A Python process. ``environment`` is that of its start: a later run needs the same."""
+    """A Python process. ``environment`` is the environment of its start, which a later run must share."""
 
     process: subprocess.Popen[bytes]
     connection: Connection
@@ -41,20 +41,23 @@ class _Child:
     has_started: bool = False
 
     def end(self) -> None:
+        """Kill the process."""
         self.connection.close()
         self.process.kill()
         self.process.wait()
 
     def ending(self) -> str:
-        """How the process ended, in words."""
+        """Wait for the end of the process, and return the signal or exit code as text."""
         code = self.process.wait()
         ending = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return ending if self.has_started else f"{ending} while it started, before the task"
 
 
 class ProcessWorker:
-    """A process that runs the tasks of one thread; a new one after it died. An idle one stays for the next
-    run. ``function`` is the pickled function of the tasks, with their shared value.
+    """A process that runs the tasks of one thread. If it dies, another process replaces it.
+
+    An idle process stays for the next run. ``function`` is the pickled function of the tasks, with their
+    shared value.
     """
 
     def __init__(self, function: bytes) -> None:
@@ -65,7 +68,7 @@ class ProcessWorker:
         self._closed = False
 
     def call(self, message: bytes, tries: int) -> bytes | Failure:
-        """Run one task in the process."""
+        """Run one task in the process. Returns its result or its failure."""
         with self._lock:
             if self._closed:
                 raise CancelledError
@@ -91,12 +94,13 @@ class ProcessWorker:
         return result
 
     def close(self) -> None:
+        """Kill the process if it runs a task, or else make it idle."""
         with self._lock:
             self._closed = True
             if self._child is None:
                 return
             if self._busy:
-                # The thread that waits for it reads the end of the socket, and closes it.
+                # The thread that waits for the result reads the end of the socket, and closes the socket.
                 self._child.process.kill()
                 self._child.process.wait()
             else:
@@ -105,8 +109,9 @@ class ProcessWorker:
 
 
 class _IdleProcesses:
-    """Processes without work. A job is several runs, and a Python with xarray takes a second to start: idle
-    processes live for a minute, as many as there are processors.
+    """The idle processes: at most as many as CPUs, each for at most a minute.
+
+    They save time because a job has several runs, and a Python process with xarray takes a second to start.
     """
 
     def __init__(self) -> None:
@@ -114,7 +119,7 @@ class _IdleProcesses:
         self._lock = threading.Lock()
 
     def take_process(self) -> _Child:
-        """An idle process that was started in the same environment, else a new one."""
+        """Return an idle process that was started in the same environment, or else a new process."""
         environment = _environment()
         with self._lock:
             for position, child in reversed(list(enumerate(self._children))):
@@ -134,6 +139,7 @@ class _IdleProcesses:
         return _Child(process, Connection(ours.detach()), environment)
 
     def return_process(self, child: _Child) -> None:
+        """Add a process without work."""
         child.idle_since = time.monotonic()
         with self._lock:
             self._children.append(child)
@@ -143,7 +149,7 @@ class _IdleProcesses:
         timer.start()
 
     def end_processes(self, min_seconds: float = 0.0, spare: int = 0) -> None:
-        """End those that have been idle for ``min_seconds``, but not the newest ``spare``."""
+        """Kill the processes that have been idle for ``min_seconds``, except the newest ``spare``."""
         now = time.monotonic()
         with self._lock:
             count = max(len(self._children) - spare, 0)
@@ -158,14 +164,14 @@ atexit.register(IDLE_PROCESSES.end_processes)
 
 
 def _environment() -> tuple[str, dict[str, str]]:
-    """The directory and the environment variables of the driver, as they are now."""
+    """Return the present directory and environment variables of the driver."""
     path = os.pathsep.join(path or os.getcwd() for path in sys.path)
     return os.getcwd(), {**os.environ, "PYTHONPATH": path}
 
 
 # In the worker process
 
-# An interrupt is for the driver, which ends its workers. The terminal sends it to the workers as well.
+# Workers ignore interrupts, which the terminal also sends to them: the driver ends its workers.
 _PROGRAM: Final = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -175,7 +181,7 @@ serve_tasks(int(sys.argv[1]))
 
 
 def serve_tasks(descriptor: int) -> None:
-    """The main function of a worker process: run tasks from a socket until it ends."""
+    """Run tasks from a socket until it ends: the main function of a worker process."""
     with Connection(descriptor) as connection:
         try:
             connection.send_bytes(b"")  # the process has started
@@ -193,7 +199,7 @@ def _run_task(function: bytes, message: bytes) -> bytes | Failure:
     try:
         task, shared = _unpickled(function)
         return task(shared, message)
-    except BaseException as error:  # also of sys.exit, which would end the worker
+    except BaseException as error:  # includes sys.exit, which would end the worker
         return failure_of(error)
 
 

@@ -1,20 +1,20 @@
-"""Backups of ``repo`` in ``overwritten/``: which of them a garbage collection may delete.
+"""The backups of ``repo`` in ``overwritten/``, and which of them a garbage collection may delete.
 
-Every update leaves a backup, and each is as large as ``repo``, so all of them together grow with the square
-of the number of updates. The ops log needs few of them: ``repo`` names the backup that continues its log
-(``repo_before_updates``), that one names the next, and so on.
+Every update leaves a backup that is as large as ``repo``. Together, the backups grow with the square of the
+number of updates. The ops log needs few of them: ``repo`` names the backup that continues its log
+(``repo_before_updates``), this backup names the next one, and so on.
 
-Once the log in ``repo`` is full, that name moves on by one entry with every update. So each of the last
-thousand backups may become the start of a chain of its own, and all would be needed. A collection prevents
-that with its own update: it cuts the log in ``repo`` after ``LOGGED`` entries. The backups that ``repo``
-names then stay, and the chains that begin there. The chains of all later backups end there, too.
+When the log in ``repo`` is full, every update moves this name by one entry. Then each of the last thousand
+backups may become the start of its own chain, and all of them would be needed. A collection prevents this
+with its own update: it shortens the log in ``repo`` to ``LOGGED`` entries. The backups that ``repo`` names
+and their chains are kept. The chains of all later backups end there, too.
 
-The ``RECENT`` newest backups stay as well: whoever loses ``repo`` restores it from one of them. Of the last
-ones that the log names, the whole log is there; the log of the others may end early.
+The ``RECENT`` newest backups are kept as well, because a user who loses ``repo`` restores it from one of
+them. The whole log exists for those of them that the log in ``repo`` names. For the others it may end early.
 
 A backup that was listed before the collection's update, and that ``repo`` does not name after it, is never
-named any more: a writer that has made it and not used it meets a newer ``repo``, and makes another one. So
-no clock decides what is safe to delete; the limit is only what the user asks for.
+named again. (A writer that created it without using it finds a newer ``repo`` and creates another backup.) So
+no clock decides whether a deletion is safe. The time limit is only the wish of the user.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _READERS: Final = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Backups:
-    """n backups, sorted by name, which puts the newest of each file first.
+    """n backups, sorted by name. The newest backup of each file comes first.
 
     names  text (n,)
     sizes  int64 (n,)  bytes
@@ -55,15 +55,16 @@ class Backups:
         return len(self.sizes)
 
     def select_backups(self, rows: NDArray[np.bool_]) -> Backups:
+        """Return the rows where ``rows`` is true."""
         return Backups(self.names[rows], self.sizes[rows])
 
     def keys(self) -> list[str]:
-        """Where the objects are."""
+        """Return the keys of the objects."""
         return list(map(backup_key, self.names.tolist()))
 
 
 def old_backups(storage: Storage, before: int) -> Backups:
-    """The backups modified before a time, by the storage's clock; without the newest ones of each file."""
+    """Return backups older than a time (by the storage's clock), except the newest of each file."""
     objects = list(storage.list(OVERWRITTEN))
     names = [key[len(OVERWRITTEN) + 1 :] for key in map(attrgetter("key"), objects)]
     named = np.fromiter(map(truth, map(match_backup_name, names)), bool, len(objects))
@@ -79,15 +80,17 @@ def old_backups(storage: Storage, before: int) -> Backups:
 
 
 def named(info: RepoInfo) -> set[str]:
-    """The backups that a repo info names."""
+    """Return the names of the backups that a repo info names."""
     return {*filter(None, [*info.ops.backups.texts(), info.repo_before_updates])}
 
 
 def unneeded(storage: Storage, old: Backups, names: set[str]) -> Backups:
-    """Those of the ``old`` that are in no chain from one of ``names``, which ``repo`` names after the update
-    of the collection.
+    """Return the old backups that are in no chain from ``names``.
 
-    Raises ``FormatError`` if one that it leads to is damaged: where the log goes on is not known then.
+    ``names`` are the backups that ``repo`` names after the update of the collection.
+
+    Raises:
+        FormatError: A backup in a chain is damaged, so that the rest of the chain is not known.
     """
     if not len(old):
         return old
@@ -96,7 +99,7 @@ def unneeded(storage: Storage, old: Backups, names: set[str]) -> Backups:
 
 
 def _led_to(storage: Storage, names: set[str]) -> set[str]:
-    """The backups in these chains."""
+    """Return the backups in the chains from ``names``."""
     seen: set[str] = set()
     new = names
     with thread_pool(Purpose.BACKUP_READS) as pool:
@@ -107,7 +110,7 @@ def _led_to(storage: Storage, names: set[str]) -> set[str]:
 
 
 def _next(storage: Storage, name: str) -> str | None:
-    """The backup that continues the log of another; None at the end, and where the file is gone."""
+    """Return the backup that continues the log of another one. None at the end or for a missing file."""
     key = backup_key(name)
     try:
         return decode_repo_info(storage.get(key), key).repo_before_updates

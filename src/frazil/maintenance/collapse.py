@@ -1,8 +1,8 @@
-"""Taking snapshots out of a history: what is left is linked again, and remembers what it skipped.
+"""Removes snapshots from a history, and links the remaining ones again.
 
-Whoever rebases or compares over a gap needs the transaction logs of the snapshots that are gone. So each
-snapshot that gets another parent carries the ids of those in between, oldest first, each after the list that
-it carried itself: ``pruned_ancestor_tx_logs``.
+A rebase or a comparison over a gap needs the transaction logs of the removed snapshots. Therefore each
+snapshot with a new parent gets the ids of the removed snapshots in between, oldest first. Each id comes after
+the list that the removed snapshot had itself. The field is ``pruned_ancestor_tx_logs``.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from frazil.format.snapshot_table import SnapshotTable
 
 
 class Onto(Enum):
-    """The new parent of a snapshot whose parent goes."""
+    """The new parent of a snapshot whose parent is removed."""
 
-    #: The first of the history; all between are skipped, those that stay included (expiration).
+    #: The first snapshot of the history. All snapshots in between are skipped, also those that remain
+    #: (expiration).
     ROOT = "root"
-    #: The next ancestor that stays (garbage collection).
+    #: The next ancestor that remains (garbage collection).
     NEXT = "next"
 
 
 def collapse(table: SnapshotTable, keep: NDArray[np.bool_], onto: Onto) -> SnapshotTable:
-    """Only the rows in ``keep``, which has to hold for every root.
+    """Return only the rows in ``keep``, which must be true for every root.
 
-    >>> from frazil.format.snapshot_table import SnapshotEntry
-    >>> ids = [bytes([n]) * 12 for n in range(4)]
-    >>> entries = [SnapshotEntry(id_, parent, 0, "", {}) for id_, parent in zip(ids, [None, *ids])]
-    >>> left = collapse(SnapshotTable.of(entries), np.array([True, False, True, True]), Onto.ROOT)
-    >>> left.parents().tolist(), [id_[0] for id_ in left.entry(1).pruned_ancestor_tx_logs]
-    ([-1, 0, 1], [1])
+    Examples:
+        >>> from frazil.format.snapshot_table import SnapshotEntry
+        >>> ids = [bytes([n]) * 12 for n in range(4)]
+        >>> entries = [SnapshotEntry(id_, parent, 0, "", {}) for id_, parent in zip(ids, [None, *ids])]
+        >>> left = collapse(SnapshotTable.of(entries), np.array([True, False, True, True]), Onto.ROOT)
+        >>> left.parents().tolist(), [id_[0] for id_ in left.entry(1).pruned_ancestor_tx_logs]
+        ([-1, 0, 1], [1])
     """
     if keep.all():
         return table
@@ -50,7 +52,7 @@ def collapse(table: SnapshotTable, keep: NDArray[np.bool_], onto: Onto) -> Snaps
 
 
 def _with_own(table: SnapshotTable) -> Ragged:
-    """For each snapshot its pruned list, and its own id behind that."""
+    """Return the pruned list of each snapshot, followed by its own id."""
     pruned = table.pruned().compact()
     ends = np.cumsum(pruned.lengths)
     ids = np.ascontiguousarray(table.ids()).view("V12").reshape(-1)
@@ -58,7 +60,7 @@ def _with_own(table: SnapshotTable) -> Ragged:
 
 
 def _replaced(rows: Ragged, at: NDArray[np.int64], lists: list[NDArray[np.void]]) -> Ragged:
-    """The rows, other ones at ``at``."""
+    """Return the rows, with other rows at ``at``."""
     lengths = np.fromiter(map(len, lists), np.int64, len(lists))
     new = Ragged.from_lengths(np.concatenate([rows.values[:0], *lists]), lengths)
     place = np.arange(len(rows))

@@ -1,8 +1,8 @@
-"""Deleting many objects: in batches, several at a time, with as much patience as the storage asks for.
+"""Deletes many objects in batches, several at a time, with retries.
 
-A batch that fails is tried again object by object, so that one bad object does not hide a thousand good ones.
-A storage that is overwhelmed gets fewer requests at a time and longer pauses; one that only ever fails is
-left alone after a number of failures in a row.
+A batch that fails is tried again object by object, so that one bad object does not block a thousand others. A
+storage with too many requests gets fewer requests at a time and longer pauses. After a number of failures in
+a row, the deletion stops.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_ERRORS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Requests at a time, and failures in a row before giving up."""
+    """The number of concurrent requests, and of failures in a row after which the deletion stops."""
 
     concurrent: int = 10
     failures_in_a_row: int = 50
@@ -36,7 +36,7 @@ class Patience:
 
 @dataclass(slots=True)
 class Swept:
-    """What became of a sweep."""
+    """The result of a deletion: counts, bytes, and the first errors."""
 
     objects: int = 0
     size: int = 0
@@ -46,7 +46,10 @@ class Swept:
 
 
 class Sweeper:
-    """Deletes; counts failures in a row over all that it deletes. ``sleep`` waits so many seconds."""
+    """Deletes objects, and counts failures in a row over all its deletions.
+
+    ``sleep`` is called with the seconds of a pause.
+    """
 
     def __init__(
         self, storage: Storage, patience: Patience, sleep: Callable[[float], None] = time.sleep
@@ -59,12 +62,13 @@ class Sweeper:
         self._last: StorageError | None = None
 
     def sweep(self, garbage: Objects) -> Swept:
-        """Delete all that is listed.
+        """Delete all objects of a list, and return the counts.
 
-        Raises ``ConflictError`` (``gc-deletes-failing``) when too many requests failed in a row.
+        Raises:
+            ConflictError: ``gc-deletes-failing`` after too many failed requests in a row.
         """
         done = Swept()
-        # Starts with one request at a time; each that goes well lets one more in.
+        # Starts with one request at a time. Each success allows one more.
         gate = _Gate(self._patience.concurrent)
         keys, sizes = garbage.keys(), garbage.sizes.tolist()
         batches = batched(zip(keys, sizes, strict=True), _BATCH)
@@ -89,7 +93,7 @@ class Sweeper:
             self._count(done, [one] if error is None else [], [] if error is None else [(one, error)])
 
     def _patiently(self, keys: list[str], done: Swept, gate: _Gate) -> StorageError | None:
-        """Delete; waits as long as the storage is overwhelmed. What went wrong otherwise."""
+        """Delete the keys, with pauses while the storage is throttled. Return another error."""
         pause = _FIRST_PAUSE_S
         while True:
             try:
@@ -135,17 +139,17 @@ class Sweeper:
         if self._in_a_row >= max(1, self._patience.failures_in_a_row):
             raise ConflictError(
                 message=f"{self._in_a_row} requests to delete failed in a row, the last one with: "
-                f"{self._last}. The repository is complete: collect garbage again when the storage works",
+                f"{self._last}. The repository is complete. Collect garbage again when the storage works",
                 kind=ErrorKind.GC_DELETES_FAILING,
             ) from self._last
 
 
-#: More requests at once than this are no use to anybody.
+#: Upper limit for concurrent requests.
 _MOST: Final = 1024
 
 
 class _Gate:
-    """Lets a number of threads in, from one up to a limit."""
+    """Admits a number of threads at a time, from one up to a limit."""
 
     def __init__(self, limit: int) -> None:
         self._limit = min(max(1, limit), _MOST)
@@ -163,12 +167,14 @@ class _Gate:
         self._inside.release()
 
     def widen(self) -> None:
+        """Admit one more thread, up to the limit."""
         with self._lock:
             if self._closed:
                 self._closed -= 1
                 self._inside.release()
 
     def narrow(self) -> None:
+        """Admit one thread less, but at least one."""
         with self._lock:
             if self._closed < self._limit - 1 and self._inside.acquire(blocking=False):
                 self._closed += 1

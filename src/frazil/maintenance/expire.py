@@ -1,11 +1,11 @@
-"""Expiration: old snapshots leave the history.
+"""Expiration: removes old snapshots from the history.
 
-    stays    the first snapshot, the tip of ``main``, everything not older than the limit, and the tips of
-             other branches and of tags unless those are to be deleted
-    goes     everything else, whether a ref leads to it or not
+    kept     the first snapshot, the tip of ``main``, all snapshots that are not older than the limit, and the
+             tips of other branches and of tags unless the user wants to delete those
+    removed  all other snapshots, also if a ref leads to them
 
-A snapshot that stays, but whose parent goes, gets the first snapshot as its parent. Nothing but the repo info
-changes; the files of what went are garbage, and collected as such.
+A snapshot whose parent is removed gets the first snapshot as its parent. Only the repo info changes. The
+files of the removed snapshots are garbage, which a garbage collection deletes.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from frazil.repository.catalog.stream_records import with_expiring
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """What to expire: snapshots flushed before ``older_than`` (microseconds since 1970), and with them
-    branches or tags that end in one.
+    """The snapshots to expire: all that were flushed before ``older_than`` (microseconds since 1970).
+
+    ``branches`` and ``tags`` say whether refs to such snapshots are deleted, too.
     """
 
     older_than: int
@@ -39,14 +40,14 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expired:
-    """The repo info without them, and their ids, uint8 (k, 12)."""
+    """The repo info after an expiration, and the ids of the removed snapshots, uint8 (k, 12)."""
 
     info: RepoInfo
     ids: U8
 
 
 def expire(info: RepoInfo, what: Expiry) -> Expired:
-    """Pure: the repo info after an expiration."""
+    """Return the repo info after an expiration. A pure function."""
     table = info.table
     old = (table.flushed_at() < what.older_than) & (table.parents() >= 0)
     branches = _left(info.branches, info, old) if what.branches else info.branches
@@ -67,24 +68,25 @@ def expire(info: RepoInfo, what: Expiry) -> Expired:
 
 
 def _left(refs: Mapping[str, bytes], info: RepoInfo, old: np.ndarray) -> dict[str, bytes]:
-    """The refs that do not end in an old snapshot."""
+    """Return the refs whose tips are not old."""
     rows = info.snapshots.find_snapshots(id_matrix(list(refs.values())))
     return {name: id_ for (name, id_), gone in zip(refs.items(), old[rows].tolist(), strict=True) if not gone}
 
 
 class Expiring:
-    """The change for the retry loop; remembers what each attempt expired."""
+    """The repo change of an expiration. It remembers the expired snapshots of each attempt."""
 
     def __init__(self, what: Expiry) -> None:
         self._what = what
         self._attempts: dict[int, Expired] = {}
 
     def __call__(self, info: RepoInfo, now: int) -> Changed:
+        """Return the repo info after the expiration."""
         require_online(info)
         done = expire(info, self._what)
         self._attempts[now] = done
         return Changed(done.info, OpsEntry(UpdateKind.EXPIRATION_RAN, now))
 
     def ids(self, after: RepoInfo) -> U8:
-        """What went in the attempt that led to ``after``."""
+        """Return the ids that the attempt with the result ``after`` removed."""
         return self._attempts[newest_update(after)].ids

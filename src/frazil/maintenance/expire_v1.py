@@ -1,8 +1,9 @@
-"""Expiration in repositories of spec version 1, where the versions are what refs and snapshot files say.
+"""Expiration in repositories of spec version 1, where refs and snapshot files define the history.
 
-Ref by ref, tags first: the oldest snapshot that stays gets the first one as its parent, in its file, written
-again in place. What lies between is skipped, also where another ref leads to it: that keeps a version, not
-this history. Each file is written for itself: killed in between it has expired some, and another run goes on.
+The refs are processed one by one, first the tags. The oldest remaining snapshot gets the first snapshot as
+its parent, and its file is written again in place. The snapshots in between are skipped, also if another ref
+leads to them: then the snapshot is kept but not in this history. Each file is written separately. If the
+process dies in between, a part is expired, and another run continues.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from frazil.repository.catalog.snapshots_v1 import SnapshotsV1
 
 
 def expire_v1(context: Context, what: Expiry) -> U8:
-    """Expire, file by file; the ids of what went."""
+    """Expire snapshots file by file, and return the ids of the removed snapshots."""
     info = context.catalog.repo_info()
     snapshots = info.snapshots
     assert isinstance(snapshots, SnapshotsV1)
@@ -41,7 +42,9 @@ def expire_v1(context: Context, what: Expiry) -> U8:
                 context.catalog.update_repo_info(remove(name))
                 continue
             if old[0]:
-                gone.add(snapshots.id_of(int(rows[0])))  # stays, for this ref; told as if it went
+                gone.add(
+                    snapshots.id_of(int(rows[0]))
+                )  # this ref keeps it, and the result contains it nevertheless
                 old[0] = False
             if old.any():
                 stays = int(np.argmax(old)) - 1

@@ -1,4 +1,4 @@
-"""Files as items of work: so many that the work of one item takes a while, and fits into memory."""
+"""Files in batches, as items of work. The work of an item takes some time and fits into memory."""
 
 from __future__ import annotations
 
@@ -10,19 +10,43 @@ import numpy as np
 from frazil.format.ids import id_list
 from frazil.format.snapshot import ManifestFiles
 
-#: References of the manifests of one item, and the most manifests or snapshots in it.
+#: Limits of one item: references, manifests, and snapshots.
 _REFS: Final = 1 << 20
 _MANIFESTS: Final = 200
 _SNAPSHOTS: Final = 200
 
 
 def snapshot_batches[T](rows: Sequence[T], size: int = _SNAPSHOTS) -> list[Sequence[T]]:
-    """Rows that each cost a request or two."""
+    """Return rows in batches. Each row costs one or two requests.
+
+    Args:
+        rows: Rows of any type.
+        size: Most rows in a batch. Default: 200.
+
+    Returns:
+        The batches, in order.
+
+    Examples:
+        >>> snapshot_batches([1, 2, 3], size=2)
+        [[1, 2], [3]]
+    """
     return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
 def manifest_batches(manifests: ManifestFiles, *, with_sizes: bool = False) -> list[list[Any]]:
-    """Manifests: their ids, or ids, sizes and counts."""
+    """Return the ids of manifests in batches with a limited number of references.
+
+    Args:
+        manifests: Table of manifests.
+        with_sizes: True returns tuples of id, size in bytes and number of references. Default: False.
+
+    Returns:
+        The batches, in order.
+
+    Examples:
+        >>> manifest_batches(ManifestFiles.empty())
+        []
+    """
     rows: list[Any] = id_list(manifests.ids)
     if with_sizes:
         rows = list(zip(rows, manifests.size_bytes.tolist(), manifests.num_chunk_refs.tolist(), strict=True))

@@ -1,19 +1,20 @@
-"""Garbage collection: deleting what no version of the repository needs.
+"""Garbage collection: deletes the files that no version of the repository needs.
 
-    plan     1. list what is older than the limit: only that can go
-             2. read the repo info: versions that a ref leads to live, and those whose file is not that old
-             3. read their manifests: the chunk files in there live. Put a list of the others
-    finish   4. the one conditional write takes dead versions out of the repo info; it goes through only if
-                no version lives that the plan has not seen, else the plan is made complete first
-             5. delete snapshots, then transaction logs, manifests, chunks; backups of the repo info that the
-                ops log does not need; and what jobs have staged and left
+    plan     1. List the files that are older than the limit. Only these can be deleted.
+             2. Read the repo info. A version is alive if a ref leads to it or its file is newer than the
+             limit. 3. Read the manifests of these versions. Their chunk files are alive. Store a list of the
+             others.
+    finish   4. One conditional write removes the dead versions from the repo info. It takes effect only if no
+                version is alive that the plan has not seen. Otherwise the plan is completed first.
+             5. Delete snapshots, then transaction logs, manifests and chunks, then backups of the repo info
+                that the ops log does not need, and abandoned staged files of jobs.
 
-Killed at any point it leaves a whole repository and some garbage, since nothing is deleted that the repo info
-still leads to, and each kind of file goes before those that it refers to. A file that cannot be read stops
-the collection in 3., before anything is gone.
+A collection that dies at any point leaves a complete repository and some garbage. It deletes no file that the
+repo info leads to, and it deletes each kind of file before the files that it refers to. A file that cannot be
+read stops the collection in step 3, before any deletion.
 
-A pack is one file with many chunks: it lives while one of them does. Virtual and inline chunks are no files.
-Ages are by the storage's clock: that of a file's last modification.
+A pack is one file with many chunks. It is alive while one of its chunks is. Virtual and inline chunks have no
+files. The age of a file is the time since its last modification, by the storage's clock.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from frazil.threads import Purpose, thread_pool
 
 _BACKUPS: Final = "backups"
 
-#: Deletes what is listed.
+#: Deletes all listed files.
 type Sweep = Callable[[Listed], Swept]
 
 
@@ -59,9 +60,9 @@ def _no_ids() -> U8:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What to collect: files modified before ``older_than`` (microseconds since 1970), and how.
+    """The files to collect: all that were modified before ``older_than`` (microseconds since 1970).
 
-    ``walk`` reads manifests and ``sweep`` deletes, where not this process is to do that.
+    ``walk`` reads manifests and ``sweep`` deletes files if another process than this one does it.
     """
 
     older_than: int
@@ -73,12 +74,13 @@ class Collection:
 
     @property
     def walker(self) -> Walk:
+        """The object that reads manifests: ``walk``, or this process."""
         return self.walk or LocalWalk(self.bounds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Old:
-    """All files older than the limit, by folder."""
+    """All files that are older than the limit, by folder."""
 
     snapshots: Listed
     logs: Listed
@@ -89,7 +91,10 @@ class Old:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Live:
-    """What is needed: ids, (k, 12) each. A file that came later is not in here, and not old either."""
+    """The ids of files that are alive, uint8 (k, 12) each.
+
+    Files that were written after the listing are not in it. They are not old either.
+    """
 
     snapshots: U8 = field(default_factory=_no_ids)
     manifests: U8 = field(default_factory=_no_ids)
@@ -97,7 +102,10 @@ class Live:
 
 
 def old_files(storage: Storage, what: Collection, backups_before: int | None = None) -> Old:
-    """Step 1. Backups have a limit of their own: no session needs them, so no lease spares them."""
+    """Return the old files: step 1.
+
+    Backups have their own limit, because no session needs them. So leases do not protect them.
+    """
     before = what.older_than if backups_before is None else backups_before
     folders = (SNAPSHOTS, TRANSACTIONS, MANIFESTS, CHUNKS)
     with thread_pool(Purpose.FOLDER_LISTINGS, min(len(folders) + 1, what.listings)) as pool:
@@ -108,12 +116,12 @@ def old_files(storage: Storage, what: Collection, backups_before: int | None = N
 
 
 def without_dead(info: RepoInfo, old: U8) -> RepoInfo:
-    """The repo info without the versions that no ref leads to and whose files are in ``old``."""
+    """Return the repo info without versions that no ref leads to and whose files are in ``old``."""
     return replace(info, snapshots=collapse(info.table, _living(info, old), Onto.NEXT))
 
 
 def _after(info: RepoInfo, old: Old) -> RepoInfo:
-    """The repo info that the collection leaves, but for its entry in the ops log."""
+    """Return the repo info that the collection leaves, without its entry in the ops log."""
     after = without_dead(info, old.snapshots.ids)
     return after.with_short_log(LOGGED) if len(old.backups) else after
 
@@ -125,21 +133,36 @@ def _living(info: RepoInfo, old: U8) -> NDArray[np.bool_]:
 
 
 def referred(info: RepoInfo) -> NDArray[np.bool_]:
-    """Which snapshots a branch or tag leads to."""
+    """Return which snapshots a branch or tag leads to.
+
+    Args:
+        info: Repo info with all its snapshots.
+
+    Returns:
+        One bool for each row of the table of snapshots.
+
+    Examples:
+        >>> import frazil
+        >>> from frazil.repository.handle.interior import context_of
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> referred(context_of(repo).catalog.full_repo_info()).tolist()
+        [True]
+    """
     tips = id_matrix([*info.branches.values(), *info.tags.values()])
     return info.table.reachable(info.table.find_snapshots(tips))
 
 
 def needed(storage: Storage, info: RepoInfo, old: Old, earlier: Live, walk: Walk) -> Live:
-    """Steps 2 and 3: what the versions of ``info`` need, ``known`` included. Of two kinds of files only as
-    much is read as is needed to tell which of the old ones live.
+    """Return the files that the versions of ``info`` need, together with ``earlier``: steps 2 and 3.
+
+    Manifests and chunks are read only as far as needed to decide about the old files.
     """
     living, led_to = _living(info, old.snapshots.ids), referred(info)
     ids = info.snapshots.ids()
     new = ~among(ids, earlier.snapshots)
     files = ManifestFiles.empty()
     if len(old.manifests) or len(old.chunks):
-        # A version that no ref leads to may have lost its file.
+        # A version without a ref may have lost its file.
         files = walk.manifests(storage, ids[living & led_to & new], ids[living & ~led_to & new])
     fresh = files.select_manifests(~among(files.ids, earlier.manifests))
     chunks = walk.chunks(storage, fresh) if len(old.chunks) else _no_ids()
@@ -152,14 +175,16 @@ def needed(storage: Storage, info: RepoInfo, old: Old, earlier: Live, walk: Walk
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Collecting:
-    """Step 4, the change for the retry loop. None, the end of the loop, if a version lives that the plan has
-    not seen.
+    """The repo change of a collection: step 4.
+
+    It returns None, which ends the retry loop, if a version is alive that the plan has not seen.
     """
 
     old: Old
     live: Live
 
     def __call__(self, info: RepoInfo, now: int) -> Changed | None:
+        """Return the repo info after the collection, or None if the plan is not complete."""
         require_online(info)
         after = _after(info, self.old)
         if not among(after.table.ids(), self.live.snapshots).all():
@@ -168,7 +193,28 @@ class Collecting:
 
 
 def collect(context: Context, what: Collection) -> GCSummary:
-    """All steps. How it spares the files of sessions: ``repository.catalog.leases``."""
+    """Collect garbage, with all steps.
+
+    ``repository.catalog.leases`` describes how the files of running sessions are protected.
+
+    Args:
+        context: Repository.
+        what: Files to collect, and limits of the work.
+
+    Returns:
+        Counts of the deleted files.
+
+    Raises:
+        ConflictError: ``gc-deletes-failing`` after too many failed deletions in a row.
+        FormatError: A file that the collection needs is damaged. Nothing was deleted.
+
+    Examples:
+        >>> import frazil
+        >>> from frazil.repository.handle.interior import context_of
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> collect(context_of(repo), Collection(older_than=0)).chunks_deleted
+        0
+    """
     storage = context.storage
     require_online(context.catalog.repo_info())
     announcement = announce(storage)
@@ -191,7 +237,7 @@ def collect(context: Context, what: Collection) -> GCSummary:
         delete_abandoned(storage, what.older_than)
         return _summary(phases, done, spared)
     except BaseException:
-        # Tasks elsewhere may still delete what is in the list, so commits have to find it.
+        # Tasks in other processes may still delete listed files, so commits must find the list.
         ends = what.sweep is None
         raise
     finally:
@@ -200,7 +246,22 @@ def collect(context: Context, what: Collection) -> GCSummary:
 
 
 def look(context: Context, what: Collection) -> GCSummary:
-    """What ``collect`` would delete. Writes nothing, so it takes this host's clock for the storage's."""
+    """Return what ``collect`` would delete. Writes nothing, so it uses the clock of this host.
+
+    Args:
+        context: Repository.
+        what: Files to collect, and limits of the work.
+
+    Returns:
+        Counts of the files that would be deleted.
+
+    Examples:
+        >>> import frazil
+        >>> from frazil.repository.handle.interior import context_of
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> look(context_of(repo), Collection(older_than=0)).chunks_deleted
+        0
+    """
     storage = context.storage
     require_online(context.catalog.repo_info())
     limit = what.older_than
@@ -212,7 +273,7 @@ def look(context: Context, what: Collection) -> GCSummary:
     after = _after(info, old)
     phases = garbage(after, old, live)
     done = {name: Swept(len(files), int(files.sizes.sum())) for name, files in phases.items()}
-    # The collection would make a backup of ``info``, and name it.
+    # The collection would write a backup of ``info`` and name it.
     names = named(after) | {*filter(None, [info.repo_before_updates])}
     gone = unneeded(storage, old.backups, names)
     return _summary(phases, done | {_BACKUPS: Swept(len(gone), int(gone.sizes.sum()))}, spared)
@@ -221,7 +282,7 @@ def look(context: Context, what: Collection) -> GCSummary:
 def _edited(
     context: Context, what: Collection, old: Old, record: CollectionRecord
 ) -> tuple[CollectionRecord, RepoInfo, Live]:
-    """Steps 2 to 4: the record with its list, the repo info without the dead, and what lives."""
+    """Do steps 2 to 4. Return the record with its list, the new repo info, and the files that are alive."""
     live = Live()
     while True:
         live = needed(context.storage, context.catalog.full_repo_info(), old, live, what.walker)
@@ -236,7 +297,7 @@ def _edited(
 
 
 def garbage(after: RepoInfo, old: Old, live: Live) -> dict[str, Listed]:
-    """What to delete, kind by kind, in this order."""
+    """Return the files to delete by kind, in the order of their deletion."""
     table = after.table
     logs = distinct(
         [table.ids(), np.ascontiguousarray(table.pruned().compact().values).view(np.uint8).reshape(-1, 12)]
@@ -257,9 +318,10 @@ def _swept(
     spared: LeaseLimit,
     record: CollectionRecord,
 ) -> dict[str, Swept]:
-    """Step 5: as far as the first kind of which not all could be deleted. Spares what sessions have written
-    that took a lease since. Stops when somebody has deleted the record, without which commits do not know
-    what is about to go.
+    """Do step 5 up to the first kind with failed deletions.
+
+    Files of sessions that took a lease in the meantime are kept. The deletion stops if another process has
+    deleted the record, because commits then do not know which files will be deleted.
     """
     sweep = what.sweep or Sweeper(storage, what.patience).sweep
     done: dict[str, Swept] = {}
@@ -273,11 +335,14 @@ def _swept(
 
 
 def _swept_backups(storage: Storage, old: Old, after: RepoInfo, what: Collection) -> dict[str, Swept]:
-    """Backups that ``after`` does not lead to. None of them if a damaged one hides where the log goes on."""
+    """Delete backups that ``after`` does not lead to.
+
+    If a damaged backup hides the rest of the log, no backup is deleted.
+    """
     try:
         gone = unneeded(storage, old.backups, named(after))
     except FormatError as error:
-        return {_BACKUPS: Swept(errors=[f"backups were left alone: {error.message}"])}
+        return {_BACKUPS: Swept(errors=[f"no backup was deleted: {error.message}"])}
     return {_BACKUPS: Sweeper(storage, what.patience).sweep(gone)}
 
 

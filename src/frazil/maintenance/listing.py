@@ -1,4 +1,4 @@
-"""What lies in a folder of the repository, as columns."""
+"""The objects in a folder of the repository, as columns."""
 
 from __future__ import annotations
 
@@ -23,18 +23,28 @@ class Objects(Protocol):
     """Objects that can be deleted: their keys, and their sizes in bytes, int64."""
 
     @property
-    def sizes(self) -> I64: ...
+    def sizes(self) -> I64:
+        """Sizes in bytes, int64 (n,)."""
 
-    def keys(self) -> list[str]: ...
+    def keys(self) -> list[str]:
+        """Return the keys of the objects."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listed:
-    """Objects named by ids in one folder, n rows, sorted by id.
+    """Objects of one folder whose names are ids. n rows, sorted by id.
 
     ids       uint8 (n, 12)
     sizes     int64 (n,)  bytes
     modified  int64 (n,)  microseconds since 1970, by the storage's clock
+
+    Examples:
+        >>> from frazil.storage import in_memory_storage
+        >>> storage = in_memory_storage()
+        >>> stored = storage.put("chunks/1CECHNKREP0F1RSTCMT0", b"data")
+        >>> files = listed(storage, "chunks")
+        >>> files.keys(), len(files.select_files(files.sizes > 4))
+        (['chunks/1CECHNKREP0F1RSTCMT0'], 0)
     """
 
     folder: str
@@ -46,17 +56,29 @@ class Listed:
         return len(self.sizes)
 
     def select_files(self, rows: NDArray[np.bool_]) -> Listed:
+        """Return a part of the objects.
+
+        Args:
+            rows: One bool for each row.
+
+        Returns:
+            The objects whose value is True.
+        """
         return Listed(self.folder, self.ids[rows], self.sizes[rows], self.modified[rows])
 
     def keys(self) -> list[str]:
-        """Where the objects are."""
+        """Return the keys of the objects.
+
+        Returns:
+            One key for each row.
+        """
         return [f"{self.folder}/{name}" for name in ids_to_text(self.ids)]
 
 
 def listed(storage: Storage, folder: str, before: int | None = None) -> Listed:
-    """The objects in ``folder``, only those modified before a time if one is given.
+    """Return the objects in ``folder``. With ``before``, only objects that were modified before this time.
 
-    What is not named by an id is none of ours, and left out.
+    Objects whose names are not ids do not belong to the format. They are ignored.
     """
     parts = [_columns(folder, part, before) for part in batched(storage.list(folder), _BATCH)]
     whole = Listed(
@@ -79,18 +101,30 @@ def _columns(folder: str, objects: tuple[ObjectInfo, ...], before: int | None) -
 
 
 def microseconds(times: Iterable[datetime], count: int = -1) -> I64:
-    """Times as microseconds since 1970."""
+    """Return times as microseconds since 1970."""
     seconds = np.fromiter(map(datetime.timestamp, times), np.float64, count)
     return np.rint(seconds * 1e6).astype(np.int64)
 
 
 def among(ids: U8, others: U8) -> NDArray[np.bool_]:
-    """Which of the ids, (n, 12), are among the others; bool (n,)."""
+    """Return which of the ids, (n, 12), are among the others. bool (n,)."""
     return np.isin(id_keys(ids), id_keys(others))
 
 
 def distinct(parts: list[U8]) -> U8:
-    """Each id once, sorted."""
+    """Return each id once, sorted.
+
+    Args:
+        parts: Ids, uint8 (n, 12) each.
+
+    Returns:
+        Distinct ids, uint8 (k, 12).
+
+    Examples:
+        >>> ids = np.zeros((2, OBJECT_ID_BYTES), np.uint8)
+        >>> distinct([ids, ids + 1]).shape
+        (2, 12)
+    """
     every = np.concatenate([np.zeros((0, OBJECT_ID_BYTES), np.uint8), *parts])
     keys = np.unique(id_keys(every))
     return keys.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)

@@ -1,7 +1,7 @@
-"""Rewriting manifests: a commit that changes nothing but how references are spread over files.
+"""Rewrite of manifests: a commit that only changes how references are distributed over files.
 
-After a change of the splitting configuration, old manifests stay as they are until a commit touches them.
-This touches all.
+After a change of the splitting configuration, old manifests stay unchanged until a commit touches them. A
+rewrite touches all of them.
 """
 
 from __future__ import annotations
@@ -33,8 +33,27 @@ def rewrite(
     amend: bool,
     write: Callable[[Snapshot], dict[bytes, PreparedManifests]] = lambda parent: {},
 ) -> bytes:
-    """The id of the new snapshot. ``metadata`` are the user's; what the format reserves is added. ``write``
-    may write the manifests of some arrays, by node id.
+    """Write all manifests again in a commit, and return the id of the new snapshot.
+
+    Args:
+        context: Repository.
+        branch: Name of the branch.
+        message: Message of the commit.
+        metadata: Metadata of the user. Reserved entries of the format are added.
+        amend: Whether the commit replaces the tip of the branch. This needs spec version 2.
+        write: Function that writes the manifests of some arrays in other processes, by node id. Default: this
+            process writes all of them.
+
+    Returns:
+        The id of the new snapshot, 12 bytes.
+
+    Examples:
+        >>> import frazil
+        >>> from frazil.repository.handle.interior import context_of
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> id_ = rewrite(context_of(repo), "main", "rewrite the manifests", dict(), amend=False)
+        >>> repo.lookup_snapshot(repo.lookup_branch("main")).message
+        'rewrite the manifests'
     """
     if amend:
         context.require_version_2()

@@ -1,10 +1,10 @@
-"""How many bytes the chunks of a repository take, by where they are.
+"""The size of the chunks of a repository in bytes, by their place.
 
-    native    each range of a chunk file once, however many versions refer to it
-    virtual   each range of a foreign object once
-    inline    once for each manifest that holds them: they are copied when a manifest is rewritten
+    native    each range of a chunk file once, also if many versions refer to it
+    virtual   each range of an object outside of the repository once
+    inline    once for each manifest that holds the chunk, because a rewrite of a manifest copies it
 
-Versions count that a branch or tag leads to.
+Only versions that a branch or tag leads to count.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _MIX: Final = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranges:
-    """Distinct ranges of chunk files or foreign objects: a digest and the length of each, uint64 (k,).
+    """Distinct ranges of chunk files or foreign objects: digest and length of each, uint64 (k,).
 
-    Of a billion ranges, two different ones have the same digest in one repository of forty; then the
+    With a billion ranges, one repository in forty has two different ranges with the same digest. Then the
     statistics miss one of them.
     """
 
@@ -48,7 +48,7 @@ class Ranges:
 
     @staticmethod
     def union(parts: Sequence[Ranges]) -> Ranges:
-        """Each range once."""
+        """Return each range once."""
         nothing = np.zeros(0, np.uint64)
         digests = np.concatenate([nothing, *(part.digests for part in parts)])
         lengths = np.concatenate([nothing, *(part.lengths for part in parts)])
@@ -58,7 +58,7 @@ class Ranges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """What one manifest holds: distinct ranges of chunk files and of foreign objects, inline bytes."""
+    """The content of one manifest: ranges of chunk files, ranges of foreign objects, and inline bytes."""
 
     native: Ranges
     virtual: Ranges
@@ -66,7 +66,7 @@ class Parts:
 
 
 def parts_of(storage: Storage, manifest: bytes) -> Parts:
-    """The piece of work for one manifest."""
+    """Return the content of one manifest. This is a piece of work."""
     tables = list(MANIFEST.read(storage, manifest).arrays.values())
     return Parts(
         Ranges.union(list(map(_native, tables))),
@@ -95,7 +95,7 @@ def _ranges(table: ChunkTable, kind: ChunkKind, ids: U8) -> Ranges:
 
 
 def _mixed(one: U64, other: U64) -> U64:
-    """A digest of two columns of numbers (the finish of splitmix64)."""
+    """Return a digest of two columns of numbers (the last steps of splitmix64)."""
     out = one * _MIX[0] + other
     out = (out ^ (out >> np.uint64(30))) * _MIX[1]
     out = (out ^ (out >> np.uint64(27))) * _MIX[2]
@@ -104,7 +104,7 @@ def _mixed(one: U64, other: U64) -> U64:
 
 
 def storage_stats(context: Context, bounds: Bounds) -> ChunkStorageStats:
-    """All of it: plan, work and finish."""
+    """Return the statistics: plan, work and finish."""
     storage, info = context.storage, context.catalog.full_repo_info()
     nothing = info.snapshots.ids()[:0]
     manifests = all_manifests(storage, info.snapshots.ids()[referred(info)], nothing, bounds)
@@ -112,7 +112,18 @@ def storage_stats(context: Context, bounds: Bounds) -> ChunkStorageStats:
 
 
 def summed(pieces: Iterable[Parts]) -> ChunkStorageStats:
-    """The finish."""
+    """Return the statistics of many manifests. This is the finish.
+
+    Args:
+        pieces: Contents of the manifests.
+
+    Returns:
+        The size of native, virtual and inline chunks in bytes.
+
+    Examples:
+        >>> summed([]).native_bytes
+        0
+    """
     native, virtual = _Gathered(), _Gathered()
     inline = 0
     for parts in pieces:
@@ -123,7 +134,7 @@ def summed(pieces: Iterable[Parts]) -> ChunkStorageStats:
 
 
 class _Gathered:
-    """Distinct ranges of many manifests."""
+    """Collects distinct ranges of many manifests."""
 
     def __init__(self) -> None:
         self._settled = Ranges.union([])
@@ -131,6 +142,7 @@ class _Gathered:
         self._waiting = 0
 
     def add(self, ranges: Ranges) -> None:
+        """Add the ranges of one manifest."""
         self._parts.append(ranges)
         self._waiting += len(ranges)
         if self._waiting > max(len(self._settled), _GATHERED):
@@ -140,6 +152,6 @@ class _Gathered:
         self._settled, self._parts, self._waiting = Ranges.union([self._settled, *self._parts]), [], 0
 
     def length(self) -> int:
-        """Bytes in all."""
+        """Return the total size in bytes."""
         self._settle()
         return int(self._settled.lengths.sum(dtype=np.uint64))

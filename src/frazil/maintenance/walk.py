@@ -1,7 +1,7 @@
-"""Reading the metadata of many versions: each file once, several at a time, in bounded memory.
+"""Reads the metadata of many versions: each file once, several at a time, in limited memory.
 
-``manifests_of`` and ``chunks_of`` are pieces of work: a worker anywhere can do one with a storage and an id,
-and answers with columns.
+``manifests_of`` and ``chunks_of`` are pieces of work. A worker in any process can do one with a storage and
+an id, and returns columns.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from frazil.repository.catalog.files import MANIFEST_CHUNK_FILES, SNAPSHOT
 from frazil.storage.base import Storage
 from frazil.threads import SIZES, Purpose, thread_pool
 
-#: Bytes of a decoded reference, for bounds on memory.
+#: Bytes of a decoded reference, for limits of memory.
 _REFERENCE_BYTES: Final = 64
-#: So many ids are gathered before those that repeat are dropped.
+#: Number of ids that are collected before duplicates are removed.
 _GATHERED: Final = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much is read at once: snapshots, bytes of manifests compressed and decoded, requests."""
+    """Limits of concurrent reads: snapshots, bytes of manifests compressed and decoded, and requests."""
 
     snapshots: int = 50
     compressed_bytes: int = 512 << 20
@@ -45,8 +45,10 @@ def side_by_side[T, R](
     threads: int,
     weight: Callable[[T], float] = lambda item: 0.0,
 ) -> Iterator[R]:
-    """``map`` on threads, in order, with at most ``threads`` items at work or waiting, whose weights sum up
-    to no more than 1. One that is heavier alone is done alone.
+    """Do the same as ``map``, on threads and in order.
+
+    At most ``threads`` items run or wait at a time, and the sum of their weights is at most 1. An item with a
+    larger weight runs alone.
     """
     with thread_pool(Purpose.COLLECTION_STEPS, min(threads, SIZES[Purpose.COLLECTION_STEPS])) as pool:
         running: deque[tuple[Future[R], float]] = deque()
@@ -68,9 +70,11 @@ def side_by_side[T, R](
 
 
 def manifests_of(storage: Storage, snapshot: bytes) -> ManifestFiles:
-    """The manifests of one snapshot, listed or used by a node.
+    """Return the manifests of one snapshot: those in its list, and those that its nodes use.
 
-    ``StorageError`` (``object-not-found``) without the file, ``FormatError`` where it is damaged.
+    Raises:
+        StorageError: ``object-not-found`` if the file is missing.
+        FormatError: The file is damaged.
     """
     decoded = SNAPSHOT.read(storage, snapshot)
     files = decoded.manifests
@@ -87,7 +91,7 @@ def manifests_of(storage: Storage, snapshot: bytes) -> ManifestFiles:
 
 
 def all_manifests(storage: Storage, snapshots: U8, optional: U8, bounds: Bounds) -> ManifestFiles:
-    """Each manifest of many snapshots once. Files of ``optional`` snapshots may be missing."""
+    """Return each manifest of many snapshots once. Files of ``optional`` snapshots may be missing."""
 
     def read(id_: bytes) -> ManifestFiles:
         return manifests_of(storage, id_)
@@ -111,7 +115,18 @@ def all_manifests(storage: Storage, snapshots: U8, optional: U8, bounds: Bounds)
 
 
 def each_once(parts: Sequence[ManifestFiles]) -> ManifestFiles:
-    """Each manifest of several lists once."""
+    """Return each manifest of several tables once.
+
+    Args:
+        parts: Tables of manifests.
+
+    Returns:
+        One table, sorted by id.
+
+    Examples:
+        >>> len(each_once([ManifestFiles.empty()]))
+        0
+    """
     ids = np.concatenate([part.ids for part in parts])
     _, first = np.unique(id_keys(ids), return_index=True)
     return ManifestFiles(
@@ -122,15 +137,16 @@ def each_once(parts: Sequence[ManifestFiles]) -> ManifestFiles:
 
 
 def chunks_of(storage: Storage, manifest: bytes) -> U8:
-    """The chunk files that one manifest refers to, (k, 12).
+    """Return the chunk files that one manifest refers to, uint8 (k, 12).
 
-    Raises what makes a manifest unreadable: whoever skipped one would take its chunks for garbage.
+    Raises:
+        IcechunkError: The manifest cannot be read. To skip it would make its chunks garbage.
     """
     return distinct([MANIFEST_CHUNK_FILES.read(storage, manifest).chunk_ids])
 
 
 def over_manifests[R](manifests: ManifestFiles, work: Callable[[bytes], R], bounds: Bounds) -> Iterator[R]:
-    """``work`` on every manifest, as many at a time as the bounds allow."""
+    """Call ``work`` for every manifest, with as many calls at a time as the bounds allow."""
     compressed = manifests.size_bytes / bounds.compressed_bytes
     decoded = (manifests.num_chunk_refs * float(_REFERENCE_BYTES)) / bounds.decoded_bytes
     weights = dict(zip(id_list(manifests.ids), np.maximum(compressed, decoded).tolist(), strict=True))
@@ -138,7 +154,7 @@ def over_manifests[R](manifests: ManifestFiles, work: Callable[[bytes], R], boun
 
 
 def all_chunks(storage: Storage, manifests: ManifestFiles, bounds: Bounds) -> U8:
-    """Each chunk file of many manifests once, sorted, (k, 12): 12 bytes a file."""
+    """Return each chunk file of many manifests once, sorted, uint8 (k, 12)."""
     distinct_ids, parts, gathered = np.zeros((0, OBJECT_ID_BYTES), np.uint8), list[U8](), 0
     for ids in over_manifests(manifests, lambda id_: chunks_of(storage, id_), bounds):
         parts.append(ids)
@@ -149,23 +165,51 @@ def all_chunks(storage: Storage, manifests: ManifestFiles, bounds: Bounds) -> U8
 
 
 class Walk(Protocol):
-    """Who reads the metadata of many versions: this process, or many."""
+    """Reads the metadata of many versions, in this process or in many.
+
+    Examples:
+        >>> from frazil.storage import in_memory_storage
+        >>> walk, storage = LocalWalk(Bounds()), in_memory_storage()
+        >>> no_ids = np.zeros((0, OBJECT_ID_BYTES), np.uint8)
+        >>> files = walk.manifests(storage, no_ids, no_ids)
+        >>> walk.chunks(storage, files).shape
+        (0, 12)
+    """
 
     def manifests(self, storage: Storage, snapshots: U8, optional: U8) -> ManifestFiles:
-        """As ``all_manifests``."""
+        """Return the same as ``all_manifests``.
+
+        Args:
+            storage: Storage of the repository.
+            snapshots: Ids of snapshots, uint8 (n, 12).
+            optional: Ids of snapshots whose files may be missing, uint8 (n, 12).
+
+        Returns:
+            Each manifest once.
+        """
 
     def chunks(self, storage: Storage, manifests: ManifestFiles) -> U8:
-        """As ``all_chunks``."""
+        """Return the same as ``all_chunks``.
+
+        Args:
+            storage: Storage of the repository.
+            manifests: Table of manifests.
+
+        Returns:
+            Ids of chunk files, uint8 (k, 12).
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class LocalWalk:
-    """This process, within bounds."""
+    """Reads the metadata in this process, within bounds."""
 
     bounds: Bounds
 
     def manifests(self, storage: Storage, snapshots: U8, optional: U8) -> ManifestFiles:
+        """Return the same as ``all_manifests``, read by this process."""
         return all_manifests(storage, snapshots, optional, self.bounds)
 
     def chunks(self, storage: Storage, manifests: ManifestFiles) -> U8:
+        """Return the same as ``all_chunks``, read by this process."""
         return all_chunks(storage, manifests, self.bounds)

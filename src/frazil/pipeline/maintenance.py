@@ -1,4 +1,4 @@
-"""Maintenance of large repositories by tasks: the same work as that of the methods of ``Repository``.
+"""Maintenance of large repositories by tasks: the functions do the work of methods of ``Repository``.
 
     garbage_collect      tasks read manifests, and delete files
     verify               tasks check every reference, up to every byte
@@ -104,9 +104,10 @@ def garbage_collect(
 
 
 def storage_stats(repo: Repository, *, engine: Engine | EngineName | None = None) -> ChunkStorageStats:
-    """Sum up the size of all chunks, by tasks; ``Repository.chunk_storage_stats`` does it in one process.
+    """Sum up the size of all chunks, by tasks.
 
-    The driver holds 16 bytes for each distinct range of bytes.
+    The result is that of ``Repository.chunk_storage_stats``. The driver holds 16 bytes for each distinct
+    range of bytes.
 
     Args:
         repo: The repository.
@@ -141,7 +142,9 @@ def rewrite_manifests(
     commit_method: CommitMethod = "new_commit",
     manifests_on_executors_above: int = MANIFESTS_ON_EXECUTORS_ABOVE,
 ) -> str:
-    """Rewrite the manifests of a branch, by tasks; ``Repository.rewrite_manifests`` does it in one process.
+    """Rewrite the manifests of a branch, by tasks.
+
+    The result is that of ``Repository.rewrite_manifests``.
 
     Args:
         repo: The repository.

@@ -24,8 +24,18 @@ _SHOWN: Final = 8
 class Step(Summary):
     """One commit, with the record of its job.
 
-    ``job`` is None for a commit that no job made. ``inputs`` are mappings with ``repository``, ``branch``,
-    ``snapshot``, ``paths`` and ``digest``. ``audit`` is the report of a check that the commit records.
+    Attributes:
+        snapshot_id: The id of the snapshot.
+        written_at: The time of the commit.
+        message: The message of the commit.
+        job: The name of the operation; None for a commit that no job made.
+        job_id: The id of the job.
+        parameters: The arguments of the operation.
+        inputs: One mapping for each version that the job read, with ``repository``, ``branch``, ``snapshot``,
+            ``paths`` and ``digest``.
+        outputs: The paths that the job wrote.
+        metrics: The time, the bytes and other measures of the job.
+        audit: The report of a check that the commit records.
     """
 
     snapshot_id: str

@@ -44,22 +44,25 @@ from frazil.repository.handle.repository import Repository
 from frazil.storage.base import IfAbsent, IfVersion, ObjectInfo, Refused, Storage
 from frazil.threads import Purpose, thread_pool
 
-#: Folders that a copy has.
+#: The folders that are copied.
 _FOLDERS: Final = (CHUNKS, MANIFESTS, TRANSACTIONS, SNAPSHOTS, OVERWRITTEN)
 _BYTES_PER_TASK: Final = 256_000_000
-#: An object takes as much time as so many bytes.
+#: Copying an object takes as much time as copying this number of bytes.
 _BYTES_PER_OBJECT: Final = 100_000
 _AT_ONCE: Final = 32_000_000
-#: How long a lease holds, and after which time it is renewed, in microseconds.
+#: The duration of a lease, and the time after which it is renewed, in microseconds.
 _LEASE: Final = 24 * 3600 * 1_000_000
 _RENEWED: Final = 3600 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Copied(Summary):
-    """The number of objects and bytes that were copied.
+    """The result of `copy_repository`.
 
-    ``existing`` is the number of objects that the target had already.
+    Attributes:
+        objects: The number of objects that were copied.
+        bytes: Their size.
+        existing: The number of objects that the target had already.
     """
 
     objects: int
@@ -222,11 +225,11 @@ def _repo_info_condition(info: RepoInfo, target: Storage) -> IfAbsent | IfVersio
 
 @contextmanager
 def _leased(storage: Storage) -> Iterator[Callable[[], None]]:
-    """Take a lease in a storage. Yields a function that renews the lease once an hour has passed."""
+    """Take a lease in a storage, and yield a function that renews the lease once an hour has passed."""
     renewed_at = now_us()
     lease: Lease | None = None
     if not storage.is_read_only:
-        with suppress(StorageError):  # without a lease, the check in the target finds what is missing
+        with suppress(StorageError):  # without a lease, the check in the target finds missing objects
             lease = Lease.take(storage, 0, renewed_at + _LEASE, purpose="copy")
 
     def renew() -> None:
@@ -258,7 +261,7 @@ def _copy_by_tasks(
 
 
 def copy_objects(shared: bytes, item: bytes) -> bytes:
-    """The task: copy objects from one storage to another; with ``compare`` only those that differ."""
+    """Copy objects from one storage to another, with ``compare`` only those that differ: the task."""
     source, target, compare = pickle.loads(shared)
     keys, sizes = pickle.loads(item)
 

@@ -1,24 +1,24 @@
-"""Readers of files: what files of other formats hold, and where in them chunks are.
+"""Readers of files in other formats: their schemas, their values, and the positions of their chunks.
 
-Start with `frazil.readers.reader`: a reader of a format gives a schema, values, and references to chunks.
-Nothing of this room knows repositories or Spark.
+Start with `frazil.readers.reader`: a reader returns a schema, values, and references to chunks. This package
+does not use repositories or Spark.
 
     reader             the protocol `Reader` and its results: `FileSchema`, `VariableSchema`,
                        `ChunkReferences`
-    registry           the table of formats; which reader opens a file
+    registry           the table of formats; finds the reader of a file
 
-What the readers share:
+The readers share these modules:
 
     base_reader        `BaseReader`: the base class of readers
     files              the bytes of a file, local or in an object store
     block_stream       an object as a file object, which caches blocks
     file_errors        the errors of damaged and unreadable files
     attribute_values   attributes as values of JSON, texts of unknown encoding
-    coordinates        which variables are coordinates, by the CF conventions
+    coordinates        finds the coordinates of a file, by the CF conventions
     references         references to chunks of one file, the codec of plain values
     schema_cache       the schemas that this process has read
 
-The formats, each with the library that it needs:
+The formats, each with its library and its modules:
 
     hdf5               HDF5 and NetCDF-4, by h5py: `hdf5_schema`, `hdf5_dimensions`, `hdf5_types`,
                        `hdf5_chunks`, `hdf5_plugins`

@@ -1,4 +1,4 @@
-"""Values of attributes as JSON holds them, and texts of unknown encoding."""
+"""Converts values of attributes to JSON, and texts of unknown encoding to strings."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import numpy as np
 
 
 def json_value(value: Any) -> Any:
-    """An attribute as JSON can hold it: one element is a scalar, more are a list, characters are text.
+    r"""Return the value of an attribute as JSON can hold it.
 
-    What JSON cannot hold becomes text: the fields of a compound type, references, times.
+    One element becomes a scalar, several elements a list, characters a string. Other values become text: the
+    fields of a compound type, references, times.
 
-    >>> json_value(np.array([1.5], "f4")), json_value(np.array([b"a", b"b"])), json_value(b"caf\\xc3\\xa9")
+    >>> json_value(np.array([1.5], "f4")), json_value(np.array([b"a", b"b"])), json_value(b"caf\xc3\xa9")
     (1.5, ['a', 'b'], 'café')
     >>> json_value(np.array((1, b"K"), [("level", "i4"), ("unit", "S3")]))
     '{"level": 1, "unit": "K"}'
@@ -58,7 +59,7 @@ def _json_scalar(value: np.generic) -> Any:
 
 
 def text(data: bytes) -> str:
-    """UTF-8, or else Latin-1 as old files have it; without the zeros at its end."""
+    """Return bytes as text, without zeros at the end: UTF-8, or else Latin-1, as in old files."""
     data = data.rstrip(b"\0")
     try:
         return data.decode()

@@ -1,4 +1,4 @@
-"""What the readers of all formats share: a file, a group, a schema that is read once, typed errors."""
+"""The base class of the readers of all formats: a file, a group, a schema that is read once, typed errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class FileContents:
-    """What the reader of a format reads from one group. `BaseReader.schema` makes a `FileSchema` of it."""
+    """The contents of one group, as a reader reads them. `BaseReader.schema` makes a `FileSchema` of them."""
 
     variables: list[VariableSchema]
     attrs: dict[str, Any]
@@ -35,12 +35,13 @@ class FileContents:
 class BaseReader:
     """The methods that all readers share. A reader of a format defines `contents`, `read` and `references`.
 
-    ``format``             the name of the format in `frazil.readers.registry.FORMATS`
-    ``caches_schema``      whether schemas are cached: they take long to read, and depend on nothing but the
-                           file and the group
-    ``library_errors``     what the library of the format raises for a damaged file
-    ``names_error_type``   whether the type of such an error is part of the message
-    ``option_names``       the names of the options of the constructor
+    Attributes:
+        format: The name of the format in `frazil.readers.registry.FORMATS`.
+        caches_schema: Whether schemas are cached. They must be slow to read, and depend only on the file and
+            the group.
+        library_errors: The errors that the library of the format raises for a damaged file.
+        names_error_type: Whether the type of such an error is part of the message.
+        option_names: The names of the options of the constructor.
     """
 
     format: ClassVar[str] = ""
@@ -55,24 +56,27 @@ class BaseReader:
         self._schema: FileSchema | None = None
 
     def contents(self) -> FileContents:
-        """The variables, dimensions and attributes of the group."""
+        """Read the variables, dimensions and attributes of the group."""
         raise NotImplementedError
 
     def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
+        """Return the raw values of a region of a variable: see `frazil.readers.reader.Reader.read`."""
         raise NotImplementedError
 
     def references(self, name: str) -> ChunkReferences | NotVirtual:
+        """Return references to the chunks of a variable, or the reason why there are none."""
         raise NotImplementedError
 
     def constant(self, name: str, region: tuple[slice, ...]) -> NDArray[Any] | None:
+        """Return the single value of a region that was never written, or None: see `Reader.constant`."""
         return None
 
     def fingerprint(self) -> str:
-        """The fingerprint of the file. `schema` calls it after `contents`."""
+        """Return the fingerprint of the file. `schema` calls it after `contents`."""
         return self.file.fingerprint()
 
     def schema(self) -> FileSchema:
-        """The schema of the group. It is read once."""
+        """Return the schema of the group. It is read once."""
         if self._schema is None and self.caches_schema:
             file = self.file
             state = self.format, file.url, self.group, file.size, file.modified, file.etag, file.fingerprint()
@@ -84,24 +88,22 @@ class BaseReader:
         return self._schema
 
     def variable(self, name: str) -> VariableSchema:
-        """One variable of the schema. Raises ``FormatError`` if it is not there."""
+        """Return a variable of the schema, or raise ``FormatError`` if the group does not have it."""
         schema = self.schema()
         try:
             return schema.variables[name]
         except KeyError:
             why = schema.skipped.get(name)
-            actual = (
-                f"one that cannot be read: {why}" if why else f"none; there are {sorted(schema.variables)}"
-            )
+            actual = f"one that cannot be read: {why}" if why else f"only {sorted(schema.variables)}"
             raise damaged(self.file.url, f"a variable {name!r} in {self.group}", actual) from None
 
     def region(self, name: str, region: Sequence[slice]) -> tuple[tuple[int, int], ...]:
-        """A region as (start, stop) for each dimension. Raises ``InvalidInputError`` if it is none."""
+        """Return a region as (start, stop) for each dimension, or raise ``InvalidInputError``."""
         shape = self.variable(name).shape
         if len(region) != len(shape) or any(each.step not in (None, 1) for each in region):
             raise InvalidInputError(
-                f"{self.file.url}: expected a slice with step 1 for each of {len(shape)} dimensions of "
-                f"{name!r}, found {region}",
+                f"{self.file.url}: region must have a slice with step 1 for each of {len(shape)} dimensions "
+                f"of {name!r}, got {region}",
                 ErrorKind.INVALID_CHUNK_INDEX,
             )
         bounds = [each.indices(size)[:2] for each, size in zip(region, shape, strict=True)]
@@ -109,9 +111,9 @@ class BaseReader:
 
     @contextmanager
     def library_call(self, expected: str) -> Iterator[None]:
-        """A context for calls of the format's library: its errors become ``FormatError``.
+        """Return a context in which errors of the library of the format become ``FormatError``.
 
-        ``expected`` is what the file should have, for the message.
+        ``expected`` names the expected part of the file, for the message.
         """
         try:
             yield
@@ -122,7 +124,7 @@ class BaseReader:
             raise damaged(self.file.url, expected, actual) from error
 
     def close(self) -> None:
-        return None
+        """Close the file."""
 
     def __enter__(self) -> Self:
         return self

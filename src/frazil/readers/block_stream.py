@@ -1,4 +1,4 @@
-"""Objects of an object store as file objects, for libraries that read from file objects."""
+"""File objects for objects of an object store, for libraries that read from file objects."""
 
 from __future__ import annotations
 
@@ -7,32 +7,38 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, override
 
-#: Bytes of one block: the smallest request.
+#: The bytes of one block, which is the smallest request.
 BLOCK: Final = 512 << 10
-#: How many blocks one stream caches.
+#: The number of blocks that one stream caches.
 CACHED_BLOCKS: Final = 64
-#: Ranges with at most this many bytes between them are read by one request.
+#: One request reads ranges with at most so many bytes between them.
 LARGEST_GAP: Final = 64 << 10
 
 
 class RangeSource(Protocol):
-    """Bytes that are read in ranges: a `frazil.readers.files.File`."""
+    """The protocol of bytes that are read in ranges, such as a `frazil.readers.files.File`."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """The number of bytes."""
+        ...
 
-    def read(self, start: int, stop: int) -> bytes: ...
+    def read(self, start: int, stop: int) -> bytes:
+        """Return the bytes from ``start`` to ``stop``."""
+        ...
 
-    def read_many(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]: ...
+    def read_many(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
+        """Return the bytes of each range."""
+        ...
 
 
 class BlockStream(io.RawIOBase):
-    """An object as a file object. It reads blocks of `BLOCK` bytes, and caches those that were used last.
+    """A file object that reads an object in blocks of `BLOCK` bytes, and caches the last used blocks.
 
-    Metadata are small and close together, so a few blocks hold all of them. A read of more than one block is
-    one request of its own. ``prefetch`` reads many ranges at once.
+    Metadata are small and close together, so a few blocks have all of them. A read of more than one block is
+    a separate request. ``prefetch`` reads many ranges at once.
     """
 
     def __init__(self, file: RangeSource) -> None:
@@ -43,19 +49,24 @@ class BlockStream(io.RawIOBase):
         self._ranges: list[tuple[int, int]] = []
         self._prefetched: list[bytes] = []
 
+    @override
     def readable(self) -> bool:
         return True
 
+    @override
     def seekable(self) -> bool:
         return True
 
+    @override
     def tell(self) -> int:
         return self._position
 
+    @override
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._position = offset + (0, self._position, self._file.size)[whence]
         return self._position
 
+    @override
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
         stop = min(self._position + len(view), self._file.size)
@@ -65,9 +76,9 @@ class BlockStream(io.RawIOBase):
         return count
 
     def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Read these ranges in parallel. Until the next call, reads inside them need no request.
+        """Read ranges in parallel. Until the next call, reads inside these ranges need no request.
 
-        A call without ranges frees them.
+        A call without ranges frees the memory.
         """
         self._ranges = list(merge_ranges(ranges))
         self._prefetched = self._file.read_many(self._ranges)
@@ -97,7 +108,7 @@ class BlockStream(io.RawIOBase):
 
 
 def merge_ranges(ranges: Iterable[tuple[int, int]], gap: int = LARGEST_GAP) -> Iterator[tuple[int, int]]:
-    """Ranges in their order in the file; those that are close to each other are one.
+    """Yield ranges in the order of the file, and merge ranges that are close to each other.
 
     >>> list(merge_ranges([(10, 20), (0, 5), (900_000, 900_001)]))
     [(0, 20), (900000, 900001)]

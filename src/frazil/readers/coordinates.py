@@ -1,4 +1,4 @@
-"""Which variables of a file are coordinates, by the CF conventions."""
+"""Finds the coordinates among the variables of a file, by the CF conventions."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from frazil.readers.reader import VariableSchema
 
 #: Attributes that name coordinates, by the CF conventions.
 _NAMES_COORDINATES: Final = ("coordinates", "bounds", "climatology", "grid_mapping")
-#: Attributes that name other variables (CF and UGRID): those without dimensions are no data either.
+#: Attributes that name other variables (CF and UGRID): scalars among these variables are not data.
 _NAMES_OTHERS: Final = ("formula_terms", "cell_measures", "ancillary_variables", "mesh", "geometry")
 
 
 def coordinate_names(variables: Iterable[VariableSchema], attrs: Mapping[str, Any]) -> set[str]:
-    """The names of the variables that are no data, by their attributes and dimensions.
+    """Return the names of the variables that are not data, by their attributes and dimensions.
 
-    ``attrs`` are those of the group.
+    ``attrs`` are the attributes of the group.
     """
     named: set[str] = set(_words_in(attrs, ("coordinates",)))
     others: set[str] = set()

@@ -1,9 +1,9 @@
-"""The bytes of one file, local or in an object store. All readers use it.
+"""The bytes of one file, local or in an object store, for all readers.
 
 A file is a path, a ``file:`` URL, or an object: ``s3://bucket/key``, ``gs://bucket/key``,
-``az://account/container/key``, ``https://host/path``: see ``frazil.storage.url_parts``. Objects are read in
-ranges; a library that reads from file objects gets one that caches blocks (``open``), a library that reads
-from paths gets a temporary copy (``local``), which is removed at the end.
+``az://account/container/key``, ``https://host/path`` (see `frazil.storage.url_parts`). Objects are read in
+ranges. A library that reads from file objects gets a file object that caches blocks (``open``). A library
+that reads from paths gets a temporary copy (``local``), which is removed at the end.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from frazil.threads import Purpose, map_bounded
 if TYPE_CHECKING:
     from frazil.storage.base import Storage
 
-#: How much of the beginning and of the end of a file is in its fingerprint.
+#: The number of bytes at the beginning and at the end of a file that its fingerprint covers.
 ENDS: Final = 64 << 10
-#: The largest object that is copied for a library that needs a path.
+#: The largest object that is copied for a library that needs a path, in bytes.
 LARGEST_COPY: Final = 16 << 30
 
 
 @dataclass(slots=True)
 class File:
-    """One file. ``path`` is where it is on this machine, if it is; else ``storage`` and ``key``."""
+    """One file: a local file at ``path``, or else the object ``key`` of ``storage``."""
 
     url: str
     size: int
@@ -50,7 +50,7 @@ class File:
     _head: bytes | None = field(default=None, init=False, repr=False)
 
     def read(self, start: int, stop: int) -> bytes:
-        """The bytes ``start <= i < stop``, all of them. Raises ``FormatError`` if the file ends before."""
+        """Return the bytes from ``start`` to ``stop``, or raise ``FormatError`` if the file is shorter."""
         stop = max(start, stop)
         if stop > self.size or start < 0:
             raise damaged(self.url, f"bytes up to {stop}", f"a file of {self.size} bytes: it is truncated")
@@ -59,7 +59,7 @@ class File:
         if self.path is not None:
             with file_access(self.url), open(self.path, "rb") as file:
                 data = os.pread(file.fileno(), stop - start, start)
-                while len(data) < stop - start:  # one call moves 2 GiB at most
+                while len(data) < stop - start:  # one call reads at most 2 GiB
                     more = os.pread(file.fileno(), stop - start - len(data), start + len(data))
                     if not more:
                         raise damaged(self.url, f"{self.size} bytes", f"{start + len(data)}: it shrinks")
@@ -72,14 +72,14 @@ class File:
         return data
 
     def read_many(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
-        """Many ranges; those of an object are read in parallel."""
+        """Return the bytes of many ranges. Ranges of an object are read in parallel."""
         pairs = list(ranges)
         if self.path is not None or len(pairs) < 2:
             return [self.read(start, stop) for start, stop in pairs]
         return map_bounded(Purpose.RANGE_READS, lambda each: self.read(*each), pairs)
 
     def open(self) -> io.RawIOBase | io.BufferedReader:
-        """A file object, to read from and to seek in."""
+        """Return a file object for reads and seeks."""
         if self.path is not None:
             with file_access(self.url):
                 return open(self.path, "rb")
@@ -87,17 +87,17 @@ class File:
 
     @contextmanager
     def local(self) -> Iterator[str]:
-        """A path, for libraries that read only paths: of the file, or of a temporary copy."""
+        """Return a context with a path for libraries that need one: of the file, or of a temporary copy."""
         if self.path is not None:
             yield self.path
             return
         if self.size > LARGEST_COPY:
             raise InvalidInputError(
-                f"{self.url}: expected at most {LARGEST_COPY} bytes for a format whose library reads files "
-                f"alone, found {self.size}: copy it to where it can be opened as a file",
+                f"{self.url}: an object of this format must have at most {LARGEST_COPY} bytes, because its "
+                f"library reads only local files, got {self.size}. Copy it to a local disk",
                 ErrorKind.INVALID_OBJECT_SIZE,
             )
-        # the name's ending: some libraries look at it
+        # Some libraries depend on the ending of the name.
         with tempfile.NamedTemporaryFile(suffix=os.path.basename(self.key)[-32:]) as copy:
             with self.open() as source:
                 shutil.copyfileobj(source, copy, 16 * BLOCK)
@@ -106,33 +106,35 @@ class File:
 
     @property
     def head(self) -> bytes:
-        """The first bytes, which tell the format."""
+        """The first bytes, which identify the format."""
         if self._head is None:
             self._head = self.read(0, min(self.size, ENDS))
         return self._head
 
     @property
     def location(self) -> str:
-        """The URL as locations of virtual chunks have it."""
+        """The URL in the form of the locations of virtual chunks."""
         return self.url if self.path is not None else parse_url(self.url).chunk_location
 
     def fingerprint(self) -> str:
-        """A digest of this state of the file: see `frazil.readers.reader.fingerprint`."""
+        """Return a digest of the state of the file: see `frazil.readers.reader.fingerprint`."""
         tail = self.head if self.size <= ENDS else self.read(self.size - ENDS, self.size)
         return fingerprint(self.size, self.etag, self.head, tail)
 
 
-# Which storage is for a URL
+# The storage of a URL
 
 
 def find_file(url: str, storage_options: Mapping[str, Any] | None = None) -> File:
-    """The file at a path or URL; ``storage_options`` are those of the storage of its scheme.
+    """Return the file at a path or URL. ``storage_options`` are options of the storage of its scheme.
 
-    Raises ``StorageError`` if it is not there or cannot be read, ``InvalidInputError`` for other URLs.
+    Raises:
+        StorageError: If the file does not exist or cannot be read.
+        InvalidInputError: For a URL of an unknown scheme.
 
     >>> find_file("nowhere.nc")
     Traceback (most recent call last):
-    frazil.errors.StorageError: file:///.../nowhere.nc: expected a file, found nothing
+    frazil.errors.StorageError: file:///.../nowhere.nc: the file does not exist
     """
     path = local_path(url)
     if path is not None:
@@ -140,26 +142,26 @@ def find_file(url: str, storage_options: Mapping[str, Any] | None = None) -> Fil
         with file_access(url):
             status = os.stat(path)
             if os.path.isdir(path):
-                raise damaged(url, "a file", "a directory that is no Zarr group")
+                raise damaged(url, "a file", "a directory that is not a Zarr group")
         modified = datetime.fromtimestamp(status.st_mtime, UTC)
         return File(url, status.st_size, modified, None, path)
     storage, key = object_storage(url, storage_options)
     info = storage.head(key) if key else None
     if info is None:
-        raise StorageError(f"{url}: expected an object, found nothing", ErrorKind.OBJECT_NOT_FOUND)
+        raise StorageError(f"{url}: the object does not exist", ErrorKind.OBJECT_NOT_FOUND)
     return File(url, info.size, info.modified, info.etag, None, storage, key)
 
 
 def local_path(url: str) -> str | None:
-    """The absolute path of a file of this machine; None for a URL of another kind."""
+    """Return the absolute path of a local file; None for other URLs."""
     try:
         return parse_url(url).path or None
-    except InvalidInputError:  # whoever opens the file raises it
+    except InvalidInputError:  # the reader raises it later
         return None
 
 
 def object_storage(url: str, storage_options: Mapping[str, Any] | None = None) -> tuple[Storage, str]:
-    """The storage of the bucket (container, host) of a URL, and the key in it."""
+    """Return the storage of the bucket (container, host) of a URL, and the key in it."""
     bucket, key = parse_url(url).split_key()
     connection = (bucket, pickle.dumps(storage_options or None))
     storage = _connected.get(connection)
@@ -170,6 +172,6 @@ def object_storage(url: str, storage_options: Mapping[str, Any] | None = None) -
     return storage, key
 
 
-#: Storages of this process: clients keep connections, which files of one bucket share.
+#: The storages of this process, so that files of one bucket share the connections of a client.
 _connected: Final[dict[tuple[StorageUrl, bytes], Storage]] = {}
 _MOST_CONNECTED: Final = 32

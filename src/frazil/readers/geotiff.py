@@ -1,12 +1,12 @@
-"""GeoTIFF, by rasterio, as CF: ``band_data`` with dimensions ``band``, ``y`` and ``x``.
+"""The reader of GeoTIFF, with rasterio, as CF: ``band_data`` with dimensions ``band``, ``y`` and ``x``.
 
-The coordinates ``x`` and ``y`` are the centres of pixels; those of an image that is rotated are ``xc`` and
-``yc``, on ``y`` and ``x``. The grid mapping ``spatial_ref`` has the coordinate reference system in WKT
-(``crs_wkt``), its CF attributes for common projections, and the affine transform (``GeoTransform``), as
-rioxarray writes and reads it. ``nodata`` is ``_FillValue``, scale and offset are ``scale_factor`` and
-``add_offset``. Tags of the image and of its bands are attributes: see `Texts.attrs`.
+The coordinates ``x`` and ``y`` are the centres of pixels. A rotated image has the coordinates ``xc`` and
+``yc`` along ``y`` and ``x`` instead. The grid mapping ``spatial_ref`` has the coordinate reference system in
+WKT (``crs_wkt``), CF attributes for common projections, and the affine transform (``GeoTransform``), as
+rioxarray writes and reads it. ``nodata`` becomes ``_FillValue``, scale and offset become ``scale_factor`` and
+``add_offset``. Tags of the image and of its bands become attributes: see `Texts.attrs`.
 
-Tiles and strips that are not compressed, or by deflate or zstd without a predictor, can stay where they are.
+Tiles and strips without compression, or with deflate or zstd and without a predictor, can have references.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Any, Final, override
 
 import numpy as np
 import rasterio  # type: ignore[import-untyped]  # it ships no types
@@ -33,14 +33,14 @@ from frazil.readers.tiff_layout import read_directory, read_layout
 from frazil.readers.tiff_tags import one_or_list, read_texts
 
 GRID_MAPPING: Final = "spatial_ref"
-#: The coordinates of a rotated image, of pixels as dimensions ``y`` and ``x``.
+#: The coordinates of a rotated image, along the dimensions ``y`` and ``x``.
 _PIXEL_COORDS: Final = ("xc", "yc")
-#: Types of GDAL that numpy does not have, and the dtype of their values in rasterio.
+#: Types of GDAL that numpy does not have -> dtype of their values in rasterio.
 _DTYPES: Final = {"complex_int16": np.dtype("c8")}
 
 
 class GeoTiffReader(BaseReader):
-    """The first image of a TIFF, or the image ``page`` (from 1), with all of its bands."""
+    """The reader of the first image of a TIFF, or of the image ``page`` (from 1), with all its bands."""
 
     format = "geotiff"
     library_errors = (RasterioError, OSError, ValueError, TypeError)
@@ -51,7 +51,7 @@ class GeoTiffReader(BaseReader):
     def __init__(self, file: File, group: str = "/", *, page: int | None = None) -> None:
         super().__init__(file, group)
         if self.group != "/":
-            raise no_group(file.url, self.group, "a TIFF: use page=")
+            raise no_group(file.url, self.group, "a TIFF has no groups, use page= to choose an image")
         self._directory = read_directory(file)
         self._layout = read_layout(file, self._directory)
         self._page = page
@@ -67,9 +67,11 @@ class GeoTiffReader(BaseReader):
             self._stack.close()
             raise
 
+    @override
     def close(self) -> None:
         self._stack.close()
 
+    @override
     def contents(self) -> FileContents:
         image = self._image
         if len(set(image.dtypes)) > 1:
@@ -104,6 +106,7 @@ class GeoTiffReader(BaseReader):
         mapping = VariableSchema(GRID_MAPPING, (), (), np.dtype("i8"), self._mapping())
         return FileContents([data, *coords, mapping], {}, dims)
 
+    @override
     def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
         variable = self.variable(name)
         bounds = self.region(name, region)
@@ -121,15 +124,16 @@ class GeoTiffReader(BaseReader):
             )
         return np.asarray(values)
 
+    @override
     def references(self, name: str) -> ChunkReferences | NotVirtual:
         variable = self.variable(name)
         if name != DATA:
-            return NotVirtual("made from the metadata of the file")
+            return NotVirtual("computed from the metadata of the file")
         if self._page is not None:
             return NotVirtual("a page that is not the first")
         return image_references(self.file.location, self._layout, variable, self.read)
 
-    # the schema
+    # Schema
 
     @property
     def _is_upright(self) -> bool:
@@ -177,7 +181,7 @@ class GeoTiffReader(BaseReader):
         }
 
     def _pixel_coords(self, name: str, rows: tuple[int, int], columns: tuple[int, int]) -> NDArray[Any]:
-        """A region of ``xc`` or ``yc``: the centres of these pixels."""
+        """Return a region of ``xc`` or ``yc``: the centres of these pixels."""
         per_column, per_row, at = self._transform[:3] if name == _PIXEL_COORDS[0] else self._transform[3:6]
         row, column = np.arange(*rows)[:, np.newaxis], np.arange(*columns)[np.newaxis]
         return np.asarray(column * per_column + row * per_row + (per_column * 0.5 + per_row * 0.5 + at))
@@ -204,12 +208,12 @@ class GeoTiffReader(BaseReader):
 
 
 def _is_one_of(value: float, dtype: np.dtype[Any]) -> bool:
-    """Whether pixels of an integer dtype can have this value."""
+    """Return whether pixels of an integer dtype can have this value."""
     return float(value).is_integer() and np.can_cast(np.min_scalar_type(int(value)), dtype)
 
 
 def _scaling(scales: Sequence[float], offsets: Sequence[float]) -> dict[str, Any]:
-    """Scale and offset as attributes. Readers of CF apply those that hold for all bands, and no others.
+    """Return scale and offset as attributes. CF libraries can apply them only if all bands share them.
 
     >>> _scaling((0.1, 0.1), (0.0, 0.0))
     {'scale_factor': 0.1, 'add_offset': 0.0}

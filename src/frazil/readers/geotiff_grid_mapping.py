@@ -1,10 +1,10 @@
-"""A coordinate reference system as attributes of a CF grid mapping, by its parameters in PROJ."""
+"""Converts a coordinate reference system to attributes of a CF grid mapping, by its PROJ parameters."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-#: Projection of PROJ -> its name in CF, and what CF calls its central longitude.
+#: Projection of PROJ -> its name in CF, and the CF name of its central longitude.
 _PROJECTIONS: Final = {
     "longlat": ("latitude_longitude", ""),
     "tmerc": ("transverse_mercator", "longitude_of_central_meridian"),
@@ -32,7 +32,7 @@ _ELLIPSOIDS: Final = {
 
 
 def grid_mapping_attrs(proj: dict[str, Any]) -> dict[str, Any]:
-    """The attributes of CF for common projections, none for others: WKT describes all of them.
+    """Return the CF attributes for common projections, none for others, which only WKT describes.
 
     >>> grid_mapping_attrs({"proj": "longlat", "datum": "WGS84"})["grid_mapping_name"]
     'latitude_longitude'

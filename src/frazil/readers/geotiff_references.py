@@ -1,8 +1,8 @@
 """References to the tiles or strips of a GeoTIFF.
 
-Tiles and strips can stay in the file if they are not compressed, or compressed by deflate or zstd without a
+Tiles and strips can have references if they are not compressed, or compressed by deflate or zstd without a
 predictor. The last strip of an image may have fewer rows than the others, but all chunks of Zarr have one
-shape: that strip is copied into the references, filled up with zeros.
+shape. So this strip is an inline chunk, filled up with zeros.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from frazil.readers.tiff_layout import Layout
 
 #: The variable of the pixels.
 DATA: Final = "band_data"
-#: Reads a region of a variable: `frazil.readers.reader.Reader.read`.
+#: A function that reads a region of a variable: `frazil.readers.reader.Reader.read`.
 type ReadRegion = Callable[[str, tuple[slice, ...]], NDArray[Any]]
 
 _COMPRESSIONS: Final = {
@@ -38,7 +38,7 @@ _COMPRESSIONS: Final = {
     50001: "WebP",
     50002: "JPEG XL",
 }
-#: Photometric interpretations of which GDAL gives the numbers that are stored: grey, RGB, palette, mask.
+#: Photometric interpretations for which GDAL returns the stored numbers: grey, RGB, palette, mask.
 _STORED_COLOURS: Final = (0, 1, 2, 3, 4)
 _OTHER_COLOURS: Final = {5: "CMYK", 6: "YCbCr", 8: "CIE L*a*b*", 9: "ICC L*a*b*", 10: "ITU L*a*b*"}
 #: Compression -> codecs of Zarr that decode it.
@@ -55,14 +55,14 @@ _ENCODERS: Final[dict[str, Callable[[bytes], bytes]]] = {
 
 
 def compression_name(code: int) -> str:
-    """The name of a compression, by the value of its tag."""
+    """Return the name of a compression, by the value of its tag."""
     return _COMPRESSIONS.get(code, f"compression {code}")
 
 
 def image_references(
     url: str, layout: Layout, variable: VariableSchema, read: ReadRegion
 ) -> ChunkReferences | NotVirtual:
-    """References to the tiles or strips of the first image of the file ``url``.
+    """Return references to the tiles or strips of the first image of the file ``url``.
 
     ``read`` reads the pixels of a last strip that is shorter than the others.
     """
@@ -95,7 +95,7 @@ def image_references(
 
 
 def _why_not(layout: Layout, variable: VariableSchema) -> str | None:
-    """Why tiles and strips are not chunks of a Zarr array; None if they are."""
+    """Return the reason why tiles and strips cannot be chunks of a Zarr array; None if they can."""
     compression = compression_name(layout.compression)
     if compression not in _CODECS:
         return f"{compression}: no codec in Zarr"
@@ -105,7 +105,7 @@ def _why_not(layout: Layout, variable: VariableSchema) -> str | None:
         return f"pixels of {layout.bits[0]} bits"
     if layout.photometric not in _STORED_COLOURS or layout.bands != variable.shape[0]:
         colours = _OTHER_COLOURS.get(layout.photometric, f"photometric interpretation {layout.photometric}")
-        return f"{colours}: GDAL reads other colours than the file stores"
+        return f"{colours}: GDAL converts the stored colours"
     if layout.reversed_bits:
         return "bytes with the lowest bit first (FillOrder 2)"
     if compression == "none" and not _has_whole_chunks(layout, variable.dtype.itemsize):
@@ -114,7 +114,7 @@ def _why_not(layout: Layout, variable: VariableSchema) -> str | None:
 
 
 def _has_whole_chunks(layout: Layout, itemsize: int) -> bool:
-    """Whether tiles and strips have exactly the bytes of their pixels. The last strip does not count."""
+    """Return whether tiles and strips, except the last strip, have exactly the bytes of their pixels."""
     rows, columns = layout.chunk
     whole = rows * columns * itemsize * (1 if layout.planar else layout.bands)
     strips = -(-layout.height // rows)
@@ -125,7 +125,7 @@ def _has_whole_chunks(layout: Layout, itemsize: int) -> bool:
 def _last_strips(
     layout: Layout, references: ChunkReferences, last: int, read: ReadRegion
 ) -> dict[int, bytes]:
-    """The encoded bytes of the last strips, filled up to whole chunks (row of the references -> bytes)."""
+    """Return the encoded bytes of the last strips, filled up to whole chunks, by row of the references."""
     strips = {}
     encode = _ENCODERS[_COMPRESSIONS[layout.compression]]
     first = last * layout.chunk[0]

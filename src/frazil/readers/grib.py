@@ -1,12 +1,12 @@
-"""GRIB, editions 1 and 2, by cfgrib and eccodes.
+"""The reader of GRIB editions 1 and 2, with cfgrib and eccodes.
 
-A GRIB file is a sequence of messages, each a field of two dimensions; cfgrib makes arrays of them, with
-dimensions ``time``, ``step``, ``number`` and that of the levels, where there is more than one of these, and
-CF attributes. What one hypercube of cfgrib cannot hold (2 m temperature beside 10 m wind, accumulated beside
-instant values, several grids) becomes variables of the same dataset with levels, steps or grids of their own:
-`grib_names` says how they are called. ``filter_by_keys={"typeOfLevel": "surface"}`` chooses fields.
+A GRIB file is a sequence of messages. Each message is a field with two dimensions. cfgrib makes arrays of the
+fields, with CF attributes, and with the dimensions ``time``, ``step``, ``number`` and levels if there are
+several of these. Some fields do not fit one hypercube of cfgrib: 2 m temperature and 10 m wind, accumulated
+and instant values, several grids. They become variables of the same dataset with different levels, steps or
+grids. `grib_names` describes their names. ``filter_by_keys={"typeOfLevel": "surface"}`` chooses fields.
 
-Values are those that eccodes decodes, as float32, NaN where the bitmap says that there is none.
+eccodes decodes the values as float32, with NaN for values that the bitmap marks as missing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
-from typing import Any, Final
+from typing import Any, Final, override
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,13 +29,15 @@ from frazil.readers.grib_names import Names, names_of
 from frazil.readers.grib_references import message_references
 from frazil.readers.reader import ChunkReferences, NotVirtual, VariableSchema
 
-#: cfgrib writes the time of its call into this attribute.
+#: Attributes that are left out: cfgrib writes the time of its call into this one.
 _HIDDEN: Final = frozenset({"history"})
 
 
 class GribReader(BaseReader):
-    """The fields of one GRIB file as one dataset. Options are those of `GribOptions`, which
-    ``cfgrib.open_file`` has: ``filter_by_keys``, ``squeeze``, ``time_dims``, ``read_keys``, ...
+    """The reader of the fields of one GRIB file as one dataset.
+
+    Its options are those of `GribOptions` and of ``cfgrib.open_file``: ``filter_by_keys``, ``squeeze``,
+    ``time_dims``, ``read_keys``, ...
     """
 
     format = "grib"
@@ -61,12 +63,15 @@ class GribReader(BaseReader):
             for cube, names in zip(self._cubes.cubes, self._names, strict=True)
         }
 
+    @override
     def close(self) -> None:
         self._stack.close()
 
+    @override
     def contents(self) -> FileContents:
         return _contents(self._cubes, self._names)
 
+    @override
     def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
         variable = self.variable(name)
         bounds = self.region(name, region)
@@ -80,8 +85,9 @@ class GribReader(BaseReader):
             values = data[tuple(slice(start, stop) for start, stop in bounds)] if bounds else data
         return np.asarray(values).astype(variable.dtype, copy=False).reshape(shape)
 
+    @override
     def references(self, name: str) -> ChunkReferences | NotVirtual:
-        """References to messages of edition 2 that gribberish decodes as eccodes does."""
+        """Return references to messages of edition 2, if gribberish decodes them as eccodes does."""
         variable = self.variable(name)
         array = self._arrays.get(name)
         if array is None:
@@ -99,7 +105,7 @@ class GribReader(BaseReader):
 
 
 def _contents(cubes: Cubes, names: Sequence[Names]) -> FileContents:
-    """One dataset of all cubes."""
+    """Return the contents of one dataset with all cubes."""
     variables: dict[str, VariableSchema] = {}
     dims: dict[str, int] = {}
     for cube, own in zip(cubes.cubes, names, strict=True):
@@ -122,7 +128,7 @@ def _schema(name: str, variable: Any, names: Names) -> VariableSchema:
 
 
 def _shared_attrs(cubes: Sequence[Cube]) -> dict[str, Any]:
-    """The attributes that all fields of the file share."""
+    """Return the attributes that all fields of the file share."""
     attrs = dict(cubes[0].attrs)
     for cube in cubes[1:]:
         attrs = {name: value for name, value in attrs.items() if cube.attrs.get(name) == value}

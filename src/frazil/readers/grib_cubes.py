@@ -1,8 +1,8 @@
 """The hypercubes of a GRIB file, one for each variable.
 
-cfgrib makes one hypercube of all fields that it is given, or refuses. Here it is given the fields of one
-parameter, and where these have several types of levels, steps or grids, the fields of each. `grib_names` says
-what several hypercubes are called that have a name in common.
+cfgrib makes one hypercube of all its input fields, or raises an error. So it gets the fields of one
+parameter, and if they have several types of levels, steps or grids, the fields of one type. `grib_names`
+gives different names to hypercubes that have the same name.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from cfgrib.messages import FileStream  # type: ignore[import-untyped]
 from frazil.display import counted
 from frazil.errors import ErrorKind, InvalidInputError
 
-#: Keys that a message lists to help a user who chooses fields.
+#: Keys that an error lists to help the user choose fields.
 CHOICES: Final = ("typeOfLevel", "stepType", "dataType", "gridType", "numberOfPoints")
-#: Keys that tell parameters apart which eccodes has no number for (``paramId`` 0).
+#: Keys that distinguish parameters that eccodes does not know (``paramId`` 0).
 _PARAMETER: Final = ("discipline", "parameterCategory", "parameterNumber")
 _LISTED: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
 class GribOptions:
-    """The options of the reader, those of ``cfgrib.open_file``. None stands for no keys or coordinates."""
+    """The options of the reader, as in ``cfgrib.open_file``. None means no keys or coordinates."""
 
     filter_by_keys: Mapping[str, Any] | None = None
     squeeze: bool = True
@@ -43,7 +43,7 @@ class GribOptions:
     errors: str = "raise"
 
     def open(self, index: Any) -> Any:
-        """cfgrib's Dataset of the fields of an index."""
+        """Return the ``Dataset`` of cfgrib for the fields of an index."""
         return cfgrib.open_from_index(
             index,
             read_keys=tuple(self.read_keys),
@@ -59,9 +59,9 @@ class GribOptions:
 
 @dataclass(frozen=True, slots=True)
 class Cube:
-    """One variable with its coordinates, as cfgrib gives them. ``attrs`` are those of the file.
+    """One variable with its coordinates, as cfgrib returns them. ``attrs`` are the attributes of the file.
 
-    ``parameter`` tells one from other parameters that eccodes does not know; empty if eccodes knows it.
+    ``parameter`` identifies a parameter that eccodes does not know; empty if eccodes knows it.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Cube:
     parameter: str = ""
 
     def key(self, name: str) -> str:
-        """The value of a key that all fields of the cube share, as text; empty if there is none."""
+        """Return the value of a key that all fields of the cube share, as text; empty if there is none."""
         if name == "parameter":
             return self.parameter
         if name == "gridShape":
@@ -87,7 +87,7 @@ class Cube:
 
 @dataclass(frozen=True, slots=True)
 class Cubes:
-    """The cubes of a file, in the order of its fields. ``skipped`` are fields left out, with the reason."""
+    """The cubes of a file, in the order of its fields. ``skipped`` are omitted fields, with the reasons."""
 
     cubes: tuple[Cube, ...]
     skipped: Mapping[str, str]
@@ -96,13 +96,14 @@ class Cubes:
 def open_cubes(path: str, url: str, options: GribOptions) -> Cubes:
     """Read the keys of all fields of a file, and arrange the fields. ``url`` is its name in errors.
 
-    Raises ``InvalidInputError`` (``key-not-found`` if ``filter_by_keys`` leaves nothing, ``unimplemented`` if
-    cfgrib can arrange none), and what cfgrib and eccodes raise for a file that is damaged.
+    Raises:
+        InvalidInputError: ``key-not-found`` if ``filter_by_keys`` matches no field, ``unimplemented`` if
+            cfgrib can arrange no field. cfgrib and eccodes raise other errors for a damaged file.
     """
     keys = cfgrib.compute_index_keys(tuple(options.time_dims), dict(options.extra_coords or {}))
     chosen = dict(options.filter_by_keys or {})
     stream = FileStream(path, errors=options.errors)
-    # an index file would be a new file beside the original
+    # No index path, because the index would be a new file beside the original.
     index = open_fileindex(
         stream, "", sorted({*keys, *CHOICES, *_PARAMETER}), tuple(options.ignore_keys), chosen
     )
@@ -116,14 +117,14 @@ def open_cubes(path: str, url: str, options: GribOptions) -> Cubes:
             _note_hidden(cube, skipped)
     if not cubes:
         raise InvalidInputError(
-            f"{url}: expected fields that cfgrib can arrange, found none: {next(iter(skipped.values()))}",
+            f"{url}: cfgrib cannot arrange any of the fields: {next(iter(skipped.values()))}",
             ErrorKind.UNIMPLEMENTED,
         )
     return Cubes(tuple(cubes), skipped)
 
 
 def _parameters(index: Any) -> Iterator[tuple[Any, str]]:
-    """The fields of each parameter, and what tells it from others where eccodes has no number for it."""
+    """Yield the fields of each parameter, and an identification if eccodes does not know the parameter."""
     for parameter in index["paramId"]:
         fields = index.subindex(paramId=parameter)
         if parameter:
@@ -138,7 +139,7 @@ def _parameters(index: Any) -> Iterator[tuple[Any, str]]:
 
 
 def _cubes(index: Any, options: GribOptions, skipped: dict[str, str]) -> Iterator[Cube]:
-    """The hypercubes of the fields of one parameter."""
+    """Yield the hypercubes of the fields of one parameter."""
     try:
         dataset = options.open(index)
     except cfgrib.DatasetBuildError as error:
@@ -156,7 +157,7 @@ def _cubes(index: Any, options: GribOptions, skipped: dict[str, str]) -> Iterato
     grids = index.get("md5GridSection", [])
     if len(grids) > 1:
         parts = [options.open(index.subindex(md5GridSection=each)) for each in grids]
-        # cfgrib takes the coordinates of the first field for all
+        # cfgrib uses the coordinates of the first field for all fields.
         if any(not _same_grid(parts[0], each) for each in parts[1:]):
             yield from map(_cube, parts)
             return
@@ -175,18 +176,18 @@ def _same_grid(first: Any, second: Any) -> bool:
 
 
 def _label(index: Any) -> str:
-    """A name for fields that no cube is made of."""
+    """Return a name for fields without a cube."""
     field_ = index.first()
     name = field_.get("shortName", None)
     return str(name) if name not in (None, "unknown") else f"paramId_{field_.get('paramId', None)}"
 
 
 def _note_hidden(cube: Cube, skipped: dict[str, str]) -> None:
-    """cfgrib reads the first of several fields that it cannot tell apart."""
+    """Record the hidden fields of a cube: of several fields with equal keys, cfgrib reads only the first."""
     hidden = sum(len(ids) - 1 for ids in cube.variable.data.field_id_index.values())
     if hidden:
         skipped[f"{cube.name} ({cube.key('typeOfLevel')})"] = (
-            f"{counted(hidden, 'field')} with the time, step, level and member of others, which are kept"
+            f"{counted(hidden, 'field')} with the same time, step, level and member as an earlier field"
         )
 
 
@@ -196,7 +197,7 @@ def _no_field(url: str, path: str, chosen: Mapping[str, Any], options: GribOptio
         f"{key} {_listed(whole[key])}" for key in dict.fromkeys((*chosen, *CHOICES[:2])) if key in whole
     ]
     return InvalidInputError(
-        f"{url}: expected fields with {_equal(chosen)} (filter_by_keys), found none; the file has "
+        f"{url}: filter_by_keys must match fields of the file, got {_equal(chosen)}; the file has "
         f"{'; '.join(choices)}",
         ErrorKind.KEY_NOT_FOUND,
     )

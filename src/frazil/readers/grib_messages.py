@@ -1,4 +1,4 @@
-"""The messages of a GRIB file as bytes: their ends, and the sections of one of edition 2."""
+"""The messages of a GRIB file as bytes: their lengths, and the sections of a message of edition 2."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from typing import IO, Final
 from frazil.readers.file_errors import damaged
 from frazil.readers.files import File
 
-#: A message of edition 1 whose length has this bit is larger than it says: eccodes knows by how much.
+#: A message of edition 1 with this bit in its length is larger than its length. Only eccodes knows the size.
 _LARGE: Final = 0x800000
-#: Bytes of section 0, and of the number and length of the other sections.
+#: The bytes of section 0, and (`_HEAD`) of the number and length of the other sections.
 _FIRST: Final = 16
 #: The last bytes of a message.
 _END: Final = b"7777"
 _HEAD: Final = 5
-#: Bytes of section 5 that are the same for all templates of grid points, and byte 23 of complex packing.
+#: The bytes of section 5 that all templates of grid points share, and byte 23 of complex packing.
 _REPRESENTATION: Final = 23
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How a message of edition 2 keeps its field.
+    """The packing of a field in a message of edition 2.
 
-    ``grid`` is a digest of section 3. ``template`` is the number of the template of section 5. ``bits`` are
-    those of a value. ``empty``: no point has a value. ``missing`` says how complex packing manages missing
-    values (0: not at all). ``bitmap`` is the indicator of section 6, ``fields`` the number of fields.
+    ``grid`` is a digest of section 3. ``template`` is the number of the template of section 5. ``bits`` is
+    the number of bits of a value. ``empty``: no point has a value. ``missing`` is the management of missing
+    values in complex packing (0: none). ``bitmap`` is the indicator of section 6, ``fields`` the number of
+    fields.
     """
 
     grid: bytes
@@ -39,7 +40,11 @@ class Packing:
 
 
 def check_messages(file: File) -> None:
-    """Follow the lengths of the messages to the end of the file. Raises ``FormatError`` if one is cut off."""
+    """Follow the lengths of the messages to the end of the file.
+
+    Raises:
+        FormatError: If a message is cut off.
+    """
     at, count = 0, 0
     with file.open() as stream:
         while True:
@@ -67,19 +72,19 @@ def check_messages(file: File) -> None:
 
 
 def edition(head: bytes) -> int:
-    """The edition of the message with these first 16 bytes, 0 if it is no message."""
+    """Return the edition of the message with these first 16 bytes; 0 if it is not a message."""
     return head[7] if len(head) >= _FIRST and head[:4] == b"GRIB" else 0
 
 
 def length(head: bytes) -> int:
-    """The length in bytes of the message of edition 2 with these first 16 bytes."""
+    """Return the length in bytes of the message of edition 2 with these first 16 bytes."""
     return int.from_bytes(head[8:16], "big")
 
 
 def packing(stream: IO[bytes], at: int, size: int) -> Packing | None:
-    """How the message of edition 2 at byte ``at``, of ``size`` bytes, is packed; no value is read.
+    """Return the packing of the message of edition 2 at byte ``at``, of ``size`` bytes, without its values.
 
-    None if its sections do not follow each other to its end.
+    Returns None if its sections do not follow each other to its end.
     """
     place, end = at + _FIRST, at + size - 4
     grid, template, bits, empty, missing, bitmap, fields = b"", -1, -1, False, 0, -1, 0

@@ -1,17 +1,18 @@
-"""The names that the hypercubes of a GRIB file get in one dataset.
+"""The names of the hypercubes of a GRIB file in one dataset.
 
-Names are those of cfgrib. Where two cubes have different things of one name, the larger one keeps it (of
-instant and accumulated values, the instant ones), and the other gets a suffix that says what it is:
+The names are those of cfgrib. If two cubes have different variables or coordinates with the same name, the
+larger one keeps the name (the instant values, of instant and accumulated values). The other one gets a suffix
+that describes it:
 
-    heightAboveGround_2, heightAboveGround_10      single levels: the level. None keeps the plain name
+    heightAboveGround_2, heightAboveGround_10      single levels: the level; no level keeps the plain name
     isobaricInhPa_25levels                         fewer levels than ``isobaricInhPa``
     step_accum, time_accum, valid_time_accum       times of another kind of step (``stepType``)
     number_cf                                      other members, of another kind (``dataType``)
     latitude_181x360, longitude_181x360            a smaller grid; or the type of the grid
     t_surface, prate_avg, t_fc                     variables: type of level, kind of step, kind of data
 
-Nothing depends on values that change from file to file of an archive (times, data), nor on the order of the
-fields: files with the same kinds of fields get the same names.
+The names do not depend on values that change from file to file of an archive (times, data), and not on the
+order of the fields. So files with the same kinds of fields get the same names.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ import numpy as np
 
 from frazil.readers.grib_cubes import Cube
 
-#: Axes whose values change from file to file of an archive, and the keys that tell their cubes apart.
+#: Axes whose values change from file to file of an archive, and the keys that distinguish their cubes.
 _KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "time": ("stepType", "dataType"),
     "step": ("stepType", "dataType"),
     "valid_time": ("stepType", "dataType"),
     "number": ("dataType", "stepType"),
 }
-#: What the values of an axis are called in a suffix.
+#: The noun for the values of an axis in a suffix.
 _NOUNS: Final[Mapping[str, str]] = {"time": "times", "step": "steps", "number": "members"}
-#: Keys that tell variables of one name apart, the most telling first.
+#: Keys that distinguish variables of one name, the most descriptive key first.
 _VARIABLE_KEYS: Final = (
     "parameter",
     "typeOfLevel",
@@ -47,9 +48,9 @@ _VARIABLE_KEYS: Final = (
     "shortName",
     "paramId",
 )
-#: Cubes of this ``stepType`` keep the plain name beside those of others, whatever their size.
+#: Cubes of this ``stepType`` keep the plain name, whatever their size.
 _PLAIN: Final = "instant"
-#: Of variables of the same size those of these types of levels keep it.
+#: Of variables of the same size, variables on these types of levels keep the plain name.
 _FIRST: Final = ("isobaricInhPa", "surface")
 _HORIZONTAL: Final = ("latitude", "longitude")
 
@@ -58,18 +59,19 @@ type Names = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Variant:
-    """One of several things of one name: the numbers of the cubes that have it, and its values."""
+    """One of several coordinates with the same name: the numbers of its cubes, and its values."""
 
     members: tuple[int, ...]
     values: Any
 
     @property
     def size(self) -> int:
+        """The number of values."""
         return int(np.size(self.values))
 
 
 def names_of(cubes: Sequence[Cube]) -> list[Names]:
-    """For each cube, the names in the dataset of its variable, coordinates and dimensions."""
+    """Return for each cube the names of its variable, coordinates and dimensions in the dataset."""
     names: list[Names] = [
         {name: name for name in (*cube.coordinates, *cube.variable.dimensions)} for cube in cubes
     ]
@@ -86,13 +88,13 @@ def names_of(cubes: Sequence[Cube]) -> list[Names]:
 
 
 def _horizontal(cube: Cube) -> list[str]:
-    """Latitude, longitude, and dimensions without a coordinate: they are one grid."""
+    """Return the names of one grid: latitude, longitude, and dimensions without a coordinate."""
     own = [name for name in cube.variable.dimensions if name not in cube.coordinates]
     return [*own, *(name for name in _HORIZONTAL if name in cube.coordinates)]
 
 
 def _is_axis(cube: Cube, name: str) -> bool:
-    """Whether a coordinate is an axis of its own, of one value or more."""
+    """Return whether a coordinate is an independent axis, with one value or more."""
     return (
         name not in _horizontal(cube)
         and not _is_valid_time(cube, name)
@@ -153,7 +155,7 @@ def _amount(variant: _Variant, axis: str) -> str:
 
 
 def _rename_dependent(cubes: Sequence[Cube], names: list[Names]) -> None:
-    """Coordinates along axes of others, such as ``valid_time(time, step)``, follow their axes."""
+    """Give coordinates along other axes, such as ``valid_time(time, step)``, the suffixes of their axes."""
     for cube, own in zip(cubes, names, strict=True):
         for name, each in cube.coordinates.items():
             if name in _horizontal(cube) or _is_axis(cube, name):
@@ -180,7 +182,7 @@ def _suffixes(
     *,
     plain: bool = True,
 ) -> list[str]:
-    """A suffix for each variant, different ones; empty for the largest if one is to be ``plain``."""
+    """Return a different suffix for each variant. With ``plain`` that of the largest variant is empty."""
     if len(variants) == 1:
         return [""]
 
@@ -188,7 +190,7 @@ def _suffixes(
         variant = variants[number]
         kinds = sorted({cubes[i].key("stepType") for i in variant.members})
         largest = max(cubes[i].size for i in variant.members)
-        # values last: where they decide, no key and no size does
+        # Values come last: they decide only if keys and sizes are equal.
         return (
             -variant.size, _PLAIN not in kinds, kinds, -largest, _texts(cubes, variant), repr(variant.values)
         )  # fmt: skip
@@ -217,7 +219,7 @@ def _texts(cubes: Sequence[Cube], variant: _Variant) -> list[str]:
 
 
 def _digest(variable: Any) -> Any:
-    """What is equal for equal coordinates."""
+    """Return a value that is equal for equal coordinates."""
     if variable is None:
         return None
     values = np.asarray(variable.data)
@@ -240,7 +242,7 @@ def _variable_names(cubes: Sequence[Cube]) -> list[str]:
 def _name_variables(
     cubes: Sequence[Cube], members: Sequence[int], name: str, keys: Sequence[str], names: list[str]
 ) -> None:
-    """Name cubes of one name: of the cubes with each value of a key the largest ones keep the name."""
+    """Name cubes with the same name. For each key, the value with the largest cubes keeps the plain name."""
     if len(members) == 1:
         names[members[0]] = name
         return
@@ -276,7 +278,7 @@ def _plain_text(value: str) -> str:
 
 
 def _free(wanted: str, taken: Iterable[str]) -> str:
-    """A name that nothing has: with ``_2``, ``_3``, ... if need be."""
+    """Return a free name: the wanted name, or with a suffix ``_2``, ``_3``, ..."""
     taken = set(taken)
     return next(
         name
@@ -286,7 +288,7 @@ def _free(wanted: str, taken: Iterable[str]) -> str:
 
 
 def _require_distinct(cubes: Sequence[Cube], names: list[Names]) -> None:
-    """Where two different things still have one name, the later one gets a number."""
+    """Add a number to the name of a variable or coordinate if an earlier, different one has the same name."""
     owners: dict[str, Any] = {}
     for cube, own in zip(cubes, names, strict=True):
         for name, new in list(own.items()):

@@ -1,9 +1,9 @@
-"""References to the messages of a GRIB file: each is a chunk, which the codec ``gribberish`` decodes.
+"""References to the messages of a GRIB file. A message is a chunk, which the codec ``gribberish`` decodes.
 
-gribberish decodes the packings below to the same float32 as eccodes (design/031), but knows nothing of rows
-that go back and forth, of several fields in a message, or of spectral coefficients. Such variables have no
-references. The first message of each packing and grid of a variable is decoded by both libraries, so that a
-version of gribberish that decodes other values is noticed when a file is looked at.
+gribberish decodes the packings below to the same float32 as eccodes (design/031). It does not support rows in
+alternating directions, several fields in a message, or spectral coefficients. Variables with these have no
+references. Both libraries decode the first message of each packing and grid of a variable. So a version of
+gribberish that decodes other values is found when a file is inspected.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from frazil.readers.reader import ChunkReferences, NotVirtual, VariableSchema
 from frazil.readers.references import FileChunks, references_to_file
 
 CODEC: Final = "gribberish"
-#: Templates of the data representation that both libraries decode to the same values, by their number.
+#: Number -> name of the templates of section 5 that both libraries decode to the same values.
 PACKINGS: Final = {
     0: "grid_simple",
     2: "grid_complex",
@@ -31,12 +31,12 @@ PACKINGS: Final = {
 }
 #: Indicators of section 6: the message has a bitmap, or none is needed.
 _BITMAPS: Final = (0, 255)
-#: gribberish 1.9 does not return from a message of this template where every point is missing.
+#: gribberish 1.9 never returns from a message of this template in which every point is missing.
 _JPEG: Final = 40
-#: Of this template it decodes values of more bits with another rounding.
+#: gribberish rounds values of this template differently if they have more bits than `_CCSDS_BITS`.
 _CCSDS: Final = 42
 _CCSDS_BITS: Final = 24
-#: The codec takes variables of these names for coordinates.
+#: The codec treats variables of these names as coordinates.
 _COORDINATES: Final = ("latitude", "longitude")
 _SEVERAL: Final = "several fields in one message: the codec gribberish reads the first"
 
@@ -44,10 +44,13 @@ _SEVERAL: Final = "several fields in one message: the codec gribberish reads the
 def message_references(
     url: str, path: str, variable: VariableSchema, array: Any
 ) -> ChunkReferences | NotVirtual:
-    """References to the messages that cfgrib arranged as ``array``, its array on disk.
+    """Return references to the messages of ``array``, which is an array on disk of cfgrib.
 
-    ``url`` is where readers find the file, ``path`` where it is now. Raises
-    ``MissingExtraError`` without gribberish, ``FormatError`` for a message with broken sections.
+    ``url`` is the location for the references, ``path`` the present path of the file.
+
+    Raises:
+        MissingExtraError: If gribberish is not installed.
+        FormatError: For a message with damaged sections.
     """
     decode = _decoder()
     rows = [(index, ids[0]) for index, ids in array.field_id_index.items()]
@@ -64,7 +67,7 @@ def message_references(
             lengths.append(size)
             coding = packing(stream, at, size)
             if coding is None:
-                raise damaged(url, f"sections up to the end of the message at byte {at}", "others")
+                raise damaged(url, f"sections up to the end of the message at byte {at}", "other lengths")
             if coding in decoded:
                 continue
             decoded.add(coding)
@@ -102,19 +105,19 @@ def _unsupported(packing: Packing) -> str | None:
     if packing.template not in PACKINGS:
         return f"packing template 5.{packing.template}: expected one of {', '.join(PACKINGS.values())}"
     if packing.template == _JPEG and packing.empty:
-        return "a field of grid_jpeg without any value, at which the codec gribberish stops for good"
+        return "a field of grid_jpeg without any value: the codec gribberish never returns from it"
     if packing.template == _CCSDS and packing.bits > _CCSDS_BITS:
-        return f"grid_ccsds with {packing.bits} bits: the codec gribberish rounds other than eccodes above 24"
+        return f"grid_ccsds with {packing.bits} bits: gribberish rounds more than 24 bits unlike eccodes"
     if packing.bitmap not in _BITMAPS:
-        return f"a bitmap that the message does not hold (indicator {packing.bitmap})"
+        return f"a bitmap that is not in the message (indicator {packing.bitmap})"
     return None
 
 
 def _other_order(array: Any, at: int) -> str | None:
-    """Why the values of the message at a byte are not in the order in which the codec gives them."""
+    """Return why the codec returns the values of a message in another order; None if it does not."""
     field = array.index.get_field(at)
     return (
-        "rows that go back and forth (alternativeRowScanning)"
+        "rows in alternating directions (alternativeRowScanning)"
         if field.get("alternativeRowScanning", 0)
         else None
     )
@@ -123,12 +126,12 @@ def _other_order(array: Any, at: int) -> str | None:
 def _other_values(
     decode: Any, message: bytes, array: Any, index: tuple[int, ...], variable: VariableSchema
 ) -> str | None:
-    """Why the codec cannot be used for this message, by decoding it with both libraries."""
+    """Decode a message with both libraries. Return why the codec cannot be used; None if it can."""
     geography = (slice(None),) * array.geo_ndim
     expected = np.asarray(array[(*(slice(i, i + 1) for i in index), *geography)])
     try:
         values: NDArray[Any] = np.asarray(decode(message, 0, False, False)).astype(variable.dtype)
-    except Exception as error:  # whatever an extension in Rust raises
+    except Exception as error:  # the Rust extension may raise any error
         return f"gribberish cannot decode it: {' '.join(str(error).split())}"
     if values.size != expected.size or not np.array_equal(values.ravel(), expected.ravel(), equal_nan=True):
         return "gribberish decodes other values than eccodes"

@@ -1,19 +1,19 @@
-"""HDF5 and NetCDF-4, by h5py.
+"""The reader of HDF5 and NetCDF-4, with h5py.
 
-What NetCDF-4 adds to HDF5 is read as the NetCDF library reads it: dimension scales are dimensions, a dataset
-that is only a scale is no variable, ``_nc4_non_coord_x`` is the variable ``x``, a dataset along an unlimited
-dimension that is shorter than it is filled up. Datasets without scales get dimensions ``phony_dim_0``, ...
-one for each length.
+It reads the conventions of NetCDF-4 as the NetCDF library does. Dimension scales are dimensions. A dataset
+that is only a scale is not a variable. ``_nc4_non_coord_x`` is the variable ``x``. A dataset that is shorter
+than its unlimited dimension is filled up with the fill value. Datasets without scales get dimensions
+``phony_dim_0``, ..., one for each length.
 
-A chunk of HDF5 is bytes in the file that went through a pipeline of filters. Where Zarr has codecs for all
-of them the bytes can stay where they are. A chunk may have left filters out (its *filter mask*): that is no
-problem if all chunks of the variable left out the same.
+A chunk of HDF5 is bytes in the file, encoded by a pipeline of filters. If Zarr has codecs for all filters,
+the chunks can have references. A chunk may skip filters (its *filter mask*), if all chunks of the variable
+skip the same filters.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any, Final, override
 
 import h5py  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
@@ -30,17 +30,17 @@ from frazil.readers.hdf5_types import read_values, zero
 from frazil.readers.reader import ChunkReferences, NotVirtual
 from frazil.readers.references import FileChunks, bytes_codec, references_to_file
 
-#: Most bytes that are read ahead of the library.
+#: The largest number of bytes that are read before the library needs them.
 _PREFETCH: Final = 1 << 30
 
 add_plugins()
 
-#: The first element, and the one after the last, for each dimension.
+#: ``(start, stop)`` for each dimension.
 type Bounds = tuple[tuple[int, int], ...]
 
 
 class Hdf5Reader(BaseReader):
-    """One group of an HDF5 or NetCDF-4 file."""
+    """The reader of one group of an HDF5 or NetCDF-4 file."""
 
     format = "hdf5"
     caches_schema = True
@@ -56,15 +56,18 @@ class Hdf5Reader(BaseReader):
         self._maps: dict[str, ChunkMap] = {}
         self._sparse: dict[str, bool] = {}
 
+    @override
     def close(self) -> None:
         self._file.close()
         if self._stream is not None:
             self._stream.close()
 
+    @override
     def contents(self) -> FileContents:
         with self.library_call("readable metadata"):
             return read_group(self.file, self._file, self.group)
 
+    @override
     def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
         variable = self.variable(name)
         bounds = self.region(name, region)
@@ -79,7 +82,7 @@ class Hdf5Reader(BaseReader):
             values = read_values(dataset, inside)
         if isinstance(self._stream, BlockStream):
             self._stream.prefetch(())
-        # h5py's dtypes carry metadata (enumerations): without them they are equal to others
+        # Dtypes of h5py have metadata (enumerations), which would make equal dtypes different.
         values = values.astype(variable.dtype, copy=False)
         values = values if variable.dtype.kind == "T" else values.view(variable.dtype)
         if values.shape == shape:
@@ -88,6 +91,7 @@ class Hdf5Reader(BaseReader):
         whole[tuple(slice(a - c, b - c) for (a, b), (c, _) in zip(box, bounds, strict=True))] = values
         return whole
 
+    @override
     def constant(self, name: str, region: tuple[slice, ...]) -> NDArray[Any] | None:
         variable = self.variable(name)
         if self._stored_box(name, self.region(name, region)) is not None:
@@ -95,9 +99,10 @@ class Hdf5Reader(BaseReader):
         return np.full((), zero(variable.dtype, variable.fill_value), variable.dtype)
 
     def _stored_box(self, name: str, bounds: Bounds) -> Bounds | None:
-        """The box around the stored chunks of a region; None if no chunk is stored.
+        """Return the box around the stored chunks of a region; None if no chunk is stored.
 
-        If at least half of the chunks are stored, it is the part of the region inside the dataset.
+        If at least half of the chunks of the dataset are stored, returns the part of the region inside the
+        dataset.
         """
         dataset = self._dataset(name)
         ends = zip(bounds, dataset.shape, strict=True)
@@ -129,8 +134,9 @@ class Hdf5Reader(BaseReader):
                 self._sparse[name] = 2 * dataset.id.get_num_chunks() < math.prod(grid)
         return self._sparse[name]
 
+    @override
     def references(self, name: str) -> ChunkReferences | NotVirtual:
-        """References to the chunks, if Zarr has codecs for all filters. A million chunks take a second."""
+        """Return references to the chunks, if Zarr has codecs for all filters. A million take a second."""
         variable = self.variable(name)
         dataset = self._dataset(name)
         with self.library_call(f"the chunks of {name!r}"):
@@ -143,12 +149,12 @@ class Hdf5Reader(BaseReader):
                 return NotVirtual(reason)
             chunks = self._chunk_map(name)
         if len(np.unique(chunks.mask)) > 1:
-            return NotVirtual("some chunks have gone through other filters than others")
+            return NotVirtual("its chunks were encoded with different filters")
         mask = int(chunks.mask[0]) if len(chunks.mask) else 0
         codecs = [each for bit, each in enumerate(candidates) if each is not None and not mask >> bit & 1]
         shape, length = chunks.shape, chunks.length
         if not codecs and shape and 0 < variable.shape[0] < shape[0]:
-            # A file of one day has room for 512: without it, files can be put together along this dimension.
+            # A file of one day may have chunks of 512 steps. Chunks of the used steps fit other files.
             shape = (variable.shape[0], *shape[1:])
             length = np.full_like(length, math.prod(shape) * variable.dtype.itemsize)
         references = references_to_file(
@@ -162,7 +168,7 @@ class Hdf5Reader(BaseReader):
         return references if chunks.compact is None else references.with_inline({0: chunks.compact})
 
     def _dataset(self, name: str) -> h5py.Dataset:
-        """The dataset of a variable of the schema."""
+        """Return the dataset of a variable of the schema."""
         if name not in self._datasets:
             group = self._file[self.group]
             key = NOT_A_COORDINATE + name
@@ -181,7 +187,7 @@ class Hdf5Reader(BaseReader):
         return chunks
 
     def _prefetch(self, name: str, region: tuple[slice, ...]) -> None:
-        """From an object store many chunks are read at once; the library reads one after the other."""
+        """Read many chunks of an object in parallel, because the library reads them one after the other."""
         dataset = self._dataset(name)
         if not isinstance(self._stream, BlockStream) or dataset.chunks is None:
             return

@@ -1,4 +1,4 @@
-"""The chunks of an HDF5 dataset: which filters they went through, and where in the file they are."""
+"""The chunks of an HDF5 dataset: their filters, and their positions in the file."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class Filter:
 
     @property
     def words(self) -> str:
+        """The name and level of the filter, such as ``"zlib 4"``."""
         level = f" {self.values[_LEVELS[self.id]]}" if self.id in _LEVELS and self.values else ""
         return _NAMES.get(self.id, self.name) + level
 
@@ -60,7 +61,7 @@ def _numcodec(name: str, **names: int) -> Callable[[tuple[int, ...]], dict[str, 
     return codec
 
 
-#: Filter of HDF5 -> codec of Zarr, from the filter's values.
+#: Number of an HDF5 filter -> function that makes a Zarr codec from the values of the filter.
 CODECS: Final[dict[int, Callable[[tuple[int, ...]], dict[str, Any] | None]]] = {
     1: _numcodec("zlib", level=0),
     2: _numcodec("shuffle", elementsize=0),
@@ -75,30 +76,30 @@ CODECS: Final[dict[int, Callable[[tuple[int, ...]], dict[str, Any] | None]]] = {
 
 
 def filters_of(dataset: h5py.Dataset) -> list[Filter]:
-    """The filters of a dataset, in the order in which they are applied."""
+    """Return the filters of a dataset, in the order of encoding."""
     plist = dataset.id.get_create_plist()
     rows = map(plist.get_filter, range(plist.get_nfilters()))
     return [Filter(code, text(name) or f"filter {code}", tuple(values)) for code, _, values, name in rows]
 
 
 def why_not(dataset: h5py.Dataset) -> str | None:
-    """Why the chunks of a dataset are not those of a Zarr array; None if they are."""
+    """Return the reason why the chunks of a dataset cannot be chunks of a Zarr array; None if they can."""
     dtype = dataset.dtype
     if dtype.kind == "O":
-        return "strings of any length: their chunks hold places in a heap of the file"
+        return "strings of variable length: their chunks have addresses in a heap of the file"
     if dtype.kind == "S":
-        return None if dtype.itemsize == 1 else "strings of one length: only the library knows where they end"
+        return None if dtype.itemsize == 1 else "strings of fixed length: only the library knows their ends"
     if h5py.check_enum_dtype(dtype) is None and not dataset.id.get_type().equal(h5py.h5t.py_create(dtype)):
-        return "its numbers are stored in another way than in memory"
+        return "its numbers are stored in another format than in memory"
     return None
 
 
-# where chunks are
+# Positions of chunks
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkMap:
-    """The stored chunks of a dataset, as columns. ``compact`` are the bytes of values in its header."""
+    """The stored chunks of a dataset, as columns. ``compact`` are the values in the header of the dataset."""
 
     shape: tuple[int, ...]
     index: NDArray[np.int64]
@@ -109,7 +110,7 @@ class ChunkMap:
 
 
 def chunk_map(dataset: h5py.Dataset) -> ChunkMap:
-    """Where the chunks of a dataset are in its file. A contiguous dataset is one chunk."""
+    """Return the positions of the chunks of a dataset in its file. A contiguous dataset is one chunk."""
     shape = dataset.chunks
     if shape is None:
         return _one_chunk(dataset)
@@ -129,7 +130,7 @@ def chunk_map(dataset: h5py.Dataset) -> ChunkMap:
 
 def _one_chunk(dataset: h5py.Dataset) -> ChunkMap:
     shape = tuple(max(size, 1) for size in dataset.shape)
-    # Without storage the library answers an offset as well.
+    # The library returns an offset even if no bytes are stored.
     length = dataset.id.get_storage_size() if dataset.size else 0
     compact = dataset.id.get_create_plist().get_layout() == h5py.h5d.COMPACT
     rows = min(length, 1)

@@ -1,7 +1,7 @@
-"""The names of an HDF5 dataset's dimensions, as NetCDF-4 keeps them: in dimension scales.
+"""Finds the names of the dimensions of an HDF5 dataset in its dimension scales, as NetCDF-4 stores them.
 
-A dataset refers to its scales by their addresses in the file. To ask the library for the name at an address
-is a search through the file, so one pass over the members of a group makes a table of addresses and names.
+A dataset refers to its scales by their addresses in the file. The library searches the file for the name at
+an address. So one pass over the members of a group makes a table of addresses and names instead.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from typing import Final
 
 import h5py  # type: ignore[import-untyped]  # it ships no types
 
-#: Before the name of a variable that has the name of a dimension which is not its own.
+#: The prefix of a variable that has the name of a dimension, but is not its coordinate.
 NOT_A_COORDINATE: Final = "_nc4_non_coord_"
 
 
 def is_scale(dataset: h5py.Dataset) -> bool:
+    """Return whether a dataset is a dimension scale."""
     return bool(h5py.h5ds.is_scale(dataset.id))
 
 
 class Scopes:
-    """The dimensions that datasets of one group have: scales of this group and of those above.
+    """The dimensions of the datasets of one group: scales of this group and of its parent groups.
 
-    ``members`` are the datasets of the group by their keys.
+    ``members`` are the datasets of the group with their keys.
     """
 
     def __init__(self, group: h5py.Group, members: Iterable[tuple[str, h5py.Dataset]]) -> None:
@@ -32,12 +33,12 @@ class Scopes:
         self._by_id: dict[int, str] = {}
         self._phony: dict[int, list[str]] = {}
         self._phonies = 0
-        #: Lengths of dimensions that are declared above this group.
+        #: The lengths of dimensions of parent groups.
         self.sizes: dict[str, int] = {}
         self._add(members)
 
     def dims(self, name: str, dataset: h5py.Dataset) -> tuple[str, ...]:
-        """The names of a dataset's dimensions."""
+        """Return the names of the dimensions of a dataset."""
         ids = dataset.attrs.get("_Netcdf4Coordinates")
         if is_scale(dataset):
             if ids is not None and len(ids) == dataset.ndim > 1:
@@ -58,7 +59,7 @@ class Scopes:
         address = h5py.h5o.get_info(scale).addr
         while address not in self._by_address and self._above is not None:
             self._add_above()
-        if address not in self._by_address:  # of a group that is not above this one
+        if address not in self._by_address:  # the scale is not in a parent group
             self._by_address[address] = _named(h5py.Dataset(scale).name.rpartition("/")[2], scale)
         name, size = self._by_address[address]
         self.sizes[name] = size
@@ -83,7 +84,7 @@ class Scopes:
                     self._by_id.setdefault(int(dataset.attrs["_Netcdf4Dimid"]), key)
 
     def _without_scale(self, shape: tuple[int, ...]) -> tuple[str, ...]:
-        """One dimension for each length; two for a square."""
+        """Return dimensions without scales: one name for each length, two names for a square."""
         names: list[str] = []
         for size in shape:
             candidates = self._phony.setdefault(size, [])
@@ -97,12 +98,12 @@ class Scopes:
 
 
 def _named(key: str, scale: h5py.h5d.DatasetID) -> tuple[str, int]:
-    """The dimension of a scale, and its length."""
+    """Return the dimension of a scale, and its length."""
     return key.removeprefix(NOT_A_COORDINATE), scale.shape[0] if scale.shape else 0
 
 
 def _datasets(group: h5py.Group) -> Iterator[tuple[str, h5py.Dataset]]:
-    """The datasets of a group, but not those that links lead to: they may be in other files."""
+    """Yield the datasets of a group, without those behind links, which may be in other files."""
     for key in group:
         if isinstance(group.get(key, getlink=True), h5py.HardLink):
             member = group[key]

@@ -8,13 +8,13 @@ from typing import Final
 
 import h5py  # type: ignore[import-untyped]  # it ships no types
 
-#: Packages whose wheels have a folder ``plugins``. netCDF4 is in the extra ``pipeline`` and brings the
-#: filters of NetCDF-4: zstd, blosc, bzip2. hdf5plugin brings these, and bitshuffle, lz4, blosc2, zfp, ...
+#: Packages whose wheels have a folder ``plugins``. netCDF4 is in the extra ``pipeline``, and has the filters
+#: of NetCDF-4: zstd, blosc, bzip2. hdf5plugin has these, and bitshuffle, lz4, blosc2, zfp, ...
 PLUGIN_PACKAGES: Final = ("netCDF4", "hdf5plugin")
 
 
 def add_plugins() -> None:
-    """Let HDF5 load the filters of each of `PLUGIN_PACKAGES` that is installed."""
+    """Make the filters of the installed `PLUGIN_PACKAGES` available to HDF5."""
     for name in PLUGIN_PACKAGES:
         package = importlib.util.find_spec(name)
         if package is not None:

@@ -17,25 +17,26 @@ from frazil.readers.hdf5_dimensions import NOT_A_COORDINATE, Scopes, is_scale
 from frazil.readers.hdf5_types import attributes, dtype_of, fill_value, text_attribute
 from frazil.readers.reader import VariableSchema
 
-#: The attribute NAME of a scale that is a dimension and no variable begins with this text.
+#: The attribute NAME of a scale that is not a variable begins with this text.
 _NOT_A_VARIABLE: Final = "This is a netCDF dimension but not a netCDF variable"
 
 
 def read_group(file: File, root: h5py.File, path: str) -> FileContents:
-    """The contents of the group at ``path``.
+    """Return the contents of the group at ``path``.
 
-    Raises ``FormatError`` if there is no such group, or if data of it are outside of the file.
+    Raises:
+        FormatError: If there is no such group, or if some of its data are outside of the file.
     """
     group = root.get(path)
     if not isinstance(group, h5py.Group):
-        raise no_group(file.url, path, f"none; there are {_group_paths(root)}")
+        raise no_group(file.url, path, f"the file has the groups {_group_paths(root)}")
     members = list(_datasets(file, group))
     scopes = Scopes(group, [(each.key, each.dataset) for each in members if each.is_hard_link])
     attrs, unreadable = attributes(group)
     schema = _GroupSchema(file, scopes)
     schema.skipped = {f":{name}": reason for name, reason in unreadable.items()}
     schema.skipped |= dict.fromkeys(
-        [key for key in group if group.get(key) is None], "a link that leads nowhere"
+        [key for key in group if group.get(key) is None], "a link without a target"
     )
     for member in members:
         schema.add_dataset(member)
@@ -44,7 +45,7 @@ def read_group(file: File, root: h5py.File, path: str) -> FileContents:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A dataset of a group. ``is_hard_link``: no link from elsewhere leads to it."""
+    """A dataset of a group. ``is_hard_link``: it is a member of the group, not the target of a soft link."""
 
     key: str
     dataset: h5py.Dataset
@@ -52,10 +53,12 @@ class _Member:
 
     @property
     def name(self) -> str:
+        """The name of the variable."""
         return self.key.removeprefix(NOT_A_COORDINATE)
 
     @property
     def is_dimension_only(self) -> bool:
+        """Whether the dataset is a dimension scale without a variable."""
         return is_scale(self.dataset) and text_attribute(self.dataset, "NAME").startswith(_NOT_A_VARIABLE)
 
 
@@ -71,6 +74,7 @@ class _GroupSchema:
     skipped: dict[str, str] = field(default_factory=dict)
 
     def add_dataset(self, member: _Member) -> None:
+        """Add a dataset as a variable, a dimension, or a skipped name."""
         name, dataset = member.name, member.dataset
         if member.is_dimension_only:
             self.dims[name] = dataset.shape[0]
@@ -90,6 +94,7 @@ class _GroupSchema:
         self.variables.append(_variable_schema(name, dataset, dtype, dims, attrs))
 
     def contents(self, attrs: dict[str, Any], groups: tuple[str, ...]) -> FileContents:
+        """Return the contents of the group, after all datasets were added."""
         sizes = {dim: max(size, self.scopes.sizes.get(dim, 0)) for dim, size in self.dims.items()}
         used = {dim for each in self.variables for dim in each.dims}
         return FileContents(
@@ -102,9 +107,10 @@ class _GroupSchema:
         )
 
     def _with_whole_dimensions(self, variable: VariableSchema, sizes: dict[str, int]) -> VariableSchema:
-        """The variable with the sizes of its unlimited dimensions, even if its dataset is shorter.
+        """Return the variable with the full length of its unlimited dimensions.
 
-        Raises ``FormatError`` if another dimension has another size than that of other variables.
+        Raises:
+            FormatError: If another dimension has a different length in other variables.
         """
         shape = tuple(
             sizes[dim] if dim in self.unlimited else size
@@ -112,41 +118,41 @@ class _GroupSchema:
         )
         for dim, size in zip(variable.dims, shape, strict=True):
             if sizes[dim] != size:
-                expected = f"{sizes[dim]} values of {variable.name!r} along {dim!r}, as others have"
+                expected = f"{sizes[dim]} values of {variable.name!r} along {dim!r}, as in other variables"
                 raise damaged(self.file.url, expected, size)
         return replace(variable, shape=shape)
 
 
 def _datasets(file: File, group: h5py.Group) -> Iterator[_Member]:
-    """The datasets of a group. Raises ``FormatError`` for a link to another file."""
+    """Yield the datasets of a group. Raises ``FormatError`` for a link to another file."""
     for key in group:
         link = group.get(key, getlink=True)
         if isinstance(link, h5py.ExternalLink):
             raise damaged(
                 file.url,
-                "all of its data in this file",
+                "all data in this file",
                 f"{key!r}, a link to {link.path!r} in {link.filename!r}: ingest that file",
             )
-        member = group.get(key)  # None for a link that leads nowhere
+        member = group.get(key)  # None for a link without a target
         if isinstance(member, h5py.Dataset):
             yield _Member(key, member, isinstance(link, h5py.HardLink))
 
 
 def _require_data_in_file(file: File, name: str, dataset: h5py.Dataset) -> None:
-    """Raise ``FormatError`` if data of a dataset are in another file, or past the end of this file.
+    """Raise ``FormatError`` if data of a dataset are in another file, or beyond the end of this file.
 
-    When HDF5 opens a file it notices most files that were cut off, but not a dataset past the end.
+    HDF5 itself finds most truncated files when it opens them, but not a dataset beyond the end.
     """
     plist = dataset.id.get_create_plist()
     layout = plist.get_layout()
     if plist.get_external_count() or layout == h5py.h5d.VIRTUAL:
-        raise damaged(file.url, "all of its data in this file", f"{name!r}, whose data are in others")
+        raise damaged(file.url, "all data in this file", f"{name!r}, whose data are in other files")
     if layout == h5py.h5d.CONTIGUOUS and (size := dataset.id.get_storage_size()):
         require_size(file, name, dataset.id.get_offset() + size)
 
 
 def require_size(file: File, name: str, end: int) -> None:
-    """Raise ``FormatError`` if the file ends before byte ``end``, where a variable ends."""
+    """Raise ``FormatError`` if the file is shorter than ``end`` bytes, where the variable ``name`` ends."""
     if end > file.size:
         raise damaged(
             file.url, f"at least {end} bytes ({name!r} ends there)", f"{file.size}: it is truncated"
@@ -174,7 +180,7 @@ def _variable_schema(
 
 
 def _group_paths(group: h5py.Group) -> list[str]:
-    """The paths of all groups below a group."""
+    """Return the paths of all groups below a group."""
     paths: list[str] = []
     group.visititems(lambda _, each: paths.append(each.name) if isinstance(each, h5py.Group) else None)
     return paths

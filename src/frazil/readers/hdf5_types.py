@@ -1,8 +1,8 @@
-"""What HDF5 types are as dtypes of numpy, and what attributes are as JSON.
+"""Converts types of HDF5 to dtypes of numpy, and attributes to JSON.
 
 HDF5 has types that no array can hold: compound types, sequences of different lengths, long doubles, bit
 fields. A variable of such a type, or an attribute that the library cannot read, is left out with a reason.
-The rest of the file is sound.
+The other variables and attributes of the file are not affected.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from frazil.readers.attribute_values import json_value, text
 
-#: What the libraries write for themselves.
+#: Attributes that libraries write for internal use.
 _HIDDEN: Final = frozenset(
     {
         "CLASS",
@@ -30,12 +30,12 @@ _HIDDEN: Final = frozenset(
         "_nc3_strict",
     }
 )
-#: What h5py raises for types that numpy does not have. Damaged files raise others (``OSError``).
+#: The errors of h5py for types that numpy does not have. Damaged files raise other errors (``OSError``).
 _NO_TYPE: Final = (TypeError, ValueError, NotImplementedError)
 
 
 def dtype_of(dataset: h5py.Dataset) -> np.dtype[Any] | str:
-    """The dtype of the values, or why there is none."""
+    """Return the dtype of the values, or the reason why there is none."""
     if dataset.shape is None:
         return "a null dataspace: it has no values"
     try:
@@ -44,11 +44,11 @@ def dtype_of(dataset: h5py.Dataset) -> np.dtype[Any] | str:
         return f"a type that numpy does not have ({error})"
     string = h5py.check_string_dtype(dtype)
     if string is not None and string.length != 1:
-        return np.dtypes.StringDType()  # also those of one length, as the library of NetCDF has them
+        return np.dtypes.StringDType()  # includes strings of fixed length, as in the NetCDF library
     if dtype.kind == "O":
         return f"{_kind_of_object(dtype)}: no array can hold these"
     if dtype.kind == "V":
-        return "a compound or opaque type: ingest its fields as arrays of their own"
+        return "a compound or opaque type: ingest its fields as separate arrays"
     if dtype.kind in "fc" and dtype.itemsize > (8 if dtype.kind == "f" else 16):
         return f"long doubles ({dtype}): Zarr has no such dtype"
     return np.dtype(dtype.str)
@@ -61,19 +61,19 @@ def _kind_of_object(dtype: np.dtype[Any]) -> str:
 
 
 def read_values(dataset: h5py.Dataset, region: tuple[slice, ...]) -> NDArray[Any]:
-    """The values of a region; texts are strings."""
+    """Return the values of a region. Texts become strings."""
     if dataset.dtype.kind != "O":
         values = np.asarray(dataset[region])
         return decoded(values) if values.dtype.kind == "S" and values.dtype.itemsize > 1 else values
     try:
         return np.asarray(dataset.astype("T")[region])
     except (OSError, TypeError, UnicodeDecodeError):
-        # h5py converts neither texts that are not UTF-8 nor some of its own older files to strings
+        # h5py cannot convert texts that are not UTF-8, and texts of some of its older files.
         return decoded(np.asarray(dataset[region]))
 
 
 def decoded(values: NDArray[Any]) -> NDArray[Any]:
-    """Each text of an array of bytes as UTF-8, or else as Latin-1."""
+    """Decode each text of an array of bytes as UTF-8, or else as Latin-1."""
     if values.dtype.kind == "S":
         try:
             return np.asarray(np.strings.decode(values, "utf-8")).astype(np.dtypes.StringDType())
@@ -84,7 +84,7 @@ def decoded(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def fill_value(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> Any:
-    """The fill value of a dataset, None if none was defined."""
+    """Return the fill value of a dataset; None if it is not defined."""
     if dataset.id.get_create_plist().fill_value_defined() == h5py.h5d.FILL_VALUE_UNDEFINED:
         return None
     value = dataset.fillvalue
@@ -94,14 +94,14 @@ def fill_value(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> Any:
 
 
 def zero(dtype: np.dtype[Any], fill: Any) -> Any:
-    """What HDF5 reads where nothing was written: zeros, if no fill value was defined."""
+    """Return the value of elements that were never written: the fill value, or else zero."""
     if fill is not None:
         return fill
     return "" if dtype.kind == "T" else np.zeros((), dtype)[()]
 
 
 def attributes(node: h5py.Group | h5py.Dataset) -> tuple[dict[str, Any], dict[str, str]]:
-    """The attributes that are the user's, and those that cannot be read, each with the reason."""
+    """Return the attributes of the user, and the attributes that cannot be read, with the reasons."""
     values: dict[str, Any] = {}
     unreadable: dict[str, str] = {}
     for name in node.attrs:
@@ -121,6 +121,6 @@ def _attribute(value: Any) -> Any:
 
 
 def text_attribute(node: h5py.Dataset, name: str) -> str:
-    """An attribute of the library, if it is there."""
+    """Return an attribute that is text; an empty text if it does not exist."""
     value = node.attrs.get(name, b"")
     return text(bytes(value)) if isinstance(value, bytes | np.bytes_) else str(value)

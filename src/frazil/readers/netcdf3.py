@@ -1,18 +1,19 @@
-"""NetCDF-3: the classic format, with 64-bit offsets, and with 64-bit data (CDF-5).
+"""The reader of NetCDF-3: classic, 64-bit offset, and 64-bit data (CDF-5).
 
-A file is a header and big-endian values in plain order. The header says where each variable begins. Variables
-without the record dimension are one piece; those with it are interleaved, record by record:
+A file is a header and big-endian values in C order. The header has the offset of each variable. A variable
+without the record dimension is one piece. Variables with the record dimension are interleaved, record by
+record:
 
     header | fixed variable | ... | a[0] b[0] c[0] | a[1] b[1] c[1] | ...
 
-so each record of a variable is a chunk. A record is padded to four bytes, unless there is only one variable
-with records. The size of the file is known from the header, so one that was cut off is noticed at once.
-Nothing but numpy is needed.
+So each record of a variable is a chunk. A record is padded to four bytes, unless only one variable has
+records. The header determines the size of the file, so truncated files are found without reading values. The
+reader needs only numpy.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, override
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from frazil.readers.netcdf3_header import Header, Variable, read_header
 from frazil.readers.reader import ChunkReferences, NotVirtual, VariableSchema
 from frazil.readers.references import FileChunks, bytes_codec, references_to_file
 
-#: What the library fills variables with that have no ``_FillValue``.
+#: The fill values of the library for variables without ``_FillValue``.
 _FILL: Final[dict[str, Any]] = {
     "i1": -127,
     "S1": b"\0",
@@ -38,21 +39,22 @@ _FILL: Final[dict[str, Any]] = {
     "i8": -9223372036854775806,
     "u8": 18446744073709551614,
 }
-#: Most bytes of other variables between two records that are one read.
+#: One read gets two records with at most so many bytes of other variables between them.
 _NEAR: Final = 64 << 10
 
 
 class NetCdf3Reader(BaseReader):
-    """A NetCDF-3 file: it has one group."""
+    """The reader of a NetCDF-3 file, which has one group."""
 
     format = "netcdf3"
 
     def __init__(self, file: File, group: str = "/") -> None:
         super().__init__(file, group)
         if self.group != "/":
-            raise no_group(file.url, self.group, "a NetCDF-3 file: it has no groups")
+            raise no_group(file.url, self.group, "a NetCDF-3 file has no groups")
         self._header = read_header(file)
 
+    @override
     def contents(self) -> FileContents:
         header = self._header
         return FileContents(
@@ -62,6 +64,7 @@ class NetCdf3Reader(BaseReader):
             frozenset(() if header.record_dim is None else (header.record_dim,)),
         )
 
+    @override
     def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
         self.variable(name)
         variable = self._header.variables[name]
@@ -71,7 +74,7 @@ class NetCdf3Reader(BaseReader):
             return np.empty(shape, variable.dtype)
         if variable.is_record:
             return self._records(variable, bounds).reshape(shape)
-        # the rows that hold the region are read, the rest is cut away
+        # Read the whole rows of the region, and cut them.
         row = variable.piece // max(variable.shape[0], 1) if variable.shape else variable.piece
         first, last = bounds[0] if bounds else (0, 1)
         data = self.file.read(variable.begin + first * row, variable.begin + last * row)
@@ -79,6 +82,7 @@ class NetCdf3Reader(BaseReader):
         inner = tuple(slice(start, stop) for start, stop in bounds[1:])
         return values[(slice(None), *inner)].reshape(shape)
 
+    @override
     def references(self, name: str) -> ChunkReferences | NotVirtual:
         schema = self.variable(name)
         variable = self._header.variables[name]
@@ -103,7 +107,7 @@ class NetCdf3Reader(BaseReader):
         )
 
     def _records(self, variable: Variable, bounds: tuple[tuple[int, int], ...]) -> NDArray[Any]:
-        """Records ``bounds[0]``. Those that are close to each other are one read, others one read each."""
+        """Return the records ``bounds[0]``. Records close to each other are read with one request."""
         (first, last), *inner = bounds
         stride, piece = self._header.stride, variable.piece
         begin = variable.begin + first * stride
@@ -125,7 +129,7 @@ class NetCdf3Reader(BaseReader):
 
 def _schema(variable: Variable, header: Header) -> VariableSchema:
     dtype = variable.dtype
-    # without a user's value: what the library would have written
+    # The default is the fill value of the library.
     fill = variable.attrs.get("_FillValue", _FILL[dtype.str[1:]])
     if dtype.kind == "S":
         fill = fill.encode("latin-1")[:1] if isinstance(fill, str) else fill

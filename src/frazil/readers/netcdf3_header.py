@@ -1,4 +1,4 @@
-"""The header of a NetCDF-3 file: dimensions, attributes, and where each variable begins."""
+"""The header of a NetCDF-3 file: dimensions, attributes, and the offset of each variable."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _DIMENSIONS, _VARIABLES, _ATTRIBUTES = 10, 11, 12
 _NAMES: Final = ("i1", "S1", ">i2", ">i4", ">f4", ">f8", "u1", ">u2", ">u4", ">i8", ">u8")
 _TYPES: Final = dict(enumerate(map(np.dtype, _NAMES), 1))
 _OF_CDF5: Final = 7
-#: Bytes of the largest header that is read.
+#: The largest header that is read, in bytes.
 _LARGEST_HEADER: Final = 1 << 30
 
 
 @dataclass(slots=True)
 class Variable:
-    """One variable of the header; its values, or those of its first record, are at ``begin``."""
+    """One variable of the header. ``begin`` is the offset of its values, or of its first record."""
 
     name: str
     dims: tuple[str, ...]
@@ -37,13 +37,13 @@ class Variable:
 
     @property
     def piece(self) -> int:
-        """Bytes of one record; of all of it if it has none."""
+        """The bytes of one record, or of the whole variable if it has no records."""
         return math.prod(self.shape[self.is_record :]) * self.dtype.itemsize
 
 
 @dataclass(slots=True)
 class Header:
-    """What is before the values. ``stride`` is the number of bytes from one record to the next."""
+    """The header of a file. ``stride`` is the number of bytes from one record to the next."""
 
     dims: dict[str, int] = field(default_factory=dict)
     record_dim: str | None = None
@@ -54,12 +54,16 @@ class Header:
 
 
 def read_header(file: File) -> Header:
-    """Parse the header. Raises ``FormatError`` if it is damaged, or if the file ends before its values do."""
+    """Parse the header of a file.
+
+    Raises:
+        FormatError: If the header is damaged, or if the file is too short for its values.
+    """
     return _Parser(file).header()
 
 
 class _Parser:
-    """Parses the header. Every count is compared with the size of the file before it is used."""
+    """Parses the header. Every count is compared with the size of the file before its use."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -72,6 +76,7 @@ class _Parser:
         self._stream.seek(4)
 
     def header(self) -> Header:
+        """Return the parsed header."""
         header = Header(records=self._number(self._count))
         for at in range(self._list_length(_DIMENSIONS, "dimensions")):
             name, size = self._name(), self._number(self._count)
@@ -87,7 +92,7 @@ class _Parser:
             variable = self._variable(header)
             header.variables[variable.name] = variable
         records = [each for each in header.variables.values() if each.is_record]
-        # one variable alone is not padded
+        # A single variable with records is not padded.
         padded = [-(-each.piece // 4) * 4 for each in records]
         header.stride = records[0].piece if len(records) == 1 else sum(padded)
         self._count_records(header, records)
@@ -104,7 +109,7 @@ class _Parser:
             raise self._damaged(f"dimensions of {name!r} below {len(names)}", codes)
         attrs = self._attributes()
         dtype = self._type()
-        self._number(self._count)  # its size, which is not to be trusted above 4 GiB
+        self._number(self._count)  # the size of the variable, which is not reliable above 4 GiB
         begin = self._number(self._offset)
         dims = tuple(names[code] for code in codes)
         is_record = bool(dims) and dims[0] == header.record_dim
@@ -114,7 +119,7 @@ class _Parser:
         return Variable(name, dims, attrs, dtype, begin, is_record, shape)
 
     def _count_records(self, header: Header, records: list[Variable]) -> None:
-        """The number of records; of a file that is still being written, by its size."""
+        """Set the number of records, from the size of the file if the file is still being written."""
         if header.records == (1 << 8 * self._count) - 1:
             start = min((each.begin for each in records), default=0)
             header.records = (self._file.size - start) // header.stride if header.stride else 0
@@ -143,7 +148,7 @@ class _Parser:
             attrs[name] = text(data) if dtype.kind == "S" else json_value(np.frombuffer(data, dtype))
         return attrs
 
-    # the rules of the grammar
+    # Rules of the grammar
 
     def _list_length(self, tag: int, noun: str) -> int:
         actual, count = self._number(4), self._counted(noun, 8)

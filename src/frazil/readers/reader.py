@@ -1,15 +1,15 @@
 """The protocol of readers, and their results: the schema of a file, references to its chunks.
 
-A reader decodes nothing: packed data stay packed, times stay numbers, characters stay characters. If the
-results of a reader are stored as they are, xarray reads the same from the store as from the file.
+A reader does not decode values: packed data stay packed, times stay numbers, characters stay characters. If
+the results of a reader are stored without changes, xarray reads the same from the store as from the file.
 
     VariableSchema     one variable: dimensions, shape, dtype, attributes, how it is stored
     FileSchema         the variables of one group of one file, its fingerprint, its coordinates
-    ChunkReferences    where in files the chunks of a variable are, as columns
+    ChunkReferences    the positions of the chunks of a variable in files, as columns
     Reader             an open file
 
-A reader raises ``FormatError`` (``invalid-file-format``) that names the file when it is damaged, truncated or
-of another format, and ``StorageError`` when it cannot be read at all.
+A reader raises ``FormatError`` (``invalid-file-format``) with the name of the file if the file is damaged,
+truncated or of another format, and ``StorageError`` if it cannot be read at all.
 """
 
 from __future__ import annotations
@@ -28,17 +28,23 @@ from frazil.errors import ErrorKind, FormatError
 
 @dataclass(frozen=True, slots=True)
 class VariableSchema:
-    """One variable of one file, as stored.
+    """One variable of one file, as it is stored.
 
-    ``dtype`` is little-endian or native where the format leaves that open; strings of any length have
-    ``numpy.dtypes.StringDType()``, characters ``S1``. ``attrs`` are values of JSON (numbers, strings, lists
-    of them): CF attributes, ``_FillValue``, ``scale_factor``, ``units``, ``calendar``, ``coordinates``,
-    ``grid_mapping`` and the others included; not those that only describe how the format stores it
-    (``_NCProperties``, ``DIMENSION_LIST``, ``CLASS``, ``NAME``, ...). ``fill_value`` is that of chunks that
-    were never written: a value of the dtype, or None. ``chunks`` is None if it is stored as one piece,
-    ``codec`` is the compression in words (``"shuffle, zlib 4"``). ``coordinate`` says that it is not data:
-    a dimension coordinate, an auxiliary coordinate, a bound, a grid mapping, or has no dimensions and is
-    named by another variable.
+    Attributes:
+        name: The name of the variable.
+        dims: The names of its dimensions.
+        shape: Its length in each dimension.
+        dtype: Its dtype: little-endian or native if the format does not define it, ``StringDType()`` for
+            strings of variable length, ``S1`` for characters.
+        attrs: Its attributes, as values that JSON can hold (numbers, strings, lists): CF attributes,
+            ``_FillValue``, ``scale_factor``, ``units``, ``calendar``, ``coordinates``, ``grid_mapping`` and
+            others, but not those that only describe the storage (``_NCProperties``, ``DIMENSION_LIST``,
+            ``CLASS``, ``NAME``, ...).
+        fill_value: The value of missing chunks, of the dtype; None if it is not defined.
+        chunks: The shape of its chunks; None if it is stored as one piece.
+        codec: Its compression in words, such as ``"shuffle, zlib 4"``.
+        coordinate: Whether it is not data, but a dimension coordinate, an auxiliary coordinate, a bound, a
+            grid mapping, or a scalar that another variable names.
     """
 
     name: str
@@ -56,11 +62,21 @@ class VariableSchema:
 class FileSchema:
     """One group of one file.
 
-    ``fingerprint`` comes from `fingerprint`. ``etag`` and ``modified`` are what virtual references remember
-    of the state of the file (an etag for objects, a time for files). ``coords`` holds the raw values of each
-    variable of one dimension that has the name of its dimension. ``groups`` are the paths of the groups
-    below, and ``skipped`` the variables that no array can hold (compound types, references, ...), each with
-    the reason.
+    Attributes:
+        url: The URL of the file.
+        format: The name of its format.
+        size: Its size in bytes.
+        fingerprint: A digest of its state, see `fingerprint`.
+        group: The path of the group.
+        variables: The variables of the group, by name.
+        attrs: The attributes of the group.
+        dims: The lengths of the dimensions, by name.
+        unlimited: The names of the unlimited dimensions.
+        coords: The raw values of each one-dimensional variable with the name of its dimension.
+        etag: The etag of an object, which virtual references store.
+        modified: The time of the last change, which virtual references to files store.
+        groups: The paths of the groups below.
+        skipped: The variables that no array can hold (compound types, references, ...), with the reasons.
     """
 
     url: str
@@ -79,7 +95,7 @@ class FileSchema:
     skipped: dict[str, str] = field(default_factory=dict)
 
 
-#: The code of a location that is no file: the bytes of the chunk are in ``ChunkReferences.inline``.
+#: The location code of an inline chunk, whose bytes are in ``ChunkReferences.inline``.
 INLINE: Final = 0xFFFF_FFFF
 
 
@@ -87,14 +103,20 @@ INLINE: Final = 0xFFFF_FFFF
 class ChunkReferences:
     """The stored chunks of one variable, as columns with a row for each chunk.
 
-    ``index`` (uint32, (n, ndim)) is the chunk's place in the grid of ``chunks`` (its shape), ``offset`` and
-    ``length`` (uint64) are bytes in ``locations[location]`` (codes, uint32; absolute URLs: ``file:///...``,
-    ``s3://...``). ``codecs`` are those of Zarr v3's metadata that decode these bytes into an array of
-    ``dtype``, ``fill_value`` is that of chunks without a row. ``inline`` are bytes of chunks that have no
-    place in a file (row -> bytes); the location of these rows is `INLINE` (see `with_inline`).
+    Attributes:
+        chunks: The shape of a chunk.
+        codecs: The codecs that decode the bytes of a chunk, as in the metadata of Zarr version 3.
+        dtype: The dtype of the decoded values.
+        fill_value: The value of missing chunks, which have no row.
+        locations: The absolute URLs of files or objects, such as ``file:///...`` and ``s3://...``.
+        index: The index of each chunk in the chunk grid, uint32, (n, ndim).
+        offset: The first byte of each chunk in its file, uint64.
+        length: The number of bytes of each chunk, uint64.
+        location: The row of each chunk in ``locations``, uint32; `INLINE` for an inline chunk.
+        inline: The bytes of inline chunks, which are not in a file, by row (see `with_inline`).
 
-    Raises ``FormatError`` (``invalid-file-format``) for a row that has neither bytes in a file nor inline
-    bytes.
+    Raises:
+        FormatError: ``invalid-file-format`` for a row with neither bytes in a file nor inline bytes.
     """
 
     chunks: tuple[int, ...]
@@ -117,22 +139,22 @@ class ChunkReferences:
             row = min(rows)
             raise FormatError(
                 f"{next(iter(self.locations), 'a file')}: expected bytes of the chunk at "
-                f"{self.index[row].tolist()}, in the file or inline, found none",
+                f"{self.index[row].tolist()} in the file or inline, got none",
                 ErrorKind.INVALID_FILE_FORMAT,
             )
 
     @property
     def is_plain(self) -> bool:
-        """Whether the bytes of a chunk are its values in the order of C, and nothing else."""
+        """Whether the bytes of a chunk are only its values, in C order."""
         return [each["name"] for each in self.codecs] == ["bytes"] and self.dtype.kind != "T"
 
     def with_axis(self) -> ChunkReferences:
-        """The same chunks in an array with one more dimension, of one step, before the others."""
+        """Return the same chunks for an array with an additional first dimension of one step."""
         index = np.insert(self.index, 0, 0, axis=1)
         return replace(self, chunks=(1, *self.chunks), codecs=codecs_with_axis(self.codecs), index=index)
 
     def with_inline(self, chunks: Mapping[int, bytes]) -> ChunkReferences:
-        """The same references, with these bytes instead of those in a file (row -> bytes)."""
+        """Return the same references, with inline bytes (row -> bytes) instead of bytes in a file."""
         rows = list(chunks)
         offset, length, location = self.offset.copy(), self.length.copy(), self.location.copy()
         offset[rows], length[rows], location[rows] = 0, list(map(len, chunks.values())), INLINE
@@ -142,7 +164,7 @@ class ChunkReferences:
 
 
 def codecs_with_axis(codecs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Codecs of arrays with one more dimension, of one step, before the others.
+    """Return codecs for arrays with an additional first dimension of one step.
 
     >>> codecs_with_axis([{"name": "transpose", "configuration": {"order": [1, 0]}}, {"name": "bytes"}])
     [{'name': 'transpose', 'configuration': {'order': [0, 2, 1]}}, {'name': 'bytes'}]
@@ -161,30 +183,39 @@ def codecs_with_axis(codecs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class NotVirtual:
-    """A variable to whose chunks nothing can refer. ``reason`` is such as ``"szip: no codec in Zarr"``."""
+    """A variable without references. ``reason`` is a text such as ``"szip: no codec in Zarr"``."""
 
     reason: str
 
 
 class Reader(Protocol):
-    """An open file (or Zarr group). A context manager; cheap to open, reads nothing that is not asked for."""
+    """An open file (or Zarr group). It is a context manager, and reads only requested data."""
 
-    def schema(self) -> FileSchema: ...
-
-    def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
-        """Raw values of a variable: of its dtype, and in the order of its dimensions. Slices have step 1."""
+    def schema(self) -> FileSchema:
+        """Return the schema of the group."""
         ...
 
-    def references(self, name: str) -> ChunkReferences | NotVirtual: ...
+    def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
+        """Return the raw values of a region of a variable, of its dtype and in the order of its dimensions.
 
-    def constant(self, name: str, region: tuple[slice, ...]) -> NDArray[Any] | None:
-        """The value (shape ``()``) that all elements of a region have, because none of them was ever written.
-
-        None if some were, or if the format does not say.
+        The slices have step 1.
         """
         ...
 
-    def close(self) -> None: ...
+    def references(self, name: str) -> ChunkReferences | NotVirtual:
+        """Return references to the chunks of a variable, or the reason why there are none."""
+        ...
+
+    def constant(self, name: str, region: tuple[slice, ...]) -> NDArray[Any] | None:
+        """Return the single value (shape ``()``) of a region in which no element was ever written.
+
+        Returns None if some elements were written, or if the format does not tell.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the file."""
+        ...
 
     def __enter__(self) -> Self: ...
 
@@ -192,10 +223,10 @@ class Reader(Protocol):
 
 
 def fingerprint(size: int, state: str | None, head: bytes, tail: bytes) -> str:
-    """A digest of the state of a file: 32 hexadecimal digits. A changed file has another one.
+    """Return a digest of the state of a file, 32 hexadecimal digits. A changed file has another digest.
 
-    ``state`` is its etag, or None; a time is not in it, since copies of one file are the same file. ``head``
-    and ``tail`` are its first and last 65,536 bytes (the whole file twice if it has less).
+    ``state`` is its etag, or None. The time of the file is not included, so copies of a file have the same
+    digest. ``head`` and ``tail`` are its first and last 65,536 bytes (both the whole file if it is smaller).
 
     >>> fingerprint(3, None, b"abc", b"abc") == fingerprint(3, None, b"abd", b"abd")
     False

@@ -1,4 +1,4 @@
-"""What readers need to describe chunks in their files: the codec of plain values, references to one file."""
+"""Describes chunks in a file: the codec of plain values, references to one file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frazil.readers.reader import ChunkReferences
 
 
 def bytes_codec(dtype: np.dtype[Any]) -> dict[str, Any]:
-    """The codec of Zarr for values of this dtype that are stored as they are in memory."""
+    """Return the Zarr codec for values of this dtype that are stored without compression."""
     if dtype.itemsize == 1 or dtype.kind in "SVT":
         return {"name": "bytes"}
     endian = "big" if dtype.str[0] == ">" else "little"
@@ -37,7 +37,7 @@ def references_to_file(
     fill_value: Any,
     stored: FileChunks,
 ) -> ChunkReferences:
-    """References to chunks that are all in the file ``url``. ``chunks`` is the shape of a chunk."""
+    """Return references to chunks that are all in the file ``url``. ``chunks`` is the shape of a chunk."""
     return ChunkReferences(
         chunks=tuple(map(int, chunks)),
         codecs=codecs,

@@ -1,6 +1,6 @@
-"""The table of formats, and the reader of a file: its first bytes decide, never its name.
+"""The table of formats, and the choice of the reader of a file by its first bytes, never by its name.
 
-The module of a reader is imported when its format is used, so that nobody needs the libraries of the others.
+The module of a reader is imported when its format is used, so users need only the libraries of their formats.
 """
 
 from __future__ import annotations
@@ -21,23 +21,28 @@ HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 
 
 class ReaderClass(Protocol):
-    """The class of a reader; ``option_names`` are the names of the options that it takes."""
+    """The protocol of the class of a reader."""
 
     @property
-    def option_names(self) -> tuple[str, ...]: ...
+    def option_names(self) -> tuple[str, ...]:
+        """The names of the options of the reader."""
+        ...
 
-    def __call__(self, source: Any, /, group: str, **options: Any) -> Reader: ...
+    def __call__(self, source: Any, /, group: str, **options: Any) -> Reader:
+        """Open a source."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
     """One format of files.
 
-    magic        the bytes that a file of this format begins with, one of these; none for directories
-    module       the module of its reader in `frazil.readers`
-    reader       the class of its reader
-    libraries    what the module imports of other people's packages
-    extra        the extra of Frazil that installs them; None if the package itself does
+    Attributes:
+        magic: The possible first bytes of a file of this format; empty for directories.
+        module: The module of its reader in `frazil.readers`.
+        reader: The name of the class of its reader.
+        libraries: The packages that the module needs.
+        extra: The extra of Frazil that installs them; None if Frazil always installs them.
     """
 
     magic: tuple[bytes, ...]
@@ -49,18 +54,19 @@ class Format:
     def load(self) -> ReaderClass:
         """Import the module, and return the class of its reader.
 
-        Raises ``MissingExtraError`` if a library is not installed, and ``InvalidInputError``
-        (``unimplemented``) if it is installed and its import fails.
+        Raises:
+            MissingExtraError: If a library is not installed.
+            InvalidInputError: ``unimplemented`` if a library is installed, but its import fails.
         """
         try:
             with needs(f"the reader of {self.module} files", extra=self.extra):
                 module = importlib.import_module(f"frazil.readers.{self.module}")
         except MissingExtraError:
             raise
-        except Exception as error:  # a library that is installed and broken may raise anything
+        except Exception as error:  # a broken library may raise any error
             raise InvalidInputError(
-                f"expected {' and '.join(self.libraries)} to read this format, and its import failed with "
-                f"{type(error).__name__}: {error}",
+                f"the reader of this format needs {' and '.join(self.libraries)}, but the import failed with "
+                f"{type(error).__name__}: {error}. Install the library again",
                 ErrorKind.UNIMPLEMENTED,
             ) from error
         reader: ReaderClass = getattr(module, self.reader)
@@ -69,7 +75,7 @@ class Format:
 
 _TIFF: Final = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _CDF: Final = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
-#: Name of a format, which its reader has as ``format`` -> magic, module, class, libraries, extra.
+#: Name of a format (the ``format`` of its reader) -> magic, module, class, libraries, extra.
 FORMATS: Final = {
     "hdf5": Format((HDF5_SIGNATURE,), "hdf5", "Hdf5Reader", ("h5py",), "pipeline"),
     "netcdf3": Format(_CDF, "netcdf3", "NetCdf3Reader", (), None),
@@ -77,7 +83,7 @@ FORMATS: Final = {
     "geotiff": Format(_TIFF, "geotiff", "GeoTiffReader", ("rasterio",), "geotiff"),
     "zarr": Format((), "zarr", "ZarrReader", ("zarr", "xarray"), "xarray"),
 }
-#: Other names that users know a format by.
+#: Other names of formats.
 ALIASES: Final = {
     "netcdf4": "hdf5",
     "h5netcdf": "hdf5",
@@ -89,7 +95,7 @@ ALIASES: Final = {
     "zarr2": "zarr",
     "zarr3": "zarr",
 }
-#: What makes a directory, or a prefix of a bucket, a group or an array of Zarr.
+#: A directory, or a prefix of a bucket, with one of these documents is a group or an array of Zarr.
 _ZARR_DOCUMENTS: Final = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 
 
@@ -101,12 +107,21 @@ def open_source(
     storage_options: dict[str, Any] | None = None,
     **options: Any,
 ) -> Reader:
-    """Open a file (a path or URL) with the reader of its format.
+    """Open a file with the reader of its format.
 
-    ``format`` is one of `FORMATS` or `ALIASES`; None finds it out. ``options`` are for the reader
-    of that format. Raises ``FormatError`` (``invalid-file-format``) that names the file if no reader knows
-    it or it is damaged, ``StorageError`` if it cannot be read, ``MissingExtraError`` if the library for it is
-    not installed, and ``InvalidInputError`` (``unimplemented``) if that library cannot be imported.
+    Args:
+        url: The path or URL of the file.
+        format: A name in `FORMATS` or `ALIASES`. None: detected from the first bytes.
+        group: The path of the group in the file.
+        storage_options: Options of the storage of the file.
+        **options: Options of the reader.
+
+    Raises:
+        FormatError: ``invalid-file-format`` if no reader knows the format, or the file is damaged.
+        StorageError: If the file cannot be read.
+        MissingExtraError: If the library of the reader is not installed.
+        InvalidInputError: ``unimplemented`` if that library cannot be imported or the format is unknown,
+            ``invalid-key`` for an option that the reader does not have.
     """
     name = require_format(format)
     file = None if name == "zarr" else _file(url, name, storage_options)
@@ -119,26 +134,26 @@ def open_source(
     names = reader.option_names
     if unknown := sorted(options.keys() - set(names)):
         raise InvalidInputError(
-            f"{url}: expected options of the reader of its format ({', '.join(names) or 'it has none'}), "
-            f"found {unknown[0]!r}",
+            f"{url}: reader_options must be options of the reader of its format "
+            f"({', '.join(names) or 'it has none'}), got {unknown[0]!r}",
             ErrorKind.INVALID_KEY,
         )
     return make(**options)
 
 
 def require_format(format: str | None) -> str | None:
-    """The name in `FORMATS` of a format. Raises ``InvalidInputError`` (``unimplemented``) for others."""
+    """Return the name of a format in `FORMATS`, or raise ``InvalidInputError`` (``unimplemented``)."""
     name = ALIASES.get(format or "", format)
     if name is not None and name not in FORMATS:
         raise InvalidInputError(
-            f"expected a format among {', '.join([*FORMATS, *ALIASES])}, found {format!r}",
+            f"format must be one of {', '.join([*FORMATS, *ALIASES])}, got {format!r}",
             ErrorKind.UNIMPLEMENTED,
         )
     return name
 
 
 def _file(url: str, name: str | None, storage_options: dict[str, Any] | None) -> File | None:
-    """The file; None if the URL is that of a Zarr group. The file is tried first: that is one request."""
+    """Return the file, or None for a Zarr group. A file is tried first, because that is only one request."""
     try:
         return find_file(url, storage_options)
     except IcechunkError:
@@ -148,7 +163,7 @@ def _file(url: str, name: str | None, storage_options: dict[str, Any] | None) ->
 
 
 def is_zarr(url: str, storage_options: dict[str, Any] | None = None) -> bool:
-    """Whether there is a group or an array of Zarr at a path or URL."""
+    """Return whether there is a group or an array of Zarr at a path or URL."""
     path = local_path(url)
     if path is not None:
         return any(os.path.exists(os.path.join(path, each)) for each in _ZARR_DOCUMENTS)
@@ -158,12 +173,12 @@ def is_zarr(url: str, storage_options: dict[str, Any] | None = None) -> bool:
 
 
 def sniff(file: File) -> str:
-    """The format of a file, by its first bytes. Raises ``FormatError`` if it is none of `FORMATS`."""
+    """Return the format of a file by its first bytes, or raise ``FormatError`` if it is not in `FORMATS`."""
     head = file.head
     for name, each in FORMATS.items():
         if head.startswith(each.magic):
             return name
-    # a user block may come before the signature of HDF5: of 512 bytes, or twice as many, ...
+    # A user block of 512, 1024, 2048, ... bytes may precede the signature of HDF5.
     at = 512
     while at < file.size:
         if file.read(at, min(at + 8, file.size)) == HDF5_SIGNATURE:

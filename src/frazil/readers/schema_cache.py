@@ -1,8 +1,8 @@
 """A cache of the schemas that this process has read.
 
-An ingest opens each file several times: to find the dimension that files are put together along, to inspect
-the file, and to copy from it. The metadata of a file with thousands of variables take seconds to read.
-The key of a schema is the state of its file: its size, its time or etag, and the bytes at both of its ends.
+An ingest opens each file several times: to find the concat dimension, to inspect the file, and to copy from
+it. The metadata of a file with thousands of variables take seconds to read. The key of a schema is the state
+of its file: its size, its time or etag, and the bytes at both ends.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Final
 
 from frazil.readers.reader import FileSchema
 
-#: Most bytes of all cached schemas.
+#: The limit for all cached schemas, in bytes.
 MOST: Final = 64 << 20
-#: Bytes that a variable counts.
+#: The estimated bytes of a variable.
 VARIABLE: Final = 2 << 10
 
 
 class Schemas:
-    """The schemas that were used last, by the state of their file, at most ``most`` bytes.
+    """The last used schemas by the state of their file, with at most ``most`` bytes.
 
     >>> schemas = Schemas(most=1 << 20)
     >>> first = schemas.get("state", lambda: FileSchema("file:///a.nc", "hdf5", 0, "0" * 32))
@@ -39,7 +39,7 @@ class Schemas:
         return len(self._schemas)
 
     def get(self, state: Hashable, read: Callable[[], FileSchema]) -> FileSchema:
-        """The schema of this state of a file; ``read`` reads it if it is not cached."""
+        """Return the schema of this state of a file. ``read`` reads it if it is not cached."""
         with self._lock:
             if state in self._schemas:
                 self._schemas.move_to_end(state)
@@ -56,7 +56,7 @@ class Schemas:
 
 
 def weight(schema: FileSchema) -> int:
-    """About how many bytes a schema takes."""
+    """Return the estimated bytes of a schema."""
     labels = sum(each.nbytes for each in schema.coords.values())
     return VARIABLE * (1 + len(schema.variables) + len(schema.groups) + len(schema.skipped)) + labels
 

@@ -1,9 +1,10 @@
-"""A storage of Frazil as a read-only store of zarr, for Zarr groups that are read as files."""
+"""A read-only zarr store on a storage of Frazil, for Zarr groups that are sources of an ingest."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
+from typing import override
 
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
@@ -13,7 +14,7 @@ from frazil.storage.base import Storage
 
 
 class StorageStore(Store):
-    """The objects below ``prefix``. Methods that write raise ``ReadOnlyError``."""
+    """A store with the objects below ``prefix``. Methods that write raise ``ReadOnlyError``."""
 
     supports_writes = False
     supports_deletes = False
@@ -30,11 +31,13 @@ class StorageStore(Store):
             other._prefix,
         )
 
+    @override
     def with_read_only(self, read_only: bool = False) -> StorageStore:
         if not read_only:
-            raise ReadOnlyError("a file that is ingested is only read", ErrorKind.READ_ONLY_STORE)
+            raise ReadOnlyError("the source of an ingest is read-only", ErrorKind.READ_ONLY_STORE)
         return self
 
+    @override
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
@@ -56,18 +59,22 @@ class StorageStore(Store):
                 return None
             raise
 
+    @override
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
         return list(await asyncio.gather(*(self.get(key, prototype, each) for key, each in key_ranges)))
 
+    @override
     async def exists(self, key: str) -> bool:
         return self._storage.head(self._prefix + key) is not None
 
+    @override
     async def list(self) -> AsyncIterator[str]:
         async for key in self.list_prefix(""):
             yield key
 
+    @override
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         inside = (self._prefix + prefix).rpartition("/")[0]
         for info in self._storage.list(inside):
@@ -75,14 +82,17 @@ class StorageStore(Store):
             if key.startswith(prefix):
                 yield key
 
+    @override
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         below = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         names = dict.fromkeys([key[len(below) :].split("/")[0] async for key in self.list_prefix(below)])
         for name in names:
             yield name
 
+    @override
     async def set(self, key: str, value: Buffer) -> None:
-        raise ReadOnlyError("a file that is ingested is only read", ErrorKind.READ_ONLY_STORE)
+        raise ReadOnlyError("the source of an ingest is read-only", ErrorKind.READ_ONLY_STORE)
 
+    @override
     async def delete(self, key: str) -> None:
-        raise ReadOnlyError("a file that is ingested is only read", ErrorKind.READ_ONLY_STORE)
+        raise ReadOnlyError("the source of an ingest is read-only", ErrorKind.READ_ONLY_STORE)

@@ -1,7 +1,7 @@
-"""Where the tiles or strips of a TIFF are: its first directory, classic or BigTIFF.
+"""The positions of the tiles or strips of a TIFF, from its first directory, classic or BigTIFF.
 
-A directory is a list of entries: tag, type, count, and the values or their offset. A damaged file may
-have any number in it, so every read is checked against the size of the file.
+A directory is a list of entries: tag, type, count, and the values or their offset. A damaged file may have
+any number in it, so every read is checked against the size of the file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from frazil.readers.file_errors import damaged
 from frazil.readers.files import File
 
-#: Type of an entry -> dtype; those that do not occur in the tags that are read are bytes.
+#: Type of an entry -> dtype. Entries of other types are read as bytes.
 _TYPES: Final = {1: "u1", 3: "u2", 4: "u4", 13: "u4", 16: "u8", 18: "u8"}
 _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER, _SAMPLES, _ROWS, _PLANAR, _PREDICTOR = (
     256,
@@ -37,12 +37,12 @@ _STRIPS, _STRIP_SIZES, _TILE_WIDTH, _TILE_HEIGHT, _TILES, _TILE_SIZES = 273, 279
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the pixels of an image are stored.
+    """The storage layout of the pixels of an image.
 
-    ``chunk`` is (rows, columns) of a tile or strip; ``offset`` and ``length`` (bytes) have an entry for each,
-    row by row, and band by band if ``planar`` (otherwise each holds all bands, pixel by pixel). A
-    length of zero: the tile is not stored. ``photometric`` is what numbers mean as colours.
-    ``reversed_bits``: the first bit of a byte is its lowest (FillOrder 2).
+    ``chunk`` is (rows, columns) of a tile or strip. ``offset`` and ``length`` (bytes) have an entry for each
+    tile or strip, row by row, and band by band if ``planar`` (otherwise each one has all bands, pixel by
+    pixel). Length 0: the tile is not stored. ``photometric`` is the code of the meaning of numbers as
+    colours. ``reversed_bits``: the first bit of a byte is its lowest (FillOrder 2).
     """
 
     width: int
@@ -62,9 +62,10 @@ class Layout:
 
 
 def read_layout(file: File, tags: Directory | None = None) -> Layout:
-    """The layout of the first image. Raises ``FormatError`` if the file ends before its pixels do.
+    """Return the layout of the first image. ``tags`` is the result of `read_directory`, if already read.
 
-    ``tags`` are those of `read_directory`, if the caller has them.
+    Raises:
+        FormatError: If the directory is damaged, or if the file is too short for its pixels.
     """
     tags = read_directory(file) if tags is None else tags
 
@@ -86,12 +87,12 @@ def read_layout(file: File, tags: Directory | None = None) -> Layout:
         offset, length = tags.get(_STRIPS), tags.get(_STRIP_SIZES)
     planar = one(_PLANAR, 1) == 2 and bands > 1
     if offset is None or length is None or 0 in chunk:
-        raise damaged(file.url, "the places of tiles or strips", f"tags {sorted(tags)}")
+        raise damaged(file.url, "the offsets of tiles or strips", f"tags {sorted(tags)}")
     count = -(-height // chunk[0]) * -(-width // chunk[1]) * (bands if planar else 1)
     if len(offset) != count or len(length) != count:
-        raise damaged(file.url, f"{count} tiles or strips", f"{len(offset)} places and {len(length)} sizes")
+        raise damaged(file.url, f"{count} tiles or strips", f"{len(offset)} offsets and {len(length)} sizes")
     end = max(map(int, (offset.max(initial=0), length.max(initial=0))))
-    if end <= file.size:  # and so the sum has a place in its dtype
+    if end <= file.size:  # then the sums do not overflow
         end = int((offset.astype(np.int64) + length.astype(np.int64)).max(initial=0))
     if end > file.size:
         raise damaged(file.url, f"at least {end} bytes", f"{file.size}: it is truncated")
@@ -114,9 +115,10 @@ def read_layout(file: File, tags: Directory | None = None) -> Layout:
 
 
 def read_directory(file: File, page: int = 1) -> Directory:
-    """The values of all tags of an image, ``page`` from 1. Texts are bytes.
+    """Return the values of all tags of the image ``page`` (from 1). Texts are bytes.
 
-    Raises ``FormatError`` if the file does not hold them.
+    Raises:
+        FormatError: If the directory is damaged, or if there is no such page.
     """
     order = ">" if file.head[:2] == b"MM" else "<"
 

@@ -1,8 +1,8 @@
 """The texts of a TIFF: tags of the image and of its bands, descriptions, units.
 
-rasterio reads them, from the file and from what lies beside it (``.aux.xml``). It expects UTF-8: one text of
-another encoding, and it gives none of the texts of the image, or raises. Then the texts are those of the
-directory, and are Latin-1 where they are not UTF-8.
+rasterio reads them from the file and from a file beside it (``.aux.xml``). It expects UTF-8. If one text has
+another encoding, it returns no texts of the image, or raises an error. Then the texts are read from the
+directory, as UTF-8 or else Latin-1.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TEXTS: Final = {
     316: "TIFFTAG_HOSTCOMPUTER",
     33432: "TIFFTAG_COPYRIGHT",
 }
-#: What GDAL makes of tags that are no texts.
+#: The names in GDAL of tags that are not texts.
 _NUMBERS: Final = (
     "AREA_OR_POINT",
     "TIFFTAG_XRESOLUTION",
@@ -38,8 +38,8 @@ _NUMBERS: Final = (
     "TIFFTAG_MINSAMPLEVALUE",
     "TIFFTAG_MAXSAMPLEVALUE",
 )
-#: Attributes that say how xarray decodes values. Tags of these names say nothing: GDAL reads the values of
-#: a file by its own nodata, scale and offset.
+#: Attributes that control how xarray decodes values. Tags with these names are ignored, because GDAL uses the
+#: nodata, scale and offset of the file.
 _DECODING: Final = frozenset(
     {
         "_FillValue",
@@ -56,7 +56,7 @@ _DECODING: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """``bands``, ``descriptions`` and ``units`` have an entry for each band."""
+    """The texts of an image. ``bands``, ``descriptions`` and ``units`` have an entry for each band."""
 
     image: dict[str, str]
     bands: tuple[dict[str, str], ...]
@@ -64,10 +64,10 @@ class Texts:
     units: tuple[str | None, ...]
 
     def attrs(self) -> dict[str, Any]:
-        """The tags as attributes of one variable that has all bands.
+        """Return the tags as attributes of one variable with all bands.
 
-        A tag that all bands have alike is text, one that differs is a list with a text for each band. A band
-        without the tag has that of the image, or an empty text.
+        A tag with the same value in all bands becomes text, other tags become a list with a text for each
+        band. A band without the tag has the tag of the image, or an empty text.
 
         >>> tags = {"class": "od"}, ({"param": "2t", "levtype": "sfc"}, {"param": "msl", "levtype": "sfc"})
         >>> Texts(*tags, (None, None), (None, None)).attrs()
@@ -80,13 +80,13 @@ class Texts:
 
 
 def one_or_list(values: Iterable[Any]) -> Any:
-    """The value that all bands have, or the list of the values of the bands."""
+    """Return the value that all bands share, or the list of the values of the bands."""
     texts = list(values)
     return texts[0] if len(set(texts)) == 1 else texts
 
 
 def read_texts(image: Any, directory: Directory) -> Texts:
-    """The texts of an image that rasterio opened; ``directory`` is that of its page."""
+    """Return the texts of an image of rasterio. ``directory`` is the directory of its page."""
     raw = {tag: directory[tag].tobytes() for tag in (*_TEXTS, _METADATA) if tag in directory}
     if all(map(_is_utf8, raw.values())):
         bands = tuple(image.tags(band) for band in image.indexes)
@@ -102,7 +102,7 @@ def read_texts(image: Any, directory: Directory) -> Texts:
 
 
 def _with_items(texts: Texts, document: str) -> Texts:
-    """With what GDAL's own tag says: a document of items, each of the image or of a band."""
+    """Add the items of the document in the tag of GDAL. Each item belongs to the image or to a band."""
     image, bands = dict(texts.image), [dict(band) for band in texts.bands]
     special = {"description": list(texts.descriptions), "unittype": list(texts.units)}
     for item, value in _items(document):
@@ -117,7 +117,7 @@ def _with_items(texts: Texts, document: str) -> Texts:
 
 
 def _items(document: str) -> Iterator[tuple[dict[str, str], str]]:
-    if "<!" in document:  # GDAL writes neither entities nor a document type
+    if "<!" in document:  # GDAL does not write entities or a document type
         return
     with suppress(ElementTree.ParseError):
         for item in ElementTree.fromstring(document).iter("Item"):

@@ -1,11 +1,11 @@
-"""Zarr, versions 2 and 3, by zarr: a group of arrays, or one array, in a directory or in a bucket.
+"""The reader of Zarr versions 2 and 3: a group of arrays, or one array, in a directory or bucket.
 
-A chunk of Zarr is an object, so all of it can be referred to where it is; a shard as a whole. Metadata of
-version 2 are told as those of version 3: dimensions are no attribute, the fill value is xarray's
-``_FillValue``, compressors and filters are codecs.
+A chunk of Zarr is an object, so it can have a reference; a shard has one reference. Metadata of version 2 are
+converted to version 3: dimensions are not an attribute, the fill value becomes the ``_FillValue`` of xarray,
+compressors and filters become codecs.
 
-A group has no bytes of its own that could tell whether it changed: its fingerprint is of its metadata and of
-the names, sizes and times of all its objects.
+A group is not one file, so its fingerprint covers its metadata, and the names, sizes and times of all its
+objects.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from operator import attrgetter, itemgetter, methodcaller
-from typing import Any
+from typing import Any, override
 from urllib.parse import quote
 
 import numpy as np
@@ -35,7 +35,7 @@ from frazil.storage.constructors import local_filesystem_storage
 
 
 class ZarrReader(BaseReader):
-    """The arrays of one group; of an array alone, one variable with the last part of its name."""
+    """The reader of one group, or of a single array, which becomes one variable with its name."""
 
     format = "zarr"
 
@@ -56,13 +56,16 @@ class ZarrReader(BaseReader):
                 StorageStore(storage, prefix), mode="r", path=self.group.strip("/") or None
             )
 
+    @override
     def contents(self) -> FileContents:
         with self.library_call("readable metadata"):
             return self._read_contents()
 
+    @override
     def fingerprint(self) -> str:
         return self._fingerprint
 
+    @override
     def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
         variable = self.variable(name)
         bounds = self.region(name, region)
@@ -70,6 +73,7 @@ class ZarrReader(BaseReader):
             values = np.asarray(self._arrays()[name][tuple(slice(*each) for each in bounds)])
         return values.astype(variable.dtype, copy=False)
 
+    @override
     def references(self, name: str) -> ChunkReferences | NotVirtual:
         variable = self.variable(name)
         array = self._arrays()[name]
@@ -119,7 +123,7 @@ class ZarrReader(BaseReader):
         variables, skipped = [], {}
         for name, array in self._arrays().items():
             if array.dtype.kind in "VO" and not is_text(array):
-                skipped[name] = "a structured or object dtype: ingest its fields as arrays of their own"
+                skipped[name] = "a structured or object dtype: ingest its fields as separate arrays"
             else:
                 variables.append(variable_schema(name, array))
         sizes: dict[str, int] = {}
@@ -146,7 +150,7 @@ class ZarrReader(BaseReader):
         return self._cached_arrays
 
     def _set_state(self) -> None:
-        """Set size, time and fingerprint: of all objects, or of the metadata if objects cannot be listed."""
+        """Set size, time and fingerprint from all objects, or from the metadata if they cannot be listed."""
         try:
             objects = sorted(self._list_objects().items())
         except StorageError:
@@ -158,7 +162,7 @@ class ZarrReader(BaseReader):
         self._fingerprint = hashed.hexdigest()[:32]
 
     def _list_objects(self) -> Mapping[str, ObjectInfo]:
-        """Every object of the group by its key. Raises ``StorageError`` where none can be listed."""
+        """Return every object of the group by its key, or raise ``StorageError`` if they cannot be listed."""
         if self._objects is None:
             start = f"{self._prefix}/" if self._prefix else ""
             infos = self._storage.list(_joined(self._prefix, self.group.strip("/")))
@@ -171,7 +175,7 @@ def _joined(*parts: str) -> str:
 
 
 def _chunk_names(array: Any, inside: str, objects: Mapping[str, ObjectInfo]) -> list[str]:
-    """The keys of the stored chunks of an array, without the key of the array (``inside``)."""
+    """Return the keys of the stored chunks of an array, relative to the array (``inside``)."""
     ndim = array.ndim
     example = array.metadata.encode_chunk_key((7,) * ndim)
     if not ndim:

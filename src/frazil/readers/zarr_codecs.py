@@ -1,4 +1,4 @@
-"""The codecs of a Zarr array as those of Zarr version 3."""
+"""Converts the codecs of a Zarr array to codecs of Zarr version 3."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BLOSC_SHUFFLES: Final = ("noshuffle", "shuffle", "bitshuffle")
 
 
 def codecs_of(array: Any) -> list[dict[str, Any]] | str:
-    """The codecs of an array as those of version 3, or the reason why there are none."""
+    """Return the codecs of an array as codecs of version 3, or the reason why there are none."""
     metadata = array.metadata
     if metadata.zarr_format == 3:
         grid = metadata.to_dict()["chunk_grid"]["name"]
@@ -37,7 +37,7 @@ def codecs_of(array: Any) -> list[dict[str, Any]] | str:
             return codec
         is_array = issubclass(get_codec_class(codec["name"]), ArrayArrayCodec)
         if is_array and metadata.order == "F" and array.ndim > 1:
-            return f"{config['id']} of an array in Fortran's order"
+            return f"{config['id']} of an array in Fortran order"
         (before if is_array else after).append(codec)
     if metadata.compressor is not None:
         codec = _codec(metadata.compressor.get_config(), dtype)
@@ -48,7 +48,7 @@ def codecs_of(array: Any) -> list[dict[str, Any]] | str:
 
 
 def _codec(config: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any] | str:
-    """A codec of version 2 as one of version 3."""
+    """Return a codec of version 2 as a codec of version 3, or the reason why there is none."""
     options = {key: each for key, each in config.items() if key != "id"}
     match config["id"]:
         case "blosc":

@@ -1,4 +1,4 @@
-"""The schema of one Zarr array, of version 2 or 3."""
+"""The schema of one Zarr array of version 2 or 3."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DIMENSIONS: Final = "_ARRAY_DIMENSIONS"
 
 
 def variable_schema(name: str, array: Any) -> VariableSchema:
-    """The schema of an array, with metadata of version 2 as those of version 3."""
+    """Return the schema of an array, with metadata of version 2 converted to version 3."""
     dims = dimension_names(array)
     dtype = np.dtypes.StringDType() if is_text(array) else np.dtype(array.dtype)
     return VariableSchema(
@@ -33,14 +33,14 @@ def variable_schema(name: str, array: Any) -> VariableSchema:
 
 
 def is_text(array: Any) -> bool:
-    """Whether the values are strings of any length."""
+    """Return whether the values are strings of variable length."""
     return type(array.metadata.dtype if array.metadata.zarr_format == 2 else array.metadata.data_type) is (
         VariableLengthUTF8
     )
 
 
 def dimension_names(array: Any) -> tuple[str, ...]:
-    """The dimensions of an array; those without a name get one from the name of the array."""
+    """Return the dimensions of an array. A dimension without a name gets one from the name of the array."""
     if array.metadata.zarr_format == 2:
         names = array.attrs.get(_DIMENSIONS) or ()
     else:
@@ -50,13 +50,13 @@ def dimension_names(array: Any) -> tuple[str, ...]:
 
 
 def _attrs(array: Any, dtype: np.dtype[Any]) -> dict[str, Any]:
-    """Attributes as xarray sees them: a fill value of version 2 says which values are missing."""
+    """Return attributes as xarray reads them: the fill value of version 2 marks missing values."""
     attrs = {name: each for name, each in array.attrs.items() if name != _DIMENSIONS}
     if array.metadata.zarr_format == 2:
         if array.metadata.fill_value is not None:
             attrs["_FillValue"] = json_value(np.asarray(array.metadata.fill_value))
     elif "_FillValue" in attrs:
-        with suppress(TypeError, ValueError):  # written by others than xarray: as it is
+        with suppress(TypeError, ValueError):  # another library wrote it, so it stays as it is
             attrs["_FillValue"] = json_value(FillValueCoder.decode(attrs["_FillValue"], _coder_dtype(dtype)))
     return attrs
 
@@ -66,7 +66,7 @@ def _coder_dtype(dtype: np.dtype[Any]) -> Any:
 
 
 def fill_value(array: Any, dtype: np.dtype[Any]) -> Any:
-    """The value of chunks that are not stored."""
+    """Return the value of missing chunks."""
     value = array.metadata.fill_value
     if value is None:
         return "" if dtype.kind == "T" else np.zeros((), dtype)[()]

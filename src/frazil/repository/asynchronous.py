@@ -6,8 +6,8 @@ processor, which is too few for requests that wait for a network, and it also ru
 libraries.
 
 Cancelling the await does not undo the call. A call that has not started never starts, and a call that has
-started continues. A commit whose await was cancelled may have happened; the session then has the state after
-it.
+started continues. A commit whose await was cancelled may have happened or not, and the session is in the
+corresponding state.
 """
 
 from __future__ import annotations

@@ -64,10 +64,21 @@ def to_datetimes(us: Sequence[int]) -> list[datetime]:
 
 
 def from_datetime(when: datetime, name: str = "time") -> int:
-    """Return a datetime as microseconds since 1970. ``name`` is the argument for the message of an error.
+    """Return a datetime as microseconds since 1970.
+
+    Args:
+        when: The datetime, with a time zone.
+        name: The name of the argument, for the message of an error.
+
+    Returns:
+        Microseconds since 1970, UTC.
 
     Raises:
         TypeError: If the datetime has no time zone.
+
+    Examples:
+        >>> from_datetime(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
+        1000000
     """
     if when.tzinfo is None:
         raise TypeError(

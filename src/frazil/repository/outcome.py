@@ -47,7 +47,7 @@ _LOG: Final = "the newest entries of `Repository.ops_log`"
 
 
 def outcome_unknown(entry: OpsEntry, why: str) -> OutcomeUnknownError:
-    """Return the error for the update that ``entry`` describes. ``why`` says what could not be read."""
+    """Return the error for the update that ``entry`` describes. ``why`` is the reason in a few words."""
     snapshot = None if entry.new_snapshot is None else id_to_text(entry.new_snapshot)
     look = _LOOK.get(entry.kind, _LOG).format(snapshot=snapshot, name=entry.name)
     return OutcomeUnknownError(
@@ -65,7 +65,7 @@ def not_applied(error: StorageError) -> StorageError:
 def write_once(
     storage: Storage, key: str, data: bytes, policy: RetryPolicy, condition: Condition, what: str
 ) -> bool:
-    """Write the object that makes a place a repository.
+    """Write the object whose existence makes a storage a repository.
 
     ``data`` must differ from the data of every other writer. ``what`` describes the write in errors.
 

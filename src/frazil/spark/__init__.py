@@ -4,14 +4,14 @@
     dataframes        rows of arrays as DataFrames: `read`, `scan`, `map_chunks`
     stream_queries    streams from and to an open repository: `read_stream`, `write_stream`
     daemon            the process that Spark forks its Python workers from
-    runtime           Spark sessions, settings, the engine `OnSpark`
+    runtime           Spark sessions, their settings, the engine `OnSpark`
     tables            arrays as tables, rows to arrays, tables about a repository
     streams           commits as a source, micro-batches as commits
 
-All names of `frazil.pipeline` are here too. Names that need pyspark are imported when a program uses them, so
-that this package can be imported where pyspark is not installed.
+All names of `frazil.pipeline` are available here too. Names that need pyspark are imported when a program
+uses them, so this package can be imported where pyspark is not installed.
 
-Only Spark's DataFrame API is used, so that the same code runs in local mode, on a cluster and through
+The package uses only Spark's DataFrame API. So the same code runs in local mode, on a cluster and through
 Spark Connect.
 """
 
@@ -23,7 +23,7 @@ from frazil.extras import needs
 
 with needs("frazil.spark", extra="spark"):
     import frazil.pipeline
-    from frazil.pipeline import *  # noqa: F403  # all of it, so that one import is enough on Spark
+    from frazil.pipeline import *  # noqa: F403  # one import is enough on Spark
     from frazil.pipeline import max as max  # noqa: A004
     from frazil.pipeline import min as min  # noqa: A004
     from frazil.pipeline import sum as sum  # noqa: A004
@@ -60,11 +60,12 @@ _ON_SPARK: Final[Mapping[str, str]] = {
 
 
 def __getattr__(name: str) -> Any:
+    """Import a name that needs pyspark when a program uses it."""
     if name not in _ON_SPARK:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with needs(f"{__name__}.{name}", extra="spark"):
         value = getattr(importlib.import_module(_ON_SPARK[name]), name)
-    globals()[name] = value  # the next time it is found without a call
+    globals()[name] = value  # later accesses do not call this function
     return value
 
 

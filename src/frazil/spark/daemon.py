@@ -1,8 +1,8 @@
-"""The process that Spark's Python workers are forked from, with everything imported that they need.
+"""The process that Spark's Python workers are forked from, with all imports that they need.
 
-Spark starts it in the place of its own (``spark.python.daemon.module``), where `get_spark` makes a local
-session. A worker then begins to work at once, instead of with a second of imports, and shares memory with
-the others. Nothing here may use a storage: what it uses before a fork is of no use after it.
+`get_spark` makes local sessions start it instead of Spark's own process (``spark.python.daemon.module``). A
+worker then begins to work at once, without a second of imports, and shares memory with other workers. This
+process must not use a storage: connections from before a fork do not work after it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import gc
 
 from pyspark.daemon import manager
 
-import frazil.spark  # for the workers, as what follows
+import frazil.spark  # this and the next imports are for the workers
 import frazil.spark.data_source
 import frazil.spark.dataframes
 import frazil.spark.runtime.on_spark
@@ -19,7 +19,7 @@ import frazil.spark.streams.batch_pipelines
 import frazil.spark.tables.write_table
 
 if __name__ == "__main__":
-    assert frazil.spark  # imported, and that is all
+    assert frazil.spark  # only imported
     gc.collect()
-    gc.freeze()  # and their garbage collections need not walk all of it
+    gc.freeze()  # garbage collections of the workers skip all imports
     manager()

@@ -1,18 +1,18 @@
 """The data source ``frazil`` of Spark: ``spark.read.format("frazil")`` and its writers.
 
-Spark calls these classes in processes of its own on the driver's machine, one after the other, each with a
-pickle of what the one before had:
+Spark calls these classes in separate processes on the driver's machine, one after the other. Each process
+gets a pickle of the object of the process before:
 
     schema()        which version is read, and its columns
-    reader()        the columns that are wanted, compared with those that there are
+    reader()        the requested columns, compared with the existing ones
     partitions()    the tasks, with the references of their chunks
     read()          on the executors
 
-The version is looked up once, in ``schema``, and goes along. A table of the catalog, and a reader with a
-schema that the user gave, have no such call: they look it up when they are planned.
+``schema`` looks the version up once, and the pickle carries it along. For a table of the catalog, and for a
+schema that the user passes, Spark does not call ``schema``; the version is then looked up during planning.
 
-``CREATE TABLE`` keeps the schema and forgets the options. So ``schema`` writes the options, but for secrets,
-into the metadata of the columns, where ``reader`` and ``writer`` find them again.
+``CREATE TABLE`` keeps the schema and forgets the options. So ``schema`` writes the options, except secrets,
+into the metadata of the columns, where ``reader`` and ``writer`` find them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import hashlib
 import json
 import pickle
 from collections.abc import Iterator, MutableMapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, override
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import SparkSession
@@ -53,7 +53,7 @@ from frazil.spark.tables.write_layout import require_distinct_names
 
 
 def selection_of(options: Options) -> Selection:
-    """Which arrays, and how they are read."""
+    """Return which arrays the options name, and how they are read."""
     variables = location.listed(options, "variables") or location.listed(options, "arrays")
     return Selection(
         options.get("group", "/"),
@@ -66,9 +66,9 @@ def selection_of(options: Options) -> Selection:
 
 @causes_only
 class FrazilDataSource(spark.DataSource):
-    """See the module, and docs/sql.md for its options.
+    """The data source ``frazil``; docs/sql.md lists its options.
 
-    A subclass with a ``handle``, a pickled repository, needs no path.
+    A subclass with a ``handle``, a pickled repository, does not need a path.
     """
 
     handle: ClassVar[bytes | None] = None
@@ -78,9 +78,11 @@ class FrazilDataSource(spark.DataSource):
         self._session: Session | None = None
 
     @classmethod
+    @override
     def name(cls) -> str:
         return "frazil"
 
+    @override
     def schema(self) -> StructType:
         options = options_of(self.options, READ)
         stored = {name: value for name, value in options.items() if name not in SECRET}
@@ -97,13 +99,14 @@ class FrazilDataSource(spark.DataSource):
         )
         return to_spark(chosen, metadata)
 
+    @override
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         options = options_of(self.options, READ, schema)
         repo = self._repository(options)
         if options.get("table") == FEED:
             raise InvalidInputError(
-                f"expected a stream for the table {FEED}, found a batch: use spark.readStream, or the table "
-                "changes",
+                f"The table {FEED} must be read as a stream, got a batch query. Use spark.readStream, or the "
+                "table changes",
                 ErrorKind.INVALID_ARGUMENT,
             )
         if "table" in options:
@@ -111,23 +114,26 @@ class FrazilDataSource(spark.DataSource):
         session = self._session or location.session_at(repo, options)
         return GridReader(session, options, to_arrow_schema(schema))
 
+    @override
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
         options = options_of(self.options, WRITE, schema)
         if "path" not in options and self.handle is None:
             raise InvalidInputError(
-                "expected a path to write to, found none. Spark forgets that of a table where all columns "
-                "of an INSERT have the names and types of the table's: call one of them something else, "
-                "they go by position (SELECT x AS a, ...). With CREATE TABLE ... AS SELECT it is never "
-                "there: write with DataFrame.write.format('frazil').option('path', ...)",
+                "Option `path` must be set to write, got none. Spark loses the path of a table if all "
+                "columns of an INSERT have the names and types of the table: rename one of them (SELECT x "
+                "AS a, ...), as columns go by position. CREATE TABLE ... AS SELECT never has the path: write "
+                "with DataFrame.write.format('frazil').option('path', ...)",
                 ErrorKind.INVALID_ARGUMENT,
             )
         return TableWriter(self._repository(options), options, to_arrow_schema(schema), overwrite)
 
-    def streamReader(self, schema: StructType) -> FeedReader:  # noqa: N802  # Spark's names
+    @override
+    def streamReader(self, schema: StructType) -> FeedReader:
         options = options_of(self.options, STREAM, schema)
         return stream_reader(self._repository(options), options, schema)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> RowsWriter:  # noqa: N802
+    @override
+    def streamWriter(self, schema: StructType, overwrite: bool) -> RowsWriter:
         options = options_of(self.options, WRITE, schema)
         return stream_writer(self._repository(options), options, schema, overwrite)
 
@@ -140,11 +146,12 @@ class FrazilDataSource(spark.DataSource):
 
 @causes_only
 class GridReader(spark.DataSourceReader):
-    """Reads rows that meet the conditions of the option ``where``.
+    """The reader of rows that meet the conditions of the option ``where``.
 
-    It takes no conditions from the query. Spark (4.1 to 4.3) keeps what was planned with the conditions of
-    one query in the relation, and uses it again for other queries on the same DataFrame or view, and for
-    other branches of a union: these would get the rows of the first. Nothing here can notice that.
+    It does not take conditions from the query. Spark (4.1 to 4.3) keeps the plan with the conditions of one
+    query in the relation, and uses it again for other queries on the same DataFrame or view, and for other
+    branches of a union. These queries would get the rows of the first query, and the data source could not
+    detect it.
     """
 
     def __init__(self, session: Session, options: Options, schema: pa.Schema) -> None:
@@ -156,11 +163,13 @@ class GridReader(spark.DataSourceReader):
         self._where = predicates(self._grid, options.get("where", ()))
         self._plan: tuple[Scan, list[ScanTask]] | None = None
 
+    @override
     def partitions(self) -> Sequence[spark.InputPartition]:
-        # Spark wants one at least.
+        # Spark requires at least one partition.
         tasks: list[Any] = [*self._planned()[1]] or [None]
         return list(map(spark.InputPartition, tasks))
 
+    @override
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         task: ScanTask | None = partition.value
         if task is not None:
@@ -183,27 +192,28 @@ class GridReader(spark.DataSourceReader):
         return self._plan
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # For the tasks: nodes and tables of the session stay behind.
+        # The pickle for the tasks does not include nodes and tables of the session.
         try:
             scan = self._planned()[0]
         except IcechunkError:
-            # ``partitions``, which is called next, raises it again. From here it would be an error of pickle.
+            # ``partitions``, which Spark calls next, raises it again. Here it would be an error of pickle.
             return (GridReader.__new__, (GridReader,))
         return (_of_tasks, (scan,))
 
 
 def _require_columns(grid: Grid, schema: pa.Schema) -> None:
-    """``InvalidInputError`` for columns that Spark knows of and the repository does not have, or has with
-    values of another kind, and for a column that the schema has twice.
+    """Raise ``InvalidInputError`` for columns of Spark that do not fit the repository.
+
+    The repository may lack a column, or have it with values of another kind, or the schema may name it twice.
     """
     columns = {each.name.lower(): each.name for each in grid.columns}
     unknown = [name for name in schema.names if name.lower() not in columns]
     if unknown:
         names = ", ".join(unknown)
         raise InvalidInputError(
-            f"expected a column of {', '.join(columns.values())}, found {names}"
-            f"{suggest(unknown[0], list(columns.values()))}: {names} is in Spark's catalog (or in the schema "
-            "that was given), and not in the repository. Drop the table and create it again, or give another "
+            f"A column must be one of {', '.join(columns.values())}, got {names}"
+            f"{suggest(unknown[0], list(columns.values()))}. Spark's catalog (or the given schema) has "
+            f"{names}, and the repository does not. Drop the table and create it again, or pass another "
             "schema",
             ErrorKind.NODE_NOT_FOUND,
         )
@@ -212,9 +222,8 @@ def _require_columns(grid: Grid, schema: pa.Schema) -> None:
         stored = grid.column(field.name).type
         if not can_become(stored, field.type):
             raise InvalidInputError(
-                f"expected the type {stored} of the column {field.name} in Spark's catalog, or in the schema "
-                f"that was given, found {field.type}: drop the table and create it again, or give another "
-                "schema",
+                f"The column {field.name} must have the type {stored} in Spark's catalog, or in the given "
+                f"schema, got {field.type}. Drop the table and create it again, or pass another schema",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
 
@@ -227,16 +236,18 @@ def _of_tasks(scan: Scan) -> GridReader:
 
 @causes_only
 class MetadataReader(spark.DataSourceReader):
-    """Reads a table about the repository, in one task."""
+    """The reader of a table about the repository, in one task."""
 
     def __init__(self, repo: Repository, options: Options, schema: pa.Schema) -> None:
         self._repo = repo
         self._options = dict(options)
         self._schema = schema
 
+    @override
     def partitions(self) -> Sequence[spark.InputPartition]:
         return [spark.InputPartition(None)]
 
+    @override
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         table = repository_tables.table(self._repo, self._options)
         columns = [_read_as(table, field, self._options["table"]) for field in self._schema]
@@ -244,11 +255,12 @@ class MetadataReader(spark.DataSourceReader):
 
 
 def _read_as(table: pa.Table, field: pa.Field, name: str) -> pa.ChunkedArray:
-    """A column of a table for a field of the schema that the user gave, in any case."""
+    """Return a column of a table as a field of the user's schema; upper and lower case do not matter."""
     names = [each for each in table.column_names if each.lower() == field.name.lower()]
     if not names:
         raise InvalidInputError(
-            f"expected columns of the table {name} ({', '.join(table.column_names)}), found {field.name}",
+            f"The columns must be those of the table {name} ({', '.join(table.column_names)}), got "
+            f"{field.name}",
             ErrorKind.NODE_NOT_FOUND,
         )
     column = table[names[0]]
@@ -256,16 +268,27 @@ def _read_as(table: pa.Table, field: pa.Field, name: str) -> pa.ChunkedArray:
         return column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
-            f"expected values of {field.type} in the column {field.name}, found {column.type}: {error}",
+            f"The column {field.name} must have values of {field.type}, got {column.type}: {error}",
             ErrorKind.INVALID_ARRAY_METADATA,
         ) from error
 
 
 def register(spark: SparkSession | None = None) -> None:
-    """Make ``format("frazil")`` and the functions ``frazil_snapshots(...)``, ... known to a session.
+    """Register the data source ``frazil`` and its SQL functions with a Spark session.
 
-    The data source is found without this where Frazil is installed beside Spark's Python; the functions are
-    not.
+    Where Frazil is installed beside Spark's Python, ``format("frazil")`` also works without this call. The
+    functions ``frazil_snapshots(...)``, ``frazil_chunks(...)`` and others need it.
+
+    Args:
+        spark: The session. The default, None, is the session of `get_spark`.
+
+    Examples:
+        >>> import frazil.spark
+        >>> spark = frazil.spark.get_spark()
+        >>> frazil.spark.register(spark)
+        >>> spark.catalog.functionExists("frazil_snapshots")
+        True
+        >>> spark.sql("SELECT message FROM frazil_snapshots('s3://bucket/ice')").show()  # doctest: +SKIP
     """
     spark = get_spark() if spark is None else spark
     spark.dataSource.register(FrazilDataSource)
@@ -273,12 +296,12 @@ def register(spark: SparkSession | None = None) -> None:
 
 
 def register_repository(spark: SparkSession, repo: Repository) -> str:
-    """The name of a data source that knows this repository: it needs no ``path``."""
+    """Register a data source that knows this repository and needs no ``path``; return its name."""
     handle = pickle.dumps(repo)
     name = f"frazil_{hashlib.sha256(handle).hexdigest()[:12]}"
 
     class Bound(FrazilDataSource):
-        """A class of its own: it travels by value, so its handle is in no option."""
+        """A data source for one repository. It is pickled by value, so no option holds the handle."""
 
         @classmethod
         def name(cls) -> str:

@@ -1,10 +1,10 @@
 """Rows of arrays as DataFrames, and functions over their chunks.
 
-    read         the data source: what SQL sees too; Spark hands conditions over to it
-    scan         the same rows by ``mapInArrow``: half the work, conditions are arguments
-    map_chunks   no rows: one call of a numpy function for each block, few numbers back
+    read         the data source, as SQL uses it
+    scan         the same rows by ``mapInArrow``: half the work
+    map_chunks   no rows: one call of a numpy function for each block, with a few numbers as result
 
-Tasks get the references of their chunks, and read nothing but these.
+Tasks get the references of their chunks, and read only these chunks.
 """
 
 from __future__ import annotations
@@ -35,11 +35,15 @@ from frazil.spark.tables.schemas import to_spark
 class BlockOptions(TypedDict, total=False):
     """The options of `map_chunks`.
 
-    selection      which arrays are the table, and how they are read
-    split          how blocks are split into tasks
-    branch         the version that is read: a branch (``main`` if no version is named),
-    tag            a tag,
-    snapshot_id    or a snapshot
+    Attributes:
+        selection: A `Selection`: which arrays are the table, and how they are read. The default is the arrays
+            of the root group that share the dimensions of the array with the most dimensions.
+        split: A `Split`: how the blocks are distributed over tasks. The default is about 128 MiB of rows for
+            each task.
+        branch: The name of the branch to read. Without ``branch``, ``tag`` and ``snapshot_id`` it is
+            ``main``.
+        tag: The name of the tag to read.
+        snapshot_id: The id of the snapshot to read.
     """
 
     selection: Selection
@@ -52,8 +56,10 @@ class BlockOptions(TypedDict, total=False):
 class ScanOptions(BlockOptions, total=False):
     """The options of `scan`.
 
-    missing        the value of cells whose chunk is not stored: ``fill``, ``null``, or ``skip`` (no row)
-    batch_rows     rows of one Arrow batch
+    Attributes:
+        missing: The value of cells whose chunk is missing: ``"fill"`` (the fill value of the array, the
+            default), ``"null"``, or ``"skip"`` (no row if no variable has a chunk).
+        batch_rows: The number of rows of one Arrow batch. The default is 131072.
     """
 
     missing: str
@@ -82,11 +88,36 @@ def read(
     options: Mapping[str, str] | None = None,
     **version: str,
 ) -> DataFrame:
-    """A DataFrame by the data source, of one version, with ``columns`` only and the rows that meet ``where``.
+    """Return the rows of arrays as a DataFrame of the data source.
 
-    ``options`` are those of docs/sql.md but for the place, which is that of ``source`` (its credentials
-    are in no plan); ``version`` is that of ``Version.of``. Raises ``InvalidInputError`` for a column that is
-    not there.
+    The version is looked up once, during the call. The credentials of the repository are not in the plan of
+    the query.
+
+    Args:
+        spark: The session. The default, None, is the session of `get_spark`.
+        source: The `Repository` or the `Version` to read.
+        columns: The names of the columns, upper or lower case. The default, None, is all columns.
+        where: Conditions in SQL that every row must meet, such as ``"lat >= 80 AND x IN (1, 2)"``: see
+            `frazil.spark.tables.conditions`. The default, None, is all rows.
+        options: Other options of the data source (docs/sql.md), such as ``{"group": "/air"}``, except those
+            of the place.
+        **version: For a repository, the version to read: ``branch``, ``tag`` or ``snapshot_id``. The default
+            is the branch ``main``.
+
+    Returns:
+        The DataFrame.
+
+    Raises:
+        InvalidInputError: A column does not exist (``node-not-found``).
+
+    Examples:
+        >>> import frazil.spark, numpy as np, zarr
+        >>> repo = frazil.Repository.create(frazil.local_filesystem_storage("ice"))
+        >>> with repo.transaction("main", message="a row") as store:
+        ...     row = zarr.create_array(store, name="t", data=np.arange(4.0), dimension_names=["x"])
+        >>> table = frazil.spark.read(frazil.spark.get_spark(), repo, where="t > 2")
+        >>> table.columns
+        ['x', 't']
     """
     spark = get_spark() if spark is None else spark
     at = Version.of(source, **version)
@@ -101,7 +132,7 @@ def read(
     unknown = [name for name in columns if name.lower() not in by_lower_case]
     if unknown:
         raise InvalidInputError(
-            f"expected columns of {', '.join(schema.names)}; found {', '.join(unknown)}",
+            f"columns must be among {', '.join(schema.names)}, got {', '.join(unknown)}",
             ErrorKind.NODE_NOT_FOUND,
         )
     fields = [schema[by_lower_case[name.lower()]] for name in columns]
@@ -117,10 +148,36 @@ def scan(
     where: Conditions = (),
     **options: Unpack[ScanOptions],
 ) -> DataFrame:
-    """A DataFrame of the rows that meet all conditions, by ``mapInArrow``.
+    """Return the rows of arrays as a DataFrame, by ``mapInArrow``.
 
-    ``selection`` chooses the arrays of the table, ``missing`` is the value of cells whose chunk is not stored
-    (``fill``, ``null``, ``skip``), ``split`` sets the number of tasks. The version is looked up now, once.
+    The version is looked up once, during the call. The DataFrame has the same rows as that of `read`, for
+    half the work.
+
+    Args:
+        spark: The session. The default, None, is the session of `get_spark`.
+        source: The `Repository` or the `Version` to read.
+        columns: The names of the columns. The default, None, is all columns.
+        where: Conditions that every row must meet, as tuples (``[("lat", ">=", 80.0)]``) or in SQL: see
+            `frazil.spark.tables.conditions`. The default is all rows.
+        **options: The options of `frazil.spark.dataframes.ScanOptions`: ``selection``, ``split``, ``branch``,
+            ``tag``, ``snapshot_id``, ``missing``, ``batch_rows``.
+
+    Returns:
+        The DataFrame.
+
+    Raises:
+        InvalidInputError: A column does not exist (``node-not-found``), or a condition cannot be evaluated
+            exactly (``invalid-argument``).
+        TypeError: An option is unknown.
+
+    Examples:
+        >>> import frazil.spark, numpy as np, zarr
+        >>> repo = frazil.Repository.create(frazil.local_filesystem_storage("ice-scan"))
+        >>> with repo.transaction("main", message="a row") as store:
+        ...     row = zarr.create_array(store, name="t", data=np.arange(4.0), dimension_names=["x"])
+        >>> table = frazil.spark.scan(frazil.spark.get_spark(), repo, where=[("t", ">", 2.0)])
+        >>> [(row.x, row.t) for row in table.collect()]
+        [(3, 3.0)]
     """
     spark = get_spark() if spark is None else spark
     values = ScanValues(**options)
@@ -147,11 +204,38 @@ def map_chunks(
     where: Conditions = (),
     **options: Unpack[BlockOptions],
 ) -> DataFrame:
-    """``function`` of each block, one row each: for sums, counts, extremes.
+    """Call a function for each block of arrays, and return a DataFrame with one row for each block.
 
-    It gets the values of the columns as masked numpy arrays of one shape (those that a condition excludes, or
-    that are null, are masked), and gives a value for each column of ``schema``, in words of Spark:
-    ``"total double, cells long"``.
+    This is for sums, counts and extremes, which need no rows.
+
+    Args:
+        spark: The session. The default, None, is the session of `get_spark`.
+        source: The `Repository` or the `Version` to read.
+        function: The function. It gets a mapping of column names to masked numpy arrays of one shape; cells
+            that a condition excludes, and null, are masked. It returns a value for each column of ``schema``.
+        schema: The columns of the result, in the syntax of Spark: ``"total double, cells long"``.
+        columns: The names of the columns that the function gets. The default, None, is all columns.
+        where: Conditions on the cells, as in `scan`.
+        **options: The options of `frazil.spark.dataframes.BlockOptions`: ``selection``, ``split``,
+            ``branch``, ``tag``, ``snapshot_id``.
+
+    Returns:
+        The DataFrame.
+
+    Raises:
+        InvalidInputError: As in `scan`.
+        TypeError: An option is unknown.
+
+    Examples:
+        >>> import frazil.spark, numpy as np, zarr
+        >>> repo = frazil.Repository.create(frazil.local_filesystem_storage("ice-map"))
+        >>> with repo.transaction("main", message="a row") as store:
+        ...     row = zarr.create_array(store, name="t", data=np.arange(4.0), dimension_names=["x"])
+        >>> def total(block):
+        ...     return {"total": float(block["t"].sum())}
+        >>> table = frazil.spark.map_chunks(frazil.spark.get_spark(), repo, total, "total double")
+        >>> table.groupBy().sum("total").first()[0]
+        6.0
     """
     spark = get_spark() if spark is None else spark
     values = ScanValues(**options)
@@ -172,7 +256,7 @@ def map_chunks(
 def plan_rows(
     session: Session, columns: Sequence[str] | None, where: Conditions, options: ScanValues
 ) -> tuple[Scan, list[ScanTask]]:
-    """The tasks of a scan. Raises ``InvalidInputError`` for conditions that cannot be evaluated exactly."""
+    """Return the tasks of a scan. Raise ``InvalidInputError`` for conditions without an exact evaluation."""
     grid = grid_of(session, options.selection)
     schema = None
     if columns is not None:
@@ -190,13 +274,13 @@ def plan_rows(
 
 
 def _session(source: Source, options: ScanValues) -> Session:
-    """A session that reads the version that the options name."""
+    """Return a session that reads the version that the options name."""
     version = Version.of(source, branch=options.branch, tag=options.tag, snapshot_id=options.snapshot_id)
     return version.session()
 
 
 def _tasks(spark: SparkSession, tasks: Sequence[ScanTask]) -> DataFrame:
-    """One row for each task, each in a Spark partition of its own."""
+    """Return one row for each task, each in a separate Spark partition."""
     messages = [(number, pickle.dumps(each)) for number, each in enumerate(tasks)]
     if not messages:
         return spark.createDataFrame([], "number int, task binary")

@@ -1,4 +1,4 @@
-"""Maintenance with tasks, under its name of the room of Spark: see `frazil.pipeline.maintenance`."""
+"""Maintenance by tasks, under the name of the package for Spark: see `frazil.pipeline.maintenance`."""
 
 from frazil.pipeline.maintenance import garbage_collect, rewrite_manifests, storage_stats, verify
 

@@ -1,6 +1,6 @@
 """Streams from and to an open repository: the queries get its storage and credentials.
 
-A repository that options can name has the same streams by ``format("frazil")``: see `frazil.spark.streams`.
+For a repository that options can name, ``format("frazil")`` has the same streams: see `frazil.spark.streams`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from frazil.spark.streams.change_feed import FEED
 class ReadStreamOptions(TypedDict, total=False):
     """The options of `read_stream`.
 
-    max_commits          the most commits of a batch
-    max_rows             the most changed chunks of a batch
-    fail_on_data_loss    whether the query fails if the branch was reset; otherwise it continues after the
-                         last commit that both histories have
+    Attributes:
+        max_commits: The most commits of a batch. The default, None, sets no limit.
+        max_rows: The most changed chunks of a batch, which always has at least one commit. The default, None,
+            sets no limit.
+        fail_on_data_loss: Whether the query fails if the branch was reset. With False, the query continues
+            after the last commit that both histories have. The default is True.
     """
 
     max_commits: int | None
@@ -47,8 +49,10 @@ class ReadStreamValues:
 class WriteStreamOptions(TypedDict, total=False):
     """The options of `write_stream`.
 
-    app_id     a name for the query, in place of Spark's id
-    message    the message of the commits
+    Attributes:
+        app_id: A name for the query, instead of Spark's id. A query with a new checkpoint and the same name
+            continues the older query. The default, None, is Spark's id.
+        message: The message of the commits. The default, None, is a message that names the batch.
     """
 
     app_id: str | None
@@ -73,11 +77,33 @@ def read_stream(
     spark: SparkSession | None = None,
     **options: Unpack[ReadStreamOptions],
 ) -> DataFrame:
-    """The commits of a branch as a stream: a row for each chunk and node that was changed.
+    """Return the commits of a branch as a stream, with one row for each changed chunk and node.
 
-    A new query begins at ``start`` ("earliest", "latest", or after a tag or snapshot), or with the commits
-    after ``since``. A batch has at most ``max_commits`` commits, or ``max_rows`` changed chunks. Columns and
-    options: `frazil.spark.streams.change_feed`, `frazil.spark.streams.source`.
+    `frazil.spark.streams.change_feed` describes the columns.
+
+    Args:
+        repo: The repository.
+        branch: The name of the branch.
+        start: Where a new query begins: ``"earliest"`` (the default), ``"latest"`` (with the next commit), or
+            after a tag or a snapshot id.
+        since: A time: a new query begins with the commits after it, and ``start`` is ignored. The default,
+            None, uses ``start``.
+        spark: The session. The default, None, is the session of `get_spark`.
+        **options: The options of `frazil.spark.stream_queries.ReadStreamOptions`: ``max_commits``,
+            ``max_rows``, ``fail_on_data_loss``.
+
+    Returns:
+        A streaming DataFrame.
+
+    Raises:
+        TypeError: An option is unknown.
+
+    Examples:
+        >>> import frazil.spark
+        >>> repo = frazil.Repository.create(frazil.local_filesystem_storage("ice"))
+        >>> changes = frazil.spark.read_stream(repo, start="latest", spark=frazil.spark.get_spark())
+        >>> changes.isStreaming, changes.columns[:2]
+        (True, ['snapshot_id', 'parent_id'])
     """
     spark = spark or get_spark()
     limits = ReadStreamValues(**options)
@@ -106,12 +132,39 @@ def write_stream(
     duplicates: str = "error",
     **options: Unpack[WriteStreamOptions],
 ) -> DataStreamWriter:
-    """A stream of rows with coordinates into arrays, one commit for each micro-batch.
+    """Write a stream of rows with coordinates to arrays, with one commit for each micro-batch.
 
-    ``mode`` ("upsert" or "append"), ``dims``, ``append_dim`` and ``chunks`` are those of ``write_table``; of
-    two rows of one cell the last one wins with ``duplicates="last"``. With ``app_id`` a query with a new
-    checkpoint continues an older query. Give the writer a trigger and a checkpoint, and start it. See also
-    `frazil.spark.streams.sink`.
+    Give the writer a trigger and a checkpoint, and start it. The rows of a batch must fit into the memory of
+    the driver's machine: see `frazil.spark.streams.sink`.
+
+    Args:
+        rows: A streaming DataFrame.
+        target: The `Target` of the rows.
+        mode: How rows are written: ``"upsert"`` (the default), ``"append"``, ``"backfill"`` or ``"insert"``,
+            see `write_table`.
+        dims: The columns that are the dimensions of new arrays, see `write_table`.
+        append_dim: The dimension along which the mode ``"append"`` adds rows. The default, None, is the first
+            one.
+        chunks: The chunk lengths of new arrays, by dimension.
+        duplicates: What happens to two rows of one cell: ``"error"`` (the default) fails, with ``"last"`` the
+            last row wins.
+        **options: The options of `frazil.spark.stream_queries.WriteStreamOptions`: ``app_id``, ``message``.
+
+    Returns:
+        The ``DataStreamWriter`` of Spark.
+
+    Raises:
+        TypeError: An option is unknown.
+
+    Examples:
+        >>> import frazil.spark
+        >>> repo = frazil.Repository.create(frazil.local_filesystem_storage("ice-sink"))
+        >>> rates = frazil.spark.get_spark().readStream.format("rate").load()
+        >>> rows = rates.selectExpr("value AS x", "value * 2 AS t")
+        >>> writer = frazil.spark.write_stream(rows, frazil.spark.Target(repo), dims=["x"])
+        >>> type(writer).__name__
+        'DataStreamWriter'
+        >>> query = writer.option("checkpointLocation", "checkpoint").start()  # doctest: +SKIP
     """
     query = WriteStreamValues(**options)
     values = {

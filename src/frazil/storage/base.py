@@ -20,9 +20,8 @@ every other writer of the key, in any process.
 
 ``Refused`` means that the server answered that the condition does not hold. **It does not prove that this
 call wrote nothing.** The client may have lost the answer to its first attempt, retried, and found its own
-write. An exception does not prove it either. A caller that writes with a condition must be able to
-recognise its own bytes, and must read the object to look for them (as ``repository.catalog.repo_update``
-does).
+write. An exception does not prove it either. A caller that writes with a condition must be able to recognise
+its own bytes, and must read the object to look for them (as ``repository.catalog.repo_update`` does).
 
 **Versions** are opaque. Two writes of different bytes never have the same version. Two writes of the same
 bytes may have the same version. The version of an unconditional write may be empty (without etag and
@@ -40,6 +39,8 @@ used in a child that ``os.fork()`` creates afterwards. The storage detects the c
 The methods are synchronous. ``get_async`` and ``put_async`` exist for zarr's event loop, in which hundreds of
 requests for chunks wait at the same time. A caller does not need them if ``is_local`` is true, because the
 synchronous methods then return at once.
+
+Specification: *Storage Operations*.
 """
 
 from __future__ import annotations
@@ -182,8 +183,8 @@ class Storage(StorageClassMethods["Storage"], ABC):
         """Return whether object names in this storage contain percent codes for some characters.
 
         The reference implementation percent-encodes some characters in the names of the objects that it
-        writes. It does so in all storages except S3. A reader finds these objects only under the encoded
-        names.
+        writes. It does so in all storages except S3. A reader finds these objects only under the
+        encoded names.
 
         Returns:
             True if names are encoded. The base class returns False.
@@ -255,8 +256,8 @@ class Storage(StorageClassMethods["Storage"], ABC):
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
         """Write a whole object.
 
-        The object is durable when the method returns ``Stored``. After an error, the object may or may not be
-        written.
+        The object is durable when the method returns ``Stored``. After an error, the object may or may
+        not be written.
 
         Args:
             key: Key of the object.
@@ -366,8 +367,8 @@ class Storage(StorageClassMethods["Storage"], ABC):
             listing may or may not be part of it.
 
         Raises:
-            StorageError: A request failed, or the storage cannot list (``object-store``). The iterator may
-                raise, too.
+            StorageError: A request failed, or the storage cannot list (``object-store``). The iterator
+                may raise, too.
             InvalidInputError: ``bad-key-prefix`` for an invalid prefix.
         """
 

@@ -176,8 +176,8 @@ class StorageClassMethods[Storage]:
             config: Options of the client: region, endpoint, addressing.
             bucket: Name of the bucket.
             prefix: Prefix of the names of all objects, for example ``data/ice``. None means the whole bucket.
-            use_weak_consistency: True reads the nearest copy, which may be old, and makes the storage read
-                only.
+            use_weak_consistency: True reads the nearest copy, which may be old, and makes the
+                storage read only.
             credentials: Credentials. Default: anonymous if ``config.anonymous`` is True, otherwise from the
                 environment.
             legacy_rooted_keys: True is not supported and raises an error. Default: None.

@@ -111,8 +111,8 @@ def s3_storage(
         prefix: Prefix of the names of all objects, for example ``data/ice``. None means the whole bucket.
         region: Region of the bucket. Default: ``AWS_REGION``, ``AWS_DEFAULT_REGION`` or the AWS profile.
         endpoint_url: URL of the server, for example ``https://minio.example:9000``. Default: Amazon S3.
-        allow_http: Whether requests without encryption are allowed (for an ``http://`` endpoint). Default:
-            False.
+        allow_http: Whether requests without encryption are allowed (for an ``http://`` endpoint).
+            Default: False.
         access_key_id: Id of an access key. It needs ``secret_access_key``.
         secret_access_key: Secret of the access key.
         session_token: Session token of a temporary access key.
@@ -185,8 +185,8 @@ def s3_object_store_storage(
         prefix: Prefix of the names of all objects, for example ``data/ice``. None means the whole bucket.
         region: Region of the bucket. Default: ``AWS_REGION``, ``AWS_DEFAULT_REGION`` or the AWS profile.
         endpoint_url: URL of the server, for example ``https://minio.example:9000``. Default: Amazon S3.
-        allow_http: Whether requests without encryption are allowed (for an ``http://`` endpoint). Default:
-            False.
+        allow_http: Whether requests without encryption are allowed (for an ``http://`` endpoint).
+            Default: False.
         access_key_id: Id of an access key. It needs ``secret_access_key``.
         secret_access_key: Secret of the access key.
         session_token: Session token of a temporary access key.
@@ -248,8 +248,8 @@ def r2_storage(
         account_id: Id of the account, which Cloudflare shows for R2. Not needed with ``endpoint_url``.
         endpoint_url: URL of the server. Default: ``https://<account_id>.r2.cloudflarestorage.com``.
         region: Region. Default: ``auto``.
-        allow_http: Whether requests without encryption are allowed (for an ``http://`` endpoint). Default:
-            False.
+        allow_http: Whether requests without encryption are allowed (for an ``http://`` endpoint).
+            Default: False.
         access_key_id: Id of an access key. It needs ``secret_access_key``.
         secret_access_key: Secret of the access key.
         session_token: Session token of a temporary access key.
@@ -327,8 +327,8 @@ def tigris_storage(
         endpoint_url: URL of the server. Default: ``https://t3.storage.dev``.
         use_weak_consistency: True reads the nearest copy, which may be old, and makes the storage read only.
             Default: False.
-        allow_http: Whether requests without encryption are allowed (for an ``http://`` endpoint). Default:
-            False.
+        allow_http: Whether requests without encryption are allowed (for an ``http://`` endpoint).
+            Default: False.
         access_key_id: Id of an access key. It needs ``secret_access_key``.
         secret_access_key: Secret of the access key.
         session_token: Session token of a temporary access key.
@@ -458,8 +458,8 @@ def gcs_storage(
         bearer_token: OAuth bearer token.
         anonymous: True sends requests without credentials.
         from_env: True takes the credentials from the environment. This is the default.
-        config: Other options of the client and their values, for example ``{'proxy_url':
-            'http://proxy:3128'}``. Default: none.
+        config: Other options of the client and their values, for example ``{'timeout': '30s'}``. Default:
+            none.
         get_credentials: Function without arguments that returns ``GcsBearerCredential``. It must be
             picklable. Frazil calls it again when its last result expires.
         scatter_initial_credentials: True calls ``get_credentials`` once now, and stores the result in every
@@ -583,7 +583,7 @@ def http_storage(
 
 @checked
 def redirect_storage(base_url: str) -> Storage:
-    """Return a read-only storage that is found behind a URL.
+    """Return the read-only storage that a URL on a web server redirects to.
 
     The first use sends a request to the URL and follows its redirects to the URL of the storage. The
     docstring of ``frazil.storage.redirect`` lists the possible URLs.

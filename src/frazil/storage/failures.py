@@ -144,7 +144,7 @@ def _sentence(cause: Cause, parts: ErrorParts, terms: MessageTerms) -> tuple[Err
     }
     sentence = f"{cause.event}: {cause.remedy}".format(**words)
     says_more = parts.message and cause is not causes.NO_CREDENTIALS
-    return cause.kind, f"{sentence}. The server says: {parts.message!r}" if says_more else sentence
+    return cause.kind, f"{sentence}. The server sent: {parts.message!r}" if says_more else sentence
 
 
 def shorten(error: BaseException) -> None:

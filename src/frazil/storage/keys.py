@@ -3,6 +3,8 @@
 A key is a relative path with ``/``, without an empty, ``.`` or ``..`` segment and without NUL. A range is
 ``start <= i < stop`` with ``0 <= start < stop``. If ``stop`` is None, the range ends at the end of the
 object. Only such a range can be read from an object without bytes.
+
+Specification: *File Layout*.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ from frazil.storage.traffic import TRAFFIC
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterable, Iterator
 
-#: Hashing runs at 2 GB/s. Larger objects, such as packs of chunks, are never written with a condition.
+#: Larger objects, such as packs of chunks, need no version. Hashing runs only at 2 GB/s.
 _LARGEST_HASHED_ALWAYS: Final = 256 << 10
 #: Number of files that are written before the first of them is flushed.
 _OPEN_FILES: Final = 64

@@ -53,10 +53,10 @@ class S3Options(Settings):
         endpoint_url: URL of the server. Default: Amazon S3.
         allow_http: Whether requests without encryption are allowed. Default: False.
         anonymous: Whether requests are sent without credentials. Default: False.
-        force_path_style: Whether URLs have the bucket in their path, and not in the host name. Default:
-            False.
-        network_stream_timeout_seconds: A read without progress fails after this number of seconds. Default:
-            60.
+        force_path_style: Whether URLs have the bucket in their path, and not in the host name.
+            Default: False.
+        network_stream_timeout_seconds: A read without progress fails after this number of seconds.
+            Default: 60.
         requester_pays: Whether the owner of the credentials pays for the requests. Default: False.
         checksum_algorithm: Checksum that is sent with uploads: ``Sha256`` or ``Crc64Nvme``. Default: none.
 
@@ -255,8 +255,8 @@ def s3_store(
     Args:
         region: Region of the bucket. Default: ``AWS_REGION``, ``AWS_DEFAULT_REGION`` or the AWS profile.
         endpoint_url: URL of the server, for example ``https://minio.example:9000``. Default: Amazon S3.
-        allow_http: Whether requests without encryption are allowed (for an ``http://`` endpoint). Default:
-            False.
+        allow_http: Whether requests without encryption are allowed (for an ``http://`` endpoint).
+            Default: False.
         anonymous: Whether the bucket is read without credentials. Default: False.
         s3_compatible: True for another server with the protocol of S3. Default: False, which means Amazon S3.
         force_path_style: True puts the bucket into the path of URLs. False, the default, puts it into the

@@ -2,8 +2,8 @@
 
 The lists contain the harmless options. All others are treated as secrets, because every new version of a
 client may add options, and each of them may contain a credential. Clients accept several spellings of one
-option (``endpoint``, ``AWS_ENDPOINT_URL``, ``azure_storage_endpoint``). Therefore names are compared in their
-plain form.
+option (``endpoint``, ``AWS_ENDPOINT_URL``, ``azure_storage_endpoint``). Therefore names are compared in
+their plain form.
 """
 
 from __future__ import annotations

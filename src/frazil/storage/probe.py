@@ -2,6 +2,8 @@
 
 Some servers accept the conditions and ignore them. This stays hidden until two writers commit at the same
 time. Then one commit is lost although its writer gets a success.
+
+Specification: *Storage Operations*.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def probe_conditions(storage: Storage, prefix: str = PROBES) -> None:
     try:
         first = _expect_stored(storage, "first create", storage.put(key, b"first", IfAbsent()))
         if isinstance(storage.put(key, b"second", IfAbsent()), Stored):
-            raise _not_supported(storage, "a second conditional create of one object succeeded")
+            raise _not_supported(storage, "a second conditional create of the same object succeeded")
         _expect_stored(storage, "conditional update", storage.put(key, b"third", IfVersion(first.version)))
         if isinstance(storage.put(key, b"fourth", IfVersion(first.version)), Stored):
             raise _not_supported(storage, "a conditional update with a stale version succeeded")

@@ -52,7 +52,7 @@ def build_r2(arguments: S3Arguments, account_id: str | None = None) -> Storage:
         bucket, _, prefix = (prefix or "").partition("/")
         if not bucket:
             raise StorageError(
-                "expected a bucket, or a prefix that begins with one, found neither: give `bucket`",
+                "bucket must be set, or prefix must begin with a bucket, got neither. Pass `bucket`",
                 ErrorKind.STORAGE_CONFIG,
             )
     options = arguments.options
@@ -60,7 +60,7 @@ def build_r2(arguments: S3Arguments, account_id: str | None = None) -> Storage:
     if endpoint is None:
         if account_id is None:
             raise StorageError(
-                "expected endpoint_url or account_id, found neither: give `account_id`, which Cloudflare "
+                "endpoint_url or account_id must be set, got neither. Pass `account_id`, which Cloudflare "
                 "shows for R2",
                 ErrorKind.STORAGE_CONFIG,
             )
@@ -84,8 +84,8 @@ def build_tigris(arguments: S3Arguments, use_weak_consistency: bool) -> Storage:
     region = options.region
     if region is None and not use_weak_consistency:
         raise StorageError(
-            "Tigris needs the region of the bucket for full consistency: give region, or "
-            "use_weak_consistency=True for a read-only storage that may lag behind",
+            "region must be the region of the bucket for full consistency in Tigris, got None. Pass region, "
+            "or use_weak_consistency=True for a read-only storage that may return old data",
             ErrorKind.STORAGE_OTHER,
         )
     consistent = {

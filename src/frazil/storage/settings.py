@@ -68,7 +68,7 @@ class StorageTimeoutSettings(Settings):
 
     Attributes:
         connect_timeout_ms: Limit for opening a connection. Default: the client's default.
-        read_timeout_ms: Limit for one read from a connection. Default: 60000 for S3, or
+        read_timeout_ms: Limit for one read from a connection. Default: 60000, and for S3
             ``network_stream_timeout_seconds``.
         operation_timeout_ms: Limit for a request with all its retries. Default: 300000.
         operation_attempt_timeout_ms: Limit for one try. Default: 600000.
@@ -120,6 +120,8 @@ class StorageConcurrencySettings(Settings):
 class StorageSettings(Settings):
     """Settings of a storage. All fields are optional and can be assigned later.
 
+    A field that is None has the default of its kind of storage. The defaults below are for object stores.
+
     The ``unsafe_use_*`` fields are for servers without conditional writes or object metadata. **Without
     conditional writes, concurrent commits can be lost.**
 
@@ -134,8 +136,8 @@ class StorageSettings(Settings):
         storage_class: Storage class of all objects, as the server names it. Default: the server's default.
         metadata_storage_class: Storage class of all objects except chunks. Default: ``storage_class``.
         chunks_storage_class: Storage class of chunks. Default: ``storage_class``.
-        minimum_size_for_multipart_upload: Size in bytes from which objects are uploaded in parts. Default:
-            100 MiB.
+        minimum_size_for_multipart_upload: Size in bytes from which objects are uploaded in parts.
+            Default: 100 MiB.
         timeouts: Time-outs of one request.
 
     Examples:

@@ -1,9 +1,15 @@
-"""Tools for tests of Frazil and of what is built on it. Not for production.
+"""Tools for tests of Frazil and of projects that use it. Not for production.
 
-``LatencyStorage`` delays requests; ``strategies`` and ``trees`` make configurations, hierarchies and moves
-for Hypothesis; ``models`` is what a store should do, in memory; ``invariants`` and ``utils`` compare the two;
-``storage_suite`` is the contract of storages as tests; ``faults`` makes requests fail; ``spark_cluster`` is a
-cluster of Spark on this machine; ``processes`` starts programs for the time of a ``with`` block.
+==========================  =================================================================================
+``LatencyStorage``          a storage that delays requests
+``storage_suite``           the contract of storages as tests
+``faults``                  a storage whose requests fail
+``strategies``, ``trees``   configurations, hierarchies and moves of nodes for Hypothesis
+``models``                  a model of a store, in memory
+``invariants``, ``utils``   comparisons of a store with the model
+``spark_cluster``           a Spark cluster on this machine
+``processes``               programs that run during a ``with`` block
+==========================  =================================================================================
 """
 
 from frazil.testing.latency import LatencyStorage

@@ -1,4 +1,4 @@
-"""What holds of every history and every store, as assertions."""
+"""Assertions that are true for every history and every store."""
 
 from __future__ import annotations
 
@@ -24,15 +24,21 @@ __all__ = [
 def assert_ancestry_invariants(
     ancestry: list[SnapshotInfo], known_commits: set[str] | None = None, *, must_contain_initial: bool = True
 ) -> None:
-    """Times go down, nothing is there twice, each names the next one as its parent, and the last has none.
+    """Assert that a history is valid.
 
-    ``known_commits`` are the only ones that may be there. Without ``must_contain_initial`` the history may
-    end with any snapshot that has no parent, as after an expiration.
+    The times decrease, no snapshot is there twice, each snapshot has the next one as its parent, and the last
+    one has no parent.
+
+    Args:
+        ancestry: Snapshots of a history, the newest first.
+        known_commits: Ids of all snapshots that the history may contain. Default: any.
+        must_contain_initial: Whether the last snapshot must be the initial one. After an expiration, it may
+            be another snapshot without a parent. Default: True.
     """
     ids = [snapshot.id for snapshot in ancestry]
     assert len(set(ids)) == len(ids), f"a snapshot is there twice: {ids}"
     for newer, older in pairwise(ancestry):
-        assert newer.written_at > older.written_at, f"{newer.id} is not younger than its parent {older.id}"
+        assert newer.written_at > older.written_at, f"{newer.id} is not newer than its parent {older.id}"
         assert newer.parent_id == older.id, f"{newer.id} has the parent {newer.parent_id}, not {older.id}"
     assert ancestry, "a history has at least one snapshot"
     assert ancestry[-1].parent_id is None, f"the last snapshot has a parent: {ancestry[-1].parent_id}"
@@ -44,20 +50,23 @@ def assert_ancestry_invariants(
 
 
 def assert_moves_sorted_by_final_path(moved_nodes: list[tuple[str, str]]) -> None:
-    """Moves are sorted by the segments of where they lead: /a, /a/b, /a-b."""
+    """Assert that moves are sorted by the segments of their targets: /a, /a/b, /a-b."""
     targets = [target.split("/") for _, target in moved_nodes]
     assert targets == sorted(targets), f"not sorted: {moved_nodes}"
 
 
 def assert_list_dir_equal(path: str, expected: list[str], actual: list[str]) -> None:
-    """Two listings of a directory are equal, but for the ``c`` of an array, which may have no chunks."""
+    """Assert that two listings of a directory are equal.
+
+    The name ``c`` is ignored, because an array may have no chunks.
+    """
     wanted, listed = ({name for name in names if name != "c"} for names in (expected, actual))
-    assert listed == wanted, f"`{path}`: expected {sorted(wanted)}, found {sorted(listed)}"
+    assert listed == wanted, f"`{path}` must contain {sorted(wanted)}, got {sorted(listed)}"
     assert len(actual) == len(set(actual)), f"`{path}`: a name is there twice in {actual}"
 
 
 async def compare_list_dir(model: ModelStore, store: IcechunkStore, paths: Iterable[str]) -> None:
-    """``assert_list_dir_equal`` of both stores, for all paths."""
+    """Call ``assert_list_dir_equal`` for the model and the store, for all paths."""
     for path in paths:
         inside = path.strip("/")
         expected = [name async for name in model.list_dir(inside)]

@@ -1,4 +1,4 @@
-"""What a hierarchy is, as plain data, and a store in memory that does what a session should do."""
+"""A hierarchy as plain data, and a store in memory that models a session."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from zarr.storage import MemoryStore
 
 
 class ModelStore(MemoryStore):
-    """zarr's memory store, with what a session can also do: move nodes, shift chunks, be copied."""
+    """zarr's memory store, with operations of a session: move nodes, shift chunks, copy."""
 
     async def copy(self) -> ModelStore:
-        """Another store with the same keys."""
+        """Return another store with the same keys."""
         return ModelStore(dict(self._store_dict))
 
     async def move(self, source: str, dest: str) -> None:
-        """Rename everything at and below the absolute path ``source``."""
+        """Rename all nodes at and below the absolute path ``source``."""
         old, new = source.strip("/"), dest.strip("/")
         inside = f"{old}/" if old else ""
         for key in [key for key in self._store_dict if key.startswith(inside)]:
@@ -33,8 +33,10 @@ class ModelStore(MemoryStore):
     async def shift_array(
         self, array_path: str, offset: tuple[int, ...], num_chunks: tuple[int, ...]
     ) -> None:
-        """Every chunk of an array ``offset`` chunks further; what leaves the grid of ``num_chunks`` is gone,
-        places that nothing comes to are empty.
+        """Move every chunk of an array by ``offset`` chunks.
+
+        Chunks that leave the grid of ``num_chunks`` are deleted. Places that get no chunk become
+        missing chunks.
         """
         prefix = f"{array_path.strip('/')}/c".lstrip("/")
         old = {
@@ -60,15 +62,16 @@ class ArrayNode:
 class GroupNode:
     """A group, with its children by name.
 
-    >>> tree = GroupNode.from_dict({"a": {"x": ArrayNode((2,), np.dtype("i4"))}, "b": {}})
-    >>> tree.nodes(), tree.groups(), tree.arrays()
-    (['a', 'a/x', 'b'], ['a', 'b'], ['a/x'])
+    Examples:
+        >>> tree = GroupNode.from_dict({"a": {"x": ArrayNode((2,), np.dtype("i4"))}, "b": {}})
+        >>> tree.nodes(), tree.groups(), tree.arrays()
+        (['a', 'a/x', 'b'], ['a', 'b'], ['a/x'])
     """
 
     children: dict[str, Node] = field(default_factory=dict)
 
     def walk(self, prefix: str | PurePosixPath = "") -> Iterator[tuple[PurePosixPath, Node]]:
-        """Path and node of everything below, depth first."""
+        """Yield path and node of all nodes below, depth first."""
         for name, child in self.children.items():
             path = PurePosixPath(prefix) / name
             yield path, child
@@ -80,19 +83,19 @@ class GroupNode:
         return [prefix, *paths] if include_root else paths
 
     def nodes(self, prefix: str = "", *, include_root: bool = False) -> list[str]:
-        """Paths of all nodes below."""
+        """Return the paths of all nodes below."""
         return self._paths(prefix, (ArrayNode, GroupNode), include_root)
 
     def groups(self, prefix: str = "", *, include_root: bool = False) -> list[str]:
-        """Paths of all groups below."""
+        """Return the paths of all groups below."""
         return self._paths(prefix, (GroupNode,), include_root)
 
     def arrays(self, prefix: str = "") -> list[str]:
-        """Paths of all arrays below."""
+        """Return the paths of all arrays below."""
         return self._paths(prefix, (ArrayNode,), False)
 
     def materialize(self, store: Store) -> zarr.Group:
-        """Write the hierarchy, with empty arrays, into a store; its root group."""
+        """Write the hierarchy with empty arrays to a store, and return its root group."""
         root = zarr.group(store)
         for path, child in self.walk():
             if isinstance(child, GroupNode):
@@ -103,14 +106,14 @@ class GroupNode:
 
     @classmethod
     def from_dict(cls, d: dict[str, Any]) -> GroupNode:
-        """From nested dictionaries with array nodes in them."""
+        """Return a hierarchy from nested dictionaries that contain array nodes."""
         return cls(
             {name: cls.from_dict(child) if isinstance(child, dict) else child for name, child in d.items()}
         )
 
     @classmethod
     def from_paths(cls, arrays: set[str], groups: set[str]) -> GroupNode:
-        """From relative paths; arrays have one element."""
+        """Return a hierarchy from relative paths. Its arrays have one element."""
         root = cls()
         for path in sorted(groups | arrays):
             level = root
@@ -127,7 +130,7 @@ class GroupNode:
 
     @classmethod
     async def from_store_async(cls, store: Store) -> GroupNode:
-        """What is in a store."""
+        """Return the hierarchy in a store."""
         root = await zarr.api.asynchronous.open_group(store, mode="r")
         children: dict[str, Any] = {}
         async for path, node in root.members(max_depth=None):
@@ -143,7 +146,7 @@ class GroupNode:
 
     @classmethod
     def from_store(cls, store: Store) -> GroupNode:
-        """``from_store_async``, without an event loop."""
+        """Do the same as ``from_store_async``, without an event loop."""
         return sync(cls.from_store_async(store))
 
 

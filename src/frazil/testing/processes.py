@@ -1,4 +1,4 @@
-"""Programs that tests start on this machine: with a time limit, and stopped by process id."""
+"""Programs that tests start on this machine, with a time limit. They are stopped by process id."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Final
 
 from frazil.errors import ServerFailedError
 
-#: With these, no client looks for credentials on the machine's metadata address or in a home directory.
+#: Variables that prevent clients from reading credentials of the machine or the user.
 QUIET_ENVIRONMENT: Final = {
     "AWS_EC2_METADATA_DISABLED": "true",
     "AWS_METADATA_ENDPOINT": "http://127.0.0.1:9",
@@ -28,7 +28,7 @@ QUIET_ENVIRONMENT: Final = {
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on."""
+    """Return a port of 127.0.0.1 on which no server listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -42,7 +42,13 @@ def running(
     ready: Callable[[], bool],
     seconds: float = 30.0,
 ) -> Iterator[int]:
-    """Run a program until the block ends; begins when ``ready`` says so."""
+    """Run a program during the block, and yield its process id.
+
+    The block begins when ``ready`` returns True.
+
+    Raises:
+        ServerFailedError: The program ends or is not ready within ``seconds``.
+    """
     log = directory / f"{Path(command[0]).name}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -63,7 +69,7 @@ def running(
             time.sleep(0.05)
         yield process.pid
     finally:
-        # The program leads a process group of its own, so this ends its children as well, and no others.
+        # The program has its own process group. This ends its children, too, and no other processes.
         for how, patience in ((signal.SIGTERM, 3), (signal.SIGKILL, 10)):
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, how)

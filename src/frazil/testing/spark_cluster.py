@@ -3,12 +3,14 @@
     with spark_cluster() as cluster:
         subprocess.run([sys.executable, "job.py"], env={**os.environ, **cluster.environment})
 
-Real executors: processes of their own on two hosts, which can be killed. Everything is started from pyspark's
-own files and stopped by process id; what it writes is in a temporary directory that goes with it. The
-executors run this Python and see this process's ``sys.path``. Needs Linux: processes are found in ``/proc``.
+The executors are separate processes on two hosts, which a test can kill. All processes are started from the
+files of pyspark and stopped by process id. They write to a temporary directory that is deleted afterwards.
+The executors run this Python and get this process's ``sys.path``. The module needs Linux, because it finds
+processes in ``/proc``.
 
-``environment`` is for the driver, a process of its own: `frazil.spark.get_spark` finds the master in it. The
-driver may run as many applications as it likes, one after the other: an executor takes all of its worker.
+``environment`` is for the driver, which is a separate process: `frazil.spark.get_spark` finds the master
+in it. The driver may run any number of applications, one after the other. An executor uses all resources
+of its worker.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from frazil.testing.processes import free_port, running
 
 HOSTS: Final = ("127.0.0.1", "127.0.0.2")
 
-# Short runs: compile quickly rather than well, and keep few threads.
+# Short runs: fast compilation is better than fast code, and few threads are sufficient.
 _JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dio.netty.eventLoopThreads=2"
 
 _DEFAULTS: Final[Mapping[str, str]] = {
@@ -42,7 +44,7 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "spark.driver.extraJavaOptions": _JAVA,
     "spark.executor.extraJavaOptions": _JAVA,
     "spark.executor.memory": "512m",
-    # An executor that was killed does not come back: wait a little, not 15 seconds.
+    # A killed executor does not come back, so the default of 15 seconds is too long.
     "spark.shuffle.io.retryWait": "100ms",
     "spark.shuffle.io.maxRetries": "1",
     "spark.ui.enabled": "false",
@@ -51,14 +53,26 @@ _DEFAULTS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class SparkCluster:
-    """A cluster that runs. ``workers`` are hosts and process ids; ``environment`` is for a driver."""
+    """A running cluster.
+
+    Attributes:
+        master: URL of the master.
+        workers: Host -> process id.
+        environment: Environment variables for a driver.
+    """
 
     master: str
     workers: Mapping[str, int]
     environment: Mapping[str, str]
 
     def executors(self, at_least: int = 0, seconds: float = 60.0) -> dict[int, int]:
-        """Process ids of the executors, each with the id of its worker; waits until there are so many."""
+        """Return process ids of the executors, each with the process id of its worker.
+
+        The method waits until there are ``at_least`` executors.
+
+        Raises:
+            ServerFailedError: There are fewer executors after ``seconds``.
+        """
         workers = set(self.workers.values())
         deadline = time.monotonic() + seconds
         while True:
@@ -67,20 +81,20 @@ class SparkCluster:
             if len(executors) >= at_least:
                 return executors
             if time.monotonic() > deadline:
-                raise ServerFailedError(f"expected {at_least} executors, found {len(executors)}")
+                raise ServerFailedError(f"the cluster must have {at_least} executors, got {len(executors)}")
             time.sleep(0.05)
 
     def kill_executor(self, number: int = 0) -> int:
-        """Kill an executor, as the system does when it needs memory; returns its process id.
+        """Kill an executor, as the system does when memory is short. Return its process id.
 
-        Waits until there is one. Its worker starts another in its place.
+        The method waits until there is an executor. Its worker starts another one in its place.
         """
         pid = sorted(self.executors(number + 1))[number]
         os.kill(pid, signal.SIGKILL)
         return pid
 
     def kill_worker(self, host: str) -> None:
-        """Kill a worker and its executors, as when a host loses its power. Nothing comes in its place."""
+        """Kill a worker and its executors, like a power failure of a host. Nothing replaces them."""
         worker = self.workers[host]
         for pid in (worker, *(pid for pid, parent in self.executors().items() if parent == worker)):
             os.kill(pid, signal.SIGKILL)
@@ -91,9 +105,15 @@ _EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 
 @contextmanager
 def spark_cluster(cores: int = 1, memory: str = "640m") -> Iterator[SparkCluster]:
-    """A master and two workers, each with these ``cores`` and ``memory``.
+    """Run a master and two workers during the block.
 
-    Raises ``ServerFailedError`` if one of them does not start, ``SessionStateError`` without Java.
+    Args:
+        cores: Number of cores of each worker. Default: 1.
+        memory: Memory of each worker. Default: ``640m``.
+
+    Raises:
+        ServerFailedError: A process does not start.
+        SessionStateError: There is no Java.
     """
     spark = Path(find_spec("pyspark").submodule_search_locations[0])  # type: ignore[union-attr, index]
     with ExitStack() as stack:
@@ -117,7 +137,7 @@ def spark_cluster(cores: int = 1, memory: str = "640m") -> Iterator[SparkCluster
             "org.apache.spark.deploy.master.Master",
             *("--port", str(port), "--webui-port", str(status)),
         )
-        # A worker that finds no master tries again after ten seconds.
+        # A worker without a master tries again only after ten seconds.
         _wait(home, lambda: _workers(status) is not None)
         limits = ("--cores", str(cores), "--memory", memory, "--webui-port", "0")
         workers = {
@@ -137,7 +157,7 @@ def _environment(home: Path, spark: Path) -> dict[str, str]:
     return {
         "JAVA_HOME": str(find_java_home()),
         "SPARK_HOME": str(spark),
-        "SPARK_CONF_DIR": str(home),  # and nobody's own settings
+        "SPARK_CONF_DIR": str(home),  # and no configuration of the user
         "SPARK_LOCAL_DIRS": str(home),
         "SPARK_LOCAL_IP": HOSTS[0],
         "SPARK_LOCAL_HOSTNAME": HOSTS[0],
@@ -159,7 +179,7 @@ def _wait(home: Path, ready: Callable[[], bool], seconds: float = 120.0) -> None
 
 
 def _workers(status: int) -> int | None:
-    """How many workers the master has, if there is one."""
+    """Return the number of workers of the master. None if there is no master."""
     connection = HTTPConnection(HOSTS[0], status, timeout=5)
     try:
         connection.request("GET", "/json/")
@@ -175,14 +195,14 @@ def _workers(status: int) -> int | None:
 
 
 def _parents() -> dict[int, int]:
-    """Every process, with its parent."""
+    """Return the parent of every process."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            # the name of the program, in parentheses, may have anything in it
+            # the name of the program, in parentheses, may contain any characters
             _, parent, *_ = path.read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # it ended meanwhile
+            continue  # the process has ended
         parents[int(path.parent.name)] = int(parent)
     return parents
 

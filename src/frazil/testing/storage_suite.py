@@ -1,11 +1,11 @@
-"""What every storage must do, as tests: subclass ``StorageSuite`` and give it a storage.
+"""The contract of a storage as tests. A subclass of ``StorageSuite`` provides the storage.
 
     class TestMyStorage(StorageSuite):
         @pytest.fixture
         def storage(self) -> Storage:
-            return MyStorage(...)          # empty, and only this test's
+            return MyStorage(...)          # empty, and only for this test
 
-The contract itself is ``frazil.storage.base``. Needs pytest.
+``frazil.storage.base`` describes the contract. The module needs pytest.
 """
 
 from __future__ import annotations
@@ -30,22 +30,27 @@ _BAD_KEYS = ("", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", "a\0b
 
 
 class StorageSuite:
-    """The contract of ``Storage``, one test for each sentence of it."""
+    """The contract of ``Storage``, with one test for each sentence of it.
 
-    #: Objects in the test of long listings: more than one page of any server.
+    Attributes:
+        many: Number of objects in the test of long listings, more than one page of any server. Default: 1100.
+        threads: Number of threads in the tests of concurrent writers. Default: 8.
+        rounds: Number of rounds in the tests of concurrent writers. Default: 10.
+    """
+
     many: ClassVar[int] = 1100
-    #: Threads and rounds of the tests of concurrent writers.
     threads: ClassVar[int] = 8
     rounds: ClassVar[int] = 10
 
     @pytest.fixture
     def storage(self) -> Storage:
-        """An empty storage that nobody else writes to."""
+        """Return an empty storage that only this test uses. Subclasses implement this fixture."""
         raise NotImplementedError
 
     # reading
 
     def test_read_after_write(self, storage: Storage) -> None:
+        """A read returns the bytes of the last write."""
         assert isinstance(storage.put("repo", b"one"), Stored)
         assert bytes(storage.get("repo")) == b"one"
         storage.put("repo", b"another")
@@ -56,12 +61,14 @@ class StorageSuite:
         [(0, None, b"0123456789"), (3, 7, b"3456"), (3, None, b"3456789"), (0, 1, b"0"), (9, 10, b"9")],
     )
     def test_ranges(self, storage: Storage, start: int, stop: int | None, expected: bytes) -> None:
+        """A range contains exactly the requested bytes."""
         storage.put("chunks/a", b"0123456789")
         assert bytes(storage.get("chunks/a", start, stop)) == expected
         assert bytes(asyncio.run(storage.get_async("chunks/a", start, stop))) == expected
 
     @pytest.mark.parametrize("stop", [11, 1 << 20, 1 << 40])
     def test_a_range_past_the_end_is_clamped(self, storage: Storage, stop: int) -> None:
+        """A range that ends after the object ends with it."""
         storage.put("chunks/a", b"0123456789")
         assert bytes(storage.get("chunks/a", 4, stop)) == b"456789"
 
@@ -69,6 +76,7 @@ class StorageSuite:
     def test_a_range_that_starts_at_the_end_is_an_error(
         self, storage: Storage, start: int, stop: int | None
     ) -> None:
+        """A range that starts at the end or after it raises ``StorageError``."""
         storage.put("chunks/a", b"0123456789")
         with pytest.raises(StorageError):
             storage.get("chunks/a", start, stop)
@@ -77,12 +85,14 @@ class StorageSuite:
 
     @pytest.mark.parametrize(("start", "stop"), [(-1, None), (-2, 3), (3, 3), (4, 2)])
     def test_what_is_no_range_is_refused(self, storage: Storage, start: int, stop: int | None) -> None:
+        """An invalid range raises ``InvalidInputError``."""
         storage.put("chunks/a", b"0123456789")
         with pytest.raises(InvalidInputError) as caught:
             storage.get("chunks/a", start, stop)
         assert caught.value.kind == ErrorKind.INVALID_BYTE_RANGE
 
     def test_an_empty_object(self, storage: Storage) -> None:
+        """An object without bytes can be written and read as a whole."""
         storage.put("chunks/a", b"")
         assert bytes(storage.get("chunks/a")) == b""
         assert bytes(storage.get_versioned("chunks/a")[0]) == b""
@@ -93,6 +103,7 @@ class StorageSuite:
             storage.get("chunks/a", 0, 5)
 
     def test_a_missing_object(self, storage: Storage) -> None:
+        """A read of a missing object raises ``StorageError``, and ``head`` returns None."""
         storage.put("chunks/a", b"x")
         reads: list[Callable[[str], object]] = [
             storage.get,
@@ -110,6 +121,7 @@ class StorageSuite:
 
     @pytest.mark.parametrize("key", _BAD_KEYS)
     def test_what_is_no_key_is_refused(self, storage: Storage, key: str) -> None:
+        """An invalid key raises ``InvalidInputError`` in every method."""
         calls: list[Callable[[], object]] = [
             lambda: storage.get(key),
             lambda: storage.get_versioned(key),
@@ -125,6 +137,7 @@ class StorageSuite:
 
     @pytest.mark.parametrize("key", ["a b+c%20d", "é/日本", "a&b<c>", "x=1/y=2", "~a", "a.b..c/...", "q?r"])
     def test_keys_with_odd_characters(self, storage: Storage, key: str) -> None:
+        """Keys may contain spaces, percent signs, and characters of any script."""
         storage.put(key, b"x")
         assert bytes(storage.get(key)) == b"x"
         assert [info.key for info in storage.list("")] == [key]
@@ -133,6 +146,7 @@ class StorageSuite:
 
     @pytest.mark.parametrize("size", [1, 1000, 70_000, 12 << 20])
     def test_sizes(self, storage: Storage, size: int) -> None:
+        """Small and large objects are read back unchanged."""
         data = (b"0123456789abcdef!" * (size // 17 + 1))[:size]
         storage.put("chunks/a", data)
         assert bytes(storage.get("chunks/a")) == data
@@ -140,12 +154,14 @@ class StorageSuite:
 
     @pytest.mark.parametrize("make", [bytes, bytearray, memoryview, lambda b: memoryview(b).cast("H")])
     def test_all_buffers_are_accepted(self, storage: Storage, make: Callable[[bytes], bytes]) -> None:
+        """A write accepts every kind of buffer."""
         storage.put("chunks/a", make(b"01234567"))
         assert bytes(storage.get("chunks/a")) == b"01234567"
         asyncio.run(storage.put_async("chunks/b", make(b"76543210")))
         assert bytes(storage.get("chunks/b")) == b"76543210"
 
     def test_stored_bytes_do_not_change_with_the_writers_buffer(self, storage: Storage) -> None:
+        """A change of the buffer after a write has no effect on the object."""
         buffer = bytearray(b"before")
         storage.put("chunks/a", buffer)
         buffer[:] = b"after!"
@@ -154,6 +170,7 @@ class StorageSuite:
     # versions and conditions
 
     def test_versions(self, storage: Storage) -> None:
+        """Versions are equal for the same write, different for others, and can be pickled."""
         stored = storage.put("repo", b"one", IfAbsent())
         assert isinstance(stored, Stored)
         data, version = storage.get_versioned("repo")
@@ -165,6 +182,7 @@ class StorageSuite:
         assert storage.get_versioned("repo")[1] != version
 
     def test_create(self, storage: Storage) -> None:
+        """A create is refused while the object exists."""
         assert isinstance(storage.put("repo", b"one", IfAbsent()), Stored)
         assert storage.put("repo", b"two", IfAbsent()) == Refused()
         assert bytes(storage.get("repo")) == b"one"
@@ -172,6 +190,7 @@ class StorageSuite:
         assert isinstance(storage.put("repo", b"three", IfAbsent()), Stored)
 
     def test_update(self, storage: Storage) -> None:
+        """An update is refused if the version is not the current one."""
         first = _stored(storage.put("repo", b"1", IfAbsent()))
         second = _stored(storage.put("repo", b"22", IfVersion(first)))
         assert storage.put("repo", b"stale", IfVersion(first)) == Refused()
@@ -182,17 +201,20 @@ class StorageSuite:
         assert bytes(storage.get("repo")) == b"333"
 
     def test_update_after_an_unconditional_write(self, storage: Storage) -> None:
+        """An update is refused after an unconditional write."""
         first = _stored(storage.put("repo", b"1"))
         storage.put("repo", b"2")
         assert storage.put("repo", b"3", IfVersion(first)) == Refused()
 
     def test_update_of_a_missing_object(self, storage: Storage) -> None:
+        """An update of a deleted object is refused."""
         version = _stored(storage.put("repo", b"1", IfAbsent()))
         storage.delete(["repo"])
         assert storage.put("repo", b"2", IfVersion(version)) == Refused()
         assert storage.head("repo") is None
 
     def test_large_conditional_writes(self, storage: Storage) -> None:
+        """Conditions also hold for objects that are larger than one part of an upload."""
         large = bytes(6 << 20)
         version = _stored(storage.put("repo", large, IfAbsent()))
         assert storage.put("repo", large, IfAbsent()) == Refused()
@@ -200,6 +222,7 @@ class StorageSuite:
         assert len(bytes(storage.get("repo"))) == len(large) + 1
 
     def test_one_of_many_creators_wins(self, storage: Storage) -> None:
+        """Exactly one of many concurrent creates succeeds."""
         for round_number in range(self.rounds):
             key = f"race/{round_number}"
 
@@ -207,7 +230,7 @@ class StorageSuite:
                 mine = uuid.uuid4().hex.encode()
                 try:
                     return mine, storage.put(key, mine, IfAbsent())
-                except StorageError as error:  # proves nothing, so it may not be the winner
+                except StorageError as error:  # an error proves nothing, so this may not be the winner
                     return mine, error
 
             outcomes = _in_threads(self.threads, create)
@@ -215,6 +238,7 @@ class StorageSuite:
             assert winners == [bytes(storage.get(key))]
 
     def test_no_update_is_lost(self, storage: Storage) -> None:
+        """Concurrent updates in a loop lose no change."""
         storage.put("repo", b"begin", IfAbsent())
 
         def work() -> None:
@@ -226,22 +250,24 @@ class StorageSuite:
         assert len(lines) == len(set(lines)) == 1 + self.threads * self.rounds
 
     def test_backup(self, storage: Storage) -> None:
+        """A backup has the bytes of the read version, also after later writes."""
         storage.put("repo", b"first", IfAbsent())
         data, version = storage.get_versioned("repo")
         storage.backup("repo", version, data, "overwritten/repo.1")
         assert bytes(storage.get("overwritten/repo.1")) == b"first"
-        storage.backup("repo", version, data, "overwritten/repo.1")  # again is no error
+        storage.backup("repo", version, data, "overwritten/repo.1")  # a second backup is not an error
         assert isinstance(storage.put("repo", b"second", IfVersion(version)), Stored)
         assert bytes(storage.get("overwritten/repo.1")) == b"first"
-        storage.backup("repo", version, data, "overwritten/repo.2")  # of a version that is gone
+        storage.backup("repo", version, data, "overwritten/repo.2")  # a backup of an old version
         assert bytes(storage.get("overwritten/repo.2")) == b"first"
         storage.delete(["repo"])
         storage.backup("repo", version, data, "overwritten/repo.3")
         assert bytes(storage.get("overwritten/repo.3")) == b"first"
 
-    # looking around
+    # head, list and delete
 
     def test_head(self, storage: Storage) -> None:
+        """``head`` returns key, size and time."""
         storage.put("chunks/a", b"12345")
         info = storage.head("chunks/a")
         assert info is not None
@@ -250,6 +276,7 @@ class StorageSuite:
         assert abs(info.modified - datetime.now(UTC)) < timedelta(minutes=1)
 
     def test_list(self, storage: Storage) -> None:
+        """A listing is recursive and matches whole segments of its prefix."""
         objects = {"repo": b"1", "chunks/a": b"22", "chunks/b/c": b"333", "chunks2/a": b"4444"}
         for key, data in objects.items():
             storage.put(key, data)
@@ -264,11 +291,13 @@ class StorageSuite:
         assert [*storage.list("chun")] == []
 
     def test_list_does_not_show_the_marks_of_conditional_writes(self, storage: Storage) -> None:
+        """A listing shows no lock files or other helper objects."""
         first = _stored(storage.put("repo", b"1", IfAbsent()))
         _stored(storage.put("repo", b"2", IfVersion(first)))
         assert [info.key for info in storage.list("")] == ["repo"]
 
     def test_long_lists(self, storage: Storage) -> None:
+        """A listing of many pages is complete, and ``delete`` accepts an iterator."""
         keys = {f"chunks/{number:05}" for number in range(self.many)}
         todo = [*keys]
 
@@ -286,6 +315,7 @@ class StorageSuite:
         assert [*storage.list("")] == []
 
     def test_delete(self, storage: Storage) -> None:
+        """A deletion ignores missing objects."""
         for key in ("chunks/a", "chunks/b", "chunks/c"):
             storage.put(key, b"x")
         storage.delete(["chunks/a", "chunks/missing", "chunks/c"])
@@ -296,6 +326,7 @@ class StorageSuite:
     # asynchronous, settings, pickles
 
     def test_async(self, storage: Storage) -> None:
+        """The asynchronous methods work concurrently."""
         keys = [f"chunks/{number}" for number in range(20)]
 
         async def work() -> list[bytes]:
@@ -306,6 +337,7 @@ class StorageSuite:
 
     @pytest.mark.parametrize("count", [0, 1, 3, 200])
     def test_put_many(self, storage: Storage, count: int) -> None:
+        """``put_many`` writes all objects."""
         storage.put("chunks/0", b"before")
         objects = {f"{'chunks' if n % 2 == 0 else f'deep/{n % 7}'}/{n}": b"%d" % n for n in range(count)}
         storage.put_many(objects.items())
@@ -314,9 +346,11 @@ class StorageSuite:
         assert {info.key for info in storage.list("")} == {"chunks/0", *objects}
 
     def test_default_settings(self, storage: Storage) -> None:
+        """``default_settings`` returns settings."""
         assert isinstance(storage.default_settings(), StorageSettings)
 
     def test_with_settings_is_the_same_storage(self, storage: Storage) -> None:
+        """A storage with other settings has the same objects."""
         storage.put("repo", b"1")
         other = storage.with_settings(StorageSettings())
         assert bytes(other.get("repo")) == b"1"
@@ -324,6 +358,7 @@ class StorageSuite:
         assert bytes(storage.get("repo")) == b"2"
 
     def test_pickle(self, storage: Storage) -> None:
+        """An unpickled storage has the same objects."""
         storage.put("repo", b"1")
         other = pickle.loads(pickle.dumps(storage))
         assert bytes(other.get("repo")) == b"1"
@@ -333,9 +368,10 @@ class StorageSuite:
 
 
 def add_line(storage: Storage, key: str, line: str) -> None:
-    """Append ``line`` to the object by conditional updates, until it is there.
+    """Append ``line`` to an object with conditional updates, until the object contains it.
 
-    Neither a refusal nor an error proves that nothing was written, so the line is looked for first.
+    Neither a refusal nor an error proves that nothing was written. Therefore the function first looks
+    for the line.
     """
     while True:
         data, version = storage.get_versioned(key)
@@ -355,7 +391,7 @@ def _stored(outcome: Stored | Refused) -> Version:
 
 
 def _in_threads[T](count: int, work: Callable[[], T]) -> list[T]:
-    """What ``count`` simultaneous calls returned; the first exception is raised."""
+    """Return the results of ``count`` simultaneous calls, or raise their first exception."""
     results: list[T] = []
     errors: list[BaseException] = []
     barrier = threading.Barrier(count)

@@ -1,4 +1,4 @@
-"""Strategies for Hypothesis: configurations, chunks, and cut-offs in time."""
+"""Strategies for Hypothesis: configurations, chunks, and cut-off times."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ __all__ = [
 
 @st.composite
 def splitting_configs(draw: st.DrawFn, *, arrays: Iterable[zarr.Array[Any]]) -> ManifestSplittingConfig:
-    """Manifest splitting with a rule for each array: by path or name, and by axis, name or any dimension."""
+    """Return manifest splitting configurations with a rule for each array.
+
+    A rule selects its array by path or name. It selects dimensions by axis, by name, or all of them.
+    """
     rules = []
     for array in arrays:
         by_path = draw(st.booleans())
@@ -53,7 +56,7 @@ def repository_configs(
     splitting: st.SearchStrategy[ManifestSplittingConfig] | None = None,
     ic_module: ModuleType | None = None,
 ) -> Any:
-    """Configurations of a repository; of the package ``ic_module`` if that is given."""
+    """Return configurations of a repository, with classes of the package ``ic_module`` if it is passed."""
     module: Any = ic_module or own_config
     values: dict[str, Any] = {"num_updates_per_repo_info_file": draw(num_updates_per_repo_info_file)}
     if inline_chunk_threshold_bytes is not None:
@@ -66,7 +69,7 @@ def repository_configs(
 
 @st.composite
 def chunk_coordinates(draw: st.DrawFn, numblocks: tuple[int, ...]) -> tuple[int, ...]:
-    """Coordinates of one chunk of a grid."""
+    """Return coordinates of one chunk of a grid."""
     return draw(st.tuples(*(st.integers(0, max(count - 1, 0)) for count in numblocks)))
 
 
@@ -74,21 +77,22 @@ def chunk_coordinates(draw: st.DrawFn, numblocks: tuple[int, ...]) -> tuple[int,
 def chunk_slicers(
     draw: st.DrawFn, numblocks: tuple[int, ...], chunk_shape: tuple[int, ...]
 ) -> tuple[slice, ...]:
-    """What indexes exactly one chunk of a regular grid."""
+    """Return slices that select exactly one chunk of a regular grid."""
     coords = draw(chunk_coordinates(numblocks))
     return tuple(slice(c * size, (c + 1) * size) for c, size in zip(coords, chunk_shape, strict=True))
 
 
 @st.composite
 def chunk_paths(draw: st.DrawFn, numblocks: tuple[int, ...]) -> str:
-    """The key of one chunk, below its array's ``c``."""
+    """Return the key of one chunk, relative to ``c`` of its array."""
     return "/".join(map(str, draw(chunk_coordinates(numblocks))))
 
 
 def draw_older_than(data: st.DataObject, storage: Storage, repo: Repository) -> datetime:
-    """A cut-off for expiration and garbage collection: just after some snapshot's files, or before all.
+    """Return a cut-off for expiration and garbage collection.
 
-    Files have the time of the storage's clock, snapshots that of the writer's; the later of the two counts.
+    It is directly after the files of a snapshot, or before all of them. Files have the time of the storage's
+    clock, and snapshots have the time of the writer's clock. The later of the two times counts.
     """
     times = {
         each.key.rpartition("/")[2]: each.created_at

@@ -1,8 +1,8 @@
-"""Hierarchies, names that are alike, and moves of nodes, for Hypothesis.
+"""Hierarchies, similar names, and moves of nodes, for Hypothesis.
 
-Names like ``model`` and ``model-1`` side by side, or the same name on several levels, are where paths go
-wrong: the names of a hierarchy are made of each other. Paths here are relative, the root is ''; ``absolute``
-makes them those of a session.
+Code for paths often fails with similar names side by side (``model`` and ``model-1``), or with the same name
+on several levels. Therefore the names of a hierarchy are derived from each other. Paths in this module are
+relative, and the root is the empty string. ``absolute`` converts them to paths of a session.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from frazil.testing.models import ArrayNode, GroupNode, Node
 
-#: Source and target, and for an invalid move what its error must match.
+#: Source and target. An invalid move also has a pattern for its error.
 type Move = tuple[str, str]
 type InvalidMove = tuple[str, str, str]
 type MixedMove = tuple[str, str, str | None]
@@ -30,7 +30,10 @@ _TYPES: Final = ("i4", "f8", "u1")
 
 
 def similar_name(non_sibling_names: set[str], sibling_names: set[str]) -> st.SearchStrategy[str]:
-    """A sibling's name with something before or after it, or exactly the name of one that is no sibling."""
+    """Return a name that is similar to another one.
+
+    It is a sibling's name with a prefix or suffix, or the same name as a node on another level.
+    """
     ways: list[st.SearchStrategy[str]] = []
     if sibling_names:
         names, affixes = st.sampled_from(sorted(sibling_names)), st.sampled_from(_AFFIXES)
@@ -42,14 +45,14 @@ def similar_name(non_sibling_names: set[str], sibling_names: set[str]) -> st.Sea
 
 
 def fresh_name(pool: set[str], exclude: set[str]) -> st.SearchStrategy[str]:
-    """A name that is not in ``exclude``, likely to be like one of ``pool``."""
+    """Return a name that is not in ``exclude``, and that is probably similar to a name in ``pool``."""
     alike = similar_name(pool - exclude, exclude) if pool or exclude else node_names
     return (alike | node_names).filter(lambda name: name not in exclude)
 
 
 @st.composite
 def fresh_names(draw: st.DrawFn, pool: set[str], exclude: set[str], n: int) -> list[str]:
-    """``n`` different names that are not in ``exclude``; later ones may be made of earlier ones."""
+    """Return ``n`` different names that are not in ``exclude``. They may be similar to each other."""
     names: list[str] = []
     for _ in range(n):
         names.append(draw(fresh_name(pool, exclude | set(names))))
@@ -60,7 +63,7 @@ def fresh_names(draw: st.DrawFn, pool: set[str], exclude: set[str], n: int) -> l
 
 
 def skeletons(*, max_leaves: int = 50, max_children: int = 4) -> st.SearchStrategy[GroupNode]:
-    """Hierarchies whose names are numbers; the root is a group."""
+    """Return hierarchies whose names are numbers. The root is a group."""
     shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
     arrays = st.builds(ArrayNode, shapes, st.sampled_from(_TYPES).map(np.dtype))
     leaves = arrays | st.builds(GroupNode)
@@ -79,10 +82,11 @@ def trees(
     max_leaves: st.SearchStrategy[int] = st.integers(min_value=5, max_value=50),  # noqa: B008
     max_children: st.SearchStrategy[int] = st.integers(min_value=1, max_value=4),  # noqa: B008
 ) -> GroupNode:
-    """Hierarchies with names that are alike.
+    """Return hierarchies with similar names.
 
-    >>> isinstance(trees(), st.SearchStrategy)
-    True
+    Examples:
+        >>> isinstance(trees(), st.SearchStrategy)
+        True
     """
     skeleton = draw(skeletons(max_leaves=draw(max_leaves), max_children=draw(max_children)))
     pool: set[str] = set()
@@ -102,36 +106,37 @@ def trees(
 
 
 def child_names_at(parent: str, all_paths: set[str]) -> set[str]:
-    """Names of what is directly below a path.
+    """Return the names of the nodes directly below a path.
 
-    >>> sorted(child_names_at("foo", {"foo/a", "foo/b/c", "bar"})), child_names_at("bar", {"bar"})
-    (['a', 'b'], set())
+    Examples:
+        >>> sorted(child_names_at("foo", {"foo/a", "foo/b/c", "bar"})), child_names_at("bar", {"bar"})
+        (['a', 'b'], set())
     """
     inside = f"{parent}/" if parent else ""
     return {path[len(inside) :].split("/")[0] for path in all_paths if path.startswith(inside) and path}
 
 
 def is_descendant(path: str, ancestor: str) -> bool:
-    """Whether one path is below the other, and not the same."""
+    """Return whether one path is below the other, and not the same."""
     return path.startswith(f"{ancestor}/") if ancestor else bool(path)
 
 
 def absolute(path: str) -> str:
-    """The path as a session names it."""
+    """Return the path in the form of a session."""
     return f"/{path}"
 
 
 def wrap_tolerant(pattern: str) -> str:
-    """A pattern that also matches where a report has broken the line, with a bar in front of the next one."""
+    """Return a pattern that also matches a text with line breaks and a bar before each new line."""
     return re.sub(r" +", lambda _: r"(?: +|\n *\| *)", pattern)
 
 
 # Moves
 
 _REASONS: Final[dict[str, str]] = {
-    "missing source": "node not found",
+    "missing source": "no group or array at|node not found",
     "below itself": "below itself|descendant",
-    "occupied": "there is a node already|overwrite",
+    "occupied": "there is already a node|overwrite",
     "no parent": "there is no group|parent",
     "parent is an array": "is an array|not a group",
 }
@@ -162,7 +167,7 @@ def invalid_move(
     *,
     eligible: list[str] | None = None,
 ) -> InvalidMove:
-    """One move that is refused, with the pattern that its error matches."""
+    """Return one move that is refused, with the pattern of its error."""
     nodes = sorted(all_nodes - {""})
     reason = draw(st.sampled_from(_eligible(all_nodes, all_arrays) if eligible is None else eligible))
     new = draw(fresh_name(name_pool, child_names_at("", all_nodes)))
@@ -190,7 +195,7 @@ def invalid_move(
             if source == parent:
                 return source, _joined(parent, new), _REASONS["below itself"]
             target = _joined(parent, new)
-    # Below itself is what is said first, whatever else is wrong.
+    # The error "below itself" comes before all other errors.
     if target == source or is_descendant(target, source):
         reason = "below itself"
     return source, target, _REASONS[reason]
@@ -198,7 +203,7 @@ def invalid_move(
 
 @st.composite
 def valid_move(draw: st.DrawFn, all_nodes: set[str], all_groups: set[str], name_pool: set[str]) -> Move:
-    """One move that is carried out."""
+    """Return one move that takes effect."""
     source = draw(st.sampled_from(sorted(all_nodes - {""})))
     parents = {""} | all_groups
     fitting = [p for p in sorted(parents) if p != source and not is_descendant(p, source)]
@@ -213,7 +218,7 @@ def valid_and_invalid_moves(
     n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
     p_invalid: st.SearchStrategy[float] = st.floats(min_value=0.0, max_value=1.0),  # noqa: B008
 ) -> list[MixedMove]:
-    """Moves one after the other; the third part is None for those that are carried out."""
+    """Return moves in order. The third part is None for a move that takes effect."""
     nodes, arrays = set(tree.nodes()), set(tree.arrays())
     pool = {part for node in nodes for part in node.split("/")}
     share = draw(p_invalid)
@@ -237,7 +242,7 @@ def valid_moves(
     tree: GroupNode,
     n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
 ) -> st.SearchStrategy[list[Move]]:
-    """Moves that are all carried out, one after the other."""
+    """Return moves that all take effect, in order."""
     mixed = valid_and_invalid_moves(tree, n_moves, st.just(0.0))
     return mixed.map(lambda moves: [(source, target) for source, target, _ in moves])
 
@@ -246,7 +251,7 @@ def invalid_moves(
     tree: GroupNode,
     n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
 ) -> st.SearchStrategy[list[InvalidMove]]:
-    """Moves that are all refused, each with the pattern of its error."""
+    """Return moves that are all refused, each with the pattern of its error."""
     nodes, arrays = set(tree.nodes()), set(tree.arrays())
     pool = {part for node in nodes for part in node.split("/")}
     return n_moves.flatmap(
@@ -275,7 +280,7 @@ def tree_and_valid_moves(
     max_children: st.SearchStrategy[int] | None = None,
     n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
 ) -> st.SearchStrategy[tuple[GroupNode, list[Move]]]:
-    """A hierarchy, and moves in it that are all carried out."""
+    """Return a hierarchy, and moves in it that all take effect."""
     return _tree_and(max_leaves, max_children, lambda tree: valid_moves(tree, n_moves))
 
 
@@ -284,7 +289,7 @@ def tree_and_invalid_moves(
     max_children: st.SearchStrategy[int] | None = None,
     n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
 ) -> st.SearchStrategy[tuple[GroupNode, list[InvalidMove]]]:
-    """A hierarchy, and moves in it that are all refused."""
+    """Return a hierarchy, and moves in it that are all refused."""
     return _tree_and(max_leaves, max_children, lambda tree: invalid_moves(tree, n_moves))
 
 
@@ -294,5 +299,5 @@ def tree_and_mixed_moves(
     n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
     p_invalid: st.SearchStrategy[float] = st.floats(min_value=0.0, max_value=1.0),  # noqa: B008
 ) -> st.SearchStrategy[tuple[GroupNode, list[MixedMove]]]:
-    """A hierarchy, and moves in it of both kinds."""
+    """Return a hierarchy, and moves in it of both kinds."""
     return _tree_and(max_leaves, max_children, lambda tree: valid_and_invalid_moves(tree, n_moves, p_invalid))

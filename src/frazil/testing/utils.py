@@ -1,4 +1,4 @@
-"""Setting up a model and a session side by side, and looking at a session in all its phases."""
+"""Functions that create a model and a session together, and that read a session in all its phases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from frazil.zarr_store import IcechunkStore
 def tree_to_model_and_icechunk(
     tree: GroupNode, add_hypothesis_note: bool = True
 ) -> tuple[ModelStore, Session, Repository]:
-    """The hierarchy in a model, and in the uncommitted session of a new repository."""
+    """Write a hierarchy to a model, and to an uncommitted session of a new repository."""
     if add_hypothesis_note:
         note(f"tree: {tree}")
     model = ModelStore()
@@ -30,7 +30,11 @@ def tree_to_model_and_icechunk(
 def precommit_postcommit_readonly(
     session: Session, repo: Repository, *, allow_empty: bool = False
 ) -> Generator[tuple[str, IcechunkStore]]:
-    """The store before the commit, after it, and of a new session that only reads, each with a label."""
+    """Yield three stores with labels.
+
+    These are the store before the commit, the store after the commit, and the store of a new
+    read-only session.
+    """
     yield "before the commit", session.store
     session.commit("a commit", allow_empty=allow_empty)
     yield "after the commit", session.store
@@ -38,10 +42,11 @@ def precommit_postcommit_readonly(
 
 
 def update_paths_after_move(source: str, dest: str, arrays: set[str], groups: set[str]) -> list[set[str]]:
-    """Paths of arrays and of groups after a node was moved, with all that is below it.
+    """Return the paths of arrays and groups after a node and all nodes below it were moved.
 
-    >>> [sorted(paths) for paths in update_paths_after_move("a", "b", {"a/x", "ab"}, {"a"})]
-    [['ab', 'b/x'], ['b']]
+    Examples:
+        >>> [sorted(paths) for paths in update_paths_after_move("a", "b", {"a/x", "ab"}, {"a"})]
+        [['ab', 'b/x'], ['b']]
     """
 
     def moved(path: str) -> str:

@@ -1,10 +1,10 @@
-"""Write xarray datasets to a session, in parallel where their arrays are dask arrays.
+"""Functions that write xarray datasets to a session, in parallel if their arrays are dask arrays.
 
-xarray decides what is written where: it encodes the variables, creates or resizes the arrays, writes what is
-in memory, and collects the dask arrays, each with the zarr array and the region that it belongs to.
-``frazil.dask`` writes those. Before that, ``agreement`` compares the dataset with the group that it goes to.
+xarray encodes the variables, creates or resizes the arrays, and writes the values in memory. It collects the
+dask arrays, each with its zarr array and region, and ``frazil.dask`` writes them. Before that, ``agreement``
+compares the dataset with the stored group.
 
-To read, give xarray the store: ``xarray.open_zarr(session.store, consolidated=False)``.
+To read, pass the store to xarray: ``xarray.open_zarr(session.store, consolidated=False)``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["CHECKS", "ZarrWriteModes", "to_icechunk"]
 ZarrWriteModes = Literal["w", "w-", "a", "a-", "r+", "r"]
 Region = Mapping[str, slice | Literal["auto"]] | Literal["auto"] | None
 
-#: Modes that leave what is there in its place.
+#: Modes that keep the existing arrays.
 _APPENDING: Final[tuple[ZarrWriteModes, ...]] = ("a", "a-")
 _IN_PLACE: Final[tuple[ZarrWriteModes, ...]] = ("a", "a-", "r+")
 _WRITING: Final[tuple[ZarrWriteModes, ...]] = ("w", "w-", *_IN_PLACE)
@@ -52,47 +52,62 @@ def to_icechunk(
     split_every: int | None = None,
     accept: Collection[Check] = (),
 ) -> None:
-    """Write an xarray object to a group of a writable session, or of a fork. Commit is up to the caller.
+    """Write an xarray object to a group of a session. The caller commits the session.
 
-    ``mode``, ``append_dim``, ``region``, ``encoding``, ``safe_chunks`` and ``align_chunks`` mean what they
-    mean for ``xarray.Dataset.to_zarr``; the mode is ``a`` with ``append_dim``, ``r+`` with ``region``, and
-    else ``w-``: nothing may be there yet. ``chunkmanager_store_kwargs`` go to ``dask.compute``, such as
-    ``scheduler``. ``split_every`` is how many forks are merged at a time (8 if not given). The groups of a
-    ``DataTree`` are written one by one, without ``append_dim`` and ``region``; its ``encoding`` maps paths of
-    groups to encodings.
-
-    With ``append_dim``, ``region`` and the mode ``a``, xarray writes in the encoding and under the attributes
-    that are stored. So the dataset is compared with the group first. If they do not agree, an error says why,
-    and nothing is written. ``accept`` has the names of checks to leave out, of ``CHECKS``:
+    With ``append_dim``, ``region`` and the mode ``a``, xarray uses the stored encoding and the stored
+    attributes. Therefore the dataset is first compared with the group. If they do not agree, the function
+    raises an error that says why, and writes nothing. These are the checks:
 
     ============== =====================================================================================
-    ``variables``  the dimensions are the same; ``append_dim`` needs all variables along it, and no others
-    ``attributes`` units, calendar, standard_name and other attributes that give values a meaning are equal
+    ``variables``  the dimensions are equal; ``append_dim`` needs all variables along it, and no others
+    ``attributes`` units, calendar, standard_name and other attributes that define the values are equal
     ``packing``    the dataset was not read from a file with another scale_factor or add_offset
     ``static``     variables without ``append_dim``, and the labels of a region, are equal
-    ``order``      labels along ``append_dim`` are new, and go on in the order of those that are stored
+    ``order``      labels along ``append_dim`` are new, and continue the order of the stored labels
     ``values``     the arrays can hold the values: times in their units, numbers in their type and packing
     ============== =====================================================================================
 
-    Values of dask arrays are checked as they are computed. The session changes after all of them are written.
+    Values of dask arrays are checked when they are computed. The session changes after all of them
+    are written.
 
-    Raises what ``to_zarr`` raises; ``InvalidInputError`` (a ``ValueError``) of the kind ``data-mismatch`` if
-    the dataset does not agree with the group, and of other kinds for a mode that does not go with
-    ``append_dim`` or ``region``, an empty name and an unknown check; ``ReadOnlyError``; and
-    ``SessionStateError`` (``merge-failed``) where dask chunks that were not checked (``safe_chunks=False``)
-    share a zarr chunk.
+    The groups of a ``DataTree`` are written one by one.
 
-    >>> import frazil, numpy, xarray
-    >>> from frazil.xarray import to_icechunk
-    >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
-    >>> to_icechunk(xarray.Dataset({"t": ("x", numpy.arange(4))}), session)
-    >>> to_icechunk(xarray.Dataset({"t": ("x", numpy.arange(2))}), session, append_dim="x")
-    >>> xarray.open_zarr(session.store, consolidated=False)["t"].values.tolist()
-    [0, 1, 2, 3, 0, 1]
-    >>> to_icechunk(xarray.Dataset({"t": ("x", [0.5])}), session, append_dim="x")
-    Traceback (most recent call last):
-        ...
-    frazil.errors.InvalidInputError: `t`: expected values that the stored array (int64) can hold, found 0.5...
+    Args:
+        obj: Object to write. A ``DataTree`` cannot be written with ``append_dim`` or ``region``.
+        session: Writable session, or a fork of one.
+        group: Path of the group. Default: the root.
+        mode: Mode of ``xarray.Dataset.to_zarr``. Default: ``a`` with ``append_dim``, ``r+`` with ``region``,
+            otherwise ``w-``, which raises an error for existing data.
+        safe_chunks: As in ``to_zarr``: refuse dask chunks that share a zarr chunk. Default: True.
+        align_chunks: As in ``to_zarr``: rechunk the dask arrays to the zarr chunks. Default: False.
+        append_dim: Dimension along which the arrays grow. Default: none.
+        region: Slices by dimension, or ``"auto"``: the part of existing arrays to write. Default: none.
+        encoding: Encoding by variable. For a ``DataTree``, encodings by path of the group. Default: none.
+        chunkmanager_store_kwargs: Options of ``dask.compute``, for example ``scheduler``. Default: none.
+        split_every: Number of forks that are merged at a time. Default: 8.
+        accept: Names of checks to skip. Default: none.
+
+    Raises:
+        InvalidInputError: ``data-mismatch`` if the dataset does not agree with the group; ``not-allowed`` for
+            a mode that cannot be combined with ``append_dim`` or ``region``, for a ``DataTree`` with one of
+            them, and for an unknown check; ``invalid-path`` for an empty name or a missing group.
+        ReadOnlyError: The session is read only.
+        SessionStateError: ``merge-failed`` if dask chunks share a zarr chunk (only with
+            ``safe_chunks=False``).
+        Exception: Other errors of ``to_zarr``.
+
+    Examples:
+        >>> import frazil, numpy, xarray
+        >>> from frazil.xarray import to_icechunk
+        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+        >>> to_icechunk(xarray.Dataset({"t": ("x", numpy.arange(4))}), session)
+        >>> to_icechunk(xarray.Dataset({"t": ("x", numpy.arange(2))}), session, append_dim="x")
+        >>> xarray.open_zarr(session.store, consolidated=False)["t"].values.tolist()
+        [0, 1, 2, 3, 0, 1]
+        >>> to_icechunk(xarray.Dataset({"t": ("x", [0.5])}), session, append_dim="x")
+        Traceback (most recent call last):
+            ...
+        frazil.errors.InvalidInputError: `t` must have values that the stored array (int64) can hold, got ...
     """
     if not isinstance(session, Session):
         raise wrong_type("session", session, "Session")
@@ -110,7 +125,7 @@ def to_icechunk(
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """How to write, the same for each group of a tree."""
+    """Options of a write. They are the same for each group of a tree."""
 
     mode: ZarrWriteModes
     safe_chunks: bool
@@ -127,13 +142,13 @@ def _write_tree(
 ) -> None:
     if options.append_dim is not None or options.region is not None:
         raise InvalidInputError(
-            "expected a Dataset or DataArray with append_dim or region, found a DataTree: write its groups "
-            "one by one, to_icechunk(node.to_dataset(), session, group=node.path, ...)",
+            "obj must be a Dataset or DataArray with append_dim or region, got a DataTree. Write its groups "
+            "one by one: to_icechunk(node.to_dataset(), session, group=node.path, ...)",
             ErrorKind.NOT_ALLOWED,
         )
     if unknown := sorted(set(encoding) - set(tree.groups)):
         raise InvalidInputError(
-            f"encoding: expected paths of groups ({', '.join(tree.groups)}), found {unknown[0]!r}",
+            f"the keys of encoding must be paths of groups ({', '.join(tree.groups)}), got {unknown[0]!r}",
             ErrorKind.INVALID_PATH,
         )
     for path, node in tree.subtree_with_keys:
@@ -152,11 +167,11 @@ def _write(
 ) -> None:
     changes = options.mode in _IN_PLACE and _is_stored(session, group, options)
     lazy = any(each.chunks is not None for each in dataset.variables.values())
-    # What is wrong with lazy values shows when a part is written.
+    # Lazy values can fail their checks after a part of them is written.
     fork = session.fork() if changes and lazy else None
     target = ZarrStore.open_group(
         (session if fork is None else fork).store,
-        # What does not grow is what is stored, or is accepted.
+        # Variables that do not grow are equal to the stored ones, unless the caller accepts other values.
         mode=options.mode if options.append_dim is None or "static" in options.accept else "a-",
         group=group,
         zarr_format=3,
@@ -167,7 +182,7 @@ def _write(
         safe_chunks=options.safe_chunks,
         align_chunks=options.align_chunks,
     )
-    # These two are not public, and there is no other way to the region that "auto" means.
+    # These two are not public, but only they find the region for "auto".
     part = target._validate_and_autodetect_region(dataset)
     target._validate_encoding(encoding)
     if changes and options.accept != frozenset(CHECKS):
@@ -195,8 +210,10 @@ def _write(
 
 
 def _keep_coordinates(target: ZarrStore, names: list[str], dataset: xr.Dataset) -> None:
-    """xarray replaces the attributes of the group, among them which variables are coordinates. Those that
-    are not written stay what they are.
+    """Restore the attribute ``coordinates`` of the group.
+
+    xarray replaces the attributes of the group. ``coordinates`` has the names of the variables that are
+    coordinates. The variables that this call does not write must remain coordinates.
     """
     present = str(target.zarr_group.attrs.get("coordinates", "")).split()
     others = [name for name in names if name not in present and name not in dataset.variables]
@@ -205,13 +222,13 @@ def _keep_coordinates(target: ZarrStore, names: list[str], dataset: xr.Dataset) 
 
 
 def _is_stored(session: Session, group: str | None, options: _Options) -> bool:
-    """Whether the group exists."""
+    """Return whether the group exists. Raise an error if it must exist."""
     if session.workspace.nodes.node(f"/{(group or '').strip('/')}") is not None:
         return True
     if options.append_dim is not None or options.region is not None:
         raise InvalidInputError(
-            f"expected a group `/{(group or '').strip('/')}` to append to, or to write a region of, found "
-            "none: write the first part without append_dim and region",
+            f"the group `/{(group or '').strip('/')}` must exist for append_dim and region, got none. Write "
+            "the first part without append_dim and region",
             ErrorKind.INVALID_PATH,
         )
     return False
@@ -221,20 +238,20 @@ def _accepted(accept: Collection[str]) -> frozenset[str]:
     names = frozenset([accept] if isinstance(accept, str) else accept)
     if unknown := sorted(names - set(CHECKS)):
         raise InvalidInputError(
-            f"accept: expected names of {', '.join(CHECKS)}, found {unknown[0]!r}", ErrorKind.NOT_ALLOWED
+            f"accept must contain names of {', '.join(CHECKS)}, got {unknown[0]!r}", ErrorKind.NOT_ALLOWED
         )
     return names
 
 
 def _mode(mode: ZarrWriteModes | None, append_dim: Hashable | None, region: Region) -> ZarrWriteModes:
-    """Checked before anything is opened: the mode ``w`` deletes what is there."""
+    """Return the mode, checked before anything is opened, because the mode ``w`` deletes existing data."""
     mode = mode or ("a" if append_dim is not None else "r+" if region is not None else "w-")
     may_write = _WRITING if region is None else _IN_PLACE
     allowed = may_write if append_dim is None else _APPENDING
     if mode not in allowed:
         raise InvalidInputError(
-            f"expected one of the modes {', '.join(allowed)} with append_dim={append_dim!r} and "
-            f"region={region!r}, found {mode!r}",
+            f"mode must be one of {', '.join(allowed)} with append_dim={append_dim!r} and "
+            f"region={region!r}, got {mode!r}",
             ErrorKind.NOT_ALLOWED,
         )
     return mode
@@ -244,11 +261,11 @@ def _dataset(obj: xr.DataArray | xr.Dataset) -> xr.Dataset:
     dataset = _named(obj)
     for name, variable in dataset.variables.items():
         if not isinstance(name, str | None):
-            raise TypeError(f"expected names of variables that are text, found {name!r}")
+            raise TypeError(f"names of variables must be text, got {name!r}")
         if name == "":
-            raise InvalidInputError("expected names of variables that are not empty", ErrorKind.INVALID_PATH)
+            raise InvalidInputError("names of variables must not be empty", ErrorKind.INVALID_PATH)
         if not variable.size:
-            variable.load()  # zarr has no chunks of no elements, dask has
+            variable.load()  # dask has empty chunks, zarr does not
     return dataset
 
 
@@ -256,9 +273,9 @@ def _named(obj: xr.DataArray | xr.Dataset) -> xr.Dataset:
     if isinstance(obj, xr.Dataset):
         return obj.copy()
     if not isinstance(obj, xr.DataArray):
-        raise TypeError(f"expected an xarray Dataset, DataArray or DataTree, found {type(obj).__name__}")
+        raise TypeError(f"obj must be an xarray Dataset, DataArray or DataTree, got {type(obj).__name__}")
     if obj.name is not None and obj.name not in obj.coords and obj.name not in obj.dims:
         return obj.to_dataset()
-    # The names that xarray gives, and takes away again when it opens it as a DataArray.
+    # The names that xarray uses, and removes when it opens the data as a DataArray.
     dataset = obj.to_dataset(name="__xarray_dataarray_variable__")
     return dataset if obj.name is None else dataset.assign_attrs(__xarray_dataarray_name__=obj.name)

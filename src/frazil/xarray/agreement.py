@@ -1,8 +1,8 @@
-"""Whether a dataset goes together with the group that it is written to; compared before anything is written.
+"""Checks whether a dataset agrees with the stored group, before anything is written.
 
-xarray writes what it appends with the encoding and under the attributes that exist, and overwrites variables
-that do not grow. Where the dataset says something else, the result reads as other data. Each check is one
-reason to refuse, and has a name with which a caller accepts it.
+When xarray appends, it uses the stored encoding and attributes, and it overwrites variables that do not grow.
+If the dataset has other units, for example, a reader gets wrong values. Each check is one reason to refuse a
+dataset. A caller can skip a check by its name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from frazil.xarray.stored_arrays import StoredGroup
 
 Check = Literal["variables", "attributes", "packing", "static", "values", "order"]
 
-#: Attributes that say what the values are. Others are texts for readers, and may differ.
+#: Attributes that define the values. Other attributes are texts for readers and may differ.
 _MEANING: Final = (
     "units",
     "calendar",
@@ -44,18 +44,21 @@ _MEANING: Final = (
     "missing_value",
     "_Unsigned",
 )
-#: Those that xarray keeps in the encoding of what it has decoded.
+#: Attributes that xarray moves to the encoding of decoded variables.
 _DECODED: Final = ("calendar", "grid_mapping", "formula_terms")
-#: A variable with one of these is a coordinate reference system: all that it says is in its attributes.
+#: Attributes of a coordinate reference system, a variable that consists only of its attributes.
 _REFERENCE_SYSTEM: Final = ("grid_mapping_name", "crs_wkt", "spatial_ref")
 _CALENDARS: Final = {"gregorian": "standard", "365_day": "noleap", "366_day": "all_leap"}
-#: Calendars that agree since 1582.
+#: Calendars that are equal since 1582.
 _WESTERN: Final = {"standard", "proleptic_gregorian"}
 
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What is about to be written where. ``region`` has slices, of the dimensions that it names."""
+    """One write: the dataset, the stored group, and the options.
+
+    ``region`` has a slice for each dimension that it names. ``accept`` has the names of the checks to skip.
+    """
 
     dataset: xr.Dataset
     stored: StoredGroup
@@ -65,27 +68,30 @@ class Writing:
     accept: frozenset[str] = frozenset()
 
     def shared(self) -> Iterator[tuple[str, xr.Variable, ArrayForm]]:
-        """The variables that exist already: name, new variable, form in which it is stored."""
+        """Yield name, new variable and stored form of each variable that already exists."""
         for name, variable in self.dataset.variables.items():
             if str(name) in self.stored.forms:
                 yield str(name), variable, self.stored.forms[str(name)]
 
     def is_static(self, variable: xr.Variable) -> bool:
-        """Whether the values have to be those that are stored, and are not written."""
+        """Return whether the values must be equal to the stored values and are not written."""
         grows = self.append_dim is None or self.append_dim in variable.dims
         return not grows and "static" not in self.accept
 
 
 def require_agreement(writing: Writing) -> xr.Dataset:
-    """The dataset to write. Values in memory are checked now, those of dask as they are computed.
+    """Return the dataset to write.
 
-    Raises ``InvalidInputError`` (``data-mismatch``) for the first check that fails and is not accepted.
+    Values in memory are checked now. Values of dask arrays are checked when they are computed.
+
+    Raises:
+        InvalidInputError: ``data-mismatch`` for the first check that fails and is not accepted.
     """
     for name, check in _CHECKS.items():
         if name in writing.accept:
             continue
         with _named(name), warnings.catch_warnings():
-            # xarray warns when it writes. What it would change is refused here.
+            # xarray only warns when it writes. This function refuses the values that xarray would change.
             warnings.simplefilter("ignore")
             check(writing)
     return writing.dataset if "values" in writing.accept else _to_write(writing)
@@ -93,12 +99,12 @@ def require_agreement(writing: Writing) -> xr.Dataset:
 
 @contextmanager
 def _named(check: str) -> Iterator[None]:
-    """Add to an error how its check is accepted."""
+    """Add to an error how to skip its check."""
     try:
         yield
     except InvalidInputError as error:
         message = error.message.rstrip(".")
-        raise mismatch(f"{message}. To write it all the same: accept=[{check!r}]") from error.__cause__
+        raise mismatch(f"{message}. To skip this check, pass accept=[{check!r}]") from error.__cause__
 
 
 def _variables(writing: Writing) -> None:
@@ -106,30 +112,29 @@ def _variables(writing: Writing) -> None:
     for name, variable, _ in writing.shared():
         if set(stored.dims[name]) != set(variable.dims):
             raise mismatch(
-                f"`{name}`: expected the dimensions {stored.dims[name]} that are stored, found "
-                f"{variable.dims}"
+                f"`{name}` must have the stored dimensions {stored.dims[name]}, got {variable.dims}"
             )
     for each, size in writing.dataset.sizes.items():
         old = stored.sizes.get(each, size)
         if each != dim and each not in writing.region and old != size:
             raise mismatch(
-                f"dimension `{each}`: expected the size {old} that is stored, found {size}: select or "
-                "reindex the dataset (ds.reindex), or write it to another group"
+                f"dimension `{each}` must have the stored size {old}, got {size}. Select or reindex the "
+                "dataset (ds.sel, ds.reindex), or write it to another group"
             )
     extra = sorted(str(name) for name in writing.dataset.variables if str(name) not in stored.variables)
     if extra and (dim is not None or writing.region):
         raise mismatch(
-            f"`{extra[0]}`: expected the variables that are stored ({', '.join(sorted(stored.variables))}), "
-            "found one more, without values for what is stored. Write it for all of that first (mode='a') "
-            f"or leave it out (ds.drop_vars({extra}))"
+            f"the variables must be stored variables ({', '.join(sorted(stored.variables))}), got "
+            f"`{extra[0]}`, which has no values for the stored part. Write it for the stored part first "
+            f"(mode='a') or drop it: ds.drop_vars({extra})"
         )
     if dim is not None and (
         missing := sorted(stored.with_dim(dim) - set(map(str, writing.dataset.variables)))
     ):
         raise mismatch(
-            f"`{missing[0]}`: expected all variables that are stored with the dimension `{dim}`, found none "
-            "of this name: its array would be shorter than the others. Add it to the dataset (missing: "
-            f"{', '.join(missing)})"
+            f"the dataset must have all stored variables with the dimension `{dim}`, got none with the "
+            f"name `{missing[0]}`: its array would be shorter than the others. Add it to the dataset "
+            f"(missing: {', '.join(missing)})"
         )
 
 
@@ -146,8 +151,8 @@ def _attributes(writing: Writing) -> None:
             old, new = form.attrs[key], own[key]
             if not (_same_calendar(old, new, variable) if key == "calendar" else _same(old, new)):
                 raise mismatch(
-                    f"`{name}`: expected the {key} {plain(old)} that is stored, found {plain(new)}: convert "
-                    f"the values, or correct ds[{name!r}].attrs[{key!r}]"
+                    f"`{name}` must have the stored {key} {plain(old)}, got {plain(new)}. Convert the "
+                    f"values, or correct ds[{name!r}].attrs[{key!r}]"
                 )
 
 
@@ -161,14 +166,14 @@ def _packing(writing: Writing) -> None:
             new = default if new is None else new
             if float(old) != float(new):
                 raise mismatch(
-                    f"`{name}`: expected the {key} {plain(old)} that is stored, found {plain(new)} in the "
-                    "encoding of the dataset: its values would be rounded to other steps. To accept these "
-                    f"steps, delete it: ds[{name!r}].encoding = {{}}"
+                    f"`{name}` must have the stored {key} {plain(old)}, got {plain(new)} in the encoding of "
+                    "the dataset: its values would be rounded to other steps. To accept these steps, delete "
+                    f"the encoding: ds[{name!r}].encoding = {{}}"
                 )
 
 
 def _static(writing: Writing) -> None:
-    """What does not grow is equal to what is stored: coordinates, above all."""
+    """Check that variables that do not grow, mostly coordinates, are equal to the stored variables."""
     if writing.append_dim is not None:
         for name, variable, form in writing.shared():
             if writing.is_static(variable):
@@ -181,8 +186,10 @@ def _static(writing: Writing) -> None:
 
 
 def _relabels(writing: Writing, dim: str) -> bool:
-    """Whether other labels would be wrong: for a region always, else where variables along the dimension are
-    in the dataset, and others are not.
+    """Return whether other labels along a dimension would be wrong.
+
+    This is always the case for a region. Otherwise it is the case if only some of the variables along the
+    dimension are in the dataset.
     """
     if writing.region:
         return True
@@ -192,7 +199,7 @@ def _relabels(writing: Writing, dim: str) -> bool:
 
 def _require_equal(writing: Writing, name: str, variable: xr.Variable, form: ArrayForm) -> None:
     variable = variable.transpose(*writing.stored.dims[name])
-    # Values that are not written may have fewer bits than those that are stored. Labels are written.
+    # Values that are not written may have fewer bits than the stored values. Labels are written.
     rounded = writing.is_static(variable)
     if variable.chunks is not None:
         array = writing.stored.variables[name]
@@ -216,7 +223,7 @@ def _equal(
 ) -> None:
     new = form.numbers(dims, values, attrs)
     if new.shape != stored.shape:
-        raise mismatch(f"`{form.name}`: expected the shape {stored.shape} that is stored, found {new.shape}")
+        raise mismatch(f"`{form.name}` must have the stored shape {stored.shape}, got {new.shape}")
     differs = np.asarray(new != stored, np.bool_)
     if rounded and new.dtype.kind == values.dtype.kind == "f":
         with np.errstate(over="ignore", under="ignore"):
@@ -228,9 +235,9 @@ def _equal(
     at = tuple(int(each[0]) for each in np.nonzero(differs)) if differs.ndim else ()
     old = form.decode(dims, stored, values)
     raise mismatch(
-        f"`{form.name}`: expected the values that are stored, found others: at {at} {cell(old, at)} is "
-        f"stored, and {cell(values, at)} is new. If the order differs, put the dataset in that of the group "
-        f"(ds.reindex, ds.sel); ds.drop_vars({form.name!r}) keeps the values that are stored"
+        f"`{form.name}` must have the stored values, got others: at {at} {cell(old, at)} is stored, and "
+        f"{cell(values, at)} is new. If only the order differs, reorder the dataset like the group "
+        f"(ds.reindex, ds.sel). To keep the stored values, use ds.drop_vars({form.name!r})"
     )
 
 
@@ -249,7 +256,7 @@ def _values(writing: Writing) -> None:
 
 
 def _to_write(writing: Writing) -> xr.Dataset:
-    """The dataset, in types that xarray takes; values of dask are checked as they are computed."""
+    """Return the dataset in types that xarray accepts, with checks in its dask arrays."""
     changed = {}
     for name, variable, form in writing.shared():
         new = variable
@@ -272,7 +279,7 @@ def _checked_block(values: Any, *, form: ArrayForm, dims: Any, attrs: Mapping[st
 
 
 def _order(writing: Writing) -> None:
-    """Labels of the dimension that grows: none twice, and where they have an order, they go on in it."""
+    """Check the labels of the growing dimension: each is new, and they continue the stored order."""
     dim = str(writing.append_dim)
     form = writing.stored.forms.get(dim)
     if form is None or writing.stored.dims[dim] != (dim,):
@@ -283,22 +290,22 @@ def _order(writing: Writing) -> None:
     stored = writing.stored.numbers(dim, {})
     if wrong := _out_of_order(stored, new, is_time=" since " in str(form.attrs.get("units"))):
         last = form.decode(variable.dims, stored[-1:], values) if len(stored) else stored
-        after = f"after the last one that is stored, {cell(last, (0,))}" if len(last) else "in one direction"
+        after = f"after the last stored label, {cell(last, (0,))}" if len(last) else "in one direction"
         raise mismatch(
-            f"`{dim}`: expected labels that are new and go on in order {after}, found "
-            f"{cell(values, (wrong - 1,))}: sort the dataset (ds.sortby) and leave out what is stored "
-            f"(ds.sel); region={{{dim!r}: 'auto'}} replaces what is stored"
+            f"`{dim}` must have new labels that continue in order {after}, got "
+            f"{cell(values, (wrong - 1,))}. Sort the dataset (ds.sortby) and remove the stored labels "
+            f"(ds.sel), or replace the stored values with region={{{dim!r}: 'auto'}}"
         )
 
 
 def _out_of_order(stored: NDArray[Any], new: NDArray[Any], *, is_time: bool) -> int:
-    """The position in ``new``, from 1, of the first label that is not in order; 0 if there is none."""
+    """Return the position in ``new``, from 1, of the first label out of order. 0 if there is none."""
     together = np.concatenate([stored, new])
     up, down = (together[1:] > together[:-1], together[1:] < together[:-1])
     before = max(len(stored) - 1, 0)
     ordered = together.dtype.kind in "iuf" and len(together) > 1
     for steps in (up, down):
-        # One label has no direction, but time has: it goes on upwards.
+        # One label has no direction, but time always increases.
         has_direction = steps[:before].all() if before else steps[0:1].all() or (is_time and steps is up)
         if ordered and has_direction:
             wrong = np.flatnonzero(~steps[before:])
@@ -321,7 +328,7 @@ def _same_calendar(old: Any, new: Any, variable: xr.Variable) -> bool:
     return ours == theirs or (variable.dtype.kind == "M" and {ours, theirs} <= _WESTERN)
 
 
-#: In the order in which they are made: from what costs least.
+#: In the order of their cost, from the cheapest check.
 _CHECKS: Final[Mapping[str, Callable[[Writing], None]]] = {
     "variables": _variables,
     "attributes": _attributes,
@@ -330,5 +337,5 @@ _CHECKS: Final[Mapping[str, Callable[[Writing], None]]] = {
     "order": _order,
     "values": _values,
 }
-#: What ``to_icechunk(accept=...)`` takes.
+#: Names for ``to_icechunk(accept=...)``.
 CHECKS: Final = tuple(_CHECKS)

@@ -1,14 +1,14 @@
-"""Whether values can be stored in the form of an array: encode them as xarray does, decode, and compare.
+"""Checks whether values can be stored in an array without loss: encode like xarray, decode, and compare.
 
-xarray encodes what it appends with the packing, units and type of the array that exists, and zarr casts the
-result to the array's type. Neither of them checks that the numbers fit. ``ArrayForm`` does the same two
-steps, decodes the result and compares it with the values:
+When xarray appends, it encodes values with the packing, units and type of the existing array, and zarr casts
+the result to the array's type. Neither checks that the numbers fit. ``ArrayForm`` does the same two steps,
+decodes the result and compares it with the values:
 
-* numbers in integer arrays, texts, booleans and times are equal;
-* packed numbers differ by half a step (``scale_factor / 2``) at most;
-* numbers in floating point arrays differ by the rounding of their type at most.
+* numbers in integer arrays, texts, booleans and times must be equal;
+* packed numbers may differ by half a step (``scale_factor / 2``);
+* numbers in floating point arrays may differ by the rounding of their type.
 
-Missing values have to be missing again.
+A missing value must be missing again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from xarray.conventions import decode_cf_variable
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.xarray.xarray_internals import encode_variable
 
-#: Encoding that changes values. The rest says how bytes are stored.
+#: Encoding that changes values. The rest of the encoding only changes bytes.
 _VALUES: Final = (
     "dtype",
     "scale_factor",
@@ -37,22 +37,22 @@ _VALUES: Final = (
     "units",
     "calendar",
 )
-#: Elements that are checked at a time.
+#: Number of elements that are checked at a time.
 _SLAB: Final = 1 << 22
 _TEXT: Final = "UTO"
-#: Kinds of values -> kinds of arrays that store them. Objects are times or texts: their values show which.
+#: Kind of values -> kinds of arrays for them. Objects are times or texts, which only their values show.
 _STORES: Final = {"b": "b", **dict.fromkeys("iuf", "iufc"), "c": "c", **dict.fromkeys("Mm", "iuf"), "S": "S"}
 _STORES.update(dict.fromkeys("UT", _TEXT))
 
 
 def mismatch(message: str) -> InvalidInputError:
-    """The error for data that do not go together with what is stored."""
+    """Return the error for data that do not agree with the stored data."""
     return InvalidInputError(message, ErrorKind.DATA_MISMATCH)
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayForm:
-    """How an array stores values: its type and attributes, and the encoding that xarray reads from them."""
+    """The form in which an array stores values: its type, attributes, and the encoding that xarray uses."""
 
     name: str
     dtype: np.dtype[Any]
@@ -61,41 +61,43 @@ class ArrayForm:
 
     @classmethod
     def of(cls, name: str, stored: xr.Variable, decoded: xr.Variable) -> ArrayForm:
-        """From a variable as it is stored, and as xarray decodes it."""
+        """Return the form of a variable from its stored form and its form after xarray decodes it."""
         encoding = {key: decoded.encoding[key] for key in _VALUES if key in decoded.encoding}
         return cls(name, stored.dtype, dict(stored.attrs), encoding)
 
     @property
     def packed(self) -> bool:
+        """Whether the array has a scale factor or an offset."""
         return "scale_factor" in self.attrs or "add_offset" in self.attrs
 
     def text(self) -> str:
-        """For messages: the type, and the attributes that change values."""
+        """Return the type and the attributes that change values, for messages."""
         items = (f"{key} {self.attrs[key]}" for key in _VALUES if key in self.attrs)
         return ", ".join([str(self.dtype), *items])
 
     def holds_all(self, variable: xr.Variable) -> bool:
-        """Whether the types alone show that nothing is lost."""
+        """Return whether the types alone show that no value is lost."""
         coded = set(_VALUES) & self.attrs.keys()
         if self.dtype.kind == "f" and _is_nan(self.attrs.get("_FillValue", np.nan)):
             coded -= {"_FillValue"}
-        # numpy takes integers of 64 bits for safe in floats of 64 bits.
+        # numpy considers a cast from 64-bit integers to 64-bit floats safe, although it rounds.
         long = variable.dtype.kind in "iu" and variable.dtype.itemsize == 8 and self.dtype.kind not in "iu"
         plain = variable.dtype.kind in "biufc" and not coded and not long
         return plain and np.can_cast(variable.dtype, self.dtype, "safe")
 
     def require_kind(self, variable: xr.Variable) -> None:
-        """Check the type of a variable, without its values."""
+        """Raise ``InvalidInputError`` if the array cannot store the type of a variable."""
         kind = "b" if self.attrs.get("dtype") == "bool" else self.dtype.kind
         if kind not in _STORES.get(variable.dtype.kind, kind):
             raise mismatch(
-                f"`{self.name}`: expected values of the kind that is stored ({self.text()}), found "
-                f"{variable.dtype}: convert them (ds.astype)"
+                f"`{self.name}` must have values of the stored kind ({self.text()}), got {variable.dtype}. "
+                "Convert them (ds.astype)"
             )
 
     def typed(self, variable: xr.Variable) -> xr.Variable:
-        """Texts in the type that is stored: for xarray two lengths, and texts of any length, are types that
-        do not go together.
+        """Return a variable whose texts have the stored type.
+
+        For xarray, texts of two lengths, or of fixed and variable length, have incompatible types.
         """
         if (
             variable.dtype.kind not in "SUT"
@@ -106,9 +108,12 @@ class ArrayForm:
         return variable.astype(self.dtype if self.dtype.kind in "SU" else object, keep_attrs=True)
 
     def numbers(self, dims: tuple[Hashable, ...], values: NDArray[Any], attrs: Mapping[str, Any]) -> Any:
-        """What xarray and zarr store for values; ``InvalidInputError`` where that is something else.
+        """Return the numbers that xarray and zarr store for values.
 
-        ``attrs`` are those of the variable that the values are from.
+        ``attrs`` are the attributes of the variable of the values.
+
+        Raises:
+            InvalidInputError: ``data-mismatch`` if a value would be lost or changed.
         """
         try:
             with np.errstate(all="ignore"):
@@ -120,7 +125,7 @@ class ArrayForm:
                 same = self._same(dims, original, numbers, back)
         except (ValueError, TypeError, ArithmeticError, Warning) as error:
             raise mismatch(
-                f"`{self.name}`: expected values that the stored array ({self.text()}) can hold, found "
+                f"`{self.name}` must have values that the stored array ({self.text()}) can hold, got "
                 f"{values.dtype}, which cannot be stored there: {error}"
             ) from error
         if not same.all():
@@ -128,7 +133,7 @@ class ArrayForm:
         return numbers
 
     def require_exact(self, variable: xr.Variable) -> None:
-        """Check a variable in memory, a slab at a time."""
+        """Check a variable in memory, one slab at a time."""
         if self.holds_all(variable):
             return
         values = np.asarray(variable.values)
@@ -140,14 +145,14 @@ class ArrayForm:
             self.numbers(variable.dims, values[start : start + step], variable.attrs)
 
     def _original(self, dims: tuple[Hashable, ...], values: NDArray[Any], attrs: Mapping[str, Any]) -> Any:
-        """The values themselves; of numbers with units of time (``decode_times=False``), the times."""
+        """Return the values, or the times of numbers with units of time (``decode_times=False``)."""
         if values.dtype.kind not in "iuf" or " since " not in str(attrs.get("units")):
             return values
         times = {key: attrs[key] for key in ("units", "calendar") if key in attrs}
         return decode_cf_variable(self.name, xr.Variable(dims, values, times)).values
 
     def decode(self, dims: tuple[Hashable, ...], numbers: NDArray[Any], original: NDArray[Any]) -> Any:
-        """Stored numbers as xarray reads them; times in the type of ``original``."""
+        """Return stored numbers as xarray reads them. Times have the type of ``original``."""
         kind = original.dtype.kind
         times: CFDatetimeCoder | bool = True
         if kind == "M":
@@ -182,7 +187,7 @@ class ArrayForm:
                 same |= np.abs(back - original) <= np.abs(above - back)
             return np.asarray(same)
         if kinds[0] in "iu" and kinds[1] == "f" and not self.packed:
-            # Both as floats would be rounded alike.
+            # As floats, both would be rounded in the same way.
             return np.asarray(np.isfinite(back) & (back.astype(original.dtype) == original))
         same = original == back
         if kinds[0] in "fc" or self.packed:
@@ -209,7 +214,7 @@ class ArrayForm:
         at = tuple(int(each[0]) for each in np.nonzero(losses)) if losses.ndim else ()
         new, read = cell(original, at), cell(back, at)
         return (
-            f"`{self.name}`: expected values that the stored array ({self.text()}) can hold, found {new} "
+            f"`{self.name}` must have values that the stored array ({self.text()}) can hold, got {new} "
             f"(one of {int(losses.sum())} such values), which would be read back as {read}. "
             + self._advice(original)
         )
@@ -218,7 +223,7 @@ class ArrayForm:
         if " since " in str(self.attrs.get("units")):
             if original.dtype.kind not in "MO":
                 return (
-                    f"Decode the times first, or give numbers in {self.attrs['units']!r} with that attribute."
+                    f"Decode the times first, or pass numbers in {self.attrs['units']!r} with this attribute."
                 )
             return (
                 "Append times that these units can hold, or write the array again with finer units "
@@ -229,8 +234,8 @@ class ArrayForm:
             scale, offset = (float(self.attrs.get(k, d)) for k, d in (("scale_factor", 1), ("add_offset", 0)))
             low, high = sorted((limits.min * scale + offset, limits.max * scale + offset))
             return (
-                f"It holds {low:g} to {high:g}, and missing values only if it has a _FillValue: mask "
-                "(ds.where) what does not fit, or write the array again with another encoding."
+                f"It holds {low:g} to {high:g}, and missing values only if it has a _FillValue. Mask other "
+                "values (ds.where), or write the array again with another encoding."
             )
         if self.dtype.kind in "SU":
             return (
@@ -245,11 +250,11 @@ def _is_nan(value: Any) -> bool:
 
 
 def plain(value: Any) -> str:
-    """A value of an attribute, for a message: without the names of numpy types."""
+    """Return an attribute's value for a message, without the names of numpy types."""
     return repr(value.tolist() if isinstance(value, np.generic | np.ndarray) else value)
 
 
 def cell(values: Any, at: tuple[int, ...]) -> str:
-    """One value, for a message."""
+    """Return one value for a message."""
     value = values[at]
     return repr(value.item()) if isinstance(value, np.generic) and value.dtype.kind in "biufc" else str(value)

@@ -1,4 +1,4 @@
-"""The arrays of a group, as xarray opens them."""
+"""The arrays of a group, in the form in which xarray opens them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ from frazil.xarray.xarray_internals import ZarrStore
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """Variables as they are stored, read on demand; dimensions and sizes; forms of those to be written."""
+    """The stored variables of a group, read on demand.
+
+    Attributes:
+        variables: Variables as they are stored, without decoding.
+        dims: Dimensions of all variables.
+        forms: Forms of the variables that will be written.
+        sizes: Sizes of all dimensions.
+    """
 
     variables: Mapping[str, xr.Variable]
     dims: Mapping[str, tuple[Hashable, ...]]
@@ -26,12 +33,12 @@ class StoredGroup:
 
     @classmethod
     def open(cls, target: ZarrStore, names: Collection[Hashable]) -> StoredGroup:
-        """The group that xarray is about to write variables of these names to."""
+        """Return the group to which xarray will write variables of these names."""
         variables = {}
         for name in target.array_keys():
-            with suppress(KeyError):  # without names of its dimensions: not an array of xarray
+            with suppress(KeyError):  # no names of dimensions: not an array of xarray
                 variables[name] = target.open_store_variable(name)  # type: ignore[no-untyped-call]  # xarray
-        # As xarray finds the encoding that it appends with. It changes what it is given.
+        # xarray finds its encoding for appends in the same way. It changes its arguments.
         decoded, _, _ = decode_cf_variables(
             {name: each.copy(deep=False) for name, each in variables.items() if name in names}, {}
         )
@@ -41,10 +48,10 @@ class StoredGroup:
         return cls(variables, {name: each.dims for name, each in present.items()}, forms, sizes)
 
     def with_dim(self, dim: Hashable) -> set[str]:
-        """The names of the variables that have a dimension."""
+        """Return the names of the variables with a dimension."""
         return {name for name, dims in self.dims.items() if dim in dims}
 
     def numbers(self, name: str, region: Mapping[Any, slice]) -> np.ndarray[Any, Any]:
-        """The values of a variable as they are stored, or a part of them."""
+        """Return the stored values of a variable or of a region of it, without decoding."""
         variable = self.variables[name]
         return np.asarray(variable.isel({dim: region[dim] for dim in variable.dims if dim in region}).values)

@@ -1,6 +1,7 @@
-"""The functions of xarray that Frazil uses and that are not public.
+"""The functions of xarray that Frazil uses although they are not public.
 
-Only the writer of ``to_zarr`` is public in xarray, and it has no place for another way to write dask arrays.
+The only public writer of xarray for zarr is ``to_zarr``, and it has no hook for another writer of
+dask arrays.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ try:
 except (ImportError, AttributeError) as error:
     raise ImportError(
         f"frazil.xarray uses functions of xarray that are not public, and xarray {xr.__version__} lacks one "
-        f"({error}): install an older xarray (Frazil is tested with 2026.1 to 2026.9), or write with "
+        f"({error}). Install an older xarray (Frazil is tested with 2026.1 to 2026.9), or write with "
         "`dataset.to_zarr(session.store, consolidated=False)`"
     ) from error
 
 __all__ = ["ArrayWriter", "ZarrStore", "dump_to_store", "encode_variable"]
 
-#: Older versions of xarray encode in one way for all formats of zarr.
+#: Older versions of xarray use the same encoding for all formats of zarr.
 _FORMAT: Final[dict[str, Any]] = (
     {"zarr_format": 3} if "zarr_format" in signature(encode_zarr_variable).parameters else {}
 )
 
 
 def encode_variable(variable: xr.Variable, name: str) -> xr.Variable:
-    """What xarray stores for a variable, as a variable."""
+    """Return the variable that xarray stores for a variable."""
     encoded: xr.Variable = encode_zarr_variable(variable, name=name, **_FORMAT)
     return encoded

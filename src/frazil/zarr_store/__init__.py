@@ -1,4 +1,4 @@
-"""A zarr store over a session."""
+"""The zarr store of a session."""
 
 from frazil.zarr_store.store import IcechunkStore
 

@@ -1,8 +1,9 @@
-"""Arrays of zarr over a session, whose errors name the chunk that cannot be decoded.
+"""Arrays of zarr over a session, with errors that name the chunk that cannot be decoded.
 
-A codec raises what it likes (``RuntimeError: Zstd decompression error``), in the pipeline of zarr, where
-nobody knows the chunk any more. So after a failure the selection is repeated over a store that has no chunks
-and notes their keys; then the chunks are decoded one by one. A read without an error costs nothing more.
+Codecs raise errors of any class (``RuntimeError: Zstd decompression error``) in the pipeline of zarr, where
+the chunk is not known any more. Therefore, after a failure, the selection is repeated over a store that has
+no chunks and records the requested keys. Then the chunks are decoded one by one. A read without an error
+costs nothing more.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, override
 
 import zarr
 from zarr.abc.store import ByteRequest
@@ -25,27 +26,41 @@ from frazil.repository.session.session import Session
 from frazil.zarr_store.keys import parse_key
 from frazil.zarr_store.store import IcechunkStore
 
-#: zarr tells the name of an unknown codec in quotes.
+#: zarr quotes the name of an unknown codec.
 _QUOTED: Final = re.compile(r"['\"`]([\w.-]+)['\"`]")
-#: Errors that say nothing about the bytes of a chunk.
+#: Errors that do not concern the bytes of a chunk.
 _NOT_OF_CHUNKS: Final = (IndexError, MemoryError)
 
 
 def array_at(source: Session | IcechunkStore, path: str, mode: Any = "r") -> zarr.Array[Any]:
-    """An array of a session or store, by its path.
+    """Open an array of a session or store.
 
-    Reads and writes raise ``FormatError`` (``undecodable-chunk``) with the array, the coordinates and the
-    object of a chunk that its codecs refuse. Raises ``MissingExtraError`` (``missing-extra``) for a codec
-    whose package is not installed, and else what ``zarr.open_array`` raises.
+    Reads and writes raise ``FormatError`` (``undecodable-chunk``) for a chunk that its codecs cannot decode.
+    The error names the array, the coordinates and the object of the chunk.
 
-    >>> import frazil, zarr
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> with repo.transaction("main", message="an array") as store:
-    ...     array = zarr.create_array(store, name="t", shape=(2,), chunks=(2,), dtype="i4", compressors=None)
-    ...     store.set_sync("t/c/0", zarr.core.buffer.cpu.Buffer.from_bytes(b"abc"))
-    >>> array_at(repo.readonly_session("main"), "/t")[:]
-    Traceback (most recent call last):
-    frazil.errors.FormatError: cannot decode the chunk [0] of the array `/t`: ...
+    Args:
+        source: Session or its store.
+        path: Path of the array.
+        mode: Mode of ``zarr.open_array``. Default: ``r``.
+
+    Returns:
+        The array.
+
+    Raises:
+        MissingExtraError: ``missing-extra`` for a codec whose package is not installed.
+        Exception: Other errors of ``zarr.open_array``.
+
+    Examples:
+        >>> import frazil, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="an array") as store:
+        ...     array = zarr.create_array(
+        ...         store, name="t", shape=(2,), chunks=(2,), dtype="i4", compressors=None
+        ...     )
+        ...     store.set_sync("t/c/0", zarr.core.buffer.cpu.Buffer.from_bytes(b"abc"))
+        >>> array_at(repo.readonly_session("main"), "/t")[:]
+        Traceback (most recent call last):
+        frazil.errors.FormatError: cannot decode the chunk [0] of the array `/t`: ...
     """
     store = source if isinstance(source, IcechunkStore) else source.store
     try:
@@ -59,40 +74,50 @@ def array_at(source: Session | IcechunkStore, path: str, mode: Any = "r") -> zar
 
 
 def naming(array: zarr.Array[Any]) -> zarr.Array[Any]:
-    """The same array, with errors that name chunks."""
+    """Return the same array, with errors that name chunks."""
     return NamingArray(array.async_array)
 
 
 class NamingArray(zarr.Array[Any]):
-    """An array whose errors name chunks; see the module."""
+    """An array with errors that name chunks, as the module describes."""
 
+    @override
     def get_basic_selection(self, selection: Any = ..., **options: Any) -> Any:
         return self._named("get_basic_selection", selection, options)
 
+    @override
     def get_orthogonal_selection(self, selection: Any, **options: Any) -> Any:
         return self._named("get_orthogonal_selection", selection, options)
 
+    @override
     def get_coordinate_selection(self, selection: Any, **options: Any) -> Any:
         return self._named("get_coordinate_selection", selection, options)
 
+    @override
     def get_mask_selection(self, mask: Any, **options: Any) -> Any:
         return self._named("get_mask_selection", mask, options)
 
+    @override
     def get_block_selection(self, selection: Any, **options: Any) -> Any:
         return self._named("get_block_selection", selection, options)
 
+    @override
     def set_basic_selection(self, selection: Any, value: Any, **options: Any) -> None:
         self._named("set_basic_selection", selection, options, value)
 
+    @override
     def set_orthogonal_selection(self, selection: Any, value: Any, **options: Any) -> None:
         self._named("set_orthogonal_selection", selection, options, value)
 
+    @override
     def set_coordinate_selection(self, selection: Any, value: Any, **options: Any) -> None:
         self._named("set_coordinate_selection", selection, options, value)
 
+    @override
     def set_mask_selection(self, mask: Any, value: Any, **options: Any) -> None:
         self._named("set_mask_selection", mask, options, value)
 
+    @override
     def set_block_selection(self, selection: Any, value: Any, **options: Any) -> None:
         self._named("set_block_selection", selection, options, value)
 
@@ -101,7 +126,7 @@ class NamingArray(zarr.Array[Any]):
         try:
             return call(selection, *values, **options)
         except IcechunkError:
-            raise  # the store has named the chunk
+            raise  # the error of the store names the chunk
         except _NOT_OF_CHUNKS:
             raise
         except Exception as error:
@@ -112,7 +137,7 @@ class NamingArray(zarr.Array[Any]):
 
 
 def _ours(error: Exception) -> IcechunkError | None:
-    """An error of the store among those that zarr gathered."""
+    """Return an error of the store among the errors that zarr collected."""
     if isinstance(error, IcechunkError):
         return error
     inner = error.exceptions if isinstance(error, ExceptionGroup) else ()
@@ -122,7 +147,7 @@ def _ours(error: Exception) -> IcechunkError | None:
 def _undecodable(
     array: zarr.Array[Any], method: str, selection: Any, error: Exception
 ) -> IcechunkError | None:
-    """The error of the first chunk of a selection that cannot be decoded; None if all can be."""
+    """Return the error of the first chunk of a selection that cannot be decoded. None if there is none."""
     store = array.store
     if not isinstance(store, IcechunkStore):
         return None
@@ -140,22 +165,23 @@ def _undecodable(
 
 
 def _keys(array: zarr.Array[Any], store: IcechunkStore, method: str, selection: Any) -> list[str]:
-    """The keys of the chunks of a selection."""
+    """Return the keys of the chunks of a selection."""
     notes = _Notes(store)
     place = StorePath(notes, array.store_path.path)
     nothing: zarr.Array[Any] = zarr.Array(zarr.AsyncArray(array.metadata, place))
-    with suppress(Exception):  # settings of zarr may refuse chunks that are not there: these have been noted
+    with suppress(Exception):  # zarr's settings may refuse missing chunks: their keys are recorded before
         getattr(nothing, method)(selection)
     return list(notes.keys)
 
 
 class _Notes(WrapperStore[IcechunkStore]):
-    """A store without values that notes the keys that it is asked for."""
+    """A store without values that records the requested keys."""
 
     def __init__(self, store: IcechunkStore) -> None:
         super().__init__(store)
         self.keys: dict[str, None] = {}
 
+    @override
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
@@ -167,11 +193,13 @@ class _Notes(WrapperStore[IcechunkStore]):
         self.keys[key] = None
         return None
 
+    @override
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
         return [self.get_sync(key) for key, _ in key_ranges]
 
+    @override
     async def get_ranges(
         self, key: str, byte_ranges: Sequence[ByteRequest | None], **options: Any
     ) -> AsyncIterator[Sequence[tuple[int, Buffer | None]]]:

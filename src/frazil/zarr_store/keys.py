@@ -1,12 +1,12 @@
-"""Keys of the zarr store: what each one names in a repository.
+"""Keys of the zarr store, and what each key names in a repository.
 
     zarr.json   group/array/zarr.json     the document of a node
-    c/0/1       group/array/c/0/1         a chunk of an array of two dimensions
+    c/0/1       group/array/c/0/1         a chunk of an array with two dimensions
     c           group/scalar/c            the chunk of an array without dimensions
-    .zgroup     group/.zarray  ...        zarr version 2: never there, and cannot be set
+    .zgroup     group/.zarray  ...        zarr version 2: never present, and cannot be set
 
-Nodes may be called ``c`` or ``0``: the last ``c`` followed by nothing but numbers begins the coordinates.
-Whether there is such an array, of that rank, is for the repository to say.
+Nodes may have the names ``c`` and ``0``. The last ``c`` before a sequence of numbers begins the coordinates
+of a chunk. The parser does not check whether there is such an array with this number of dimensions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ type Coords = tuple[int, ...]
 
 
 class Document(Enum):
-    """What a key names if it is not a chunk."""
+    """The kind of a key that does not name a chunk: a document of zarr version 3 or 2."""
 
     V3 = 3
     V2 = 2
@@ -43,30 +43,34 @@ _MAX_COORD: Final = 2**32 - 1
 
 
 def parse_key(key: str) -> tuple[str, Coords | Document]:
-    """The path of a node, and which part of it a key names.
+    """Return the path of a node, and the document or the coordinates of the chunk that a key names.
 
-    Raises ``InvalidInputError`` (``invalid-key``).
+    Raises:
+        InvalidInputError: ``invalid-key`` for a text that is not a key.
+        TypeError: The key is not text.
 
-    >>> parse_key("group/array/c/0/12"), parse_key("c")
-    (('/group/array', (0, 12)), ('/', ()))
-    >>> parse_key("array/zarr.json")
-    ('/array', <Document.V3: 3>)
+    Examples:
+        >>> parse_key("group/array/c/0/12"), parse_key("c")
+        (('/group/array', (0, 12)), ('/', ()))
+        >>> parse_key("array/zarr.json")
+        ('/array', <Document.V3: 3>)
     """
-    # Chunks come by the million: first, and with few calls. The slash in front is for arrays at the root.
+    # Chunks are the most frequent keys, so they are first. The slash is for an array at the root.
     try:
         parsed = _chunk(key) or _document(key) or _chunk("/" + key)
     except (AttributeError, TypeError):
-        raise TypeError(f"key: expected str, found {type(key).__name__}") from None
+        raise TypeError(f"key must be str, got {type(key).__name__}") from None
     if parsed is None:
         raise _invalid(key)
     return parsed
 
 
 def parse_directory(path: str) -> tuple[str, Coords] | None:
-    """The array whose chunks would lie below a path, and the coordinates that they share.
+    """Return the array whose chunks may be below a path, and the coordinates that these chunks share.
 
-    >>> parse_directory("/array/c/0"), parse_directory("/array/c"), parse_directory("/array")
-    (('/array', (0,)), ('/array', ()), None)
+    Examples:
+        >>> parse_directory("/array/c/0"), parse_directory("/array/c"), parse_directory("/array")
+        (('/array', (0,)), ('/array', ()), None)
     """
     if path.endswith("/c"):
         return path.removesuffix("/c") or "/", ()
@@ -74,19 +78,21 @@ def parse_directory(path: str) -> tuple[str, Coords] | None:
 
 
 def document_keys(paths: list[str]) -> list[str]:
-    """The keys of the documents of some nodes.
+    """Return the keys of the documents of nodes.
 
-    >>> document_keys(["/", "/group/array"])
-    ['zarr.json', 'group/array/zarr.json']
+    Examples:
+        >>> document_keys(["/", "/group/array"])
+        ['zarr.json', 'group/array/zarr.json']
     """
     return list(map(str.lstrip, map(str.__add__, paths, repeat("/zarr.json")), repeat("/")))
 
 
 def chunk_keys(path: str, index: NDArray[np.uint32]) -> list[str]:
-    """The keys of the chunks of an array at coordinates ``index`` of shape (n, ndim).
+    """Return the keys of the chunks of an array at coordinates ``index`` of shape (n, ndim).
 
-    >>> chunk_keys("/array", np.array([[0, 1], [0, 2]], np.uint32))
-    ['array/c/0/1', 'array/c/0/2']
+    Examples:
+        >>> chunk_keys("/array", np.array([[0, 1], [0, 2]], np.uint32))
+        ['array/c/0/1', 'array/c/0/2']
     """
     prefix = f"{path}/c".lstrip("/")
     columns = [map(str, column) for column in index.T.tolist()]
@@ -97,7 +103,7 @@ def _chunk(key: str) -> tuple[str, Coords] | None:
     prefix, separator, tail = key.rpartition("/c/")
     if not separator:
         return None
-    # int() alone would take signs, blanks, underscores and the digits of other scripts.
+    # int() alone would accept signs, blanks, underscores and the digits of other scripts.
     digits = tail.replace("/", "")
     if not (digits.isdecimal() and digits.isascii()):
         return None
@@ -120,7 +126,7 @@ def _document(key: str) -> tuple[str, Coords | Document] | None:
 
 @lru_cache(4096)
 def _node(prefix: str) -> str:
-    """The path of a node, given what stands in front of its document or chunks."""
+    """Return the path of a node for the text before its document or chunks."""
     if prefix.endswith("/"):
         raise _invalid(prefix)
     try:
@@ -132,6 +138,6 @@ def _node(prefix: str) -> str:
 
 def _invalid(key: str) -> InvalidInputError:
     return InvalidInputError(
-        f"invalid zarr key {key!r}: expected <node>/zarr.json, or <array>/c and the coordinates of a chunk",
+        f"a zarr key must be <node>/zarr.json, or <array>/c and the coordinates of a chunk, got {key!r}",
         ErrorKind.INVALID_KEY,
     )

@@ -1,4 +1,4 @@
-"""zarr's byte requests as half-open spans, clamped to the value that they are cut from."""
+"""The byte requests of zarr as half-open ranges, limited to the size of the value."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from frazil.errors import ErrorKind, InvalidInputError
 
 
 def span(request: ByteRequest | None, size: int) -> tuple[int, int]:
-    """First byte and the one after the last, for a value of ``size`` bytes; an empty span past its end.
+    """Return the first byte and the end of a request for a value of ``size`` bytes.
 
-    Raises ``InvalidInputError`` (``invalid-byte-range``) for negative numbers and what is no request.
+    The range is empty if the request begins after the end of the value.
 
-    >>> span(RangeByteRequest(2, 100), 10), span(OffsetByteRequest(4), 10), span(SuffixByteRequest(3), 10)
-    ((2, 10), (4, 10), (7, 10))
+    Raises:
+        InvalidInputError: ``invalid-byte-range`` for negative numbers, and for an object that is
+            not a request.
+
+    Examples:
+        >>> span(RangeByteRequest(2, 100), 10), span(OffsetByteRequest(4), 10), span(SuffixByteRequest(3), 10)
+        ((2, 10), (4, 10), (7, 10))
     """
     match request:
         case None:
@@ -34,7 +39,7 @@ def span(request: ByteRequest | None, size: int) -> tuple[int, int]:
 
 def _invalid(request: object) -> InvalidInputError:
     return InvalidInputError(
-        f"Unexpected byte_range, got {request!r}: expected a RangeByteRequest, OffsetByteRequest or "
-        "SuffixByteRequest of numbers that are not negative",
+        "byte_range must be a RangeByteRequest, OffsetByteRequest or SuffixByteRequest without negative "
+        f"numbers. Unexpected byte_range, got {request!r}",
         ErrorKind.INVALID_BYTE_RANGE,
     )

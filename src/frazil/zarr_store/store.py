@@ -1,13 +1,12 @@
-"""A zarr store over a session: zarr's keys become nodes, documents and chunk references.
+"""The zarr store of a session: zarr's keys become nodes, documents and chunk references.
 
-    zarr ──key──> parse_key ──> Workspace ──> bytes at hand          documents, inline and pending chunks
+    zarr ──key──> parse_key ──> Workspace ──> bytes in memory        documents, inline and pending chunks
                                           └─> reference ──> reader    a range of a file or object
 
-Everything is decided synchronously; ``get`` awaits only where bytes come from a remote storage, and
-``get_sync`` waits for them on its thread. zarr's ``FusedCodecPipeline`` uses the synchronous methods where
-all storages involved are local.
+All decisions are synchronous. ``get`` awaits only bytes from a remote storage. ``get_sync`` waits for these
+bytes on its thread. zarr's ``FusedCodecPipeline`` uses the synchronous methods if all storages are local.
 
-Changes are seen at once by every store of the session, and by others after a commit.
+Every store of the session sees changes immediately. Other sessions see them after a commit.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, S
 from collections.abc import Buffer as BytesLike
 from datetime import datetime
 from itertools import compress, starmap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,9 +51,9 @@ if TYPE_CHECKING:
     from frazil.format.manifest import ChunkRef, ChunkTable
     from frazil.format.snapshot import NodeTable
 
-#: ``list`` is a method of the store.
+#: In the class, the name ``list`` means the method of the store.
 type _List[T] = list[T]
-#: Coordinates, kinds, locations, offsets, lengths, and the bytes of inline chunks by row.
+#: Coordinates, kinds, locations, offsets, lengths, and bytes of inline chunks by row.
 type ChunkBatch = tuple[
     NDArray[np.uint32],
     NDArray[np.uint8],
@@ -63,23 +62,33 @@ type ChunkBatch = tuple[
     NDArray[np.uint64],
     dict[int, bytes],
 ]
-#: What to read: a reference, and the span of bytes within it.
+#: A reference, and the first byte and the end of the range to read.
 type _Wanted = tuple[ChunkRef, int, int]
 
 
 @checks_arguments
 class IcechunkStore(Store):
-    """A zarr store over a session; ``session.store`` makes it.
+    """The zarr store of a session. ``session.store`` returns it.
 
-    Can be pickled if its session can: one that only reads, or a fork.
+    It implements ``zarr.abc.store.Store`` for zarr format 3. It can be pickled if its session can be pickled:
+    a read-only session or a fork.
 
-    >>> import frazil, zarr
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> with repo.transaction("main", message="first data") as store:
-    ...     array = zarr.create_array(store, shape=(4,), chunks=(2,), dtype="i4")
-    ...     array[:] = [1, 2, 3, 4]
-    >>> zarr.open_array(repo.readonly_session("main").store)[1:3].tolist()
-    [2, 3]
+    Args:
+        session: Session that the store reads and writes.
+        read_only: Whether the store refuses writes. Default: as the session.
+
+    Examples:
+        >>> import frazil, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="first data") as store:
+        ...     array = zarr.create_array(store, shape=(4,), chunks=(2,), dtype="i4")
+        ...     array[:] = [1, 2, 3, 4]
+        >>> zarr.open_array(repo.readonly_session("main").store)[1:3].tolist()
+        [2, 3]
+        >>> import asyncio
+        >>> store = repo.readonly_session("main").store
+        >>> asyncio.run(store.exists("zarr.json")), asyncio.run(store.getsize_prefix("c")) > 0
+        (True, True)
     """
 
     def __init__(self, session: Session, read_only: bool | None = None) -> None:
@@ -92,7 +101,7 @@ class IcechunkStore(Store):
     def __eq__(self, value: object) -> bool:
         return isinstance(value, IcechunkStore) and self._session == value._session
 
-    __hash__ = None  # type: ignore[assignment]  # equal by a session, which moves on
+    __hash__ = None  # type: ignore[assignment]  # equality depends on the session, which is mutable
 
     def __repr__(self) -> str:
         session = self._session
@@ -103,50 +112,85 @@ class IcechunkStore(Store):
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        """The store as HTML, for notebooks."""
+        """Return the store as HTML, for notebooks."""
         return Lines("frazil.IcechunkStore", repr(self))._repr_html_()
 
     @property
     def session(self) -> Session:
+        """The session that the store reads and writes."""
         return self._session
 
+    @override
     def with_read_only(self, read_only: bool = False) -> IcechunkStore:
-        """A store over the same session that refuses writes, or does not."""
+        """Return a store of the same session that refuses or allows writes.
+
+        Args:
+            read_only: Whether the new store refuses writes. Default: False. If the session is read only,
+                writes raise an error in any case.
+
+        Returns:
+            A new store.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.writable_session("main").store.with_read_only(True).read_only
+            True
+        """
         return IcechunkStore(self._session, read_only)
 
     @property
+    @override
     def supports_writes(self) -> bool:
+        """Whether the store allows writes."""
         return not self._read_only
 
     @property
+    @override
     def supports_deletes(self) -> bool:
+        """Always True. A read-only store raises an error for a deletion."""
         return True
 
     @property
+    @override
     def supports_listing(self) -> bool:
+        """Always True."""
         return True
 
     @property
+    @override
     def supports_consolidated_metadata(self) -> bool:
-        """No: a snapshot already holds the metadata of all nodes in one file."""
+        """Always False, because a snapshot holds the metadata of all nodes in one file."""
         return False
 
     @property
     def _supports_sync_io(self) -> bool:
-        """Whether reads return at once (zarr asks): one after the other, remote ones would take for ever."""
+        """Whether reads return at once. zarr then reads one chunk after the other without an event loop."""
         context = self._session.workspace.context
         return context.storage.is_local and all(each.is_local for each in context.virtual.containers)
 
     # One value
 
     @unchecked
+    @override
     async def get(
         self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
-        """The value of a key, or a range of its bytes; None if it is not there.
+        """Return the value of a key, or a range of its bytes.
 
-        Ranges are clamped to the value. Raises ``InvalidInputError`` (``invalid-key``, ``not-an-array``,
-        ``invalid-byte-range``), and what reading from the storage raises.
+        Args:
+            key: Key of a document or a chunk.
+            prototype: Kind of the buffer. Default: zarr's default.
+            byte_range: Range of bytes, limited to the size of the value. Default: the whole value.
+
+        Returns:
+            The bytes, or None if there is no value.
+
+        Raises:
+            InvalidInputError: ``invalid-key`` for a text that is not a key; ``not-an-array`` for a chunk of a
+                group; ``invalid-byte-range`` for an invalid range.
+            StorageError: The storage cannot be read, or the object of a virtual chunk has changed.
+            FormatError: A file of the repository or a chunk is damaged.
         """
         workspace = self._session.workspace
         if workspace.context.storage.is_local or _is_at_hand(workspace, key):
@@ -166,7 +210,26 @@ class IcechunkStore(Store):
     def get_sync(
         self, key: str, *, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
-        """``get`` without an event loop."""
+        """Do the same as ``get``, without an event loop.
+
+        Args:
+            key: Key of a document or a chunk.
+            prototype: Kind of the buffer. Default: zarr's default.
+            byte_range: Range of bytes, limited to the size of the value. Default: the whole value.
+
+        Returns:
+            The bytes, or None if there is no value.
+
+        Raises:
+            IcechunkError: As in ``get``.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> store = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main").store
+            >>> group = zarr.create_group(store)
+            >>> store.get_sync("zarr.json").to_bytes()[:1], store.get_sync("missing/zarr.json")
+            (b'{', None)
+        """
         workspace = self._session.workspace
         value = _find(workspace, key, byte_range)
         if not isinstance(value, tuple):
@@ -179,7 +242,15 @@ class IcechunkStore(Store):
         return _buffer(data, prototype)
 
     @unchecked
+    @override
     async def exists(self, key: str) -> bool:
+        """Return whether there is a value under a key.
+
+        Raises:
+            InvalidInputError: ``invalid-key`` for a text that is not a key; ``not-an-array`` for a
+                chunk of a group.
+            NodeNotFoundError: ``key-not-found`` for a key of zarr version 2.
+        """
         workspace = self._session.workspace
         path, what = _parsed(workspace, key)
         if what is Document.V3:
@@ -188,8 +259,15 @@ class IcechunkStore(Store):
             raise _no_version_2(key)
         return _ref(workspace, path, what) is not None
 
+    @override
     async def getsize(self, key: str) -> int:
-        """Number of bytes of a value; ``FileNotFoundError`` if it is not there."""
+        """Return the size of a value in bytes.
+
+        Raises:
+            KeyNotFoundError: There is no value under the key. It is a ``FileNotFoundError``.
+            InvalidInputError: ``invalid-key`` for a text that is not a key; ``not-an-array`` for a
+                chunk of a group.
+        """
         workspace = self._session.workspace
         path, what = _parsed(workspace, key)
         if what is Document.V3:
@@ -203,13 +281,24 @@ class IcechunkStore(Store):
         raise KeyNotFoundError(f"no value under the key {key!r}")
 
     @unchecked
+    @override
     async def set(self, key: str, value: Buffer) -> None:
-        """Write a document, verbatim, or a chunk; in storage it is when the session commits.
+        """Write a document or a chunk. The change becomes durable when the session commits.
 
-        Raises ``ReadOnlyError``; ``InvalidInputError`` (``invalid-key``, ``bad-metadata``, ``not-an-array``,
-        ``zero-length-chunk``, or ``invalid-chunk-index`` outside of the array's grid); ``NodeNotFoundError``
-        for chunks of no array; ``AlreadyExistsError`` for an array in the place of a group, or the reverse;
-        ``SessionStateError`` (``unimplemented``) for keys of zarr version 2.
+        A document is stored byte for byte.
+
+        Args:
+            key: Key of a document or a chunk.
+            value: Bytes of the value.
+
+        Raises:
+            ReadOnlyError: The store or the session is read only.
+            InvalidInputError: ``invalid-key``; ``bad-metadata`` for an invalid document; ``not-an-array`` for
+                a chunk of a group; ``zero-length-chunk``; ``invalid-chunk-index`` for a chunk outside of the
+                array's grid.
+            NodeNotFoundError: A chunk of a missing array.
+            AlreadyExistsError: An array at the path of a group, or a group at the path of an array.
+            SessionStateError: ``unimplemented`` for keys of zarr version 2.
         """
         path, coords = self._enter_set(key, value)
         if coords is not None:
@@ -217,47 +306,102 @@ class IcechunkStore(Store):
 
     @unchecked
     def set_sync(self, key: str, value: Buffer) -> None:
-        """``set`` without an event loop."""
+        """Do the same as ``set``, without an event loop.
+
+        Args:
+            key: Key of a document or a chunk.
+            value: Bytes of the value.
+
+        Raises:
+            IcechunkError: As in ``set``.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> store = repo.writable_session("main").store
+            >>> document = b'{"zarr_format": 3, "node_type": "group"}'
+            >>> store.set_sync("data/zarr.json", zarr.core.buffer.cpu.Buffer.from_bytes(document))
+            >>> store.get_sync("data/zarr.json").to_bytes() == document
+            True
+        """
         path, coords = self._enter_set(key, value)
         if coords is not None:
             self._session.workspace.chunks.write(path, coords, value.as_numpy_array())
 
     def _enter_set(self, key: str, value: Buffer) -> tuple[str, Coords | None]:
-        """Set a document, or say which chunk is to be written."""
+        """Set a document, or return the chunk to write."""
         self._check_writable()
         if not isinstance(value, Buffer):
-            raise TypeError(f"value: expected a zarr Buffer, found {type(value).__name__}")
+            raise TypeError(f"value must be a zarr Buffer, got {type(value).__name__}")
         path, what = parse_key(key)
         if what is Document.V3:
             self._session.workspace.nodes.set_node(path, value.to_bytes())
             return path, None
         if what is Document.V2:
             raise SessionStateError(
-                f"{key!r} is a key of zarr version 2: only version 3 can be stored. Use zarr_format=3",
+                f"{key!r} is a key of zarr version 2, and the store supports only version 3. Use "
+                "zarr_format=3",
                 ErrorKind.UNIMPLEMENTED,
             )
         return path, what
 
     @unchecked
+    @override
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        """Write a value unless there is one under the key. Raises the errors of ``exists`` and ``set``."""
         if not await self.exists(key):
             await self.set(key, value)
 
     async def set_partial_values(self, key_start_values: Iterable[tuple[str, int, BytesLike]]) -> None:
-        """Not possible: chunks are written whole."""
+        """Always raise an error, because chunks can only be written whole.
+
+        Args:
+            key_start_values: Keys, positions and bytes.
+
+        Raises:
+            SessionStateError: ``unimplemented``, always.
+
+        Examples:
+            >>> import asyncio, frazil
+            >>> store = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main").store
+            >>> asyncio.run(store.set_partial_values([("array/c/0", 0, b"1")]))
+            Traceback (most recent call last):
+            frazil.errors.SessionStateError: a chunk can only be written whole...
+        """
         raise SessionStateError(
-            "a chunk can only be written whole: use set instead of set_partial_values",
+            "a chunk can only be written whole. Use set instead of set_partial_values",
             ErrorKind.UNIMPLEMENTED,
         )
 
     @unchecked
+    @override
     async def delete(self, key: str) -> None:
-        """Delete a chunk, or a node with everything below it; what is not there is no error."""
+        """Delete a chunk, or a node with all nodes and chunks below it. A missing key is ignored.
+
+        Raises:
+            ReadOnlyError: The store or the session is read only.
+            InvalidInputError: ``invalid-key`` for a text that is not a key.
+        """
         self.delete_sync(key)
 
     @unchecked
     def delete_sync(self, key: str) -> None:
-        """``delete`` without an event loop."""
+        """Do the same as ``delete``, without an event loop.
+
+        Args:
+            key: Key of a document or a chunk. A document stands for its node.
+
+        Raises:
+            IcechunkError: As in ``delete``.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> store = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main").store
+            >>> group = zarr.create_group(store, path="data")
+            >>> store.delete_sync("data/zarr.json")
+            >>> store.get_sync("data/zarr.json") is None
+            True
+        """
         self._check_writable()
         path, what = parse_key(key)
         if what is Document.V3:
@@ -265,6 +409,7 @@ class IcechunkStore(Store):
         elif what is not Document.V2:
             self._session.workspace.chunks.delete_ref(path, what)
 
+    @override
     def _check_writable(self) -> None:
         if self._read_only:
             raise ReadOnlyStoreError("store was opened in read-only mode and does not support writing")
@@ -272,14 +417,18 @@ class IcechunkStore(Store):
 
     # Many values
 
+    @override
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> _List[Buffer | None]:
-        """A value or a range of one for each pair, None where there is none."""
+        """Return a value or a range of it for each pair, and None for a missing value.
+
+        Raises the errors of ``get``, and ``TypeError`` for pairs of other types.
+        """
         pairs = list(key_ranges)
         if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
-            raise TypeError("key_ranges: expected pairs of a key and a range of bytes, or None")
-        # Reads of one turn of the loop are fetched together: only whoever asked for a limit gets one.
+            raise TypeError("key_ranges must be pairs of a key and a byte range or None")
+        # Reads of one turn of the event loop are fetched together. Default: no limit.
         limit = self._session.workspace.context.config.get_partial_values_concurrency
         turns = asyncio.Semaphore(limit or len(pairs) or 1)
 
@@ -289,6 +438,7 @@ class IcechunkStore(Store):
 
         return await asyncio.gather(*starmap(one, pairs))
 
+    @override
     async def _get_many(
         self, requests: Iterable[tuple[str, BufferPrototype, ByteRequest | None]]
     ) -> AsyncGenerator[tuple[str, Buffer | None]]:
@@ -297,6 +447,7 @@ class IcechunkStore(Store):
         for (key, _, _), value in zip(requests, values, strict=True):
             yield key, value
 
+    @override
     async def get_ranges(
         self,
         key: str,
@@ -307,9 +458,10 @@ class IcechunkStore(Store):
         max_gap_bytes: int = 1 << 20,
         max_coalesced_bytes: int = 16 << 20,
     ) -> AsyncIterator[Sequence[tuple[int, Buffer | None]]]:
-        """Ranges of one value in batches of (number, bytes); neighbours are read together.
+        """Yield ranges of one value in batches of (number, bytes). Neighbouring ranges are read together.
 
-        Raises an ``ExceptionGroup`` with a ``FileNotFoundError`` if the key is not there, as zarr expects it.
+        Raises:
+            ExceptionGroup: It contains a ``FileNotFoundError`` if there is no value, as zarr expects it.
         """
         bounds = {"max_gap_bytes": max_gap_bytes, "max_coalesced_bytes": max_coalesced_bytes}
         if self._supports_sync_io:
@@ -323,13 +475,15 @@ class IcechunkStore(Store):
 
     # Below a prefix
 
+    @override
     async def list(self) -> AsyncIterator[str]:
-        """All keys: documents first, then chunks array by array."""
+        """Yield all keys: first the documents, then the chunks of each array."""
         async for key in self.list_prefix(""):
             yield key
 
+    @override
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """All keys at and below a path; whole segments, so ``a`` does not list ``ab/zarr.json``."""
+        """Yield all keys at and below a path. ``a`` does not match ``ab/zarr.json``."""
         workspace = self._session.workspace
         nodes, chunks = _read_below(workspace, _directory(prefix))
         for key in document_keys(nodes.paths_list()):
@@ -338,41 +492,70 @@ class IcechunkStore(Store):
             for key in chunk_keys(path, (await self._off_loop(_chunks, workspace, path, start)).index):
                 yield key
 
+    @override
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """Names directly below a path. Those of an array are ``zarr.json`` and ``c``, chunks or not."""
+        """Yield the names directly below a path.
+
+        The names below an array are ``zarr.json`` and ``c``, also if the array has no chunks.
+        """
         for name in await self._off_loop(_names, self._session.workspace, _directory(prefix)):
             yield name
 
+    @override
     async def is_empty(self, prefix: str) -> bool:
+        """Return whether there are no values at and below a path."""
         workspace = self._session.workspace
         nodes, chunks = _read_below(workspace, _directory(prefix))
         if len(nodes):
             return False
         return not any([len(await self._off_loop(_chunks, workspace, *each)) for each in chunks])
 
+    @override
     async def getsize_prefix(self, prefix: str) -> int:
-        """Number of bytes of all values at and below a path."""
+        """Return the size of all values at and below a path, in bytes."""
         workspace = self._session.workspace
         nodes, chunks = _read_below(workspace, _directory(prefix))
         tables = [await self._off_loop(_chunks, workspace, *each) for each in chunks]
         return nodes.user_data.total() + sum(int(table.length.sum()) for table in tables)
 
+    @override
     async def delete_dir(self, prefix: str) -> None:
-        """Delete everything at and below a path; nothing happens if nothing is there."""
+        """Delete all nodes and chunks at and below a path. A missing path is ignored.
+
+        Raises:
+            ReadOnlyError: The store or the session is read only.
+        """
         self._check_writable()
         await self._off_loop(_delete, self._session.workspace, _directory(prefix))
 
     def sync_clear(self) -> None:
-        """``clear`` without an event loop."""
+        """Do the same as ``clear``, without an event loop.
+
+        Raises:
+            ReadOnlyError: The store or the session is read only.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> store = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main").store
+            >>> array = zarr.create_array(store, name="t", shape=(4,), dtype="i4")
+            >>> store.sync_clear()
+            >>> store.get_sync("t/zarr.json") is None
+            True
+        """
         self._check_writable()
         _delete(self._session.workspace, "/")
 
+    @override
     async def clear(self) -> None:
-        """Delete all groups and arrays from this session; what was committed stays in the history."""
+        """Delete all groups and arrays in this session. The commits in the history stay unchanged.
+
+        Raises:
+            ReadOnlyError: The store or the session is read only.
+        """
         self.sync_clear()
 
     async def _off_loop[**P, R](self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call what may read manifests: at once if they are local, else on a thread."""
+        """Call a function that may read manifests: directly if they are local, otherwise on a thread."""
         if self._session.workspace.context.storage.is_local:
             return function(*args, **kwargs)
         return await on_thread(function, *args, **kwargs)
@@ -389,21 +572,42 @@ class IcechunkStore(Store):
         checksum: str | datetime | None = None,
         validate_container: bool = True,
     ) -> None:
-        """Make a chunk a range of somebody else's object, without reading it.
+        """Set a chunk to a range of bytes of an object outside of the repository, without reading the object.
 
-        ``location`` is a URL (``s3://bucket/path/file.nc``), kept verbatim; ``offset`` and ``length`` are
-        bytes. ``checksum`` is the object's etag, or the time after which it must not have been modified:
-        reading another version of it is an error.
+        Args:
+            key: Key of the chunk, for example ``array/c/0/1``.
+            location: URL of the object, for example ``s3://bucket/path/file.nc``. It is stored unchanged,
+                except that ``file:`` URLs are normalised.
+            offset: First byte of the chunk in the object.
+            length: Size of the chunk in bytes.
+            checksum: Etag of the object, or a time after which the object must not change. A later read of a
+                changed object raises an error. Default: no check.
+            validate_container: Whether the repository must have a virtual chunk container for the location.
+                Default: True.
 
-        Raises ``InvalidInputError`` (``invalid-key``, ``invalid-virtual-ref``, ``invalid-chunk-index``,
-        ``zero-length-chunk``; ``no-container-for-virtual-chunk`` unless ``validate_container`` is false),
-        ``SessionStateError`` (``not-allowed``) for keys of metadata.
+        Raises:
+            ReadOnlyError: The store or the session is read only.
+            InvalidInputError: ``invalid-key``; ``invalid-virtual-ref`` for an invalid location or range;
+                ``invalid-chunk-index`` for a chunk outside of the array's grid; ``zero-length-chunk``;
+                ``no-container-for-virtual-chunk`` if there is no container for the location.
+            SessionStateError: ``not-allowed`` for the key of a document.
+
+        Specification: *ChunkRef*.
+
+        Examples:
+            >>> import frazil, numpy as np, zarr
+            >>> store = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main").store
+            >>> array = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+            >>> url = "s3://bucket/file.nc"
+            >>> store.set_virtual_ref("t/c/0", url, offset=512, length=8, validate_container=False)
+            >>> store.session.all_virtual_chunk_locations()
+            ['s3://bucket/file.nc']
         """
         self._check_writable()
         path, coords = parse_key(key)
         if isinstance(coords, Document):
             raise SessionStateError(
-                f"expected the key of a chunk, found {key!r}: use set for metadata", ErrorKind.NOT_ALLOWED
+                f"key must be the key of a chunk, got {key!r}. Use set for metadata", ErrorKind.NOT_ALLOWED
             )
         workspace = self._session.workspace
         source = ByteRange(location, offset, length, checksum)
@@ -414,8 +618,32 @@ class IcechunkStore(Store):
     ) -> _List[tuple[int, ...]] | None:
         """Set many virtual chunks of one array.
 
-        Returns None, or the coordinates of those that were left out since no virtual chunk container matches
-        their location. For whole grids of chunks ``set_virtual_refs_arr`` is much faster.
+        For a whole grid of chunks, ``set_virtual_refs_arr`` is much faster.
+
+        Args:
+            array_path: Path of the array.
+            chunks: Chunks, each with its index in the grid, location, range and checksum.
+            validate_containers: Whether to skip chunks without a virtual chunk container for their location.
+                Default: True.
+
+        Returns:
+            The coordinates of the skipped chunks, or None if no chunk was skipped.
+
+        Raises:
+            ReadOnlyError: The store or the session is read only.
+            IcechunkError: As in ``set_virtual_ref``, except ``no-container-for-virtual-chunk``.
+
+        Specification: *ChunkRef*.
+
+        Examples:
+            >>> import frazil, numpy as np, zarr
+            >>> store = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main").store
+            >>> array = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+            >>> chunks = [frazil.VirtualChunkSpec([i], "s3://bucket/file.nc", 8 * i, 8) for i in range(2)]
+            >>> store.set_virtual_refs("t", chunks)
+            [(0,), (1,)]
+            >>> store.set_virtual_refs("t", chunks, validate_containers=False) is None
+            True
         """
         self._check_writable()
         return set_some(self._session.workspace, array_path, chunks, validate=validate_containers)
@@ -432,14 +660,39 @@ class IcechunkStore(Store):
         arr_offset: tuple[int, ...] | None = None,
         checksum: datetime | str | None = None,
     ) -> _List[tuple[int, ...]] | None:
-        """Set a box of virtual chunks of one array, given as columns.
+        """Set a box of virtual chunks of one array from columns.
 
-        ``chunk_grid_shape`` is the number of chunks along each dimension of the box, ``arr_offset`` its first
-        chunk (zeros if not given). ``locations``, ``offsets`` and ``lengths`` (integers, bytes) have an entry
-        for each chunk, in C order; an empty location leaves its chunk as it is. ``checksum`` holds for all.
+        The columns have one entry for each chunk of the box, in C order. A million references take
+        about 0.2 s.
 
-        Returns None, or the coordinates of the chunks that were left out since no virtual chunk container
-        matches their location. A million references take about 0.2 s.
+        Args:
+            array_path: Path of the array.
+            chunk_grid_shape: Number of chunks of the box along each dimension.
+            locations: URLs of the objects. An empty text leaves its chunk unchanged.
+            offsets: First byte of each chunk in its object. Integer array of shape (n,).
+            lengths: Size of each chunk in bytes. Integer array of shape (n,).
+            validate_containers: Whether to skip chunks without a virtual chunk container for their location.
+                Default: True.
+            arr_offset: Coordinates of the first chunk of the box. Default: zeros.
+            checksum: Etag of all objects, or a time after which they must not change. Default: no check.
+
+        Returns:
+            The coordinates of the skipped chunks, or None if no chunk was skipped.
+
+        Raises:
+            ReadOnlyError: The store or the session is read only.
+            IcechunkError: As in ``set_virtual_ref``, except ``no-container-for-virtual-chunk``.
+
+        Specification: *ChunkRef*.
+
+        Examples:
+            >>> import frazil, numpy as np, zarr
+            >>> store = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main").store
+            >>> array = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+            >>> locations, offsets, lengths = ["s3://b/f"] * 2, np.array([0, 8]), np.array([8, 8])
+            >>> store.set_virtual_refs_arr("t", (2,), locations, offsets, lengths, validate_containers=False)
+            >>> store.session.all_virtual_chunk_locations()
+            ['s3://b/f', 's3://b/f']
         """
         self._check_writable()
         box = ChunkBox(chunk_grid_shape, locations, offsets, lengths, arr_offset, checksum)
@@ -450,24 +703,38 @@ class IcechunkStore(Store):
     set_virtual_refs_arr_async = awaitable(set_virtual_refs_arr)
 
     def array_chunk_iterator(self, array_path: str, batch_size: int = 100_000) -> BothWays[ChunkBatch]:
-        """The references of an array in batches of columns, for ``for`` as well as for ``async for``; nothing
-        for a group or a missing node.
+        """Iterate over the references of an array, in batches of columns.
 
-        Coordinates (uint32, of shape (n, ndim)); kinds (uint8), numbered as ``ChunkType``; locations: a URL
-        for a virtual chunk, the id of the chunk file for a native one, '' for an inline one; offsets and
-        lengths (uint64); and the bytes of inline chunks by their row in the batch.
+        A group or a missing node has no references.
+
+        Args:
+            array_path: Path of the array.
+            batch_size: Most references in one batch. Default: 100000.
+
+        Returns:
+            An object for ``for`` and for ``async for``. Each batch is a tuple: coordinates (uint32, shape (n,
+            ndim)); kinds (uint8, numbers of ``ChunkType``); locations (the URL of a virtual chunk, the id of
+            the chunk file of a native chunk, or '' for an inline chunk); offsets and lengths in bytes
+            (uint64); and the bytes of inline chunks, by their row in the batch.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> store = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main").store
+            >>> zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")[:] = 1
+            >>> [batch[0].tolist() for batch in store.array_chunk_iterator("/t")]
+            [[[0], [1]]]
         """
         return BothWays(chunk_batches(self._session.workspace, array_path, batch_size))
 
 
 def _is_at_hand(workspace: Workspace, key: str) -> bool:
-    """Whether a key can be found without a request, which would hold up the event loop."""
+    """Return whether a key can be found without a request, which would block the event loop."""
     path, what = parse_key(key)
     return workspace.chunks.is_cached(path, what if isinstance(what, tuple) else ())
 
 
 def _find(workspace: Workspace, key: str, request: ByteRequest | None) -> BytesLike | _Wanted | None:
-    """The bytes of a document, or where to read those of a chunk; None if it is not there."""
+    """Return the bytes of a document, the reference and range of a chunk, or None for a missing value."""
     path, what = _parsed(workspace, key)
     if isinstance(what, tuple):
         ref = workspace.chunks.ref(path, what)
@@ -483,7 +750,7 @@ def _find(workspace: Workspace, key: str, request: ByteRequest | None) -> BytesL
 
 
 def _parsed(workspace: Workspace, key: str) -> tuple[str, Coords | Document]:
-    """What is about to be read; it is noted, if the session tracks that."""
+    """Return the parts of a key that is read. The session records it if it tracks reads."""
     path, what = parse_key(key)
     if workspace.reads is not None:
         if isinstance(what, tuple):
@@ -494,7 +761,7 @@ def _parsed(workspace: Workspace, key: str) -> tuple[str, Coords | Document]:
 
 
 def _require_plausible(workspace: Workspace, key: str, data: BytesLike) -> None:
-    """``FormatError`` for a chunk that says that it is larger than one of its array can be."""
+    """Raise ``FormatError`` for a chunk whose claimed size is larger than a chunk of its array can be."""
     claimed = claimed_bytes(data)
     if claimed is None:
         return
@@ -504,9 +771,9 @@ def _require_plausible(workspace: Workspace, key: str, data: BytesLike) -> None:
 
 
 def _of_chunk(workspace: Workspace, key: str, ref: ChunkRef, error: IcechunkError) -> IcechunkError:
-    """An error of reading a value, with the chunk in its text."""
+    """Return an error of reading a value, with the chunk in its message."""
     path, coords = parse_key(key)
-    assert isinstance(coords, tuple)  # documents are at hand
+    assert isinstance(coords, tuple)  # documents are in memory
     return chunk_error(workspace, path, coords, ref, error)
 
 
@@ -518,42 +785,42 @@ def _ref(workspace: Workspace, path: str, coords: Coords) -> ChunkRef | None:
 
 
 def _require_no_group(workspace: Workspace, path: str) -> None:
-    """Chunks that are not there are common, those of a group are a mistake."""
+    """Raise an error for a chunk of a group. Missing chunks of arrays are common and no mistake."""
     if not workspace.nodes.is_array(path) and workspace.nodes.node(path) is not None:
         raise InvalidInputError(
-            f"expected an array at `{path}`, found a group: name an array in it", ErrorKind.NOT_AN_ARRAY
+            f"`{path}` must be an array, got a group. Pass an array in this group", ErrorKind.NOT_AN_ARRAY
         )
 
 
 def _buffer(data: BytesLike, prototype: BufferPrototype | None) -> Buffer:
     if prototype is not None and not isinstance(prototype, BufferPrototype):
-        raise TypeError(f"prototype: expected a BufferPrototype, found {type(prototype).__name__}")
-    # zarr's type says bytes; what it needs is a buffer that numpy can look at.
+        raise TypeError(f"prototype must be a BufferPrototype, got {type(prototype).__name__}")
+    # zarr's annotation says bytes, but any buffer that numpy can read works.
     return (prototype or default_buffer_prototype()).buffer.from_bytes(memoryview(data))
 
 
 def _no_version_2(key: str) -> NodeNotFoundError:
     return NodeNotFoundError(
-        f"{key!r} is a key of zarr version 2, and the store has only version 3: use zarr_format=3",
+        f"{key!r} is a key of zarr version 2, and the store supports only version 3. Use zarr_format=3",
         ErrorKind.KEY_NOT_FOUND,
     )
 
 
 def _directory(prefix: str) -> str:
     if not isinstance(prefix, str):
-        raise TypeError(f"prefix: expected str, found {type(prefix).__name__}")
+        raise TypeError(f"prefix must be str, got {type(prefix).__name__}")
     return absolute(prefix.strip("/"))
 
 
 def _read_below(workspace: Workspace, path: str) -> tuple[NodeTable, list[tuple[str, Coords]]]:
-    """``_below``, to look at what is there."""
+    """Return the result of ``_below``, and record it as a read."""
     nodes, chunks = _below(workspace, path)
     workspace.notes.note_tree(path if len(nodes) or not chunks else chunks[0][0])
     return nodes, chunks
 
 
 def _below(workspace: Workspace, path: str) -> tuple[NodeTable, list[tuple[str, Coords]]]:
-    """Nodes at and below a path; their arrays, each with the coordinates that its chunks there start with."""
+    """Return nodes at and below a path, and their arrays with the first coordinates of the chunks there."""
     nodes = workspace.nodes.node_table()
     row, inside = nodes.find_node(path), nodes.below(path)
     own_row = [] if row < 0 else [row]
@@ -567,7 +834,7 @@ def _below(workspace: Workspace, path: str) -> tuple[NodeTable, list[tuple[str, 
 
 
 def _chunks(workspace: Workspace, path: str, start: Coords) -> ChunkTable:
-    """References of an array whose coordinates start with ``start``."""
+    """Return the references of an array whose coordinates begin with ``start``."""
     table = workspace.chunks.ref_table(path)
     if len(start) > table.ndim:
         return table.select_chunks(slice(0))
@@ -577,7 +844,7 @@ def _chunks(workspace: Workspace, path: str, start: Coords) -> ChunkTable:
 
 
 def _names(workspace: Workspace, path: str) -> list[str]:
-    """Names directly below a path."""
+    """Return the names directly below a path."""
     node = workspace.nodes.node(path)
     workspace.notes.note_members(path)
     if node is not None:
@@ -595,10 +862,10 @@ def _names(workspace: Workspace, path: str) -> list[str]:
 
 
 def _delete(workspace: Workspace, path: str) -> None:
-    """Delete nodes at and below a path, or the chunks of a part of an array."""
+    """Delete nodes at and below a path, or the chunks in a part of an array."""
     workspace.nodes.delete_node(path)
     nodes, chunks = _below(workspace, path)
-    # Without a node at the path itself, what is below it has no common ancestor to delete.
+    # Without a node at the path itself, the nodes below it have no common ancestor to delete.
     for below in nodes.paths_list():
         workspace.nodes.delete_node(below)
     for array, start in chunks if not len(nodes) else ():

@@ -35,7 +35,10 @@ def files(*names: str, magic: tuple[bytes, ...], largest: int = 1 << 40) -> list
 
 def parameters(cases: Iterable[Path | list[Path]]) -> list[Any]:
     """Files, or lists of files, as parameters of a test. The test is skipped where there are none."""
-    params = [pytest.param(each, id=(each[0] if isinstance(each, list) else each).name) for each in cases]
+    params = [
+        pytest.param(each, id=(each[0] if isinstance(each, list) else each).name, marks=pytest.mark.deep)
+        for each in cases
+    ]
     reason = "no files of real archives: run scripts/install-test-data"
     return params or [pytest.param(None, marks=pytest.mark.skip(reason=reason), id="none")]
 

@@ -65,7 +65,7 @@ def test_problems_name_options(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_no_files_make_no_repository(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "ice"
     assert main(["ingest", str(tmp_path / "*.nc"), str(place)]) == 1
-    assert "expected at least one file" in capsys.readouterr().err
+    assert "must match at least one file" in capsys.readouterr().err
     assert not place.exists()
 
 

@@ -339,11 +339,11 @@ def test_every_problem_has_the_name_of_its_file(tmp_path: Path, repo: frazil.Rep
 def test_holes_are_reported(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = daily_files(tmp_path / "days", 6)
     with pytest.raises(
-        InvalidInputError, match="nothing between 2000-01-01 11:00:00 and 2000-01-01 16:00:00"
+        InvalidInputError, match="no step between 2000-01-01 11:00:00 and 2000-01-01 16:00:00"
     ):
         ingest([*paths[:3], *paths[4:]], repo, engine=Inline())
     ingest(paths[:3], repo, engine=Inline())
-    with pytest.raises(InvalidInputError, match="nothing between"):
+    with pytest.raises(InvalidInputError, match="no step between"):
         ingest(paths[4:], repo, mode="append", engine=Inline())
     ingest(paths[4:], repo, mode="append", allow={"hole"}, engine=Inline())
     result = ingest(paths, repo, mode="backfill", engine=Inline())
@@ -375,9 +375,9 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, repo: frazil.Repository) -
         ingest(paths[1:], repo, engine=Inline())
     for number, more in enumerate(({"attrs": {"units": "degC"}}, {"lat": [7.0, 8.0, 9.0]})):
         other = write(tmp_path / f"other{number}.nc", [9, 10], **more)
-        with pytest.raises(InvalidInputError, match="in the repository, found"):
+        with pytest.raises(InvalidInputError, match=r"(in|of) the repository"):
             ingest(other, repo, mode="append", allow={"hole"}, engine=Inline())
-    with pytest.raises(InvalidInputError, match="found none"):
+    with pytest.raises(InvalidInputError, match="which matches none"):
         ingest(str(tmp_path / "nothing*.nc"), repo, engine=Inline())
     # Times in other units follow those that are there.
     later = write(tmp_path / "later.nc", [28, 29], units="hours since 1999-12-31")
@@ -434,7 +434,7 @@ def test_a_region_is_inserted(tmp_path: Path, repo: frazil.Repository, chunks: d
     expected.tas.values[3:9, 1:3, 1:3] = part.tas.values
     assert_same_dataset(stored_dataset(result.version), expected)
     other = write(tmp_path / "other.nc", [4, 5], lat=[1.0, 3.0, 2.0])
-    with pytest.raises(InvalidInputError, match="a run of those"):
+    with pytest.raises(InvalidInputError, match="consecutive labels"):
         ingest(other, repo, mode="insert", engine=Inline())
 
 
@@ -461,7 +461,7 @@ def test_steps_without_labels_follow_each_other(tmp_path: Path, repo: frazil.Rep
 
     paths = [save(2, [3, 4]), save(1, [1, 2, 5]), save(3, [9])]
     ingest(paths[:2], repo, chunks={"obs": 2}, engine=Inline())
-    with pytest.raises(InvalidInputError, match="expected labels of obs"):
+    with pytest.raises(InvalidInputError, match="needs labels of obs"):
         ingest(paths[2], repo, mode="upsert", engine=Inline())
     result = ingest(paths[2], repo, mode="append", concat_dim="obs", engine=Inline())
     assert stored_dataset(result.version).x[:, 0].values.tolist() == [3, 4, 1, 2, 5, 9]

@@ -75,7 +75,7 @@ def test_one_variable_of_a_type_that_no_array_can_hold(name: str, tmp_path: Path
         assert "left out: odd (" in notes[0].message
         assert reason in notes[0].message
     assert "note: types (1)" in str(report)
-    with pytest.raises(InvalidInputError, match="found 'odd', which no array can hold: "):
+    with pytest.raises(InvalidInputError, match="got 'odd', which no array can hold: "):
         ingest(str(path), repository(tmp_path / "two"), variables=["good", "odd"], engine=Inline())
 
 
@@ -83,7 +83,7 @@ def test_a_file_in_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
     path, repo = tmp_path / "a.h5", repository(tmp_path / "repo")
     with h5py.File(path, "w") as file:
         file["odd"] = np.zeros(2, POINT)
-    with pytest.raises(InvalidInputError, match=r"none that an array can hold: odd \(a compound") as error:
+    with pytest.raises(InvalidInputError, match=r"no variables that an array .*: odd \(a compound") as error:
         ingest(str(path), repo, engine=Inline())
     assert error.value.kind == ErrorKind.BAD_SOURCE
     with h5py.File(path, "w") as file:
@@ -166,7 +166,7 @@ def test_references_to_a_few_bytes_get_a_note(tmp_path: Path) -> None:
     assert result.report is not None
     for notes in (inspect_files(path, **request).notes, result.report.notes):
         assert [(each.kind, each.fatal) for each in notes] == [("references", False)]
-        assert "3,000 references to chunks of 4 B: t, p; copy these variables" in notes[0].message
+        assert "3,000 references to chunks of 4 B: t, p; copies of these variables" in notes[0].message
     assert not inspect_files(path, engine=Inline()).notes
     assert not inspect_files(station(tmp_path / "b.nc", 900), **request).notes
 

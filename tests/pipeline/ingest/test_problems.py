@@ -72,7 +72,7 @@ def test_values_of_the_first_file_stay(tmp_path: Path, repo: frazil.Repository) 
     assert (dataset.sizes["time"], dataset.lat.values.tolist()) == (9, [1.0, 2.0, 3.5])
     later = write(tmp_path / "later.nc", range(9, 12), lat=[7.0, 8.0, 9.0])
     with pytest.raises(
-        InvalidInputError, match=r"allow=\{'values'\} \(--allow values\) keeps those of the rep"
+        InvalidInputError, match=r"allow=\{'values'\} \(--allow values\) keeps the values of the rep"
     ):
         ingest(later, repo, mode="append", engine=Inline())
     for mode in ("append", "upsert"):
@@ -154,10 +154,7 @@ def test_sound_files_are_not_damaged(tmp_path: Path, repo: frazil.Repository) ->
 def test_every_kind_that_stops_an_ingest_names_what_helps() -> None:
     for kind in KINDS:
         lines = refusal([Problem(kind, "is wrong", "a.nc")] * 12, 20).message.splitlines()
-        assert (
-            lines[0]
-            == "expected files of one dataset, found 12 problems in 1 of 20 files; nothing was written"
-        )
+        assert lines[0] == "the files are not one dataset: 12 problems in 1 of 20 files. Nothing was written"
         assert lines[1:11] == [f"  {kind}: a.nc: is wrong"] * 10
         assert "and 2 more" in lines[11]
         assert lines[-1] == (
@@ -179,6 +176,6 @@ def test_the_same_words_on_the_command_line(tmp_path: Path, capsys: pytest.Captu
     assert main([*call, "--inspect"]) == 1
     assert main([*call, "--inspect", "--allow", "overlap"]) == 0
     assert main([*call, "--allow", "overlaps"]) == 1
-    assert "expected one of values, unordered, overlap, duplicate, hole" in capsys.readouterr().err
+    assert "allow must be one of values, unordered, overlap, duplicate, hole" in capsys.readouterr().err
     assert main([*call, "--allow", "overlap"]) == 0
     assert "2 files" in capsys.readouterr().out

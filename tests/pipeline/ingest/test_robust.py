@@ -61,7 +61,7 @@ def test_a_file_that_changes_after_its_inspection_is_refused(
         then_changed(tasks, "_file_values")
     else:
         then_changed(source_inspection, "inspect_all")
-    with pytest.raises(IcechunkError, match=r"day_0001.nc: expected the file that was inspected"):
+    with pytest.raises(IcechunkError, match=r"day_0001.nc: the file was changed or replaced"):
         ingest(files, repo, **request)
     assert len(list(repo.ancestry(branch="main"))) == 1
     assert_same_dataset(stored_dataset(ingest(files, repo, **request).version), files_dataset(files))
@@ -179,26 +179,29 @@ def test_every_group_can_be_opened(tmp_path: Path, repo: frazil.Repository) -> N
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "a policy": ({"on_problem": "ignore"}, "on_problem: expected one of fail"),
-    "another policy": ({"on_change": "skip"}, "on_change: expected one of fail"),
-    "a kind": ({"allow": {"holes"}}, "allow: expected one of values, unordered.*found 'holes'"),
+    "a policy": ({"on_problem": "ignore"}, "on_problem must be one of fail"),
+    "another policy": ({"on_change": "skip"}, "on_change must be one of fail"),
+    "a kind": ({"allow": {"holes"}}, "allow must be one of values, unordered.*got 'holes'"),
     "a kind that leaves files out": (
         {"allow": {"dims"}},
-        "allow: .*found 'dims': concat_dim= .*--on-problem",
+        "allow must .*got 'dims'. Instead: concat_dim= .*--on-problem",
     ),
-    "a dimension": ({"chunks": {"tim": 3}}, "expected dimensions of the files.*'tim'"),
-    "no size": ({"chunks": {"time": 0}}, "at least 1, or -1 for all, found 0"),
-    "a size that is none": ({"chunks": {"time": "a"}}, "at least 1, or -1 for all, found 'a'"),
-    "a variable": ({"encoding": {"tass": {}}}, "expected variables of the files.*'tass'"),
-    "no chunk": ({"encoding": {"tas": {"chunks": (0, 1, 1)}}}, "chunks of tas: expected"),
-    "an argument": ({"encoding": {"tas": {"dtype": "f8"}}}, "expected chunks, shards.*found 'dtype'"),
-    "a codec": ({"encoding": {"tas": {"compressors": "zip"}}}, "that zarr can make `/new/tas`.*zip"),
-    "shards": ({"encoding": {"tas": {"chunks": (2, 2, 2), "shards": (3, 2, 2)}}}, "that zarr can make"),
-    "no such variable": ({"variables": ["nope"]}, "found 'nope', which none has"),
-    "a format": ({"format": "xyz"}, "expected a format among"),
-    "an option": ({"reader_options": {"foo": 1}}, "expected options of the reader.*'foo'"),
-    "a group above": ({"to": "../x"}, "expected the path of a group"),
-    "an array": ({"to": "there/x"}, "expected a group at `/there` in the repository, found an array"),
+    "a dimension": ({"chunks": {"tim": 3}}, "name dimensions of the files.*'tim'"),
+    "no size": ({"chunks": {"time": 0}}, "at least 1, or -1 for the whole dimension, got 0"),
+    "a size that is none": ({"chunks": {"time": "a"}}, "at least 1, or -1 for the whole dimension, got 'a'"),
+    "a variable": ({"encoding": {"tass": {}}}, "name variables of the files.*'tass'"),
+    "no chunk": ({"encoding": {"tas": {"chunks": (0, 1, 1)}}}, "chunks of tas must"),
+    "an argument": ({"encoding": {"tas": {"dtype": "f8"}}}, "only chunks, shards.*got 'dtype'"),
+    "a codec": (
+        {"encoding": {"tas": {"compressors": "zip"}}},
+        "/new/tas`.* that zarr accepts.*zip",
+    ),
+    "shards": ({"encoding": {"tas": {"chunks": (2, 2, 2), "shards": (3, 2, 2)}}}, "one that zarr accepts"),
+    "no such variable": ({"variables": ["nope"]}, "got 'nope', which no file has"),
+    "a format": ({"format": "xyz"}, "format must be one of"),
+    "an option": ({"reader_options": {"foo": 1}}, "must be options of the reader.*'foo'"),
+    "a group above": ({"to": "../x"}, "must be the path of a group"),
+    "an array": ({"to": "there/x"}, "`/there` must be a group of the repository, got an array"),
 }
 
 

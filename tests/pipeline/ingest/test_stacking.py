@@ -226,6 +226,7 @@ def test_stacked_as_xarray_stacks_them(
             assert_same_dataset(stored_dataset(result.version), nested(in_order, dim, kind))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("promoted", [False, True], ids=["many first", "one first"])
 @pytest.mark.parametrize("mode", ["append", "upsert", "backfill"])
 def test_an_archive_that_grows_by_a_file(
@@ -384,13 +385,14 @@ def test_grib_is_stacked_as_cfgrib_and_xarray_do(tmp_path: Path, repo: frazil.Re
         }
 
 
+@pytest.mark.deep
 def test_a_grid_of_files_is_refused_with_what_helps(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = [
         write(tmp_path / f"{time}_{step}.nc", forecast(time, step).drop_vars("valid_time"))
         for time, step in itertools.product(range(2), range(3))
     ]
     with pytest.raises(
-        InvalidInputError, match=r"step \(3 values\), time \(2 values\): concat_dim='run' \(--concat-dim"
+        InvalidInputError, match=r"step \(3 values\), time \(2 values\). concat_dim='run' \(--concat-dim"
     ):
         ingest(paths, repo, engine=Inline())
     dataset = stored_dataset(ingest(paths, repo, concat_dim="run", engine=Inline()).version)
@@ -418,10 +420,11 @@ def test_files_that_nothing_tells_apart(tmp_path: Path, repo: frazil.Repository)
     dataset = stored_dataset(ingest(paths, repo, concat_dim="file", engine=Inline()).version)
     assert_same_dataset(dataset, nested(paths, "file"))
     path = write(tmp_path / "aux.nc", xr.Dataset({"x": ("y", [1.0])}, {"z": ("y", [1.0])}))
-    with pytest.raises(InvalidInputError, match="concat_dim: expected a dimension, a scalar or a new name"):
+    with pytest.raises(InvalidInputError, match="concat_dim must be a dimension, a scalar or a new name"):
         ingest(path, repo, concat_dim="z", engine=Inline())
 
 
+@pytest.mark.deep
 def test_work_grows_with_the_files(tmp_path: Path) -> None:
     """What the driver does: ten times the files are about ten times the steps."""
     template = inspect_all(

@@ -41,21 +41,21 @@ def labels(name: str | None, order: Any = slice(None)) -> xr.DataArray:
 
 UP = slice(None, None, -1)
 REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] = [
-    (groupby, (labels("z", UP),), {}, "by: expected the coordinate `lat` of `/data/x`, 60.0, 20.0"),
-    (zonal_stats, (labels("z", UP),), {}, "zones: expected the coordinate `lat`"),
-    (reduce, ("lat",), {"weights": labels("w", UP)}, "weights: expected the coordinate `lat`"),
-    (groupby, (labels("time"),), {}, "a name of their own, found `time`"),
-    (groupby, (labels("x"),), {}, "a name of their own, found `x`"),
+    (groupby, (labels("z", UP),), {}, "by must have the coordinate `lat` of `/data/x`, 60.0, 20.0"),
+    (zonal_stats, (labels("z", UP),), {}, "zones must have the coordinate `lat`"),
+    (reduce, ("lat",), {"weights": labels("w", UP)}, "weights must have the coordinate `lat`"),
+    (groupby, (labels("time"),), {}, "must differ from .*, got `time`"),
+    (groupby, (labels("x"),), {}, "must differ from .*, got `x`"),
     (groupby, ("none",), {}, "at least one cell"),
     (climatology, (), {"years": (1900, 1901)}, "at least one cell"),
     (resample, ("3D",), {}, "must be monotonic"),
-    (zonal_stats, (np.ones((3, 4)),), {}, "an array of 2 dimensions"),
-    (reduce, (0,), {}, "a name or several, found 0"),
-    (reduce, ("lat", []), {}, "how: expected at least one"),
-    (reduce, ("lat", ["mean", "mean"]), {}, "each result once"),
+    (zonal_stats, (np.ones((3, 4)),), {}, "an array with 2 dimensions"),
+    (reduce, (0,), {}, "must be text, got 0"),
+    (reduce, ("lat", []), {}, "how must have at least one"),
+    (reduce, ("lat", ["mean", "mean"]), {}, "Each result must have its own path"),
     (reduce, ("lat",), {"weights": 3}, "'coslat', a DataArray"),
     (reduce, ("lat",), {"weights": {"lat": list("abcd")}}, "the type <U1"),
-    (quantile, ([],), {}, r"from 0 to 1, found \[\]"),
+    (quantile, ([],), {}, r"from 0 to 1, got \[\]"),
     (quantile, ([[0.5]],), {}, "from 0 to 1"),
     (quantile, (0.5,), {"exact_below": 1, "k": 1}, "from 8 to 65535"),
 ]
@@ -72,11 +72,11 @@ def test_what_cannot_be_is_refused(
 
 
 def test_a_group_and_no_path_are_no_arrays_and_foo_no_frequency(repo: frazil.Repository) -> None:
-    with pytest.raises(InvalidInputError, match="found a group"):
+    with pytest.raises(InvalidInputError, match="got a group"):
         reduce(repo, "data", engine=INLINE)
     with pytest.raises(InvalidInputError, match="Invalid frequency"):
         resample(repo, "data/y", "foo", time="t", engine=INLINE)
-    with pytest.raises(InvalidInputError, match="paths: expected at least one"):
+    with pytest.raises(InvalidInputError, match="paths must have at least one"):
         reduce(repo, [], engine=INLINE)
 
 
@@ -84,7 +84,7 @@ def test_another_repository_in_memory_is_another_place(repo: frazil.Repository) 
     other = frazil.Repository.create(frazil.in_memory_storage())
     reduce(repo, "data/x", "time", to=Target(other), engine=INLINE)
     assert read(other, "data")["x"].shape == (4,)
-    with pytest.raises(InvalidInputError, match="not an input"):
+    with pytest.raises(InvalidInputError, match="arrays that the job reads"):
         reduce(repo, "data/x", "time", to=Target(repo), engine=INLINE)
 
 

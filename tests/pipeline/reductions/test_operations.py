@@ -359,7 +359,7 @@ def test_results_of_several_jobs_in_one_group(repo: frazil.Repository, t: xr.Dat
     assert repo.readonly_session("main").get_node_id("/all/data/lat") == node
     with repo.transaction("main", message="other latitudes") as store:
         zarr.open_array(store, path="data/lat", mode="r+")[0] = -80
-    with pytest.raises(InvalidInputError, match=r"`lat` that `t(_std)?` is labelled with"):
+    with pytest.raises(InvalidInputError, match=r"`t(_std)?` is labelled with another `lat`"):
         reduce(repo, "data/t", "time", ["max"], to=to, engine=Inline())
     reduce(repo, "data/t", "time", ["max"], to=Target(repo, group="own"), engine=Inline())
 
@@ -394,13 +394,13 @@ def test_what_is_empty(repo: frazil.Repository) -> None:
 
 
 REFUSED = [
-    ({"dims": "x"}, "expected some of time, lat, lon"),
-    ({"how": "avg"}, "expected one of count, sum"),
-    ({"how": "max", "weights": "coslat"}, "weights: expected one of"),
-    ({"weights": {"lat": np.ones(3)}}, "weights: expected dimensions"),
-    ({"weights": {"lat": np.full(6, np.nan)}}, "found NaN"),
+    ({"dims": "x"}, "dims must be among time, lat, lon"),
+    ({"how": "avg"}, "how must be one of count, sum"),
+    ({"how": "max", "weights": "coslat"}, "with weights, got"),
+    ({"weights": {"lat": np.ones(3)}}, "weights must have the lengths of dimensions"),
+    ({"weights": {"lat": np.full(6, np.nan)}}, "got NaN"),
     ({"how": "quantile", "q": 2.0}, "from 0 to 1"),
-    ({"to": "/"}, "not an input of the job"),
+    ({"to": "/"}, "arrays that the job reads"),
 ]
 
 
@@ -415,7 +415,7 @@ def test_what_cannot_be_is_refused(repo: frazil.Repository, asked: dict[str, Any
         reduce(repo, "data/u", engine=Inline())
     with pytest.raises(InvalidInputError, match="a part of a time"):
         groupby(repo, "data/t", "lat.month", engine=Inline())
-    with pytest.raises(InvalidInputError, match="expected a target"):
+    with pytest.raises(InvalidInputError, match="to must be a target"):
         mean(Version(repo, tip), "data/t", engine=Inline())
     assert repo.lookup_branch("main") == tip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,20 @@ def test_equal_to_xarray(axes: list, dtype: str, how: Any, boundary: Any, most: 
 @pytest.mark.parametrize("windows", [{"y": 1}, {"y": 1, "x": 1}, {"y": 1, "x": 2}, {"y": 2}])
 @pytest.mark.parametrize("kind", ["f4 with NaN", "f8 with a fill value", "i4", "packed", "bool"])
 def test_windows_of_one_element(kind: str, windows: dict[str, int], how: Any) -> None:
+    repo = small_repository(kind)
+    before = opened(frazil.spark.Version.of(repo), "/")["v"]
+    to = Target(repo, group=f"{how}-{'-'.join(f'{name}{size}' for name, size in windows.items())}")
+    result = coarsen(repo, ["v"], windows, how, to=to, engine=INLINE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of xarray 2026.1, for windows without a value
+        expected = getattr(before.coarsen(windows), how)()
+    after = opened(result.version, to.group)["v"]
+    np.testing.assert_allclose(after.values, expected.values, rtol=1e-6)
+    assert after.dtype == expected.dtype
+
+
+@cache
+def small_repository(kind: str) -> frazil.Repository:
     values = np.arange(12.0).reshape(4, 3)[:, :2]
     values[1, 1] = np.nan
     encoding = {
@@ -62,15 +77,7 @@ def test_windows_of_one_element(kind: str, windows: dict[str, int], how: Any) ->
     repo = new_repository()
     with repo.transaction("main", message="made") as store:
         xr.Dataset({"v": (("y", "x"), data, {}, encoding)}).to_zarr(store, consolidated=False, zarr_format=3)
-    before = opened(frazil.spark.Version.of(repo), "/")["v"]
-    to = Target(repo, group="out")
-    result = coarsen(repo, ["v"], windows, how, to=to, engine=INLINE)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of xarray 2026.1, for windows without a value
-        expected = getattr(before.coarsen(windows), how)()
-    after = opened(result.version, "out")["v"]
-    np.testing.assert_allclose(after.values, expected.values, rtol=1e-6)
-    assert after.dtype == expected.dtype
+    return repo
 
 
 @pytest.mark.parametrize("boundary", ["trim", "pad"])

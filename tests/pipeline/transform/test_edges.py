@@ -51,6 +51,7 @@ OPERATIONS: dict[str, tuple[Run, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_all_arrays_at_once(repo: frazil.Repository, operation: str) -> None:
     run, options = OPERATIONS[operation]
@@ -66,6 +67,7 @@ def test_all_arrays_at_once(repo: frazil.Repository, operation: str) -> None:
                 assert count == len(before.chunk_table(f"/{name}/{number}"))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("dtype", ["U3", "record", "M8[ns]", "c8"])
 def test_blocks_of_anything(repo: frazil.Repository, name: str, dtype: str) -> None:

@@ -140,10 +140,10 @@ def test_smaller_arrays_and_the_place_of_a_block(wind: frazil.Repository) -> Non
         (lambda block: block[1:], {"names": ["o"]}, "shape"),
         (lambda block: (block, block), {"names": ["o"]}, "1 arrays"),
         (lambda block: 1 / 0, {"names": ["o"]}, "ZeroDivisionError"),
-        (lambda block: block, {}, "found `/u` in both"),
+        (lambda block: block, {}, "got `/u` in both"),
         (lambda block: block, {"names": ["o"], "halo": {"height": 2}}, "'height'"),
         (lambda block: block, {"names": ["o"], "halo": -1}, "at least 0"),
-        (lambda block: block, {"names": ["o"], "halo": 1, "drop": [0]}, "no halo"),
+        (lambda block: block, {"names": ["o"], "halo": 1, "drop": [0]}, "halo must be 0"),
     ],
 )
 def test_nothing_is_committed(wind: frazil.Repository, function: Any, options: Any, match: str) -> None:
@@ -217,7 +217,7 @@ def test_a_task_that_fails_repeats_its_own_part(small: frazil.Repository) -> Non
 
 
 def test_no_tasks_are_refused(small: frazil.Repository) -> None:
-    with pytest.raises(InvalidInputError, match="tasks: expected at least 1, found 0"):
+    with pytest.raises(InvalidInputError, match="tasks must be at least 1, got 0"):
         map_blocks(np.negative, small, ["x"], to=Target(small, group="o"), tasks=0, engine=INLINE)
 
 
@@ -247,9 +247,7 @@ def test_values_that_the_data_type_does_not_hold(stored: str, values: Any, fits:
         result = map_blocks(lambda _: values, repo, ["x"], to=to, engine=INLINE)
         np.testing.assert_array_equal(read(result, "out/x")[...], values.astype(stored))
         return
-    with pytest.raises(
-        IcechunkError, match=f"expected values that {stored[0]}.* holds for `/?out/x`.*dtype="
-    ):
+    with pytest.raises(IcechunkError, match=f"The values of `/?out/x` must fit into {stored[0]}.*dtype="):
         map_blocks(lambda _: values, repo, ["x"], to=to, engine=INLINE)
     if values.dtype.kind in "fi":
         asked = map_blocks(lambda _: values, repo, ["x"], to=to, dtype="f8", engine=INLINE)

@@ -80,9 +80,9 @@ def test_of_microscopy(picture: frazil.Repository) -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"factors": {}}, "a factor"),
-        ({"factors": HALF, "levels": 0}, "number of levels"),
-        ({"factors": HALF, "levels": 9}, "number of levels"),
+        ({"factors": {}}, "factors must"),
+        ({"factors": HALF, "levels": 0}, "levels must"),
+        ({"factors": HALF, "levels": 9}, "levels must"),
         ({"factors": HALF, "convention": "mine"}, "convention"),
         ({"factors": HALF, "how": "std"}, "the level below"),
         ({"factors": HALF, "convention": "ome", "paths": ["/"]}, "one array"),

@@ -93,9 +93,9 @@ def test_a_whole_group(earth: frazil.Repository) -> None:
     [
         (["t"], GLOBE, {"method": "cubic"}, "one of|method of"),
         (["t"], {"lat": [1, 2]}, {}, "`lat` and `lon`"),
-        (["t"], {"lat": [1, 3, 2], "lon": [1]}, {}, "grow or fall"),
+        (["t"], {"lat": [1, 3, 2], "lon": [1]}, {}, "rise or fall"),
         (["p"], GLOBE, {}, "latitude and a longitude"),
-        (["t"], GLOBE, {"max_mem": 1000}, "max_mem of at least"),
+        (["t"], GLOBE, {"max_mem": 1000}, "max_mem must be at least"),
         (["t"], GLOBE, {"nan_threshold": 2}, "between 0 and 1"),
     ],
 )

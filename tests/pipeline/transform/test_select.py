@@ -187,8 +187,8 @@ def test_a_box_of_the_globe(west: int, eastward: bool) -> None:
         ({"isel": {"lat": 18}}, "18 elements"),
         ({"isel": {"lat": [0.5]}}, "18 elements"),
         ({"isel": {"lat": 1}, "sel": {"lat": 1}}, "both"),
-        ({"sel": {"lat": 3}}, "label of 'lat'"),
-        ({"sel": {"time": "yesterday"}}, "label of 'time'"),
+        ({"sel": {"lat": 3}}, "sel\\['lat'\\] must be labels"),
+        ({"sel": {"time": "yesterday"}}, "sel\\['time'\\] must be labels"),
     ],
 )
 def test_missing_labels_and_dimensions(earth: frazil.Repository, options: Any, match: str) -> None:

@@ -130,13 +130,16 @@ def test_a_query_begins_where_its_options_say(repo: frazil.Repository) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"stream_max_commits": "0"}, "option `stream-max-commits`: expected a number from 1 on, found '0'"),
-        ({"stream_from_timestamp": "noon"}, "expected a time in ISO 8601 .* found 'noon'"),
-        ({"stream_from_timestamp": "1000", "stream_from": "latest"}, "found both"),
-        ({"stream_fail_on_data_loss": "perhaps"}, "expected true or false, found 'perhaps'"),
+        (
+            {"stream_max_commits": "0"},
+            "Option `stream-max-commits` must be a whole number of at least 1, got '0'",
+        ),
+        ({"stream_from_timestamp": "noon"}, "must be a time in ISO 8601 .* got 'noon'"),
+        ({"stream_from_timestamp": "1000", "stream_from": "latest"}, "got both"),
+        ({"stream_fail_on_data_loss": "perhaps"}, "must be true or false, got 'perhaps'"),
         ({"stream_from": "v9"}, "v9"),
         ({"branch": "gone"}, "gone"),
-        ({"tag": "v1"}, "only a branch can be .* found the option tag: give `branch`"),
+        ({"tag": "v1"}, "must be a branch .* got the option tag. Set the option `branch`"),
     ],
 )
 def test_bad_options(repo: frazil.Repository, options: dict[str, str], message: str) -> None:
@@ -145,7 +148,7 @@ def test_bad_options(repo: frazil.Repository, options: dict[str, str], message: 
 
 
 def test_unknown_columns(repo: frazil.Repository) -> None:
-    with pytest.raises(InvalidInputError, match="found colour"):
+    with pytest.raises(InvalidInputError, match="got colour"):
         FeedReader(repo, {}, ["path", "colour"])
     create_arrays(repo)
     some = FeedReader(repo, {}, ["path", "change"])

@@ -14,11 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 from tests.spark.streams.data_source import Failing
 from tests.support.judge import same_by_reference
+from tests.support.patience import patience
 
 import frazil
 from frazil.spark import Target, foreach_batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.interop]
 
 ROWS = 5
 
@@ -64,7 +65,7 @@ def finish(query: DataStreamWriter, checkpoint: Path) -> int:
     """Run until nothing is left; how many batches that were."""
     started = query.trigger(availableNow=True).option("checkpointLocation", str(checkpoint)).start()
     try:
-        assert started.awaitTermination(60)
+        assert started.awaitTermination(patience(60))
         return len([each for each in started.recentProgress if each.numInputRows])
     finally:
         started.stop()
@@ -116,6 +117,7 @@ def test_each_batch_is_one_commit(
     same_by_reference(path)
 
 
+@pytest.mark.deep
 def test_commits_are_a_stream(
     streaming: SparkSession, repo: frazil.Repository, path: Path, tmp_path: Path
 ) -> None:
@@ -153,6 +155,7 @@ def doubled(rows: DataFrame, target: Target) -> None:
             array[:] = array[:] + [values[n] for n in range(ROWS)]
 
 
+@pytest.mark.deep
 def test_a_pipeline_for_each_batch(
     streaming: SparkSession, repo: frazil.Repository, path: Path, tmp_path: Path
 ) -> None:

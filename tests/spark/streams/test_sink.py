@@ -136,16 +136,20 @@ APPENDING = {"write": "append", "append-dim": "time"}
 @pytest.mark.parametrize(
     ("table", "options", "expected"),
     [
-        (observed((0, 10.0, 1), (0, 10.0, 1), tas=[1.0, 2.0]), {}, r"one row for each cell.*lat = 10.0"),
+        (
+            observed((0, 10.0, 1), (0, 10.0, 1), tas=[1.0, 2.0]),
+            {},
+            r"Each cell must have one row.*lat = 10.0",
+        ),
         (observed((0, 11.0, 1), tas=[1.0]), APPENDING, "lat = 11.0"),
         (observed((0, None, 1), tas=[1.0]), {}, "null"),
         (observed((0, 10.0, 1), tas=["warm"]), {}, "tas"),
         (observed((0, 10.0, 1), tas=[1.0], wind=[1.0]), {}, "wind"),
         (observed((0, 10.0, 1), tas=[1.0]).drop_columns("lon"), {}, "lon"),
-        (observed((0, 10.0, 1), tas=[1.0]), {"duplicates": "first"}, "one of error, last, found 'first'"),
+        (observed((0, 10.0, 1), tas=[1.0]), {"duplicates": "first"}, "one of error, last, got 'first'"),
         (observed((0, 10.0, 1), tas=[1.0]), {"write": "overwrite-region"}, "one of upsert, append"),
         (observed((0, 10.0, 1), tas=[1.0]), {"group": "/nowhere"}, "nowhere"),
-        (observed((0, 10.0, 1), tas=[1.0]), {"snapshot-id": "x"}, "found the option snapshot-id"),
+        (observed((0, 10.0, 1), tas=[1.0]), {"snapshot-id": "x"}, "got the option snapshot-id"),
     ],
 )
 def test_what_does_not_fit_is_refused(

@@ -32,5 +32,5 @@ def test_credentials_of_the_environment_are_asked_for_by_name(place: str) -> Non
     options = {"path": place, "authorize-virtual": "s3://b", "virtual-credentials": "environment"}
     assert repository_at(options).virtual_chunk_access == {"s3://b": Credentials.S3(S3Credentials.FromEnv())}
     assert "virtual-credentials" in PLACE_OPTIONS
-    with pytest.raises(frazil.InvalidInputError, match="anonymous, environment, found 'mine'"):
+    with pytest.raises(frazil.InvalidInputError, match="anonymous, environment, got 'mine'"):
         repository_at({**options, "virtual-credentials": "mine"})

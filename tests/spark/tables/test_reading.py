@@ -438,16 +438,16 @@ def test_conditions_in_words(text: str, expected: list[tuple[Any, ...]]) -> None
     "text", ["a", "a >", "a = 1 OR b = 2", "a = b", "a LIKE 'x_'", "a NOT BETWEEN 1 AND 2", "a = 'x", "1 = 1"]
 )
 def test_what_is_no_condition_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInputError, match="expected"):
+    with pytest.raises(InvalidInputError, match="must"):
         parse(text)
 
 
 def test_what_cannot_be_compared_exactly_is_refused(repo: frazil.Repository) -> None:
     session = write_dataset(repo, climate(), {})
     for where in ("name = 1", "tas = 'x'", "lat = true"):
-        with pytest.raises(InvalidInputError, match="compare"):
+        with pytest.raises(InvalidInputError, match="comparable"):
             planned(session, Selection(), where=where)
-    with pytest.raises(InvalidInputError, match="expected a column of"):
+    with pytest.raises(InvalidInputError, match="A column must be one of"):
         planned(session, Selection(), where="nothing = 1")
 
 

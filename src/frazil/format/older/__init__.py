@@ -1,4 +1,4 @@
-"""The formats before spec version 1: read, and imported; never written.
+"""The formats before spec version 1, which Frazil reads and imports, and never writes.
 
-Everything here is pure: bytes and names in, values out.
+All functions are pure: they take bytes and names, and return values.
 """

@@ -1,4 +1,4 @@
-"""What the older formats say, whatever their bytes are like; and the small parts that all files share."""
+"""The values of the older formats, independent of their bytes, and the small parts that all files share."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from frazil.format.columns import U32
 from frazil.format.envelope import reading
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_from_text
 
-#: The draft's ids.
+#: The size of an id in the draft.
 DRAFT_ID_BYTES = 16
 
-#: D, M0 and M1 number the nodes of a repository; later formats have ids of 8 bytes.
+#: The id of a node: a number in D, M0 and M1, 8 bytes in later formats.
 type NodeId = int | bytes
 
 
 @dataclass(frozen=True, slots=True)
 class OldManifestRef:
-    """A manifest of an array. ``extents`` is a half-open box (first, end); None: all that the file has."""
+    """A manifest of an array.
+
+    ``extents`` is a half-open box (first, end), or None for all references of the file.
+    """
 
     id: bytes
     extents: tuple[tuple[int, ...], tuple[int, ...]] | None
@@ -33,8 +36,8 @@ class OldManifestRef:
 class OldNode:
     """A group, or an array with ``manifests``.
 
-    ``document`` is its metadata as a ``zarr.json``; ``attributes_elsewhere`` says that its attributes are in
-    a file of a kind that was never defined.
+    ``document`` contains its metadata as a ``zarr.json``. If ``attributes_elsewhere`` is True, its attributes
+    are in a file of a kind that was never defined.
     """
 
     id: NodeId
@@ -45,14 +48,15 @@ class OldNode:
 
     @property
     def rank(self) -> int:
+        """The number of dimensions of the array."""
         return len(self.document["shape"])
 
 
 @dataclass(frozen=True, slots=True)
 class OldRef:
-    """A ref file: the snapshot that it names, and what some versions say beside it.
+    """The contents of a ref file: the snapshot, and further values in some versions.
 
-    ``committed_at`` is in microseconds since 1970, None where the file has no time.
+    ``committed_at`` is in microseconds since 1970, None if the file has no time.
     """
 
     snapshot: bytes
@@ -64,10 +68,15 @@ class OldRef:
 class OldSnapshot:
     """A snapshot file.
 
-    ``id`` is what the file says of itself (the first versions wrote another name on the initial one).
-    ``flushed_at`` is in microseconds since 1970. ``parent`` is None where there is none. ``total_parents`` is
-    the number of ancestors, None where the file does not have it. ``unplaced`` names the fields that say
-    something for which a snapshot of spec version 2 has no place.
+    Attributes:
+        id: The id in the file. The first versions wrote another one into the initial snapshot.
+        parent: The id of the parent, None if there is none.
+        flushed_at: The time of the commit, microseconds since 1970.
+        message: The message of the commit.
+        metadata: JSON-like values by name.
+        nodes: The groups and arrays.
+        total_parents: The number of ancestors, None if the file does not have it.
+        unplaced: The names of fields with values for which a snapshot of spec version 2 has no place.
     """
 
     id: bytes
@@ -82,11 +91,14 @@ class OldSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class OldManifest:
-    """A manifest file: references by node and rank. ``id`` is None in formats without one in the file.
+    """A manifest file.
 
-    A node may be there under a rank that is not its array's: those entries mean nothing. ``chunk_names`` has
-    the draft's ids, of 16 bytes, of the chunks that the tables name. ``has_flags`` says that the file has
-    format flags, whose meaning was never defined.
+    Attributes:
+        id: The id in the file, None in formats without one.
+        tables: The references by node and rank. Entries with another rank than the node's array have no
+            meaning.
+        chunk_names: The ids of the draft (16 bytes) of the chunks in the tables.
+        has_flags: Whether the file has format flags, whose meaning was never defined.
     """
 
     id: bytes | None
@@ -109,7 +121,7 @@ class OldLog:
 
 @contextmanager
 def decoding(name: str) -> Iterator[None]:
-    """``reading``, for values whose shape only turns out while they are used."""
+    """Convert errors as ``reading`` does, for values whose shape is only known when they are used."""
     with reading(name):
         try:
             yield
@@ -118,7 +130,7 @@ def decoding(name: str) -> Iterator[None]:
 
 
 def object_id(value: Any) -> bytes:
-    """An id in any of its three forms: text, [bytes, []], or the draft's 16 numbers."""
+    """Return an id from one of its three forms: text, [bytes, []], or the 16 numbers of the draft."""
     if isinstance(value, str):
         return id_from_text(value)
     if isinstance(value, list) and len(value) == 2 and value[1] == []:
@@ -127,52 +139,54 @@ def object_id(value: Any) -> bytes:
 
 
 def node_id(value: Any) -> NodeId:
-    """The id of a node: a number, text, or [bytes, []]."""
+    """Return the id of a node from a number, text, or [bytes, []]."""
     if isinstance(value, str):
         return id_from_text(value, NODE_ID_BYTES)
     if isinstance(value, list) and len(value) == 2 and value[1] == []:
         return _bytes(value[0], NODE_ID_BYTES)
     if type(value) is int and 0 <= value < 1 << 32:
         return value
-    raise FormatError(f"expected the id of a node, found {value!r:.80}")
+    raise FormatError(f"expected the id of a node, got {value!r:.80}")
 
 
 def timestamp(value: Any) -> int:
-    """Microseconds since 1970 of an RFC 3339 text, which may have nanoseconds.
+    """Return an RFC 3339 text, which may have nanoseconds, as microseconds since 1970.
 
     >>> timestamp("1970-01-01T00:00:01.000002999Z")
     1000002
     """
     when = datetime.fromisoformat(text(value))
     if when.tzinfo is None or when < datetime(1970, 1, 1, tzinfo=UTC):
-        raise FormatError(f"expected a time since 1970 with its zone, found {value!r:.80}")
+        raise FormatError(f"expected a time since 1970 with a time zone, got {value!r:.80}")
     delta = when - datetime(1970, 1, 1, tzinfo=UTC)
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
 def text(value: Any) -> str:
+    """Return a value that must be text."""
     if not isinstance(value, str):
-        raise FormatError(f"expected text, found {value!r:.80}")
+        raise FormatError(f"expected text, got {value!r:.80}")
     return value
 
 
 def mapping(value: Any) -> dict[str, Any]:
+    """Return a value that must be a map."""
     if not isinstance(value, dict):
-        raise FormatError(f"expected a map, found {value!r:.80}")
+        raise FormatError(f"expected a map, got {value!r:.80}")
     return value
 
 
 def variant(value: Any) -> tuple[str, Any]:
-    """Name and content of an enum's value; a bare name has the content None."""
+    """Return the name and the content of an enum's value; a bare name has the content None."""
     if isinstance(value, str):
         return value, None
     if isinstance(value, dict) and len(value) == 1:
         name, content = next(iter(value.items()))
         return name, content
-    raise FormatError(f"expected a name, or a map of one key, found {value!r:.80}")
+    raise FormatError(f"expected a name or a map of one key, got {value!r:.80}")
 
 
 def _bytes(value: Any, size: int) -> bytes:
     if not isinstance(value, list) or len(value) != size:
-        raise FormatError(f"expected an id of {size} bytes, found {value!r:.80}")
+        raise FormatError(f"expected an id of {size} bytes, got {value!r:.80}")
     return bytes(value)

@@ -1,7 +1,7 @@
-"""The outside of a metadata file: header and compression, where there are any.
+"""The header and the compression of metadata files of the older formats.
 
-M5 to M8 have the 39 bytes of the later formats, with the same file types; M4 compresses its manifests
-without a header; what is before has neither.
+M5 to M8 have the header of the later formats, 39 bytes, with the same file types. M4 compresses its manifests
+without a header. Earlier formats have neither.
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ from frazil.errors import ErrorKind, FormatError
 from frazil.format.envelope import MAGIC, FileType, largest_payload, open_envelope
 
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
-#: A flatbuffer's file identifier: the same header is on files of spec version 1.
+#: The file identifier of flatbuffers. Files of spec version 1 have it after the same header.
 _LATER: Final = b"Ichk"
-#: More than any of these formats' writers could make in memory as objects.
+#: More than any writer of these formats could build in memory as objects.
 MAX_PAYLOAD_BYTES: Final = 1 << 30
 _STEP: Final = 1 << 20
 
 
 def has_header(data: Any) -> bool:
+    """Return whether a file begins with the header."""
     return bytes(memoryview(data)[: len(MAGIC)]) == MAGIC
 
 
 def payload(data: Any, kind: FileType) -> bytes:
-    """The MessagePack or JSON of a file; ``FormatError`` if it is none of these formats'."""
+    """Return the MessagePack or JSON of a file. Raise ``FormatError`` if the file has another format."""
     if has_header(data):
         body = bytes(open_envelope(data, kind, MAX_PAYLOAD_BYTES)[1])
         if body[4:8] == _LATER:
             raise FormatError(
-                "a file of spec version 1, expected one of an older format", ErrorKind.INVALID_FILE_FORMAT
+                "expected a file of an older format, got one of spec version 1", ErrorKind.INVALID_FILE_FORMAT
             )
         return body
     raw = bytes(data)
@@ -47,7 +48,7 @@ def _decompressed(data: bytes) -> bytes:
         for start in range(0, len(data), 1 << 12):
             out += machine.decompress(view[start : start + (1 << 12)])
             if len(out) > most:
-                raise FormatError(f"payload of more than {most} bytes")
+                raise FormatError(f"the payload must have at most {most} bytes, got more")
             if machine.eof:
                 break
     except zstandard.ZstdError as error:

@@ -1,4 +1,4 @@
-"""The generations of the format before spec version 1, as tables: what differs from one to the next.
+"""The generations of the format before spec version 1, as tables of their differences.
 
     name  written by        refs              ids             metadata files
     D     nobody (a draft)  r/<branch>/       16 bytes        JSON
@@ -12,9 +12,9 @@
     M7    0.1.0a13 to a15   same              [bytes, []]     ; extents
     M8    0.1.0 to 0.1.3    same              [bytes, []]     ; parent ids, tags can be deleted
 
-A repository tells its *layout* by the names of its refs. The rest each file tells by itself: whether it
-has a header, how many fields its outermost array has, and which type its ids are of. So a reader needs no
-generation; it is worked out for messages.
+The names of the refs determine the *layout* of a repository. Each file shows the other differences itself:
+whether it has a header, how many fields its outermost array has, and the type of its ids. So a reader does
+not need the generation. It is determined for messages only.
 """
 
 from __future__ import annotations
@@ -28,9 +28,15 @@ from typing import Final
 class Layout:
     """Where a repository has its files.
 
-    probe        folder of the branch ``main``: every repository has files there
-    branch, tag  what a ref's path begins with, up to its name
-    suffix       of snapshots and manifests, in the order in which readers look
+    Attributes:
+        probe: The folder of the branch ``main``, where every repository has files.
+        branch: The beginning of the path of a branch, up to its name.
+        tag: The beginning of the path of a tag, up to its name.
+        snapshots: The folder of snapshots.
+        manifests: The folder of manifests.
+        transactions: The folder of transaction logs, or None.
+        chunks: The folder of chunks.
+        suffixes: The suffixes of snapshots and manifests, in the order in which readers look.
     """
 
     probe: str
@@ -50,24 +56,25 @@ class Layout:
 
 DRAFT: Final = Layout(
     "r/main", "r/", "r/", "s", "m", None, "c", (".json", "", ".msgpack")
-)  # a tag is a file beside the branches' folders
+)  # a tag is a file beside the folders of branches
 COLON: Final = Layout("refs/branch:main", "refs/branch:", "refs/tag:")
 DOT: Final = Layout("refs/branch.main", "refs/branch.", "refs/tag.")
 
-#: In the order in which a reader looks for them.
+#: The layouts, in the order in which a reader looks for them.
 LAYOUTS: Final = (DOT, COLON, DRAFT)
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What tells generations apart, seen in a snapshot file.
+    """The properties of a snapshot file that distinguish the generations.
 
-    has_header      it begins with the 39 bytes
-    fields          of its outermost value
-    file_fields     of an entry in its list of manifests; None without manifests
-    text_ids        its ids are text
-    numbered        its nodes have numbers for ids; None without nodes
-    has_config      the repository has a config.yaml
+    Attributes:
+        has_header: Whether it begins with the header of 39 bytes.
+        fields: The number of fields of its outermost value.
+        file_fields: The number of fields of an entry in its list of manifests; None without manifests.
+        text_ids: Whether its ids are text.
+        numbered: Whether the ids of its nodes are numbers; None without nodes.
+        has_config: Whether the repository has a config.yaml.
     """
 
     has_header: bool
@@ -80,7 +87,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One generation. ``None`` in the last six fields: says nothing (see ``Evidence``)."""
+    """One generation. None in one of the last six fields fits any value (see ``Evidence``)."""
 
     name: str
     writers: str
@@ -96,6 +103,7 @@ class Generation:
         return f"{self.name}, {self.writers}"
 
     def fits(self, seen: Evidence) -> bool:
+        """Return whether a snapshot file may be of this generation."""
         pairs = (
             (self.has_header, seen.has_header),
             (self.fields, seen.fields),
@@ -126,7 +134,7 @@ GENERATIONS: Final = (
 
 
 def generations_of(layout: Layout, seen: Evidence | None = None) -> tuple[Generation, ...]:
-    """The generations that a repository may be of, oldest first; more than one where they do not differ.
+    """Return the possible generations of a repository, oldest first; several if they do not differ.
 
     >>> [each.name for each in generations_of(DOT, Evidence(True, 8, None, False, None, True))]
     ['M8']
@@ -135,7 +143,7 @@ def generations_of(layout: Layout, seen: Evidence | None = None) -> tuple[Genera
 
 
 def described(candidates: Iterable[Generation]) -> str:
-    """For messages: one generation, or from the first to the last.
+    """Return a text for messages: one generation, or the first and the last one.
 
     >>> described(GENERATIONS[1:3])
     'M0 to M1, as written by icechunk 0.1.0a1, or 0.1.0a2 to 0.1.0a4'

@@ -1,4 +1,4 @@
-"""Manifest files of the older formats, to columns.
+"""Manifest files of the older formats, read as columns.
 
     M0-M5   version, flags, {[node, index]: payload}
     M6      version, flags, {node: {index: payload}}
@@ -8,7 +8,7 @@
 
     payload   {"Inline": bytes} | {"Ref": [id, offset, length]} | {"Virtual": [location, offset, length, ...]}
 
-M0 to M2 write a location as {"Absolute": url}; from M3 on it is the url, and a checksum is behind the length.
+M0 to M2 write a location as {"Absolute": url}. From M3, it is the url, and a checksum follows the length.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from frazil.format.older.files import payload
 from frazil.format.older.generations import DRAFT, Layout
 from frazil.format.older.tokens import NIL, Tokens
 
-#: Number of fields of the outermost array; the references are in the last one.
+#: Possible numbers of fields of the outermost array. The last field contains the references.
 MANIFEST_FIELDS: Final = frozenset({2, 3, 4})
 _FIELDS_WITHOUT_ID: Final = 3
 _MAX_INDEX: Final = (1 << 32) - 1
@@ -49,12 +49,12 @@ _DIGIT[np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)] = np.arange
 
 
 def short_id(id_: bytes) -> bytes:
-    """An id of 12 bytes for one of the draft's 16: the beginning of its SHA-256."""
+    """Return an id of 12 bytes for an id of the draft with 16 bytes: the beginning of its SHA-256."""
     return id_ if len(id_) == OBJECT_ID_BYTES else hashlib.sha256(id_).digest()[:OBJECT_ID_BYTES]
 
 
 def decode_old_manifest(data: Any, name: str, layout: Layout) -> OldManifest:
-    """``FormatError`` naming ``name`` if the bytes are no manifest of an older format."""
+    """Read a manifest of an older format. Raise ``FormatError`` with ``name`` for other bytes."""
     with decoding(name):
         body = payload(data, FileType.MANIFEST)
         if layout is DRAFT and body[:1] in (b"{", b" ", b"\n"):
@@ -64,7 +64,7 @@ def decode_old_manifest(data: Any, name: str, layout: Layout) -> OldManifest:
             raise FormatError("expected a manifest of 2, 3 or 4 fields")
         *others, chunks = tokens.children(0).tolist()
         id_ = None if int(tokens.members[0]) == _FIELDS_WITHOUT_ID else _own_id(tokens, others[-1])
-        flags = others[1:2]  # of three or four fields the second
+        flags = others[1:2]  # the second of three or four fields
         has_flags = bool((tokens.members[flags] > 0).any())
         return OldManifest(id_, _tables(tokens, *_entries(tokens, chunks)), {}, has_flags)
 
@@ -73,7 +73,7 @@ def decode_old_manifest(data: Any, name: str, layout: Layout) -> OldManifest:
 
 
 def _own_id(tokens: Tokens, at: int) -> bytes:
-    """The id of the manifest, [bytes, []]."""
+    """Return the id of the manifest, [bytes, []]."""
     inside = np.array([at + 1])
     if not tokens.is_array(at) or not tokens.is_bytes(inside).all():
         raise FormatError("expected the id of the manifest")
@@ -81,7 +81,7 @@ def _own_id(tokens: Tokens, at: int) -> bytes:
 
 
 def _entries(tokens: Tokens, chunks: int) -> tuple[list[NodeId], I64, I64, I64]:
-    """The nodes; of each reference the number of its node, and the tokens of its index and payload."""
+    """Return the nodes, and for each reference its node's number and its index and payload tokens."""
     if not tokens.is_map(chunks):
         raise FormatError("expected a map of references")
     children = tokens.children(chunks)
@@ -103,7 +103,7 @@ def _entries(tokens: Tokens, chunks: int) -> tuple[list[NodeId], I64, I64, I64]:
 
 
 def _nodes(tokens: Tokens, at: I64) -> tuple[list[NodeId], I64]:
-    """Distinct nodes, and for each token its number among them."""
+    """Return the distinct nodes, and for each token the number of its node."""
     if tokens.is_text(at).all():
         ids = _from_text(tokens.fixed(at, _CHARACTERS[NODE_ID_BYTES]), NODE_ID_BYTES)
         rows, codes = np.unique(ids.view("V8").reshape(-1), return_inverse=True)
@@ -124,13 +124,13 @@ def _tables(
     out: dict[tuple[NodeId, int], ChunkTable] = {}
     for rank in np.unique(ranks).tolist():
         rows = np.flatnonzero(ranks == rank)
-        # The numbers of an index are the tokens right behind its head.
+        # The numbers of an index are the tokens right after its head.
         if (value[rows] != index[rows] + 1 + rank).any():
             raise FormatError("expected chunk coordinates that are numbers")
         places = (index[rows][:, None] + 1 + np.arange(rank)).reshape(-1)
         coordinates = tokens.numbers(places)
         if coordinates.size and coordinates.max() > _MAX_INDEX:
-            raise FormatError(f"chunk coordinates up to {coordinates.max()}, expected 32 bits")
+            raise FormatError(f"chunk coordinates must have 32 bits, got {coordinates.max()}")
         whole = columns.at(coordinates.astype(np.uint32).reshape(len(rows), rank), rows)
         order = np.argsort(node[rows], kind="stable")
         counts = np.bincount(node[rows], minlength=len(nodes))
@@ -142,7 +142,7 @@ def _tables(
 
 
 class _Columns:
-    """All references of a file but their coordinates; the sources are numbered as in ``ChunkTable``."""
+    """All references of a file without their coordinates; the sources are numbered as in ``ChunkTable``."""
 
     def __init__(self, count: int) -> None:
         self.kind = np.zeros(count, np.uint8)
@@ -154,6 +154,7 @@ class _Columns:
         self.inline = Ragged.empty()
 
     def at(self, index: NDArray[np.uint32], rows: I64) -> ChunkTable:
+        """Return a table of some references with these coordinates."""
         return ChunkTable(
             index,
             self.kind[rows],
@@ -166,6 +167,7 @@ class _Columns:
         )
 
     def fill(self, rows: I64, kind: ChunkKind, source: Any, offset: Any, length: Any) -> None:
+        """Set the values of some references."""
         self.kind[rows] = kind
         self.source[rows] = source
         self.offset[rows] = offset
@@ -196,14 +198,14 @@ def _payloads(tokens: Tokens, tags: I64, bodies: I64) -> _Columns:
 
 
 def _structs(tokens: Tokens, body: I64, *members: int) -> I64:
-    """``body``, if all of it are arrays with one of these numbers of members."""
+    """Return ``body`` if all of its tokens are arrays with one of these numbers of members."""
     if not (tokens.is_array(body) & np.isin(tokens.members[body], members)).all():
         raise FormatError("expected the parts of a reference")
     return body
 
 
 def _ids(tokens: Tokens, body: I64) -> tuple[U8, I64]:
-    """Chunk ids of native references; the tokens behind them."""
+    """Return the chunk ids of native references, and the tokens after the ids."""
     first = _structs(tokens, body, 3) + 1
     if tokens.is_text(first).all():
         return _from_text(tokens.fixed(first, _CHARACTERS[OBJECT_ID_BYTES]), OBJECT_ID_BYTES), first + 1
@@ -213,7 +215,7 @@ def _ids(tokens: Tokens, body: I64) -> tuple[U8, I64]:
 
 
 def _foreign(tokens: Tokens, body: I64) -> tuple[ForeignObjects, NDArray[Any], I64]:
-    """The objects of virtual references, which of them each one means, and the tokens of the offsets."""
+    """Return the objects of virtual references, each reference's object, and the tokens of the offsets."""
     at = _structs(tokens, body, 3, 4) + 1
     named = tokens.is_map(at)
     if not (tokens.says(at[named] + 1, "Absolute") & (tokens.members[at[named]] == 2)).all():
@@ -224,7 +226,7 @@ def _foreign(tokens: Tokens, body: I64) -> tuple[ForeignObjects, NDArray[Any], I
     locations, codes = distinct_rows(tokens.content(at))
     etags, modified = _checksums(tokens, np.where(tokens.members[body] == 4, at + 3, -1))
     tags, tag_codes = distinct_rows(etags)
-    # One number for the three of them; there are never more of each than references.
+    # One number combines location, etag and time. There are at most as many of each as references.
     times, time_codes = number(modified)
     combined = (codes.astype(np.int64) * len(tags) + tag_codes) * max(len(times), 1) + time_codes
     distinct, source = np.unique(combined, return_inverse=True)
@@ -237,7 +239,7 @@ def _foreign(tokens: Tokens, body: I64) -> tuple[ForeignObjects, NDArray[Any], I
 
 
 def _checksums(tokens: Tokens, at: I64) -> tuple[Ragged, I64]:
-    """Etags, empty where there is none, and times, 0 where there is none; ``at`` is -1 for no checksum."""
+    """Return etags (or empty) and times (or 0); ``at`` is -1 for references without a checksum."""
     etags, modified = Ragged.empty(len(at)), np.zeros(len(at), np.int64)
     rows = np.flatnonzero(at >= 0)
     rows = rows[tokens.code[at[rows]] != NIL]
@@ -249,7 +251,7 @@ def _checksums(tokens: Tokens, at: I64) -> tuple[Ragged, I64]:
         raise FormatError("expected a checksum that is ETag or LastModified")
     times = tokens.numbers(values[is_time])
     if times.size and times.max() > _MAX_INDEX:
-        raise FormatError("a time of modification beyond 32 bits")
+        raise FormatError("a modification time must have 32 bits, got more")
     modified[rows[is_time]] = times
     etag_bytes = tokens.content(values[is_etag])
     starts, lengths = np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
@@ -258,7 +260,7 @@ def _checksums(tokens: Tokens, at: I64) -> tuple[Ragged, I64]:
 
 
 def _from_text(characters: U8, size: int) -> U8:
-    """Ids from their texts, (n, characters) to (n, size)."""
+    """Return ids of shape (n, size) from texts of shape (n, characters)."""
     digits = _DIGIT[characters]
     if digits.size and digits.max() > 31:
         raise FormatError("expected ids in Crockford base32")
@@ -277,14 +279,14 @@ def _bytes(row: U8) -> bytes:
 
 
 def _draft(chunks: dict[str, Any]) -> OldManifest:
-    """The draft's JSON; no writer of it ever existed, so that it is read value by value."""
+    """Return the references of the draft's JSON, read value by value: no writer of it ever existed."""
     names: dict[bytes, bytes] = {}
     references_of: dict[tuple[NodeId, int], dict[tuple[int, ...], Any]] = {}
     for key, value in chunks.items():
         node, index = json.loads(key)
         coordinates = tuple(index)
         if not all(type(at) is int and 0 <= at <= _MAX_INDEX for at in coordinates):
-            raise FormatError(f"expected a key of node and chunk coordinates, found {key!r:.80}")
+            raise FormatError(f"expected a key of node and chunk coordinates, got {key!r:.80}")
         references_of.setdefault((node_id(node), len(coordinates)), {})[coordinates] = value
     return OldManifest(
         None,
@@ -305,13 +307,13 @@ def _draft_table(rank: int, references: dict[tuple[int, ...], Any], names: dict[
         if kind == "Ref":
             id_ = bytes(content["id"])
             if len(id_) != DRAFT_ID_BYTES:
-                raise FormatError(f"expected a chunk id of {DRAFT_ID_BYTES} bytes, found {len(id_)}")
+                raise FormatError(f"expected a chunk id of {DRAFT_ID_BYTES} bytes, got {len(id_)}")
             names[short_id(id_)] = id_
             parts.append(ChunkTable.from_native(index, id_matrix([short_id(id_)]), [0], *span))
         elif kind == "Virtual":
             parts.append(ChunkTable.from_virtual(index, [str(content["location"])], *span))
         else:
-            raise FormatError(f"expected a payload, found {kind!r:.80}")
+            raise FormatError(f"expected a payload, got {kind!r:.80}")
     return ChunkTable.merge_tables(parts)
 
 

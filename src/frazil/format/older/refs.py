@@ -1,8 +1,9 @@
-"""Refs in numbered files: a commit makes the next file of its branch.
+"""Refs in numbered files: each commit writes the next file of its branch.
 
-The name of a branch's file is its sequence number, counted down from the largest one, in base 32: so the
-newest file is the first in a listing sorted by name. M0 counts in 64 bits (13 characters, with a zero bit
-behind), all others in 40 bits (8 characters). A tag is one file; a file beside it says that it was deleted.
+The name of a branch file is its sequence number, counted down from the largest number, in base 32. So the
+newest file is the first in a listing sorted by name. M0 counts in 64 bits (13 characters, with a zero bit at
+the end), all other formats in 40 bits (8 characters). A tag is one file. A second file beside it marks the
+tag as deleted.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from frazil.format.older.generations import DRAFT, Layout
 
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TO_PYTHON: Final = str.maketrans(_CROCKFORD, "0123456789abcdefghijklmnopqrstuv")
-#: Length of a name -> bytes that it encodes, and the zero bits behind them.
+#: Length of a name -> number of encoded bytes, and of zero bits after them.
 _FORMS: Final = {8: (5, 0), 13: (8, 1)}
 _ID_NAMES: Final = {20: OBJECT_ID_BYTES, 26: DRAFT_ID_BYTES}
 _TAG_FILE: Final = "ref.json"
@@ -28,7 +29,7 @@ _DELETED: Final = ".deleted"
 
 
 def name_to_id(name: str) -> bytes | None:
-    """The id, of 12 or 16 bytes, that a file is named by; None if its name is none.
+    """Return the id, of 12 or 16 bytes, in the name of a file; None if the name is not an id.
 
     >>> name_to_id("1CECHNKREP0F1RSTCMT0").hex()
     '0b1cc8d6787580f0e33a6534'
@@ -41,7 +42,7 @@ def name_to_id(name: str) -> bytes | None:
 
 
 def sequence_number(name: str) -> int | None:
-    """The number behind a name; None if it is none.
+    """Return the sequence number in a name; None if the name is not a number.
 
     >>> sequence_number("ZZZZZZWV"), sequence_number("ref")
     (100, None)
@@ -59,9 +60,10 @@ def sequence_number(name: str) -> int | None:
 class RefFiles:
     """The ref files of a repository.
 
-    branches      name -> sequence number -> key
-    tags          name -> key
-    deleted_tags  names
+    Attributes:
+        branches: The keys of each branch, by sequence number.
+        tags: The key of each tag.
+        deleted_tags: The names of deleted tags.
     """
 
     branches: dict[str, dict[int, str]] = field(default_factory=dict)
@@ -70,8 +72,9 @@ class RefFiles:
 
 
 def ref_files(keys: Iterable[str], layout: Layout, *, encoded: bool = False) -> RefFiles:
-    """What the keys below ``layout.refs`` are; keys that are no refs are passed over. ``encoded``: some
-    characters of names are percent-encoded in keys.
+    """Return the refs among the keys below ``layout.refs``. Other keys are ignored.
+
+    If ``encoded`` is True, some characters of names are percent-encoded in the keys.
 
     >>> from frazil.format.older.generations import DOT
     >>> found = ref_files(["refs/branch.main/ZZZZZZZY.json", "refs/tag.v1/ref.json"], DOT)
@@ -98,13 +101,14 @@ def ref_files(keys: Iterable[str], layout: Layout, *, encoded: bool = False) -> 
 
 
 def decode_ref(data: Any, name: str) -> OldRef:
-    """What a ref file says. The id of its snapshot has 12 bytes, that of the draft 16.
+    """Return the contents of a ref file. The id of its snapshot has 12 bytes, in the draft 16.
 
-    Raises ``FormatError`` naming the file.
+    Raises:
+        FormatError: With the name of the file, if it is damaged.
     """
     with decoding(name):
         value = json.loads(bytes(data))
         if not isinstance(value, dict):
-            raise FormatError(f"a ref that is a {type(value).__name__}, expected an object")
+            raise FormatError(f"a ref must be an object, got {type(value).__name__}")
         committed_at = timestamp(value["timestamp"]) if "timestamp" in value else None
         return OldRef(object_id(value["snapshot"]), committed_at, mapping(value.get("properties") or {}))

@@ -1,6 +1,6 @@
-"""Snapshot files of the older formats: an array whose number of fields says which they are.
+"""Snapshot files of the older formats: an array whose number of fields determines their names.
 
-A snapshot is small beside its manifests, and is decoded value by value.
+A snapshot is small compared with its manifests, and is decoded value by value.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _MAX_EXTENT: Final = 1 << 32
 
 
 def decode_old_snapshot(data: Any, name: str, layout: Layout) -> OldSnapshot:
-    """``FormatError`` naming ``name`` if the bytes are no snapshot of an older format."""
+    """Read a snapshot of an older format. Raise ``FormatError`` with ``name`` for other bytes."""
     with decoding(name):
         fields = _fields(data, layout)
         if "metadata" in fields:
@@ -87,7 +87,7 @@ def decode_old_snapshot(data: Any, name: str, layout: Layout) -> OldSnapshot:
 
 
 def _unplaced(fields: dict[str, Any], flushed_at: Any) -> Iterator[str]:
-    """Names of fields that would be lost. What repeats another field is not."""
+    """Yield the names of fields that would be lost. A field that repeats another one is not lost."""
     if fields.get("started_at", flushed_at) != flushed_at:
         yield "started_at"
     length = len(fields.get("short_term_history") or ())
@@ -100,7 +100,7 @@ def _unplaced(fields: dict[str, Any], flushed_at: Any) -> Iterator[str]:
 
 
 def evidence(data: Any, name: str, layout: Layout, has_config: bool) -> Evidence:
-    """What a snapshot file shows of its generation."""
+    """Return the properties of a snapshot file that show its generation."""
     with decoding(name):
         fields = _fields(data, layout)
         files = fields.get("manifest_files") or []
@@ -120,26 +120,26 @@ def _fields(data: Any, layout: Layout) -> dict[str, Any]:
     body = payload(data, FileType.SNAPSHOT)
     if layout is DRAFT and body[:1] in (b"{", b" ", b"\n"):
         value = json.loads(body)
-        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        json.dumps(value, ensure_ascii=False).encode()  # raises an error for a lone surrogate
         return mapping(value)
     value = msgpack.loads(body)
     names = SNAPSHOT_FIELDS.get(len(value)) if isinstance(value, list) else None
     if names is None:
-        raise FormatError(f"expected a snapshot of 8, 9 or 11 fields, found {value!r:.80}")
+        raise FormatError(f"expected a snapshot of 8, 9 or 11 fields, got {value!r:.80}")
     return dict(zip(names, value, strict=True))
 
 
 def _named(value: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    """A struct: an array of its fields, in the draft a map."""
+    """Return a struct as a map. The files store an array of its fields, the draft a map."""
     if isinstance(value, dict):
         return value
     if not isinstance(value, list) or len(value) != len(names):
-        raise FormatError(f"expected {', '.join(names)}, found {value!r:.80}")
+        raise FormatError(f"expected {', '.join(names)}, got {value!r:.80}")
     return dict(zip(names, value, strict=True))
 
 
 def _newest(history: Any) -> bytes | None:
-    """The parent: first of the history, or last, where a writer put the newest one there."""
+    """Return the parent: the first or the last entry of the history, because writers differ in the order."""
     if not history:
         return None
     first, last = (_named(history[at], _ENTRY) for at in (0, -1))
@@ -150,7 +150,7 @@ def _newest(history: Any) -> bytes | None:
 def _node(path: Any, value: Any) -> OldNode:
     given = _named(value, _NODE)
     if text(path) != given["path"] or not path.startswith("/") or (path != "/" and path.endswith("/")):
-        raise FormatError(f"expected a node at {path!r:.80}, found one at {given['path']!r:.80}")
+        raise FormatError(f"expected a node at {path!r:.80}, got one at {given['path']!r:.80}")
     attributes, elsewhere = None, False
     if given.get("user_attributes") is not None:
         where, content = variant(given["user_attributes"])
@@ -162,7 +162,7 @@ def _node(path: Any, value: Any) -> OldNode:
     if kind == "Group":
         return OldNode(id_, path, group_document(attributes), None, elsewhere)
     if kind != "Array":
-        raise FormatError(f"expected a group or an array, found {kind!r:.80}")
+        raise FormatError(f"expected a group or an array, got {kind!r:.80}")
     meta, refs = content
     document = array_document(meta, attributes)
     rank = len(document["shape"])
@@ -177,5 +177,5 @@ def _manifest_ref(value: Any, rank: int) -> OldManifestRef:
     first, end = (tuple(map(int, corner)) for corner in extents)
     inside = all(0 <= at <= _MAX_EXTENT for at in (*first, *end))
     if not len(first) == len(end) == rank or not inside:
-        raise FormatError(f"expected the extents of a manifest in {rank} dimensions, found {extents!r:.80}")
+        raise FormatError(f"expected the extents of a manifest in {rank} dimensions, got {extents!r:.80}")
     return OldManifestRef(object_id(given["object_id"]), (first, end))

@@ -1,11 +1,12 @@
-"""MessagePack as columns: where every value of a file is, without an object for each.
+"""MessagePack as columns: the position of every value of a file, without a Python object for each.
 
-A *token* is a value, or the head of an array or map, whose members follow. How long a token is, its first
-bytes say; so for every byte of a block one can say where the next token would be if one began here, and
-those that do begin are found by jumping: from the first k tokens to the next k in one gather.
+A *token* is a value, or the head of an array or map, whose members follow. The first bytes of a token
+determine its length. So the position of the next token can be computed for every byte of a block, as if a
+token began there. The real tokens are found by jumping: one gather leads from the first k tokens to the next
+k.
 
-*Containers.* Let each token add its number of members, less one. Along the members of a container that
-sum falls by one, for the first time, at the end of each member: so they are found by a running minimum.
+*Containers.* Add up the number of members, less one, of each token. Along the members of a container this sum
+falls by one, for the first time, at the end of each member. A running minimum finds these places.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from frazil.errors import FormatError
 from frazil.format.columns import I64, U8, U64, Ragged, windows
 
 _BLOCK: Final = 1 << 15
-#: Bounds the memory that a hostile file takes; a reference is some ten tokens.
+#: Limits the memory for a hostile file. A reference has about ten tokens.
 MAX_TOKENS: Final = 1 << 28
 _PADDING: Final = 16
 
 NIL: Final = 0xC0
 
-# By first byte: bytes of the whole token, less its content; bytes of the number that is its size.
+# By first byte: the bytes of the token without its content; the bytes of the number that is its size.
 _HEAD = np.ones(256, np.int32)
 _SIZE = np.zeros(256, np.int8)
 for _code, _head, _size in (
@@ -36,7 +37,7 @@ for _code, _head, _size in (
     *((code, 1 + width, 0) for code, width in zip(range(0xCC, 0xD4), (1, 2, 4, 8) * 2, strict=True)),
 ):
     _HEAD[_code], _SIZE[_code] = _head, _size
-_FIXED = np.zeros(256, np.int32)  # bytes of content that the first byte itself tells
+_FIXED = np.zeros(256, np.int32)  # bytes of content, if the first byte defines them
 _FIXED[0xA0:0xC0] = np.arange(32)
 _IS_SUPPORTED = np.ones(256, np.bool_)
 _IS_SUPPORTED[[0xC1, *range(0xC7, 0xCA), *range(0xD4, 0xD9)]] = False
@@ -50,14 +51,19 @@ _WIDTHS: Final = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 
 
 class Tokens:
-    """All tokens of one value, n of them, by the place where each starts; ``FormatError`` if it is damaged.
+    """All n tokens of one value, by their position. Damaged values raise ``FormatError``.
 
-    code     uint8 (n,)   first byte
-    members  int64 (n,)   of an array; twice as many as a map has keys; 0 for a plain value
+    Attributes:
+        code: uint8 (n,), the first byte.
+        members: int64 (n,), the number of members of an array, twice the number of keys of a map, 0 for a
+            plain value.
 
-    >>> tokens = Tokens(bytes.fromhex("81a16192cc8003"))  # {"a": [128, 3]}
-    >>> tokens.children(0).tolist(), tokens.children(2).tolist(), tokens.numbers(np.array([3, 4])).tolist()
-    ([1, 2], [3, 4], [128, 3])
+    Examples:
+        >>> tokens = Tokens(bytes.fromhex("81a16192cc8003"))  # {"a": [128, 3]}
+        >>> tokens.children(0).tolist(), tokens.children(2).tolist()
+        ([1, 2], [3, 4])
+        >>> tokens.numbers(np.array([3, 4])).tolist()
+        [128, 3]
     """
 
     def __init__(self, data: bytes) -> None:
@@ -66,7 +72,7 @@ class Tokens:
         self.code: U8 = self._data[self._starts]
         if not _IS_SUPPORTED[self.code].all():
             strange = int(self.code[~_IS_SUPPORTED[self.code]][0])
-            raise FormatError(f"MessagePack type 0x{strange:02x}, which no file has")
+            raise FormatError(f"MessagePack type 0x{strange:02x} is not used in these formats")
         self.members = self._members()
         self._balance = np.cumsum(self.members - 1)
         if not len(self) or self._balance[-1] != -1 or (self._balance[:-1] < 0).any():
@@ -76,7 +82,7 @@ class Tokens:
         return len(self._starts)
 
     def children(self, token: int, end: int | None = None) -> I64:
-        """The tokens that its members begin with. ``end``: a token behind all of them, if one is known."""
+        """Return the first token of each member. ``end`` is a token after all members, if one is known."""
         count = int(self.members[token])
         if not count:
             return np.zeros(0, np.int64)
@@ -85,24 +91,28 @@ class Tokens:
         return token + 1 + np.concatenate(([0], ends + 1))
 
     def children_of_each(self, tokens: I64) -> list[I64]:
-        """``children`` of containers that follow one another, none inside another."""
+        """Return ``children`` of containers that follow one another and are not nested."""
         ends = [*tokens[1:].tolist(), len(self)][: len(tokens)]
         return list(map(self.children, tokens.tolist(), ends))
 
     def is_array(self, tokens: I64 | int) -> NDArray[np.bool_]:
+        """Return whether the tokens are arrays."""
         return self._is(_IS_ARRAY, tokens)
 
     def is_map(self, tokens: I64 | int) -> NDArray[np.bool_]:
+        """Return whether the tokens are maps."""
         return self._is(_IS_MAP, tokens)
 
     def is_bytes(self, tokens: I64 | int) -> NDArray[np.bool_]:
+        """Return whether the tokens are byte strings."""
         return self._is(_IS_BYTES, tokens)
 
     def is_text(self, tokens: I64 | int) -> NDArray[np.bool_]:
+        """Return whether the tokens are texts."""
         return self._is(_IS_TEXT, tokens)
 
     def numbers(self, tokens: I64) -> U64:
-        """Their values; ``FormatError`` if one is no whole number from 0 on."""
+        """Return the values of the tokens. Raise ``FormatError`` if one is not a whole number from 0."""
         codes = self.code[tokens]
         out = codes.astype(np.uint64)
         plain = codes < 0x80
@@ -113,11 +123,11 @@ class Tokens:
                 raw = windows(self._data, width)[self._starts[tokens[rows]] + 1]
                 out[rows] = raw.view(f">u{width}").astype(np.uint64)
         if not plain.all():
-            raise FormatError("expected a whole number from 0 on")
+            raise FormatError("expected a whole number from 0")
         return out
 
     def content(self, tokens: I64) -> Ragged:
-        """The bytes of texts and byte strings."""
+        """Return the bytes of texts and byte strings."""
         codes = self.code[tokens]
         if not _HAS_CONTENT[codes].all():
             raise FormatError("expected text or bytes")
@@ -125,14 +135,14 @@ class Tokens:
         return Ragged(self._data, starts, _content_sizes(self._data, self._starts[tokens], codes))
 
     def fixed(self, tokens: I64, size: int) -> U8:
-        """The content of tokens that all have ``size`` bytes, (n, size)."""
+        """Return the contents of tokens that all have ``size`` bytes, (n, size)."""
         rows = self.content(tokens)
         if (rows.lengths != size).any():
             raise FormatError(f"expected {size} bytes or characters")
         return np.ascontiguousarray(windows(self._data, size)[rows.starts]).view(np.uint8).reshape(-1, size)
 
     def says(self, tokens: I64, word: str) -> NDArray[np.bool_]:
-        """Which of them are this text."""
+        """Return which of the tokens are the text ``word``."""
         out = np.zeros(len(tokens), np.bool_)
         rows = np.flatnonzero(_IS_TEXT[self.code[tokens]])
         content = self.content(tokens[rows])
@@ -162,7 +172,7 @@ def _read_sizes(data: U8, at: NDArray[Any], width: int) -> I64:
 
 
 def _content_sizes(data: U8, at: NDArray[Any], codes: U8) -> I64:
-    """Bytes behind the heads of tokens that begin ``at`` these places."""
+    """Return the number of bytes after the heads of tokens that begin at the positions ``at``."""
     out = _FIXED[codes].astype(np.int64)
     for width in (1, 2, 4):
         rows = np.flatnonzero((_SIZE[codes] == width) & _HAS_CONTENT[codes])
@@ -172,7 +182,7 @@ def _content_sizes(data: U8, at: NDArray[Any], codes: U8) -> I64:
 
 
 def _starts(data: U8, size: int) -> NDArray[np.uint32]:
-    """Where the tokens of the first ``size`` bytes start."""
+    """Return the positions of the tokens in the first ``size`` bytes."""
     parts: list[NDArray[np.uint32]] = []
     at = total = 0
     while at < size:
@@ -188,12 +198,12 @@ def _starts(data: U8, size: int) -> NDArray[np.uint32]:
 
 
 def _block(data: U8, low: int, high: int) -> tuple[NDArray[np.uint32], int]:
-    """The tokens that start in a block, one of them at ``low``; and where the first one behind it starts."""
+    """Return the positions of the tokens in a block, the first at ``low``, and of the next token."""
     codes = data[low:high]
     count = len(codes)
     places = np.arange(count, dtype=np.int64)
     steps = places + _HEAD[codes] + _content_sizes(data, places + low, codes)
-    # What is behind the block is one place.
+    # All positions after the block count as one place.
     jump = np.append(np.minimum(steps, count), count).astype(np.int32)
     rows = np.zeros(1, np.int32)
     while rows[-1] != count:

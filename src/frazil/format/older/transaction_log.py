@@ -1,10 +1,10 @@
-"""Transaction logs of the older formats, from M2 on.
+"""Transaction logs of the older formats, from M2.
 
     M2-M7   version, and the fields of M8
     M8      new groups, new arrays, deleted groups, deleted arrays, updated attributes, updated metadata,
             {node: [index, ...]}
 
-New nodes are among the updated ones too; the later formats list them once.
+New nodes are also among the updated nodes. The later formats list them once.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from frazil.format.older.elements import NodeId, OldLog, decoding
 from frazil.format.older.files import payload
 from frazil.format.older.tokens import Tokens
 
-#: Number of fields -> where the first list is.
+#: Number of fields -> position of the first list.
 LOG_FIELDS: Final = {8: 1, 7: 0}
 _LISTS: Final = 6
 _MAX_INDEX: Final = (1 << 32) - 1
 
 
 def decode_old_log(data: Any, name: str) -> OldLog:
-    """``FormatError`` naming ``name`` if the bytes are no log of an older format."""
+    """Read a log of an older format. Raise ``FormatError`` with ``name`` for other bytes."""
     with decoding(name):
         tokens = Tokens(payload(data, FileType.TRANSACTION_LOG))
         first = LOG_FIELDS.get(int(tokens.members[0])) if tokens.is_array(0) else None
@@ -83,5 +83,5 @@ def _coordinates(tokens: Tokens, at: I64) -> U32:
         raise FormatError("expected chunk coordinates of one rank")
     numbers = tokens.numbers((at[:, None] + 1 + np.arange(rank)).reshape(-1))
     if numbers.size and numbers.max() > _MAX_INDEX:
-        raise FormatError(f"chunk coordinates up to {numbers.max()}, expected 32 bits")
+        raise FormatError(f"chunk coordinates must have 32 bits, got {numbers.max()}")
     return np.unique(numbers.astype(np.uint32).reshape(len(at), rank), axis=0)

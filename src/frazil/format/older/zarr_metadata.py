@@ -1,10 +1,10 @@
-"""Array and group metadata, as the older formats had it, to the ``zarr.json`` documents that it amounts to.
+"""Array and group metadata of the older formats, converted to ``zarr.json`` documents.
 
     meta   0 shape  1 data_type  2 chunk_shape  3 chunk_key_encoding  4 fill_value  5 codecs
            6 storage_transformers  7 dimension_names
 
-The draft writes the same as a map with these names. A codec is a pair of name and configuration, in the
-draft a map of both.
+The draft writes a map with these names instead. A codec is a pair of name and configuration, in the draft a
+map of both.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FIELDS: Final = (
     "dimension_names",
 )
 
-#: How an old store spelt the keys of chunks. New ones find them by coordinates, and know one spelling.
+#: The separators in the keys of chunks. Later formats find chunks by coordinates, with one form of keys.
 _SEPARATORS: Final = {"Slash": "/", "Default": "/", "Dot": "/"}
 _SIGNED: Final = ("Int8", "Int16", "Int32", "Int64")
 _TYPES: Final = frozenset(
@@ -54,12 +54,12 @@ _TYPES: Final = frozenset(
 
 
 def group_document(attributes: dict[str, Any] | None) -> dict[str, Any]:
-    """The document of a group."""
+    """Return the document of a group."""
     return {"zarr_format": 3, "node_type": "group", "attributes": attributes or {}}
 
 
 def array_document(meta: Any, attributes: dict[str, Any] | None) -> dict[str, Any]:
-    """The document of an array; ``FormatError`` where its metadata is no zarr metadata.
+    """Return the document of an array. Raise ``FormatError`` if its metadata are not Zarr metadata.
 
     >>> meta = [[4], "float32", [2], "Slash", {"Float32": float("nan")}, [["bytes", None]], [], ["x"]]
     >>> document = array_document(meta, None)
@@ -92,13 +92,13 @@ def array_document(meta: Any, attributes: dict[str, Any] | None) -> dict[str, An
 
 def _named(meta: Any) -> dict[str, Any]:
     if not isinstance(meta, list) or len(meta) != len(FIELDS):
-        raise FormatError(f"expected {len(FIELDS)} fields of an array, found {meta!r:.80}")
+        raise FormatError(f"expected {len(FIELDS)} fields of an array, got {meta!r:.80}")
     return dict(zip(FIELDS, meta, strict=True))
 
 
 def _whole(values: Any) -> list[int]:
     if not isinstance(values, list) or not all(type(value) is int and value >= 0 for value in values):
-        raise FormatError(f"expected a shape, found {values!r:.80}")
+        raise FormatError(f"expected a shape, got {values!r:.80}")
     return values
 
 
@@ -106,11 +106,11 @@ def _data_type(value: Any) -> str | dict[str, Any]:
     if isinstance(value, dict):
         name, bits = variant(value)
         if name == "rawbits" and type(bits) is int and 0 < bits < 1 << 32 and not bits % 8:
-            # What zarr calls it now; nobody reads its old name, r16.
+            # The present name in zarr. No reader knows the old name, such as r16.
             return {"name": "raw_bytes", "configuration": {"length_bytes": bits // 8}}
     elif value in _TYPES:
         return text(value)
-    raise FormatError(f"expected a data type, found {value!r:.80}")
+    raise FormatError(f"expected a data type, got {value!r:.80}")
 
 
 def _named_configuration(value: Any) -> dict[str, Any]:
@@ -123,13 +123,13 @@ def _named_configuration(value: Any) -> dict[str, Any]:
 
 
 def _number(value: Any) -> float | str:
-    """A float as JSON, which has no words for three of them. Rust's JSON had null instead."""
+    """Return a float as JSON, which has no numbers for three values. The draft's JSON had null."""
     if value is None:
         return "NaN"
     if isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity"):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise FormatError(f"expected a number, found {value!r:.80}")
+        raise FormatError(f"expected a number, got {value!r:.80}")
     if math.isfinite(value):
         return float(value)
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
@@ -137,13 +137,13 @@ def _number(value: Any) -> float | str:
 
 def _integer(value: Any) -> int:
     if type(value) is not int or not -(1 << 63) <= value < 1 << 64:
-        raise FormatError(f"expected a whole number, found {value!r:.80}")
+        raise FormatError(f"expected a whole number, got {value!r:.80}")
     return value
 
 
 def _boolean(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise FormatError(f"expected true or false, found {value!r:.80}")
+        raise FormatError(f"expected true or false, got {value!r:.80}")
     return value
 
 

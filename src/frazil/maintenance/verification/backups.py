@@ -1,8 +1,9 @@
-"""The backups of ``repo`` that hold the older parts of the ops log.
+"""The backups of ``repo`` that contain the older parts of the ops log.
 
-A file of the ops log names a backup for each of its updates but the newest: that backup was written right
-after the update, so the update is the newest one in it. Most of these backups may be gone: a collection of
-garbage leaves only the chain, in which each file names the one with the next older part of the log.
+A file of the ops log names a backup for each of its updates except the newest one. The backup was
+written directly after the update, so this update is the newest one in it. Most of these backups may be
+deleted. A garbage collection keeps only the chain, in which each file names the file with the next
+older part of the log.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, thread_pool
 
-#: So many of the newest backups are tried for one that can be read.
+#: Number of the newest backups that are tried to find a readable one.
 _TRIED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A backup that the ops log names, with the time of its newest update and of the one before that.
+    """A backup that the ops log names, with the times of its newest update and of the update before.
 
-    ``older`` is the backup that was written after the update before; None where nothing names it.
+    ``older`` is the backup that was written after the update before. It is None if no file names it.
     """
 
     name: str
@@ -38,7 +39,7 @@ class Named:
 
 
 def check_chain(storage: Storage, info: RepoInfo) -> tuple[list[Finding], Iterator[Named]]:
-    """What is wrong with the chain of the ops log; all backups that it names."""
+    """Return the findings of the chain of the ops log, and all backups that it names."""
     findings: list[Finding] = []
     names: list[str] = []
     times: list[int] = []
@@ -47,7 +48,7 @@ def check_chain(storage: Storage, info: RepoInfo) -> tuple[list[Finding], Iterat
     while part is not None:
         key = backup_key(name) if name else REPO
         try:
-            # In a file, the newest update names no backup: that would be the file itself.
+            # The newest update in a file names no backup, because this would be the file itself.
             names += [name, *part.ops.backups.texts()[1:]]
             times += part.ops.updated_at.tolist()
             name = part.repo_before_updates or ""
@@ -61,7 +62,7 @@ def check_chain(storage: Storage, info: RepoInfo) -> tuple[list[Finding], Iterat
 
 
 def check_named(storage: Storage, named: Sequence[Named]) -> Iterator[Finding]:
-    """The piece of work for some backups: those that are there can be read, and are the right ones."""
+    """Yield findings of backups: existing ones must be readable and not exchanged. A piece of work."""
 
     def check(backup: Named) -> list[Finding]:
         key = backup_key(backup.name)
@@ -83,15 +84,15 @@ def _exchanged(key: str, backup: Named, info: RepoInfo) -> Iterator[Finding]:
             "exchanged", key, detail=f"the newest update is at {times[:1]} us, not {backup.time} us"
         )
     elif backup.older is not None and times[1:] and times[1] != backup.older_time:
-        # The name of that one is in the chain, and its time is only known from itself.
+        # The name of this backup is in the chain. Only the backup itself has its time.
         detail = f"the newest update is at {backup.older_time} us, not {times[1]} us"
         yield Finding("exchanged", backup_key(backup.older), detail=detail)
 
 
 def newest_readable(storage: Storage) -> str | None:
-    """The newest backup of ``repo`` that can be read."""
+    """Return the key of the newest backup of ``repo`` that can be read, or None."""
     keys = (each.key for each in storage.list(OVERWRITTEN))
-    for key in islice(sorted(keys), _TRIED):  # names count down
+    for key in islice(sorted(keys), _TRIED):  # newer backups have smaller names
         try:
             decode_repo_info(storage.get(key), key)
         except FormatError:

@@ -1,4 +1,4 @@
-"""Chunk files: there, long enough, readable, and not exchanged where their names tell."""
+"""Checks of chunk files: existing, long enough, readable, and not exchanged if their names are hashes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, map_bounded
 
-#: Bytes of one request, and of a gap between two chunks that is read with them.
+#: Bytes of one request, and the longest gap between two chunks of the same request.
 _BLOCK: Final = 16 << 20
 _GAP: Final = 1 << 18
 
 
 def absent(needed: Iterable[Needed], listed: Listed) -> tuple[U8, U64]:
-    """Chunk files that are missing or too short: ids (k, 12), sorted, and how many bytes there are."""
+    """Return ids of missing or short chunk files, (k, 12), sorted, and the number of existing bytes."""
     ids: list[U8] = [np.zeros((0, OBJECT_ID_BYTES), np.uint8)]
     listed_keys = id_keys(listed.ids)
     for each in needed:
@@ -50,7 +50,7 @@ def absent(needed: Iterable[Needed], listed: Listed) -> tuple[U8, U64]:
 
 
 def without_files(storage: Storage, manifest: bytes, files: U8, sizes: U64) -> list[Finding]:
-    """The chunks of a manifest that are lost with such files."""
+    """Return findings for the chunks of a manifest in missing or short files."""
     file_keys = id_keys(files)
     findings: list[Finding] = []
     try:
@@ -66,7 +66,7 @@ def without_files(storage: Storage, manifest: bytes, files: U8, sizes: U64) -> l
             if rows.any():
                 problem = "short" if sizes[at] else "missing"
                 name = f"{CHUNKS}/{id_to_text(table.chunk_ids[source].tobytes())}"
-                detail = f"{int(sizes[at])} bytes are there"
+                detail = f"the file has {int(sizes[at])} bytes"
                 findings.append(Finding(problem, name, node, table.index[rows], detail))
     return findings
 
@@ -83,11 +83,11 @@ def read_rows(
     *,
     is_hashed: bool = False,
 ) -> tuple[list[Finding], int]:
-    """Read all bytes of some references of a manifest, counted over its arrays in the order of their ids;
-    what could not be read, and how many bytes were.
+    """Read all bytes of some references of a manifest. Return findings and the number of read bytes.
 
-    ``is_hashed``: new chunk files are named by the hash of their bytes. A file with a random name is no
-    finding, only one with the bytes of another file that is there.
+    References are counted over the arrays of the manifest, in the order of their ids. ``is_hashed`` says that
+    new chunk files are named by the hash of their bytes. A file with a random name is not a finding. A file
+    with the bytes of another existing file is one.
     """
     spans: list[_Span] = []
     first = 0
@@ -112,7 +112,7 @@ type _Get = Callable[[int, int], Buffer]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Span:
-    """A range of an object to read at once, and the chunks in it."""
+    """A range of an object for one request, and the chunks in it."""
 
     name: str
     get: _Get
@@ -120,16 +120,16 @@ class _Span:
     high: int
     node: bytes
     index: U32
-    #: Where a file is named that has these bytes, if names tell.
+    #: The storage of files that are named by the hash of their bytes, or None.
     hashed_in: Storage | None = None
 
     def finding(self) -> Finding | None:
-        """What is wrong with it."""
+        """Read the range, and return a finding or None."""
         try:
             data = memoryview(self.get(self.low, self.high))
             if data.nbytes != self.high - self.low:
                 raise StorageError(
-                    f"{self.name}: expected the bytes {self.low} to {self.high}, found {data.nbytes} bytes",
+                    f"{self.name} must have the bytes {self.low} to {self.high}, got {data.nbytes} bytes",
                     ErrorKind.INVALID_OBJECT_SIZE,
                 )
             return None if self.hashed_in is None or self.low else self._exchanged(self.hashed_in, data)
@@ -144,7 +144,7 @@ class _Span:
 
 
 def _objects(table: ChunkTable, storage: Storage, sources: VirtualSources) -> Iterator[tuple[str, I64, _Get]]:
-    """The objects that hold chunks of a table: name, rows, and how a range is read."""
+    """Yield the objects that hold chunks of a table: name, rows, and a function that reads a range."""
     for kind in (ChunkKind.NATIVE, ChunkKind.VIRTUAL):
         rows = np.flatnonzero(table.kind == kind)
         order = rows[np.argsort(table.source[rows], kind="stable")]
@@ -164,7 +164,7 @@ def _get_foreign(sources: VirtualSources, ref: VirtualRef, low: int, high: int) 
 
 
 def _ranges(offset: U64, length: U64) -> Iterator[tuple[int, int, I64]]:
-    """Ranges to read, each with the rows that lie in it: neighbours together, blocks of bounded size."""
+    """Yield ranges to read, each with its rows. Neighbours are read together, in blocks of limited size."""
     order = np.argsort(offset, kind="stable")
     low = offset[order].astype(np.int64)
     high = np.maximum.accumulate(low + length[order].astype(np.int64))
@@ -178,7 +178,7 @@ def _ranges(offset: U64, length: U64) -> Iterator[tuple[int, int, I64]]:
 
 
 def split_rows(count: int, size: int, most: int) -> list[tuple[int, int]]:
-    """Ranges of ``count`` rows with about ``most`` of their ``size`` bytes in each."""
+    """Return ranges of ``count`` rows with about ``most`` of their ``size`` bytes each."""
     parts = max(1, min(count, -(-size // most)))
     cuts: NDArray[np.int64] = np.linspace(0, count, parts + 1).astype(np.int64)
     return [

@@ -1,4 +1,4 @@
-"""Manifests: readable, the right ones, as snapshots say, and with foreign objects that are there."""
+"""Checks of manifests: readable, not exchanged, as the snapshots say, and with existing foreign objects."""
 
 from __future__ import annotations
 
@@ -22,8 +22,12 @@ from frazil.threads import Purpose, map_bounded
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Needed:
-    """What a manifest needs: chunk files (k, 12), sorted, with the last byte of each that is used; bytes of
-    all its references that are not inline, and how many references it has.
+    """The chunk files that a manifest needs.
+
+    files  uint8 (k, 12)  ids, sorted
+    ends   uint64 (k,)    end of the last used byte of each file
+    size   bytes of all references that are not inline
+    count  number of all references
     """
 
     files: U8
@@ -42,10 +46,10 @@ def check_manifest(
     with_chunks: bool,
     with_foreign: bool,
 ) -> tuple[list[Finding], Needed]:
-    """What is wrong with a manifest, and the chunk files that it needs, if ``with_chunks``.
+    """Return the findings of a manifest and, with ``with_chunks``, the chunk files that it needs.
 
-    ``listed`` are the size and the number of references that a snapshot has of it. Foreign objects are asked
-    for here, if ``with_foreign``.
+    ``listed`` is the size and the number of references in the list of a snapshot. With ``with_foreign``, the
+    function also reads one byte of each foreign object.
     """
     key = manifest_key(id_)
     nothing = Needed(np.zeros((0, OBJECT_ID_BYTES), np.uint8), np.zeros(0, np.uint64), 0, 0)
@@ -58,7 +62,7 @@ def check_manifest(
     size = memoryview(data).nbytes
     for what, expected, stored in (("size", listed[0], size), ("count", listed[1], count)):
         if expected != stored:
-            findings.append(Finding(what, key, detail=f"a snapshot says {expected}, the file has {stored}"))
+            findings.append(Finding(what, key, detail=f"a snapshot has {expected}, the file has {stored}"))
     for node, box in uses:
         table = manifest.arrays.get(node)
         if table is None or len(box) != table.ndim:
@@ -88,7 +92,7 @@ def _needed(manifest: Manifest, count: int) -> Needed:
 
 
 def ends_of(table: ChunkTable, kind: ChunkKind, count: int) -> tuple[I64, U64]:
-    """Sources of a kind that are used, and where the last byte used of each ends."""
+    """Return the used sources of a kind, and the end of the last used byte of each."""
     rows = table.kind == kind
     ends = np.zeros(count, np.uint64)
     source = table.source[rows]
@@ -99,7 +103,7 @@ def ends_of(table: ChunkTable, kind: ChunkKind, count: int) -> tuple[I64, U64]:
 
 
 def _foreign(manifest: Manifest, sources: VirtualSources) -> Iterator[Finding]:
-    """Foreign objects that are not there, too short, or in another state: one byte of each is read."""
+    """Yield findings of foreign objects that are missing, too short, or changed. Reads one byte of each."""
 
     def ask(ref: VirtualRef) -> IcechunkError | None:
         return problem(lambda: sources.locate(ref).get(ref.offset, ref.offset + ref.length))

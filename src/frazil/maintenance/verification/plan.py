@@ -1,9 +1,9 @@
-"""A verification as a whole: what to read, by whom, and what of the findings still holds.
+"""The whole verification: which files to read in which process, and which findings still hold.
 
-Others may commit, expire and collect garbage meanwhile. A file that is missing is only wrong if somebody
-needs it now. So each finding remembers the version or the manifest that led to it, and in the end the
-repository's state is read again: findings of versions that are gone are dropped. A version that was needed
-before and is needed afterwards was needed all the time, and nobody may have touched its files.
+Other processes may commit, expire and collect garbage in the meantime. A missing file is a finding only if a
+version needs it now. Therefore each finding contains the version or manifest that led to it. At the end, the
+state of the repository is read again, and findings of removed versions are dropped. A version that was needed
+before and after the verification was needed all the time, so no process was allowed to delete its files.
 """
 
 from __future__ import annotations
@@ -33,53 +33,53 @@ from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import Finding, VerificationReport, VerifyLevel
 
-#: Bytes that one item reads.
+#: Number of bytes that one item reads.
 _BYTES: Final = 1 << 30
-#: Items at work in one process.
+#: Number of concurrent items in one process.
 _ITEMS: Final = 4
-#: Problems of files that nobody can read any more.
+#: Problems of files that cannot be read any more.
 _LOSSES: Final = ("unreadable", "missing", "short")
-#: So many manifests of versions are gathered before those that repeat are dropped.
+#: Number of manifests that are collected before duplicates are removed.
 _GATHERED: Final = 1 << 20
-#: So often the chain of backups is looked at while others move it.
+#: Number of attempts to read the chain of backups while other processes change it.
 _TRIES: Final = 5
 
-#: A piece of work: a context and an item, to all that is found.
+#: A piece of work: from a context and an item to results.
 type Piece = Callable[[Context, Any], Iterable[Any]]
-#: Does a piece of work on all items, anywhere; the answers one after the other, in the order of the items.
+#: Does a piece of work for all items in any process. Yields the results in the order of the items.
 type Run = Callable[[Piece, Sequence[Any]], Iterator[Any]]
 
 
-# Pieces of work. Answers begin with the id of the version or manifest that they are about.
+# Pieces of work. Each result begins with the id of its version or manifest.
 
 
 def versions_piece(context: Context, item: Sequence[Version]) -> Iterator[CheckedVersion]:
-    """Snapshots and their logs."""
+    """Check snapshots and their logs."""
     return check_versions(context.storage, item)
 
 
 def manifests_piece(context: Context, item: Any) -> Iterator[tuple[bytes, list[Finding], Needed]]:
-    """Manifests, and foreign objects."""
+    """Check manifests and foreign objects."""
     what, group = item
     for id_, sizes, uses in group:
         yield id_, *check_manifest(context.storage, context.virtual, id_, sizes, uses, **what)
 
 
 def lost_piece(context: Context, item: Any) -> Iterator[tuple[bytes, list[Finding]]]:
-    """References of manifests to chunk files that are missing or short."""
+    """Find references of manifests to chunk files that are missing or short."""
     group, files, sizes = item
     return ((id_, without_files(context.storage, id_, files, sizes)) for id_ in group)
 
 
 def bytes_piece(context: Context, item: Any) -> Iterator[tuple[bytes, list[Finding], int]]:
-    """Bytes of chunks."""
+    """Read bytes of chunks."""
     id_, low, high = item
     is_hashed = context.settings.deduplicate
     yield id_, *read_rows(context.storage, context.virtual, id_, low, high, is_hashed=is_hashed)
 
 
 def backups_piece(context: Context, item: Sequence[Named]) -> Iterator[Finding]:
-    """Backups that the ops log names."""
+    """Check backups that the ops log names."""
     return check_named(context.storage, item)
 
 
@@ -87,7 +87,7 @@ PIECES: Final[tuple[Piece, ...]] = (versions_piece, manifests_piece, lost_piece,
 
 
 def run_locally(context: Context) -> Run:
-    """Work on threads of this process."""
+    """Return a function that does pieces of work on threads of this process."""
 
     def run(piece: Piece, items: Sequence[Any]) -> Iterator[Any]:
         for answers in side_by_side(items, lambda item: list(piece(context, item)), _ITEMS):
@@ -98,7 +98,7 @@ def run_locally(context: Context) -> Run:
 
 @dataclass(slots=True)
 class _Progress:
-    """What was found until now, by the version or manifest that led to it."""
+    """The findings until now, by the version or manifest that led to them."""
 
     by_version: list[tuple[bytes, Finding]] = field(default_factory=list)
     by_manifest: list[tuple[bytes, Finding]] = field(default_factory=list)
@@ -109,7 +109,7 @@ class _Progress:
 
 
 def verify(context: Context, level: VerifyLevel, run: Run) -> VerificationReport:
-    """The whole of it; ``run`` does the pieces."""
+    """Verify a repository. ``run`` does the pieces of work."""
     state = state_of(context)
     has_chunks = level != "metadata"
     progress, needed = _check_stored(context, state, run, with_chunks=has_chunks, with_foreign=has_chunks)
@@ -131,9 +131,9 @@ def verify(context: Context, level: VerifyLevel, run: Run) -> VerificationReport
 
 
 def stored_findings(context: Context, info: RepoInfo, run: Run) -> list[Finding]:
-    """What the versions of ``info`` miss among the files of ``context.storage``, where no ``repo`` need be.
+    """Return findings about missing or damaged files that the versions of ``info`` need.
 
-    Foreign objects and the bytes of chunks are not looked at.
+    The storage does not need the file ``repo``. Foreign objects and the bytes of chunks are not checked.
     """
     state = State(tuple(version for version in versions_of(info) if version.is_needed), (), info)
     progress, _ = _check_stored(context, state, run, with_chunks=True, with_foreign=False)
@@ -215,8 +215,10 @@ def _check_bytes(needed: dict[bytes, Needed], run: Run, progress: _Progress) -> 
 
 
 def _check_backups(context: Context, state: State, level: VerifyLevel, run: Run) -> list[Finding]:
-    """Whoever changes the repository moves the chain, and a collection then deletes what is not in it any
-    more.
+    """Check the chain of backups.
+
+    Writers of the repository change the chain, and a collection then deletes backups that are no
+    longer in it.
     """
     info = state.info
     for _ in range(_TRIES):
@@ -230,14 +232,14 @@ def _check_backups(context: Context, state: State, level: VerifyLevel, run: Run)
             return findings
         info = newer
     raise ConflictError(
-        message=f"the ops log moved to other backups in each of {_TRIES} attempts to verify it: try again",
+        message=f"the ops log changed its backups during each of {_TRIES} attempts to verify it. Try again",
         kind=ErrorKind.REPO_INFO_UPDATED,
     )
 
 
 def _still(progress: _Progress, before: State, after: State) -> list[Finding]:
-    """Findings of what is needed now as well, each once."""
-    # Of versions that no ref leads to, only damage was reported.
+    """Return the findings of needed files, each once."""
+    # For versions without a ref, only damage was reported.
     detached = {version.id for version in before.versions if not version.is_needed}
     unreadable = after.info is None and not after.versions
     alive = before.needed if unreadable else after.needed
@@ -253,7 +255,7 @@ def _still(progress: _Progress, before: State, after: State) -> list[Finding]:
 
 
 def _used(progress: _Progress, alive: set[bytes]) -> set[bytes]:
-    """The manifests with findings that some versions use."""
+    """Return the manifests with findings that versions in ``alive`` use."""
     suspects = list({id_ for id_, _ in progress.by_manifest})
     if not suspects:
         return set()
@@ -263,7 +265,7 @@ def _used(progress: _Progress, alive: set[bytes]) -> set[bytes]:
 
 
 def _paths(context: Context, state: State, nodes: set[bytes]) -> dict[bytes, str]:
-    """Where some nodes are, in the newest version that can be read and has them."""
+    """Return the paths of nodes, from the newest readable version that has them."""
     left, paths = nodes - {b""}, dict[bytes, str]()
     assets = Assets(context.storage, context.assets.limits)
     for version in reversed(state.versions):
@@ -271,7 +273,7 @@ def _paths(context: Context, state: State, nodes: set[bytes]) -> dict[bytes, str
             break
         try:
             table = assets.snapshot(version.id).nodes
-        except IcechunkError:  # it is among the findings
+        except IcechunkError:  # there is a finding for it
             continue
         paths_by_id = dict(zip(id_list(table.ids), table.paths_list(), strict=True))
         paths.update((node, paths_by_id[node]) for node in left & paths_by_id.keys())

@@ -1,4 +1,4 @@
-"""Which versions a repository has at a moment, as far as that can be read."""
+"""The versions that a repository has at a moment, as far as they can be read."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from frazil.storage.base import Storage
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """All versions, oldest first where that is known; what is wrong with the files that name them.
+    """All versions, the oldest first where this is known, and findings of the files that name them.
 
-    ``info`` is the repo info, None in spec version 1 and where it cannot be read.
+    ``info`` is the repo info. It is None in spec version 1, and if it cannot be read.
     """
 
     versions: tuple[Version, ...]
@@ -39,7 +39,7 @@ class State:
 
 
 def state_of(context: Context) -> State:
-    """As it is now. Raises only what the storage raises, not what damage leads to."""
+    """Return the current state. Raises errors of the storage, but no errors of damaged files."""
     if context.spec_version < 2:
         return _version_1(context.storage)
     try:
@@ -53,7 +53,7 @@ def state_of(context: Context) -> State:
 
 
 def versions_of(info: RepoInfo) -> Iterator[Version]:
-    """All versions of a repository of spec version 2, oldest first."""
+    """Yield all versions of a repository of spec version 2, the oldest first."""
     table = info.table
     ids, parents, pruned = id_list(table.ids()), table.parents().tolist(), table.pruned()
     counts = pruned.lengths.tolist()
@@ -61,13 +61,13 @@ def versions_of(info: RepoInfo) -> Iterator[Version]:
     is_needed = referred(info).tolist()
     for row in order:
         logs = tuple(pruned.row(row).tolist()) if counts[row] else ()
-        # The log of a version whose parent was expired tells the difference to that parent.
+        # The log of a version with an expired parent contains the difference to this parent.
         parent = None if parents[row] < 0 or logs else ids[parents[row]]
         yield Version(ids[row], parent, logs, is_needed[row])
 
 
 def _version_1(storage: Storage) -> State:
-    """Snapshots that refs lead to. Expiration changes parents, and nothing remembers the ones before."""
+    """Return snapshots that refs lead to. Expiration changes parents and leaves no trace of the old ones."""
     findings: list[Finding] = []
     tips: list[bytes] = []
     names, _ = list_refs(storage)
@@ -85,7 +85,7 @@ def _version_1(storage: Storage) -> State:
 
 
 def _reachable(entries: Mapping[bytes, SnapshotEntry | IcechunkError], tips: Iterable[bytes]) -> list[bytes]:
-    """The tips and all before them, as far as files can be read."""
+    """Return the tips and all snapshots before them, as far as files can be read."""
     out: dict[bytes, None] = {}
     for tip in tips:
         id_: bytes | None = tip

@@ -1,4 +1,4 @@
-"""Which arrays refer to which manifests."""
+"""The uses of manifests by arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_keys, id_list
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Uses:
-    """Which arrays refer to which manifests, k rows.
+    """The uses of manifests by arrays, k rows.
 
     manifests  uint8 (k, 12)
     nodes      uint8 (k, 8)
@@ -26,7 +26,7 @@ class Uses:
 
     @staticmethod
     def union(parts: Sequence[Uses]) -> Uses:
-        """Each once; a manifest's first extents count."""
+        """Return each use once, with the first extents of a manifest."""
         nothing = np.zeros((0, OBJECT_ID_BYTES), np.uint8), np.zeros((0, NODE_ID_BYTES), np.uint8)
         manifests = np.concatenate([nothing[0], *(part.manifests for part in parts)])
         nodes = np.concatenate([nothing[1], *(part.nodes for part in parts)])
@@ -35,7 +35,7 @@ class Uses:
         return Uses(manifests[first], nodes[first], extents.take(first))
 
     def of(self, manifest: bytes) -> list[tuple[bytes, U32]]:
-        """Arrays that refer to a manifest, with the box of each. Rows are sorted by manifest."""
+        """Return the arrays that refer to a manifest, with the box of each. Rows are sorted by manifest."""
         keys = id_keys(self.manifests)
         wanted = np.frombuffer(manifest, keys.dtype)
         rows = slice(*(int(keys.searchsorted(wanted, side)[0]) for side in ("left", "right")))

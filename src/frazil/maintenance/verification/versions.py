@@ -1,4 +1,4 @@
-"""Snapshots and their transaction logs: readable, the right ones, and in agreement."""
+"""Checks of snapshots and transaction logs: readable, not exchanged, and consistent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from frazil.repository.catalog.assets import Assets, CacheLimits
 from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
 
-#: Parents are mostly the snapshots that were checked just before.
+#: The parent is mostly the snapshot that was checked before.
 _CACHED: Final = CacheLimits(snapshot_nodes=50_000, chunk_refs=0)
 
 
@@ -35,9 +35,10 @@ _CACHED: Final = CacheLimits(snapshot_nodes=50_000, chunk_refs=0)
 class Version:
     """A snapshot to check.
 
-    parent     the one that its transaction log compares it with; None where that is not known
-    pruned     snapshots that were expired between the two, whose logs may be there
-    is_needed  whether a branch or tag leads to it. Others may have lost files to a collection of garbage
+    parent     the snapshot that its transaction log compares it with; None if it is not known
+    pruned     expired snapshots between the two, whose logs may exist
+    is_needed  whether a branch or tag leads to it. Other snapshots may have lost files in a garbage
+    collection
     """
 
     id: bytes
@@ -48,7 +49,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckedVersion:
-    """What is wrong with a snapshot; its manifests, and who uses them."""
+    """The findings of a snapshot, its manifests, and the arrays that use them."""
 
     id: bytes
     findings: list[Finding]
@@ -57,7 +58,7 @@ class CheckedVersion:
 
 
 def check_versions(storage: Storage, versions: Sequence[Version]) -> Iterator[CheckedVersion]:
-    """The piece of work for some snapshots, best in the order of their history."""
+    """Check snapshots, best in the order of their history. This is a piece of work."""
     assets = Assets(storage, _CACHED)
     return (_checked(assets, version) for version in versions)
 
@@ -65,7 +66,7 @@ def check_versions(storage: Storage, versions: Sequence[Version]) -> Iterator[Ch
 def _checked(assets: Assets, version: Version) -> CheckedVersion:
     try:
         return _check(assets, version)
-    except IcechunkError as error:  # some columns are only decoded when they are used
+    except IcechunkError as error:  # some columns are decoded only when they are used
         finding = Finding("unreadable", snapshot_key(version.id), detail=error.message)
         return CheckedVersion(version.id, [finding], ManifestFiles.empty(), Uses.union([]))
 
@@ -74,9 +75,7 @@ def _check(assets: Assets, version: Version) -> CheckedVersion:
     findings: list[Finding] = []
     for id_ in version.pruned:
         _read_log(assets, id_, findings, may_be_gone=True)
-    parent = _parent(
-        assets, version
-    )  # first: it is the snapshot before, and the cache may only hold that one
+    parent = _parent(assets, version)  # first, because the cache may only hold this snapshot
     try:
         snapshot = assets.snapshot(version.id)
     except IcechunkError as error:
@@ -84,7 +83,7 @@ def _check(assets: Assets, version: Version) -> CheckedVersion:
         if version.is_needed or error.kind != ErrorKind.OBJECT_NOT_FOUND:
             findings.append(Finding("unreadable", snapshot_key(version.id), detail=error.message))
         return CheckedVersion(version.id, findings, ManifestFiles.empty(), Uses.union([]))
-    # In spec version 1 the first snapshot has no log, and with old writers a random id.
+    # In spec version 1 the first snapshot has no log, and old writers gave it a random id.
     first = snapshot.spec_version < 2 and snapshot.parent_id is None
     log = _read_log(assets, version.id, findings, may_be_gone=first or not version.is_needed)
     if log is not None:
@@ -125,8 +124,9 @@ def _uses(nodes: NodeTable) -> Uses:
 
 
 def _parent(assets: Assets, version: Version) -> Snapshot | None:
-    """The snapshot that the log of a version compares it with; None where that is not known or not readable,
-    which is a finding of its own.
+    """Return the snapshot that the log of a version compares it with.
+
+    The result is None if it is not known, or not readable, which is another finding.
     """
     try:
         return None if version.parent is None else assets.snapshot(version.parent)
@@ -139,7 +139,7 @@ def _log_findings(
 ) -> Iterator[Finding]:
     key = transaction_key(version.id)
     before = NodeTable.from_nodes([]) if version.id == INITIAL_SNAPSHOT_ID else None
-    # Expiration in spec version 1 changes parents without a trace.
+    # Expiration in spec version 1 changes parents and leaves no trace.
     if parent is not None and snapshot.spec_version > 1:
         before = parent.nodes
     differences = [
@@ -153,11 +153,12 @@ def _log_findings(
 def _differences(
     before: NodeTable | None, after: NodeTable, log: TransactionLog
 ) -> Iterator[tuple[str, int, int]]:
-    """What a log and the two snapshots say differently, with the number of nodes of each.
+    """Yield contradictions between a log and the two snapshots, with the number of nodes in each.
 
-    Without ``before`` only what holds of the later one alone. A node that is written again with the same
-    content counts as updated in the log only. The reference joins the logs of a commit and of its amendment:
-    a node that the one has created and the other deleted is in both lists, and in neither snapshot.
+    Without ``before``, only the later snapshot is compared. A node that is written again with the same
+    content is updated only in the log. The reference joins the logs of a commit and of its amendment.
+    Then a node that the commit created and the amendment deleted is in both lists of the log, and in
+    neither snapshot.
     """
     passing: list[Any] = []
     for kind, arrays in (("arrays", True), ("groups", False)):
@@ -190,7 +191,7 @@ def _differences(
 
 
 def _changed(before: NodeTable, after: NodeTable, *, arrays: bool) -> Any:
-    """Ids of nodes that are in both, with other metadata."""
+    """Return ids of nodes that are in both snapshots with different metadata."""
     keys, old = id_keys(after.ids), id_keys(before.ids)
     _, rows, old_rows = np.intersect1d(keys, old, assume_unique=True, return_indices=True)
     some = after.is_array[rows] == arrays

@@ -68,11 +68,11 @@ class _Comparison:
     def refusal(self, path: str) -> InvalidInputError:
         """Return the error for a property that differs."""
         remedy = (
-            TABLE["chunks"].remedy if self.is_storage else "Ingest the files into another group (--group)"
+            TABLE["chunks"].remedy if self.is_storage else "ingest the files into another group (--group)"
         )
         return InvalidInputError(
             f"{self.name} of `{path}` must be {self.stored}, as in the repository, got {self.new} in the "
-            f"files. {remedy}",
+            f"files: {remedy}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
 
@@ -120,7 +120,7 @@ def _window(
     if virtual is not None:
         raise InvalidInputError(
             f"virtual=True needs files with whole steps of `{target.path}`, but they have parts of steps. "
-            "Copy them (virtual=False)",
+            "Copy these files",
             ErrorKind.UNIMPLEMENTED,
         )
     return tuple(windows.get(dim, (0, size)) for dim, size in zip(dims, array.shape, strict=True))

@@ -191,7 +191,9 @@ def ingest(
     Raises:
         InvalidInputError: ``bad-source`` for problems in files, ``unknown-choice`` for a value that an option
             does not have, ``key-not-found`` if no file matches, ``invalid-chunk-index`` for labels that the
-            mode does not allow, ``invalid-argument`` for other options.
+            mode does not allow, ``invalid-array-metadata`` for files that do not fit the arrays of the group,
+            ``no-container-for-virtual-chunk`` if ``virtual`` is True and no container has the files,
+            ``invalid-argument`` for other options.
         AlreadyExistsError: If ``mode`` is ``"create"`` and the group has one of the arrays.
         MissingExtraError: If the library that reads the format of a file is not installed.
         TaskFailedError: If a task fails in all its attempts, or a file changes during the ingest.

@@ -63,8 +63,8 @@ TABLE: Final[dict[str, Kind]] = {
     ),
     "dims": Kind(
         "other dimensions, or another length of a dimension that does not grow",
-        remedy="concat_dim= (--concat-dim) names the dimension in which files follow each other; files with "
-        "other variables can have a group of their own (--group)",
+        remedy="concat_dim= (--concat-dim) names the dimension in which files follow each other; "
+        "ingest files with other variables into another group (--group)",
     ),
     "dtype": Kind("another dtype"),
     "units": Kind("other units or another calendar, which change the meaning of the numbers"),
@@ -76,7 +76,7 @@ TABLE: Final[dict[str, Kind]] = {
     "values": Kind(
         "other values of a variable that all files share, such as latitudes",
         allowed="keeps the values of the first file, or of the repository",
-        remedy="files with other variables can have a group of their own (--group)",
+        remedy="ingest files with other variables into another group (--group)",
     ),
     "chunks": Kind(
         "chunks or codecs that cannot be in one array (virtual only)",

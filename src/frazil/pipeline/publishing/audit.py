@@ -42,7 +42,7 @@ class Audit:
 
 
 def _audit_of(info: SnapshotInfo | SnapshotEntry) -> dict[str, Any]:
-    """The audit that a commit records; empty for other commits."""
+    """Return the audit that a commit records; empty for other commits."""
     record = info.metadata.get(AUDIT)
     return record if isinstance(record, dict) else {}
 
@@ -138,7 +138,7 @@ def _is_current(audit: Audit, ahead: Sequence[SnapshotInfo]) -> bool:
 
 
 def _job_inputs(info: SnapshotInfo) -> tuple[str, list[Input]]:
-    """The name of the job of a commit, and the inputs that its metadata list."""
+    """Return the name of the job of a commit, and the inputs that its metadata list."""
     record = info.metadata.get(JOB)
     if not isinstance(record, dict):
         return "", []

@@ -124,7 +124,7 @@ def rollback_to(repo: Repository, branch: str, to: str | datetime) -> str:
 
 
 def _snapshot_at(repo: Repository, branch: str, time: datetime) -> str:
-    """The last snapshot of a branch at a time."""
+    """Return the last snapshot of a branch at a time."""
     if time.tzinfo is None:
         raise InvalidInputError(
             f"to must be a time with a time zone, got {time.isoformat()}", ErrorKind.INVALID_ARGUMENT
@@ -170,7 +170,7 @@ def require_new_tag(repo: Repository, tag: str | None) -> None:
         )
     if tag in context_of(repo).catalog.repo_info().deleted_tags:
         raise AlreadyExistsError(
-            f"tag must be a new name, got `{tag}`. A deleted tag cannot be created again",
+            f"tag must be a new name, got `{tag}`, which was deleted. A deleted tag cannot be created again",
             ErrorKind.TAG_ALREADY_EXISTS,
         )
 

@@ -75,8 +75,11 @@ class AuditRun:
 class Published(Summary):
     """The result of `write_audit_publish`.
 
-    ``version`` is the version of the branch, and ``report`` the report of its check. ``done_before`` is True
-    if no commit had to be published; there is no report then. ``value`` is the result of ``work``.
+    Attributes:
+        version: The version of the branch.
+        report: The report of the check; None if no commit had to be published.
+        done_before: Whether no commit had to be published.
+        value: The result of ``work``.
     """
 
     version: Version
@@ -211,7 +214,7 @@ def _check_and_publish(
     """
     repo, branch = audit.repo, audit.branch
     for _ in range(_ATTEMPTS):
-        if not is_behind(repo, branch, audit.audit_branch):  # others have committed
+        if not is_behind(repo, branch, audit.audit_branch):  # other writers have committed
             rebase_audit_branch(audit)
             report = None
         if report is None:

@@ -2,9 +2,9 @@
 
 partials, kernels, quantiles        the arithmetic, pure
 fields, groups, zones, weights      arrays and their coordinates; the group and the weight of a cell
-options, request                    what the caller asks for
-reduction, measures                 what is computed from it
-plan, regions, tasks                which task reads what, and what it does
+options, request                    the arguments of the caller
+reduction, measures                 the computed statistics
+plan, regions, tasks                the tasks: which regions they read, and what they compute
 reduction_job, result_arrays        the job on the driver, and the arrays that it creates
 functions, anomalies                the operations
 """

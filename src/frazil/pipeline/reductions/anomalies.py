@@ -96,7 +96,7 @@ class _Shared:
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Where the climatology is: its group, that of the deviations, and the name of the time dimension."""
+    """The groups of the climatology and of the deviations, and the name of the time dimension."""
 
     climatology: str
     spread: str | None
@@ -195,7 +195,7 @@ def anomaly(
 
 
 def _data_paths(data: Session, baselines: Sequence[_Baseline], time: str) -> list[str]:
-    """The arrays and coordinates of the source that the job reads."""
+    """Return the arrays and coordinates of the source that the job reads."""
     arrays = ArrayLookup(data)
     paths = {each.field.path for each in baselines}
     for each in baselines:
@@ -207,7 +207,7 @@ def _data_paths(data: Session, baselines: Sequence[_Baseline], time: str) -> lis
 def _baseline(
     data: Session, session: Session, path: str, groups: _Groups, target: Target, *, decode: bool
 ) -> _Baseline:
-    """The climatology of an array. ``session`` reads the climatology."""
+    """Return the climatology of an array. ``session`` reads the climatology."""
     field, time = open_field(data, path, decode=decode), groups.time
     climatology = open_field(session, f"{groups.climatology}/{field.path.strip('/')}", decode=decode)
     periods = [dim for dim in climatology.dims if dim not in field.dims]
@@ -230,7 +230,10 @@ def _baseline(
 def _period_codes(
     data: Session, field: Field, session: Session, climatology: Field, by: str
 ) -> NDArray[np.int64]:
-    """The row of the climatology for each time of a field; -1 where it has none. ``by``: "time.month"."""
+    """Return the row of the climatology for each time of a field; -1 for times without a row.
+
+    ``by`` is a part of the time, such as "time.month".
+    """
     rows = np.asarray(coordinate(session, climatology.parent, by.rpartition(".")[2]).values)
     labels = np.asarray(labels_of(data, field.parent, by).values)
     if rows.dtype.kind not in "biuf":
@@ -272,7 +275,7 @@ def _prepare(shared: _Shared, task: int, session: Session) -> Tasks:
 def _subtract(
     fork: ForkSession, shared: _Shared, item: tuple[int, tuple[int, ...], tuple[int, ...]]
 ) -> Outcome:
-    """The task: subtract the climatology from some chunks, one block after the other."""
+    """Subtract the climatology from some chunks, one block after the other: the task."""
     number, start, stop = item
     each = shared.baselines[number]
     source = open_array(shared.data, each.field.path)
@@ -296,7 +299,10 @@ def _subtract(
 def _baseline_values(
     session: Session, each: _Baseline, baseline: Field, region: tuple[slice, ...]
 ) -> NDArray[np.float64]:
-    """The climatology or the deviations for a block, in its shape. Times without a climatology are NaN."""
+    """Return the climatology or the deviations for a block, in its shape.
+
+    Times without a climatology are NaN.
+    """
     axis = each.field.dims.index(each.time)
     codes = each.codes[region[axis]]
     rows = codes[codes >= 0]

@@ -1,8 +1,8 @@
-"""Coordinates of results: copied as they are stored, or computed.
+"""Coordinates of results: copied unchanged, or computed.
 
-An existing coordinate with the same values stays, so that results of several jobs can be in one group. One
-with other values is replaced, unless an array that the job does not write has its dimensions: that array
-would get other labels.
+An existing coordinate with the same values stays, so that results of several jobs can be in one group. A
+coordinate with other values is replaced, unless an array that the job does not write has its dimensions: that
+array would get other labels.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from frazil.repository.session.session import Session
 class CoordinateWriter:
     """The coordinates of the results ``writes`` of one job: from ``source`` to ``session``.
 
-    Each coordinate is compared and copied once, and each group is listed at most once, however many results
-    share them.
+    Each coordinate is compared and copied once, and each group is listed at most once, for any number of
+    results.
     """
 
     source: ArrayLookup
@@ -44,7 +44,7 @@ class CoordinateWriter:
 
     @staticmethod
     def of(source: ArrayLookup, session: Session, writes: Collection[str]) -> CoordinateWriter:
-        """A writer for a job whose results are ``writes``."""
+        """Return a writer for a job whose results are ``writes``."""
         return CoordinateWriter(source, session, frozenset(path.strip("/") for path in writes))
 
     def put_coordinate(
@@ -94,7 +94,7 @@ class CoordinateWriter:
         attributes: Mapping[str, Any],
         others: Collection[str],
     ) -> bool:
-        """Whether the target has the coordinate. Raises ``InvalidInputError`` if it must not change."""
+        """Return whether the target has the coordinate. Raise ``InvalidInputError`` if it must not change."""
         try:
             array = open_array(self.session, path)
         except NodeNotFoundError:
@@ -118,7 +118,7 @@ class CoordinateWriter:
         return False
 
     def _dimensions(self, group: str) -> dict[str, tuple[str, ...]]:
-        """The dimensions of the arrays of a group, by name, as the group is before the first is replaced."""
+        """Return the dimensions of the arrays of a group, by name, before the first array is replaced."""
         if group not in self.groups:
             arrays = arrays_of(self.session, group)
             self.groups[group] = {name: dimensions(array) for name, array in arrays.items()}

@@ -1,8 +1,8 @@
 """Arrays of numbers as reductions see them: named dimensions, a grid, values decoded by the CF conventions.
 
 Packed data (``scale_factor``, ``add_offset``), ``_FillValue`` and ``missing_value`` are decoded by xarray, so
-that a result is what xarray computes from the same array. ``valid_range``, ``valid_min`` and ``valid_max``
-are applied on request only, as xarray ignores them. Values outside are NaN.
+that a result is what xarray computes from the same array. xarray ignores ``valid_range``, ``valid_min`` and
+``valid_max``; they are applied only on request, and values outside of the range become NaN.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from frazil.repository.session.session import Session
 from frazil.zarr_store.arrays import array_at, naming
 
 _VALID: Final = frozenset({"valid_range", "valid_min", "valid_max"})
-#: Attributes that are not true of decoded values, and attributes that name other arrays.
+#: Attributes that do not describe decoded values, and attributes that name other arrays.
 ENCODING: Final = cf.PACKED | _VALID | {"coordinates", "ancillary_variables"}
 
 
@@ -60,7 +60,7 @@ class Field:
         return self.decoded(np.zeros((0,) * len(self.shape), self.raw)).dtype
 
     def decoded(self, values: NDArray[Any]) -> NDArray[Any]:
-        """The values that stored values mean, by the CF conventions."""
+        """Return the decoded values of stored values, by the CF conventions."""
         if self.decode:
             values = cf.decoded(values, self.attributes)
         if self.valid_range and (limits := self._limits):
@@ -72,7 +72,7 @@ class Field:
 
     @cached_property
     def _limits(self) -> tuple[float, float] | None:
-        """The valid range, in decoded values. (In the file it is in packed ones.)"""
+        """The valid range, in decoded values. The attributes of the file have it in packed values."""
         attributes = self.attributes
         if _VALID.isdisjoint(attributes):
             return None
@@ -84,7 +84,10 @@ class Field:
 
 
 def open_array(session: Session, path: str, mode: Any = "r") -> zarr.Array[Any]:
-    """An array of a session. Raises ``NodeNotFoundError``, and ``InvalidInputError`` for a group."""
+    """Return an array of a session.
+
+    Raises ``NodeNotFoundError`` for a missing array, and ``InvalidInputError`` for a group.
+    """
     try:
         return array_at(session, path, mode)
     except FileNotFoundError as error:
@@ -96,9 +99,9 @@ def open_array(session: Session, path: str, mode: Any = "r") -> zarr.Array[Any]:
 
 
 def has_node(session: Session, path: str) -> bool:
-    """Whether a path has a node, which a new array at this path overwrites.
+    """Return whether a path has a node, which a new array at this path overwrites.
 
-    zarr lists all nodes of the session to overwrite one: a job with many results asks first.
+    zarr lists all nodes of the session to overwrite one. So a job with many results asks first.
     """
     return session.workspace.nodes.node("/" + path.strip("/")) is not None
 
@@ -106,7 +109,7 @@ def has_node(session: Session, path: str) -> bool:
 def open_field(
     session: Session, path: str, *, decode: bool = True, valid_range: bool = False, kinds: str = "biuf"
 ) -> Field:
-    """An array of numbers. Raises ``InvalidInputError`` for other types and for irregular chunks."""
+    """Return an array of numbers. Raise ``InvalidInputError`` for other types and for irregular chunks."""
     array = open_array(session, path)
     if array.dtype.kind not in kinds:
         raise InvalidInputError(
@@ -127,20 +130,20 @@ def open_field(
 
 
 def dimensions(array: zarr.Array[Any]) -> tuple[str, ...]:
-    """Names of the dimensions; ``dim_0`` and so on for those without."""
+    """Return the names of the dimensions; ``dim_0`` and so on for dimensions without a name."""
     names = getattr(array.metadata, "dimension_names", None) or [None] * array.ndim
     return tuple(name or f"dim_{axis}" for axis, name in enumerate(names))
 
 
 def arrays_of(session: Session, group: str) -> dict[str, zarr.Array[Any]]:
-    """The arrays of a group, by name."""
+    """Return the arrays of a group, by name."""
     arrays = zarr.open_group(session.store, path=group.strip("/"), mode="r").arrays()
     return {name: naming(array) for name, array in arrays}
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayLookup:
-    """The arrays of a version, by path: each is opened when it is first asked for, and once.
+    """The arrays of a version by path, each of which is opened once, on the first request.
 
     A job that looks up the coordinates of many arrays shares one lookup. Listing a group instead opens all of
     its arrays.
@@ -150,7 +153,7 @@ class ArrayLookup:
     opened: dict[str, zarr.Array[Any] | None] = field(default_factory=dict)
 
     def get(self, group: str, name: str) -> zarr.Array[Any] | None:
-        """The array of a name in a group, or None where there is none."""
+        """Return the array of a name in a group, or None if the group does not have it."""
         path = "/" + f"{group.strip('/')}/{name}".strip("/")
         if path not in self.opened:
             node = None if not name or "/" in name else self.session.workspace.nodes.node(path)
@@ -160,9 +163,10 @@ class ArrayLookup:
 
 
 def coordinates_of(field: Field, arrays: ArrayLookup, dims: Sequence[str]) -> dict[str, zarr.Array[Any]]:
-    """Coordinates of an array that only have the dimensions ``dims``, their bounds, and the grid mapping.
+    """Return the coordinates of an array on the dimensions ``dims``, their bounds, and the grid mapping.
 
-    Only the names that the array's dimensions and attributes give are looked up.
+    A coordinate that has other dimensions too is not included. Only the names in the dimensions and
+    attributes of the array are looked up.
     """
     names = {*field.dims, *str(field.attributes.get("coordinates", "")).split()}
     names |= set(str(field.attributes.get("grid_mapping", "")).replace(":", " ").split())
@@ -180,7 +184,7 @@ def coordinates_of(field: Field, arrays: ArrayLookup, dims: Sequence[str]) -> di
 
 
 def _arrays(arrays: ArrayLookup, group: str, names: Collection[str]) -> dict[str, zarr.Array[Any]]:
-    """The existing arrays of these names."""
+    """Return the existing arrays of these names."""
     opened = {name: arrays.get(group, name) for name in names}
     return {name: array for name, array in opened.items() if array is not None}
 
@@ -199,7 +203,7 @@ def require_same_labels(session: Session, field: Field, given: xr.DataArray, arg
             continue
         expected, actual = np.asarray(existing.values), np.asarray(given.coords[name].values)
         if expected.shape != actual.shape or expected.ndim != 1:
-            continue  # refused for its shape
+            continue  # its shape is refused elsewhere
         are_numbers = expected.dtype.kind in "iuf" and actual.dtype.kind in "iuf"
         if not (np.allclose(expected, actual, equal_nan=True) if are_numbers else (expected == actual).all()):
             raise InvalidInputError(
@@ -214,7 +218,7 @@ def _first_values(values: NDArray[Any]) -> str:
 
 
 def coordinate(session: Session, group: str, name: str, *, decode_times: bool = True) -> xr.DataArray:
-    """A coordinate with its values, decoded: times as datetime64 or, in other calendars, cftime."""
+    """Return a coordinate with its values, decoded: times as datetime64 or, in other calendars, cftime."""
     array = open_array(session, f"{group}/{name}")
     attributes = {key: value for key, value in array.attrs.items() if key != "coordinates"}
     fill_value: Any = attributes.get("_FillValue")

@@ -24,7 +24,7 @@ from frazil.pipeline.reductions.reduction_job import run_reduction
 from frazil.pipeline.reductions.request import GroupingRule, ReductionRequest
 from frazil.repository.session.session import Session
 
-#: The periods of a climatology: parts of a time that xarray has.
+#: The periods of a climatology: parts of a time in xarray.
 PERIODS: Final = ("month", "season", "dayofyear", "hour")
 
 _takes_options = with_options(ReductionOptions, ReductionSettings)

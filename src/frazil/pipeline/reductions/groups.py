@@ -1,8 +1,8 @@
-"""Groupings: which group each cell belongs to. The driver computes them from coordinates.
+"""Groupings: the group of each cell. The driver computes them from coordinates.
 
 A *grouping* has a code for each position along some dimensions: the number of its group, or -1 for none.
-Calendars (``noleap``, ``360_day``) are those of the time coordinate; months, seasons and the bins of a
-resampling are computed by xarray and cftime.
+Calendars (``noleap``, ``360_day``) are those of the time coordinate. xarray and cftime compute months,
+seasons and the bins of a resampling.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Grouping:
         return len(self.labels)
 
     def empty(self) -> NDArray[np.bool_]:
-        """For each group whether it has no cell: a period without data, a bin without values."""
+        """Return for each group whether it has no cell: a period without data, a bin without values."""
         cells: NDArray[np.int64] = np.bincount(self.codes[self.codes >= 0], minlength=len(self))
         return np.asarray(cells == 0)
 
 
 def labels_of(session: Session, group: str, by: By) -> xr.DataArray:
-    """The labels that ``by`` means, as an array with dimensions and a name."""
+    """Return the labels of an argument ``by``, as an array with dimensions and a name."""
     if isinstance(by, xr.DataArray):
         if by.name is None:
             raise InvalidInputError(
@@ -72,7 +72,10 @@ def labels_of(session: Session, group: str, by: By) -> xr.DataArray:
 
 
 def grouping(session: Session, group: str, by: By, *, only: NDArray[np.bool_] | None = None) -> Grouping:
-    """The groups of equal labels, sorted. Cells where a label is NaN, or ``only`` is False, have none."""
+    """Return the groups of equal labels, sorted.
+
+    Cells with a NaN label, or where ``only`` is False, are in no group.
+    """
     if isinstance(by, Mapping):
         return _grouping_by_grouper(session, group, by)
     labels = labels_of(session, group, by)
@@ -96,7 +99,7 @@ def resampling(
     label: Any = None,
     origin: Any = None,
 ) -> Grouping:
-    """The bins of a frequency as in xarray's ``resample``, empty ones included."""
+    """Return the bins of a frequency as in xarray's ``resample``, empty bins included."""
     keywords = {} if origin is None else {"origin": origin}
     grouper = TimeResampler(freq, closed=closed, label=label, **keywords)
     bins = _grouping_by_grouper(session, group, {dim: grouper})
@@ -109,12 +112,12 @@ def resampling(
     return bins
 
 
-#: Frequencies whose bins are labelled with their last day: midnight of that day is no border.
+#: Frequencies whose bins are labelled with their last day: midnight of that day is not a border.
 _LABELLED_BY_LAST_DAY: Final = re.compile(r"(?:.*E|W)(?:-[A-Z]{3})?")
 
 
 def _bounds(dim: str, bins: Grouping, freq: str, ends: tuple[int, int]) -> NDArray[Any] | None:
-    """Start and end of the bins of a resampling, encoded like their labels; None if that is not possible."""
+    """Return start and end of the bins of a resampling, encoded as their labels; None if impossible."""
     labels = xr.DataArray(bins.labels, dims=(dim,), name=dim, attrs=dict(bins.attributes))
     index = xr.decode_cf(xr.Dataset(coords={dim: labels}))[dim].to_index()
     edges = [index.shift(by, freq) if by else index for by in ends]
@@ -158,7 +161,7 @@ def _grouping_by_grouper(session: Session, group: str, by: Mapping[str, Grouper]
 
 
 def _encoded(values: NDArray[Any], like: xr.DataArray) -> tuple[NDArray[Any], dict[str, Any]]:
-    """Times as numbers, in the units and calendar of the coordinate that they come from."""
+    """Return times as numbers, in the units and calendar of the coordinate that they come from."""
     attributes = {name: value for name, value in like.attrs.items() if name not in ("bounds", "climatology")}
     is_time = values.dtype.kind == "M" or (
         values.dtype == object and len(values) and hasattr(values[0], "calendar")
@@ -174,14 +177,14 @@ def _encoded(values: NDArray[Any], like: xr.DataArray) -> tuple[NDArray[Any], di
 
 
 def _as_numbers(times: xr.Variable) -> xr.Variable:
-    """Times in their units; parts of a unit, half a day, are floats."""
+    """Return times in their units; parts of a unit, such as half a day, are floats."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Times can't be serialized faithfully", UserWarning)
         return xr.conventions.encode_cf_variable(times)
 
 
 def digest_of(*arrays: NDArray[Any] | Sequence[Any] | str) -> str:
-    """A hash of arrays, for the record of a job.
+    """Return a hash of arrays, for the record of a job.
 
     >>> digest_of(np.arange(3), "x") == digest_of(np.arange(3), "x")
     True
@@ -196,14 +199,14 @@ def digest_of(*arrays: NDArray[Any] | Sequence[Any] | str) -> str:
 
 
 def label_names(by: By) -> tuple[str, ...]:
-    """The coordinates of the source that have the labels; none where the argument has them."""
+    """Return the coordinates of the source that have the labels; none where the argument has them."""
     if isinstance(by, xr.DataArray):
         return ()
     return tuple(map(str, by)) if isinstance(by, Mapping) else (str(by).partition(".")[0],)
 
 
 def recorded_labels(by: By) -> Any:
-    """The argument ``by`` for the parameters of a job, as JSON."""
+    """Return the argument ``by`` for the parameters of a job, as JSON."""
     if isinstance(by, str):
         return by
     if isinstance(by, xr.DataArray):

@@ -13,8 +13,8 @@ Variances are combined as by Chan, Golub and LeVeque (1979): with d the differen
 
     M2 = M2a + M2b + d^2 * Wa * Wb / (Wa + Wb)
 
-so that precision is not lost for data far from zero, as it is with sums of squares. Floats are added in
-float64, whatever their own type is; integers in int64 or uint64, exactly, and modulo 2**64 as in numpy.
+This keeps the precision for data far from zero, which sums of squares lose. Floats are added in float64 for
+all types of floats. Integers are added in int64 or uint64, exactly, and modulo 2**64 as in numpy.
 """
 
 from __future__ import annotations
@@ -34,19 +34,22 @@ _COUNT: Final = (np.int64, 0)
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """The number of cells that are not NaN: as in xarray, also where other statistics do not skip NaN."""
+    """The number of cells that are not NaN. As in xarray, ``skipna=False`` does not change it."""
 
     identities: tuple[tuple[DTypeLike, Any], ...] = (_COUNT,)
 
     def partial_of(self, cells: Cells) -> Partial:
+        """Return the number of valid cells of each group."""
         if cells.valid is None and cells.values.dtype.kind == "f":
             return Partial(cells.groups, (cells.fold(np.add, ~np.isnan(cells.values), np.int64),))
         return Partial(cells.groups, (cells.count(),))
 
     def merge_fields(self, a: Fields, b: Fields) -> Fields:
+        """Return the sums of both counts."""
         return (a[0] + b[0],)
 
     def finish_fields(self, fields: Fields) -> Values:
+        """Return the counts."""
         return fields[0]
 
 
@@ -61,10 +64,12 @@ class Sum:
 
     @property
     def identities(self) -> tuple[tuple[DTypeLike, Any], ...]:
+        """The fields: count, total, and with weights the weight."""
         weight: tuple[tuple[DTypeLike, Any], ...] = ((np.float64, 0),)
         return (_COUNT, (self.dtype, 0), *(weight if self.weighted else ()))
 
     def partial_of(self, cells: Cells) -> Partial:
+        """Return count and total of each group, and with weights the weight."""
         values, valid, weights = cells.values, cells.valid, cells.weights
         count = cells.count()
         if valid is not None and not valid.all():
@@ -75,9 +80,11 @@ class Sum:
         return Partial(cells.groups, (count, cells.fold(np.add, values * weights, self.dtype), weight))
 
     def merge_fields(self, a: Fields, b: Fields) -> Fields:
+        """Return the sums of both counts, totals and weights."""
         return tuple(one + other for one, other in zip(a, b, strict=True))
 
     def finish_fields(self, fields: Fields) -> Values:
+        """Return the sums or the means; NaN where there are too few cells."""
         count, total = fields[:2]
         weight = fields[2] if self.weighted else count
         if not self.mean:
@@ -88,7 +95,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Variance:
-    """Variance or standard deviation. Divides by the weight less ``ddof``."""
+    """Variance or standard deviation. The sum of squares is divided by the weight minus ``ddof``."""
 
     root: bool = False
     ddof: int = 0
@@ -101,6 +108,7 @@ class Variance:
     )
 
     def partial_of(self, cells: Cells) -> Partial:
+        """Return count, weight, mean and sum of squared differences of each group."""
         valid = cells.valid
         values = cells.values.astype(np.float64)
         weights = np.ones((1,) * values.ndim) if cells.weights is None else cells.weights
@@ -116,17 +124,19 @@ class Variance:
         return Partial(cells.groups, (cells.count(), weight, mean, m2))
 
     def merge_fields(self, a: Fields, b: Fields) -> Fields:
+        """Return the fields of both parts together, by the formula of the module."""
         (na, wa, ma, sa), (nb, wb, mb, sb) = a, b
         w = wa + wb
         with np.errstate(divide="ignore", invalid="ignore"):
             share = wb / np.where(w == 0, 1, w)
             d = mb - ma
-            # The mean of nothing is no number to go by, even where the other is infinite.
+            # A part without cells must not change the mean, not even an infinite one.
             mean = np.where(wb == 0, ma, np.where(wa == 0, mb, ma + d * share))
             m2 = np.where(wb == 0, sa, np.where(wa == 0, sb, sa + sb + d * d * wa * share))
         return (na + nb, w, mean, m2)
 
     def finish_fields(self, fields: Fields) -> Values:
+        """Return the variances or standard deviations; NaN where there are too few cells."""
         count, weight, _, m2 = fields
         left = weight - self.ddof
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -136,7 +146,7 @@ class Variance:
 
 @dataclass(frozen=True, slots=True)
 class Extreme:
-    """The smallest or largest cell. A NaN that is not skipped is both."""
+    """The smallest or largest cell. If NaN is not skipped, the result of a group with NaN is NaN."""
 
     dtype: Any
     largest: bool = False
@@ -144,6 +154,7 @@ class Extreme:
 
     @property
     def identities(self) -> tuple[tuple[DTypeLike, Any], ...]:
+        """The fields: count, and the worst value of the type."""
         return (_COUNT, (self.dtype, self._worst))
 
     @property
@@ -161,26 +172,30 @@ class Extreme:
         return np.maximum if self.largest else np.minimum
 
     def partial_of(self, cells: Cells) -> Partial:
+        """Return count and extreme value of each group."""
         values = cells.values
         if cells.valid is not None:
             values = np.where(cells.valid, values, values.dtype.type(self._worst))
         return Partial(cells.groups, (cells.count(), cells.fold(self._better, values)))
 
     def merge_fields(self, a: Fields, b: Fields) -> Fields:
+        """Return the sums of both counts, and the better of both values."""
         return (a[0] + b[0], self._better(a[1], b[1]))
 
     def finish_fields(self, fields: Fields) -> Values:
+        """Return the extreme values; NaN where there are too few cells."""
         return enough_cells(fields[1], fields[0], max(1, self.min_count or 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """Whether any, or every, cell is not zero. NaN is not zero."""
+    """Whether any cell, or every cell, is not zero. NaN counts as not zero."""
 
     every: bool = False
 
     @property
     def identities(self) -> tuple[tuple[DTypeLike, Any], ...]:
+        """The fields: count, and the truth value of no cells."""
         return (_COUNT, (np.bool_, self.every))
 
     @property
@@ -188,12 +203,15 @@ class Truth:
         return np.logical_and if self.every else np.logical_or
 
     def partial_of(self, cells: Cells) -> Partial:
+        """Return count and truth value of each group."""
         return Partial(cells.groups, (cells.count(), cells.fold(self._ufunc, cells.values != 0)))
 
     def merge_fields(self, a: Fields, b: Fields) -> Fields:
+        """Return the sums of both counts, and both truth values combined."""
         return (a[0] + b[0], self._ufunc(a[1], b[1]))
 
     def finish_fields(self, fields: Fields) -> Values:
+        """Return the truth values."""
         return fields[1]
 
 
@@ -214,6 +232,7 @@ class End:
         return np.maximum if self.last else np.minimum
 
     def partial_of(self, cells: Cells) -> Partial:
+        """Return count, position and value of the first or last valid cell of each group."""
         count, values = cells.count(), cells.values
         positions = np.arange(len(values)) if cells.positions is None else cells.positions
         rows = np.arange(len(values)).reshape(-1, *[1] * (values.ndim - 1))
@@ -229,15 +248,17 @@ class End:
         )
 
     def merge_fields(self, a: Fields, b: Fields) -> Fields:
+        """Return the sums of both counts, and the earlier or later of both cells."""
         better = b[1] > a[1] if self.last else b[1] < a[1]
         return (a[0] + b[0], self._better(a[1], b[1]), np.where(better, b[2], a[2]))
 
     def finish_fields(self, fields: Fields) -> Values:
+        """Return the values; NaN where there are too few cells."""
         return enough_cells(fields[2], fields[0], 1)
 
 
 def _broadcast(values: Values, valid: Mask | None, shape: tuple[int, ...], other: Any = 0) -> Values:
-    """``values`` in another shape, with ``other`` for cells that are not valid."""
+    """Return ``values`` in another shape, with ``other`` for cells that are not valid."""
     out = np.broadcast_to(values, shape)
     return out if valid is None else np.where(valid, out, other)
 
@@ -251,7 +272,7 @@ class KernelOptions:
 
 
 def accumulator(dtype: np.dtype[Any], weighted: bool = False) -> np.dtype[Any]:
-    """The type in which a sum is added: float64, int64 or uint64."""
+    """Return the type in which a sum is added: float64, int64 or uint64."""
     if dtype.kind == "f" or weighted:
         return np.dtype(np.float64)
     return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
@@ -286,9 +307,10 @@ WEIGHTED: Final = ("count", "sum", "mean", "var", "std")
 def kernel(
     how: str, dtype: np.dtype[Any], *, weighted: bool = False, options: KernelOptions | None = None
 ) -> Kernel:
-    """The kernel of a statistic, for cells of a data type.
+    """Return the kernel of a statistic, for cells of a data type.
 
-    Raises ``InvalidInputError`` for an unknown statistic, and for weights of one without weights.
+    Raises ``InvalidInputError`` for an unknown statistic, and for weights with a statistic that does not use
+    them.
 
     >>> from frazil.pipeline.reductions.partials import cells, combine_partials
     >>> std = kernel("std", np.dtype("f4"))
@@ -311,7 +333,7 @@ def kernel(
 
 
 def result_dtype(how: str, dtype: np.dtype[Any], *, weighted: bool = False) -> np.dtype[Any]:
-    """The type of the result, as numpy has it: float32 stays float32, means of integers are float64."""
+    """Return the type of the result, as in numpy: float32 stays float32, means of integers are float64."""
     if how == "count":
         return np.dtype(np.int64)
     if how in ("any", "all"):

@@ -27,7 +27,7 @@ _QUANTILES: Final = ("quantile", "median")
 def reductions_of(
     arrays: ArrayLookup, target: Target, request: ReductionRequest, path: str
 ) -> list[Reduction]:
-    """The reductions of one array: one for all quantiles, and one for all other statistics.
+    """Return the reductions of one array: one for all quantiles, and one for all other statistics.
 
     Raises ``InvalidInputError`` for dimensions, labels, weights and statistics that the array does not allow.
     """
@@ -83,7 +83,7 @@ def _reduced_axes(request: ReductionRequest, field: Field, grouping: Grouping | 
 
 
 def _empty_groups(grouping: Grouping | None) -> NDArray[np.bool_] | None:
-    """For each group whether it has no cell; None if all groups have cells."""
+    """Return for each group whether it has no cell; None if all groups have cells."""
     empty = None if grouping is None else grouping.empty()
     return None if empty is None or not empty.any() else empty
 
@@ -130,7 +130,10 @@ def _quantile_measure(reduction: Reduction, path: str, settings: ReductionSettin
 def _quantile_kernel(
     reduction: Reduction, q: tuple[float, ...], settings: ReductionSettings
 ) -> Exact | Sketch:
-    """Exact where the cells of a chunk of the result take at most ``exact_below`` bytes."""
+    """Return an exact kernel if the cells of a chunk of the result take at most ``exact_below`` bytes.
+
+    Otherwise return a kernel of sketches.
+    """
     cells = math.prod(reduction.over_shape) * math.prod(reduction.retained_grid)
     if 8 * cells <= parse_bytes(settings.exact_below):
         return Exact(q, reduction.skipna)
@@ -141,7 +144,7 @@ def _quantile_kernel(
 
 
 def _may_be_missing(reduction: Reduction, how: str, options: KernelOptions) -> bool:
-    """Whether a result of integers may have no value: then it is of floats, which have NaN."""
+    """Return whether a result of integers may have no value: then it is of floats, which have NaN."""
     if reduction.empty is not None:
         return True
     if how in ("count", "any", "all"):

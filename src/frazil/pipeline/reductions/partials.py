@@ -24,11 +24,12 @@ type Fields = tuple[Values, ...]
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Cells of a block, ordered by group: ``values`` (cells, *retained dimensions), one row for each cell.
+    """Cells of a block, ordered by group.
 
-    ``starts`` are the first rows of ``groups``, which are sorted. ``weights`` can be broadcast against the
-    values. ``valid`` is False for cells to leave out; None: there are no such cells. ``positions`` (cells,)
-    is the position of each cell in the order of the array.
+    ``values`` (cells, *retained dimensions) has one row for each cell. ``starts`` are the first rows of
+    ``groups``, which are sorted. ``weights`` can be broadcast against the values. ``valid`` is False for
+    cells that are ignored; None: no cells are ignored. ``positions`` (cells,) is the position of each cell in
+    the order of the array.
     """
 
     values: Values
@@ -39,17 +40,17 @@ class Cells:
     positions: Index | None = None
 
     def fold(self, ufunc: np.ufunc, values: Values, dtype: DTypeLike | None = None) -> Values:
-        """``ufunc`` over the cells of each group: (groups, *retained)."""
+        """Apply ``ufunc`` to the cells of each group: (groups, *retained)."""
         if len(self.starts) == 1:  # much faster than `reduceat`
             return np.asarray(ufunc.reduce(values, axis=0, dtype=dtype, keepdims=True))
         return np.asarray(ufunc.reduceat(values, self.starts, axis=0, dtype=dtype))
 
     def spread(self, rows: Values) -> Values:
-        """A row for each group -> a row for each cell of it."""
+        """Return a row for each group -> a row for each cell of it."""
         return np.repeat(rows, np.diff(self.starts, append=len(self.values)), axis=0)
 
     def count(self) -> Values:
-        """The number of valid cells of each group."""
+        """Return the number of valid cells of each group."""
         if self.valid is not None:
             return self.fold(np.add, self.valid, np.int64)
         sizes = np.diff(self.starts, append=len(self.values))
@@ -65,7 +66,7 @@ def cells(
     skipna: bool = True,
     positions: Index | None = None,
 ) -> Cells:
-    """Cells of a block from ``values`` (cells, *retained dimensions).
+    """Return the cells of a block from ``values`` (cells, *retained dimensions).
 
     ``codes`` (cells,) are the groups, -1 for cells without one; None: all cells are in group 0.
 
@@ -104,32 +105,33 @@ class Partial:
 
 
 class Kernel(Protocol):
-    """One statistic. ``identities``: the data type of each field, and its value without any cell."""
+    """One statistic, by partial results."""
 
     @property
-    def identities(self) -> tuple[tuple[DTypeLike, Any], ...]: ...
+    def identities(self) -> tuple[tuple[DTypeLike, Any], ...]:
+        """The data type of each field, and its value without any cell."""
 
     def partial_of(self, cells: Cells) -> Partial:
-        """The partial result of some cells."""
+        """Return the partial result of some cells."""
         ...
 
     def merge_fields(self, a: Fields, b: Fields) -> Fields:
-        """The fields of two partial results with the same groups, as one."""
+        """Return the fields of two partial results with the same groups, as one."""
         ...
 
     def finish_fields(self, fields: Fields) -> Values:
-        """The values of the result."""
+        """Return the values of the result."""
         ...
 
 
 def empty_partial(kernel: Kernel, groups: Index, retained: tuple[int, ...]) -> Partial:
-    """The partial result without any cell, for these groups."""
+    """Return the partial result without any cell, for these groups."""
     shape = (len(groups), *retained)
     return Partial(groups, tuple(np.full(shape, value, dtype) for dtype, value in kernel.identities))
 
 
 def combine_partials(kernel: Kernel, a: Partial, b: Partial) -> Partial:
-    """Two partial results as one. Neither is changed."""
+    """Return two partial results as one, and change neither of them."""
     if np.array_equal(a.groups, b.groups):
         return Partial(a.groups, kernel.merge_fields(a.fields, b.fields))
     groups = np.union1d(a.groups, b.groups)
@@ -152,7 +154,7 @@ def absorb_partial(kernel: Kernel, total: Partial, part: Partial) -> None:
 
 
 def combine_tree(kernel: Kernel, parts: list[Partial]) -> Partial:
-    """Many partial results as one, as a tree: rounding grows with the logarithm of their number."""
+    """Combine many partial results as a tree: rounding grows with the logarithm of their number."""
     while len(parts) > 1:
         pairs = zip(parts[::2], parts[1::2], strict=False)
         parts = [combine_partials(kernel, a, b) for a, b in pairs] + parts[len(parts) & ~1 :]
@@ -160,7 +162,7 @@ def combine_tree(kernel: Kernel, parts: list[Partial]) -> Partial:
 
 
 def enough_cells(values: Values, count: Values, least: int | None) -> Values:
-    """``values`` with NaN where ``count`` is below ``least``."""
+    """Return ``values`` with NaN where ``count`` is below ``least``."""
     if not least or (count >= least).all():
         return values
     if values.dtype.kind != "f":

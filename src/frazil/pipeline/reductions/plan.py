@@ -4,10 +4,10 @@
                  them; its memory is one block and the state of its part of the result
     on driver    the result is small: tasks return their partial results, the driver combines them
     in scratch   the result is large and has few chunks: tasks write their partial results to scratch arrays,
-                 a second phase combines them, and the commit does not have them
+                 a second phase combines them, and the commit does not include the scratch arrays
 
-Results have the chunks of the retained dimensions, several of them in one where they would be tiny. A long
-group dimension (a resampled time) is cut as well, so that a task reads only what its groups need.
+Results have the chunks of the retained dimensions; tiny chunks are joined. A long group dimension (a
+resampled time) is cut as well, so that a task reads only the cells of its groups.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ReductionPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Costs:
-    """A reduction, its number among those of the job, and what it costs. Sizes are in bytes."""
+    """A reduction, its number in the job, and its costs. Sizes are in bytes."""
 
     number: int
     reduction: Reduction
@@ -86,6 +86,7 @@ class _Costs:
 
     @property
     def has_sketches(self) -> bool:
+        """Whether quantiles come from sketches."""
         return any(isinstance(measure.kernel, Sketch) for measure in self.reduction.measures)
 
     @property
@@ -104,13 +105,13 @@ class _Costs:
         return math.prod(self.reduction.retained_shape) * self.reduction.groups * self.reduction.width
 
     def coalesced(self, room: int) -> tuple[int, ...]:
-        """Chunks of the retained axes, put together to at most ``room`` cells."""
+        """Return chunks of the retained axes, put together to at most ``room`` cells."""
         reduction = self.reduction
         return block_shape(reduction.retained_shape, reduction.retained_grid, 1, max(1, room))
 
 
 def plan_reduction(number: int, reduction: Reduction, limits: Limits) -> ReductionPlan:
-    """The plan of the reduction ``number`` of a job."""
+    """Return the plan of the reduction ``number`` of a job."""
     costs = _Costs(number, reduction, limits)
     plan = _plan_on_driver(costs)
     if plan is not None:
@@ -129,7 +130,7 @@ def plan_reduction(number: int, reduction: Reduction, limits: Limits) -> Reducti
 
 
 def _plan_on_driver(costs: _Costs) -> ReductionPlan | None:
-    """A plan whose partial results go to the driver, if they are small enough."""
+    """Return a plan whose partial results go to the driver, if they are small enough."""
     reduction, limits, field = costs.reduction, costs.limits, costs.reduction.field
     if costs.is_exact or costs.state > limits.small:
         return None
@@ -148,7 +149,7 @@ def _plan_on_driver(costs: _Costs) -> ReductionPlan | None:
 def _block_items(
     number: int, reduction: Reduction, starts: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> tuple[Item, ...]:
-    """An item for each block of the array, for all groups."""
+    """Return an item for each block of the array, for all groups."""
     over, retained, groups = list(reduction.over), list(reduction.retained), (0, reduction.groups)
     columns = (
         map(tuple, corners[:, axes].tolist()) for axes in (retained, over) for corners in (starts, stops)
@@ -159,7 +160,7 @@ def _block_items(
 
 
 def _retained_box(costs: _Costs) -> tuple[int, ...]:
-    """The box of the retained axes that one task computes: chunks put together, or a part of a chunk."""
+    """Return the box of the retained axes that one task computes: joined chunks, or a part of a chunk."""
     reduction, limits = costs.reduction, costs.limits
     if costs.is_exact:
         room = min(
@@ -176,7 +177,7 @@ def _retained_box(costs: _Costs) -> tuple[int, ...]:
 
 
 def _group_lengths(costs: _Costs, box: tuple[int, ...]) -> tuple[int, int]:
-    """The number of groups in a chunk of the result, and in the part of one task: whole chunks."""
+    """Return the number of groups in a chunk of the result, and in the part of one task: whole chunks."""
     reduction, limits, groups = costs.reduction, costs.limits, costs.reduction.groups
     box_cells = max(1, math.prod(box))
     chunk = max(1, min(groups, 4 * limits.chunk // (8 * box_cells)))
@@ -195,7 +196,7 @@ def _group_lengths(costs: _Costs, box: tuple[int, ...]) -> tuple[int, int]:
 def _parts(
     reduction: Reduction, box: tuple[int, ...], groups_per_task: int
 ) -> Iterator[tuple[Corner, Corner, tuple[int, int]]]:
-    """The parts of the result: a box of the retained axes, and a range of groups."""
+    """Yield the parts of the result: a box of the retained axes, and a range of groups."""
     starts, stops = split(reduction.retained_shape, box)
     ranges = [
         (start, min(start + groups_per_task, reduction.groups))
@@ -209,9 +210,9 @@ def _parts(
 def _cuts(
     costs: _Costs, box: tuple[int, ...], group_ranges: int, parts: int
 ) -> list[tuple[Corner, Corner]] | None:
-    """Cuts of the reduced axes, one for each slot of scratch arrays; None for no scratch arrays.
+    """Return cuts of the reduced axes, one for each slot of scratch arrays; None for no scratch arrays.
 
-    They help where tasks have much to read for few parts of the result: a task for each part would leave
+    They help if tasks have much to read for few parts of the result: a task for each part would leave
     most of a cluster idle.
     """
     reduction, limits = costs.reduction, costs.limits

@@ -3,7 +3,7 @@
     Exact      has all cells, sorts them, and interpolates linearly, as numpy does by default
     Sketch     one KLL sketch (Karnin, Lang, Liberty 2016) for each cell of the result
 
-A sketch of size ``k`` holds about 3 k numbers, however many cells it gets. The *rank* of its answer is off by
+A sketch of size ``k`` holds about 3 k numbers, for any number of cells. The *rank* of its answer is off by
 at most ``rank_error(k)`` with 99 % confidence: with k = 200 the answer for the median is between the
 quantiles 0.487 and 0.513. It picks numbers at random: two runs may differ within that bound. The extremes (0
 and 1) are exact. A sketch gets no NaN.
@@ -26,7 +26,7 @@ BYTES_PER_K: Final = 28
 
 
 def rank_error(k: int) -> float:
-    """How far the rank of an answer may be off, with 99 % confidence.
+    """Return how far the rank of an answer may be off, with 99 % confidence.
 
     >>> round(rank_error(200), 4)
     0.0133
@@ -60,6 +60,7 @@ class Sketch:
     identities: tuple[tuple[Any, Any], ...] = ((object, None),)
 
     def partial_of(self, cells: Cells) -> Partial:
+        """Return one sketch for each group and each cell of the result."""
         values = cells.values.astype(np.float64)
         retained = values.shape[1:]
         columns = values.reshape(len(values), -1).T.copy()  # a cell of the result, one row of cells
@@ -76,10 +77,11 @@ class Sketch:
         return NanSketch(sketch, bool(missing.any()))
 
     def merge_fields(self, a: Fields, b: Fields) -> Fields:
+        """Return the merged sketches."""
         return (_merge_sketches(a[0], b[0]),)
 
     def finish_fields(self, fields: Fields) -> Values:
-        """(quantiles, groups, *retained)."""
+        """Return the quantiles: (quantiles, groups, *retained)."""
         flat = fields[0].ravel()
         rows = np.array(list(map(self._answer, flat)), np.float64).reshape(len(flat), len(self.q))
         return rows.T.reshape(len(self.q), *fields[0].shape)
@@ -113,7 +115,10 @@ class Exact:
     skipna: bool = True
 
     def quantiles_of(self, values: Values, codes: Index | None, groups: int) -> Values:
-        """``values`` (cells, *retained), ``codes`` (cells,) or None -> (quantiles, groups, *retained)."""
+        """Return the quantiles of cells: (quantiles, groups, *retained).
+
+        ``values`` are (cells, *retained), ``codes`` are the groups (cells,) or None.
+        """
         if codes is None:
             return exact_quantiles(values, self.q, skipna=self.skipna)[:, None]
         order = np.argsort(codes, kind="stable")
@@ -126,7 +131,7 @@ class Exact:
 
 
 def exact_quantiles(values: Values, q: tuple[float, ...], *, skipna: bool = True) -> Values:
-    """Quantiles along the first axis, with linear interpolation: (quantiles, *retained dimensions).
+    """Return quantiles along the first axis, with linear interpolation: (quantiles, *retained dimensions).
 
     A column without values is NaN. ``values`` are sorted in place.
 
@@ -155,7 +160,7 @@ def exact_quantiles(values: Values, q: tuple[float, ...], *, skipna: bool = True
 
 
 def _interpolated(low: Values, high: Values, part: Values) -> Values:
-    """Linear interpolation that does not make NaN of an infinite neighbour with no part in the result.
+    """Interpolate linearly. An infinite neighbour with the weight 0 does not make the result NaN.
 
     >>> low, high = np.array([20.0, -np.inf, 1.0]), np.array([np.inf, 20.0, 2.0])
     >>> _interpolated(low, high, np.array([0.0, 0.5, 0.5])).tolist()

@@ -1,4 +1,4 @@
-"""What is computed: an array, the dimensions that are reduced, the groups, and the statistics."""
+"""The values that describe a reduction: an array, the reduced dimensions, the groups, and the statistics."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Reduction:
         return tuple(max(1, min(self.field.grid[axis], self.field.shape[axis])) for axis in self.over)
 
     def arranged[T](self, group: T, retained: tuple[T, ...]) -> tuple[T, ...]:
-        """One value for each dimension of the result: of the groups, and of the retained axes."""
+        """Return one value for each dimension of the result: of the groups, and of the retained axes."""
         at = self.group_axis
         return retained if at is None else (*retained[:at], group, *retained[at:])
 

@@ -55,7 +55,7 @@ class _ReductionJob:
 
     @property
     def shared(self) -> Shared:
-        """What all tasks get."""
+        """Return the values that all tasks share."""
         combinations = tuple(plan.combination for plan in self.plans)
         limits = self.request.settings.limits
         return Shared(self.arrays.session, self.reductions, combinations, self.scratch, limits.block)
@@ -101,7 +101,7 @@ def run_reduction(source: Source, request: ReductionRequest) -> JobResult:
 
 
 def _coordinate_paths(work: _ReductionJob) -> tuple[str, ...]:
-    """The paths of the coordinates that the job reads."""
+    """Return the paths of the coordinates that the job reads."""
     rule = work.request.grouping
     labels = () if rule is None else rule.labels
     names = (
@@ -128,7 +128,7 @@ def _prepare(work: _ReductionJob, session: Session) -> Tasks:
 
 
 def _prepare_combination(work: _ReductionJob, session: Session, values: list[Any]) -> Tasks:
-    """The second phase: an item for each chunk of the results whose partial results are in scratch arrays.
+    """Return the tasks of the second phase: an item for each chunk of results with scratch arrays.
 
     Partial results that the tasks returned are combined first: a later ``finish`` does not get them.
     """

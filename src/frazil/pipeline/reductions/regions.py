@@ -22,7 +22,7 @@ type Region = tuple[slice, ...]
 
 
 def box_shape(low: Sequence[int], high: Sequence[int]) -> tuple[int, ...]:
-    """The shape of a box.
+    """Return the shape of a box.
 
     >>> box_shape((1, 2), (3, 5))
     (2, 3)
@@ -31,16 +31,21 @@ def box_shape(low: Sequence[int], high: Sequence[int]) -> tuple[int, ...]:
 
 
 def region_of(reduction: Reduction, low: Corner, high: Corner, start: Index, stop: Index) -> Region:
-    """A region of the array: ``low`` to ``high`` of the retained axes, ``start`` to ``stop`` of ``over``."""
+    """Return a region of the array.
+
+    It goes from ``low`` to ``high`` along the retained axes, and from ``start`` to ``stop`` along the reduced
+    axes.
+    """
     out: dict[int, slice] = dict(zip(reduction.over, map(slice, start.tolist(), stop.tolist()), strict=True))
     out |= zip(reduction.retained, map(slice, low, high), strict=True)
     return tuple(out[axis] for axis in range(len(out)))
 
 
 def read_blocks(reduction: Reduction, item: Item, size: int) -> Iterator[tuple[Index, Index]]:
-    """The blocks of the reduced axes that an item reads, of about ``size`` bytes: start and stop of each.
+    """Yield the start and stop of each block of the reduced axes that an item reads.
 
-    Along the axis of the labels only chunks with cells of the item's groups.
+    A block has about ``size`` bytes. Along the axis of the labels, only chunks with cells of the item's
+    groups are read.
     """
     start = np.array(item.over_start, np.int64)
     lows, highs = split(box_shape(item.over_start, item.over_stop), _block_shape(reduction, item, size))
@@ -65,16 +70,17 @@ def read_blocks(reduction: Reduction, item: Item, size: int) -> Iterator[tuple[I
 
 
 def _block_shape(reduction: Reduction, item: Item, size: int) -> tuple[int, ...]:
-    """The shape of a block of the reduced axes: whole chunks."""
+    """Return the shape of a block of the reduced axes: whole chunks."""
     grid = tuple(max(1, reduction.field.grid[axis]) for axis in reduction.over)
     each = reduction.field.raw.itemsize * math.prod(box_shape(item.retained_start, item.retained_stop))
     return block_shape(box_shape(item.over_start, item.over_stop), grid, max(1, each), size)
 
 
 def retained_boxes(reduction: Reduction, item: Item, size: int) -> list[tuple[Corner, Corner]]:
-    """Boxes of the retained axes, for which the slabs of a block are reduced one after the other.
+    """Return boxes of the retained axes, for which the slabs of a block are reduced one after the other.
 
-    One box, unless its state is larger than a slab: then each slab would go through all of the state.
+    There is one box, unless its state is larger than a slab: then each slab would go through all of the
+    state.
     """
     lengths = box_shape(item.retained_start, item.retained_stop)
     if reduction.width * math.prod(lengths) <= SLAB or not lengths:
@@ -92,7 +98,7 @@ def retained_boxes(reduction: Reduction, item: Item, size: int) -> list[tuple[Co
 def slab_spans(
     reduction: Reduction, low: Corner, high: Corner, start: Index, stop: Index
 ) -> Iterator[tuple[Index, Index]]:
-    """Slabs of the reduced axes of a block, in the order of the array: start and stop of each.
+    """Yield the start and stop of each slab of the reduced axes of a block, in the order of the array.
 
     A slab has about as many bytes as the state of its box, and at least ``SLAB``.
     """
@@ -105,7 +111,7 @@ def slab_spans(
 
 
 def slab_values(reduction: Reduction, item: Item, raw: Values, start: Index, region: Region) -> Values:
-    """The decoded values of a region of a block: (cells, *retained dimensions).
+    """Return the decoded values of a region of a block: (cells, *retained dimensions).
 
     ``raw`` are the stored values of the block, ``start`` is its start along the reduced axes.
     """
@@ -118,14 +124,14 @@ def slab_values(reduction: Reduction, item: Item, raw: Values, start: Index, reg
 
 
 def _cells_first(reduction: Reduction, values: Values) -> Values:
-    """The reduced axes as one axis, in the order of the array: (cells, *retained dimensions)."""
+    """Return the reduced axes as one axis, in the order of the array: (cells, *retained dimensions)."""
     turned = values.transpose(*reduction.over, *reduction.retained)
     retained = turned.shape[len(reduction.over) :]
     return turned.reshape(int(np.prod(turned.shape[: len(reduction.over)], dtype=np.int64)), *retained)
 
 
 def region_cells(reduction: Reduction, item: Item, values: Values, region: Region) -> Cells:
-    """The cells of a region, with their groups and weights. ``values`` are those of `slab_values`."""
+    """Return the cells of a region, with their groups and weights. ``values`` are those of `slab_values`."""
     start, stop = (
         np.array([getattr(region[axis], end) for axis in reduction.over], np.int64)
         for end in ("start", "stop")
@@ -141,7 +147,10 @@ def region_cells(reduction: Reduction, item: Item, values: Values, region: Regio
 
 
 def group_codes(reduction: Reduction, item: Item, start: Index, stop: Index) -> Index | None:
-    """The groups of the cells of a block, -1 for groups that are not the item's; None without groups."""
+    """Return the groups of the cells of a block, or None without groups.
+
+    Groups that are not the item's are -1.
+    """
     grouping = reduction.grouping
     if grouping is None:
         return None
@@ -168,6 +177,6 @@ def _weights(reduction: Reduction, region: Region, shape: tuple[int, ...]) -> Va
 
 
 def _positions(reduction: Reduction, start: Index, stop: Index) -> Index:
-    """The position of each cell of a block among all reduced cells."""
+    """Return the position of each cell of a block among all reduced cells."""
     axes = np.ix_(*map(np.arange, start.tolist(), stop.tolist()))
     return np.asarray(np.ravel_multi_index(np.broadcast_arrays(*axes), reduction.over_shape)).ravel()

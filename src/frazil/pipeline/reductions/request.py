@@ -1,4 +1,4 @@
-"""One call of a reduction: arrays, statistics, dimensions, groups; and where results may be written."""
+"""One call of a reduction: arrays, statistics, dimensions, groups, and the allowed targets of the results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from frazil.pipeline.reductions.groups import Grouping, digest_of
 from frazil.pipeline.reductions.options import How, ReductionSettings
 from frazil.repository.session.session import Session
 
-#: The options whose values are recorded as they are, if the caller gives them.
+#: The options whose values are recorded unchanged, if the caller passes them.
 _RECORDED: Final = ("skipna", "min_count", "ddof", "decode", "valid_range", "keep_attrs", "k")
 
 
@@ -34,7 +34,7 @@ class GroupingRule:
 class ReductionRequest:
     """One call of an operation.
 
-    ``dims`` are reduced in addition to the dimensions of the labels; None are all dimensions, or with a
+    ``dims`` are reduced in addition to the dimensions of the labels. None is all dimensions, or with a
     ``grouping`` only those of the labels. With ``has_many_statistics`` results are named ``<array>_<how>``.
     ``parameters`` are for the record of the job.
     """
@@ -59,7 +59,7 @@ class ReductionRequest:
         grouping: GroupingRule | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> ReductionRequest:
-        """The request of a caller. ``options`` are those that the caller gives, see `ReductionOptions`.
+        """Return the request of a call. ``options`` are the options of the caller, see `ReductionOptions`.
 
         ``parameters`` are recorded in addition to the common ones.
         """
@@ -78,7 +78,7 @@ class ReductionRequest:
 
 
 def names_of(given: str | Sequence[str]) -> tuple[str, ...]:
-    """One name or several, as a tuple. Raises ``InvalidInputError`` for other values.
+    """Return one name or several as a tuple. Raise ``InvalidInputError`` for other values.
 
     >>> names_of("t"), names_of(["u", "v"])
     (('t',), ('u', 'v'))
@@ -92,7 +92,7 @@ def names_of(given: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that change the result, as JSON, of those that the caller gives."""
+    """Return the options of the caller that change the result, as JSON."""
     out: dict[str, Any] = {name: value for name, value in options.items() if name in _RECORDED}
     if "q" in options:
         out["q"] = np.asarray(options["q"]).tolist()
@@ -112,7 +112,7 @@ def _recorded_weights(weights: Any) -> Any:
 
 
 def target_or_group(version: Version, to: Target | None, name: str) -> Target:
-    """The target ``to``; without one, the group ``name`` on the branch that the job reads.
+    """Return the target ``to``; without it, the group ``name`` on the branch that the job reads.
 
     Raises ``InvalidInputError`` (``not-on-branch``) for a version that is not on a branch.
     """

@@ -90,7 +90,7 @@ def _result_attributes(reduction: Reduction, measure: Measure, *, keep_attrs: bo
 
 
 def copy_coordinates(coordinates: CoordinateWriter, reductions: Sequence[Reduction]) -> None:
-    """Copy the coordinates of the retained dimensions as they are stored, once for each group of results."""
+    """Copy the stored coordinates of the retained dimensions, once for each group of results."""
     paths = {
         (measure.path.rpartition("/")[0], number): measure.path
         for number, reduction in enumerate(reductions)

@@ -1,4 +1,4 @@
-"""What the tasks of a reduction do: read blocks, reduce them, and write or return their partial results."""
+"""The tasks of a reduction: they read blocks, reduce them, and write or return their partial results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from frazil.repository.session.session import ForkSession, Session
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all tasks of a job get: the ``session`` of the source, and the reductions.
+    """The values that all tasks of a job share: the ``session`` of the source, and the reductions.
 
     ``scratch`` is the path of the group of scratch arrays. A task reads blocks of about ``block`` bytes.
     """
@@ -51,7 +51,7 @@ class Shared:
 
 
 def reduce_item(fork: ForkSession, shared: Shared, item: Item) -> Outcome:
-    """The task: compute a part of the results, or partial results of them."""
+    """Compute a part of the results, or partial results of them: the task of the first phase."""
     reduction, combination = shared.reductions[item.number], shared.combinations[item.number]
     states, size = _states(shared, reduction, item)
     if combination is Combination.ON_DRIVER:
@@ -68,7 +68,7 @@ def reduce_item(fork: ForkSession, shared: Shared, item: Item) -> Outcome:
 
 
 def _states(shared: Shared, reduction: Reduction, item: Item) -> tuple[list[Any], int]:
-    """For each measure its state: a `Partial`, or the cells of an exact quantile. And the bytes read."""
+    """Return the state of each measure (a `Partial`, or the cells of a quantile), and the bytes read."""
     if any(isinstance(measure.kernel, Exact) for measure in reduction.measures):
         return _exact_states(shared, reduction, item)
     array = open_array(shared.session, reduction.field.path)
@@ -101,7 +101,7 @@ def _states(shared: Shared, reduction: Reduction, item: Item) -> tuple[list[Any]
 
 
 def _box_of(state: Partial, item: Item, low: Corner, high: Corner) -> Partial:
-    """A view of a state: a box of the retained axes."""
+    """Return a view of a state: a box of the retained axes."""
     box = tuple(
         slice(first - at, end - at) for first, end, at in zip(low, high, item.retained_start, strict=True)
     )
@@ -109,7 +109,7 @@ def _box_of(state: Partial, item: Item, low: Corner, high: Corner) -> Partial:
 
 
 def _exact_states(shared: Shared, reduction: Reduction, item: Item) -> tuple[list[Any], int]:
-    """All cells of the item, decoded, and their groups: the same for each measure. And the bytes read."""
+    """Return all cells of the item, decoded, with their groups, once for each measure, and the bytes read."""
     field, array = reduction.field, open_array(shared.session, reduction.field.path)
     low, high = item.retained_start, item.retained_stop
     shape = box_shape(low, high)
@@ -120,7 +120,7 @@ def _exact_states(shared: Shared, reduction: Reduction, item: Item) -> tuple[lis
     for start, stop in blocks:
         raw = np.asarray(array[region_of(reduction, low, high, start, stop)])
         size += raw.nbytes
-        if values is None:  # after the first read, which for a while takes as much again
+        if values is None:  # after the first read, which needs the same memory again for a while
             values = np.empty((rows, *shape), field.dtype)
         for first, end in slab_spans(reduction, low, high, start, stop):
             slab = slab_values(reduction, item, raw, start, region_of(reduction, low, high, first, end))
@@ -135,7 +135,7 @@ def _exact_states(shared: Shared, reduction: Reduction, item: Item) -> tuple[lis
 def _blocks_with_cells(
     shared: Shared, reduction: Reduction, item: Item
 ) -> tuple[list[tuple[Index, Index]], Index | None]:
-    """The blocks with cells of the item's groups, and the groups of their cells."""
+    """Return the blocks with cells of the item's groups, and the groups of their cells."""
     blocks: list[tuple[Index, Index]] = []
     codes: list[Index] = [np.zeros(0, np.int64)]
     for start, stop in read_blocks(reduction, item, shared.block):
@@ -150,7 +150,7 @@ def _blocks_with_cells(
 
 
 def result_values(reduction: Reduction, number: int, state: Any) -> Values:
-    """The values of the measure ``number``: (quantiles,) then the dimensions of the result."""
+    """Return the values of the measure ``number``: (quantiles,) then the dimensions of the result."""
     measure = reduction.measures[number]
     if isinstance(measure.kernel, Exact):
         cells_and_codes: tuple[Values, Index | None] = state
@@ -166,15 +166,15 @@ def result_values(reduction: Reduction, number: int, state: Any) -> Values:
     at = reduction.group_axis
     values = np.take(values, 0, axis=axis) if at is None else np.moveaxis(values, axis, axis + at)
     if values.dtype.kind == "f" and measure.dtype.kind != "f":
-        values = np.nan_to_num(values)  # cannot be: see `result_dtype`
-    with np.errstate(over="ignore"):  # infinite, as xarray has it
+        values = np.nan_to_num(values)  # NaN is impossible here: see `result_dtype`
+    with np.errstate(over="ignore"):  # the result is infinite, as in xarray
         return values.astype(measure.dtype, copy=False)
 
 
 def _with_missing_groups(values: Values, empty: NDArray[np.bool_], measure: Measure) -> Values:
-    """NaN for groups without a cell, as in xarray, whatever the sum or the count of no cells is."""
+    """Return the values with NaN for groups without a cell, as in xarray, also for sums and counts."""
     if isinstance(measure.kernel, Sketch):
-        return values  # NaN already
+        return values  # they are NaN already
     values = values.astype(measure.dtype, copy=True)
     values[empty] = np.nan
     return values
@@ -221,7 +221,7 @@ def write_driver_results(
 
 
 def scratch_path(scratch: str, reduction: int, measure: int, field: int) -> str:
-    """The path of the scratch array of one field of a partial result."""
+    """Return the path of the scratch array of one field of a partial result."""
     return f"{scratch.strip('/')}/p{reduction}_{measure}_{field}"
 
 
@@ -247,7 +247,10 @@ def _write_scratch(
 
 
 def combine_item(fork: ForkSession, shared: Shared, item: Item) -> Outcome:
-    """The task of the second phase: a part of the results, from scratch arrays with ``item.slot`` slots."""
+    """Compute a part of the results from scratch arrays: the task of the second phase.
+
+    The scratch arrays have ``item.slot`` slots.
+    """
     reduction = shared.reductions[item.number]
     box = _box_region(item.retained_start, item.retained_stop)
     groups = np.arange(*item.groups, dtype=np.int64)

@@ -23,7 +23,7 @@ from frazil.pipeline.reductions.partials import Values
 
 
 def weights_of(lookup: ArrayLookup, field: Field, weights: Weights | None) -> Values | None:
-    """Weights with as many axes as the array, of length 1 along axes where they do not vary.
+    """Return weights with as many axes as the array, of length 1 along axes where they do not vary.
 
     Raises ``InvalidInputError`` for weights that are not numbers or do not have dimensions of the array.
     """
@@ -74,11 +74,11 @@ def _require_weights(field: Field, dims: tuple[str, ...], values: Values) -> Non
             f"weights must be numbers, got the type {values.dtype}", ErrorKind.INVALID_ARGUMENT
         )
     if np.isnan(values).any():
-        raise InvalidInputError("weights must not be NaN, got NaN", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError("weights must be numbers, got NaN", ErrorKind.INVALID_ARGUMENT)
 
 
 def latitude_of(arrays: ArrayLookup, field: Field) -> str:
-    """The name of the latitude among the coordinates of an array. Raises ``InvalidInputError``."""
+    """Return the name of the latitude among the coordinates of an array, or raise ``InvalidInputError``."""
     coordinates = coordinates_of(field, arrays, field.dims)
     for name, array in coordinates.items():
         if array.attrs.get("standard_name") == "latitude" or name in ("lat", "latitude"):

@@ -1,4 +1,4 @@
-"""Arguments of operations on arrays: lengths of chunks, dimensions, codecs; and values for the job record."""
+"""Arguments of operations on arrays (chunk lengths, dimensions, codecs), and values for the job record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from frazil.pipeline.transform.array_info import SERIALIZERS, SHARDING, ArrayInf
 #: Lengths of chunks or shards: one for each axis, or by dimension. -1 is the whole axis.
 type Lengths = Sequence[int] | Mapping[str, int]
 
-#: Values with at most so many elements are recorded in full.
+#: Values with at most this number of elements are recorded in full.
 _SHORT: Final = 64
 
 
@@ -27,7 +27,7 @@ def chunk_lengths(
     *,
     inner: Shape | None = None,
 ) -> Shape | None:
-    """The shape of chunks or shards that the argument ``given`` means; ``default`` for None.
+    """Return the shape of chunks or shards of an argument; ``default`` for None.
 
     A mapping replaces single axes of the default; -1 is the whole axis. ``inner`` are the chunks inside of
     shards: a shard of -1 is rounded up to whole chunks. Raises ``InvalidInputError``
@@ -60,7 +60,7 @@ def chunk_lengths(
 
 
 def clipped_chunks(chunks: Shape, shape: Sequence[int]) -> Shape:
-    """Chunks that are no longer than an array of this shape, and at least 1 long.
+    """Return chunks that are no longer than an array of this shape, and at least 1 long.
 
     >>> clipped_chunks((4, 4), (9, 0))
     (4, 1)
@@ -80,10 +80,10 @@ def require_dimensions(names: Sequence[Any], arrays: Sequence[ArrayInfo]) -> Non
 
 
 def codec_documents(given: Sequence[Codec | Mapping[str, Any]] | None, old: list[Json]) -> list[Json] | None:
-    """A chain of codecs as metadata. A chain without a serializer gets the one of ``old``.
+    """Return a chain of codecs as metadata. A chain without a serializer gets the one of ``old``.
 
-    A ``bytes`` codec that names no byte order gets the old byte order. Raises ``InvalidInputError`` for what
-    is neither a codec of zarr nor its metadata.
+    A ``bytes`` codec without a byte order gets the old byte order. Raises ``InvalidInputError`` for a value
+    that is neither a codec of zarr nor its metadata.
     """
     if given is None:
         return None
@@ -109,12 +109,12 @@ def _with_byte_order(document: Json, old: list[Json]) -> Json:
 
 
 def _is_filter(document: Json, codec: Codec | Mapping[str, Any]) -> bool:
-    """Whether a codec makes arrays of arrays, and so comes before the serializer."""
+    """Return whether a codec makes arrays of arrays, and so comes before the serializer."""
     return isinstance(codec, ArrayArrayCodec) or document["name"] == "transpose"
 
 
 def record_of(value: Any) -> Any:
-    """A value for the parameters of a job, as JSON; long values as their size, ends and hash.
+    """Return a value for the parameters of a job, as JSON; long values as their size, ends and hash.
 
     >>> record_of(slice(3, "b")), record_of([1, 2]), record_of(range(1000))["size"]
     (['3', 'b', 'None'], [1, 2], 1000)
@@ -134,7 +134,7 @@ def record_of(value: Any) -> Any:
 
 
 def record_of_lengths(given: Lengths | None) -> Any:
-    """The argument ``chunks`` or ``shards`` for the parameters of a job, as JSON."""
+    """Return the argument ``chunks`` or ``shards`` for the parameters of a job, as JSON."""
     if given is None:
         return None
     if isinstance(given, Mapping):

@@ -1,7 +1,7 @@
 """Arrays as operations see them: a path and its ``zarr.json``.
 
-A new array is its source's ``zarr.json`` with some members replaced. An operation keeps the members that it
-does not know: data types, fill values, attributes, codecs and extensions of any kind.
+The ``zarr.json`` of a new array is that of its source with some members replaced. So an operation keeps
+members that it does not know: data types, fill values, attributes, codecs and extensions of any kind.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ type Json = dict[str, Any]
 #: Bytes of an element of a type without a fixed size, estimated.
 _VARIABLE: Final = 64
 SHARDING: Final = "sharding_indexed"
-#: Codecs that make bytes of an array.
+#: Codecs that serialize an array to bytes.
 SERIALIZERS: Final = frozenset(
     {"bytes", "vlen-utf8", "vlen-bytes", "vlen-array", "packbits", "pcodec", "zfpy"}
 )
@@ -54,7 +54,7 @@ class ArrayInfo:
 
     @cached_property
     def grid(self) -> Shape:
-        """The shape of what is written as one: a shard, or a chunk.
+        """The shape that is written as one: a shard, or a chunk.
 
         Raises ``InvalidInputError`` (``invalid-array-metadata``) for a grid that is not regular.
         """
@@ -73,7 +73,7 @@ class ArrayInfo:
 
     @property
     def chunks(self) -> Shape:
-        """The shape of what is decoded as one: a chunk, inside of a shard too."""
+        """The shape that is decoded as one: a chunk, also inside of a shard."""
         inner = self._sharding
         return self.grid if inner is None else tuple(inner["chunk_shape"])
 
@@ -102,7 +102,7 @@ class ArrayInfo:
     @cached_property
     def array(self) -> zarr.Array[Any]:
         """An empty array of this kind, for its data type and fill value."""
-        self.grid  # noqa: B018  # refuses what is not regular
+        self.grid  # noqa: B018  # it refuses irregular grids
         store = zarr.storage.MemoryStore()
         zarr.core.sync.sync(
             store.set(
@@ -132,7 +132,7 @@ class ArrayInfo:
         return self.path.rpartition("/")[0] or "/"
 
     def axis(self, name: str | int) -> int | None:
-        """The number of a dimension, by name or number; None if the array does not have it."""
+        """Return the number of a dimension, by name or number; None if the array does not have it."""
         if isinstance(name, str):
             return self.dims.index(name) if name in self.dims else None
         return int(name) % self.ndim if -self.ndim <= int(name) < self.ndim else None
@@ -147,7 +147,7 @@ class ArrayInfo:
         codecs: list[Json] | None = None,
         **members: Any,
     ) -> ArrayInfo:
-        """A copy at ``path`` with another shape, chunks, codecs or other ``members`` of ``zarr.json``.
+        """Return a copy at ``path`` with another shape, chunks, codecs or other ``members`` of ``zarr.json``.
 
         None keeps a shape or codecs. ``chunks`` and ``shards`` belong together: with ``chunks``, ``shards``
         None means no sharding; without ``chunks`` both stay. Raises ``InvalidInputError``
@@ -184,7 +184,7 @@ class ArrayInfo:
         fill_value: Any = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> ArrayInfo:
-        """An array of another data type at ``path``, without shards.
+        """Return an array of another data type at ``path``, without shards.
 
         It has the compressors of this array if the serializers of both are known. ``fill_value`` None is NaN,
         NaT or zero; ``attributes`` None are those of this array.
@@ -210,7 +210,7 @@ class ArrayInfo:
         return typed.with_layout(path, chunks=chunks, codecs=new)
 
     def encoded(self) -> bytes:
-        """``zarr.json`` as bytes."""
+        """Return ``zarr.json`` as bytes."""
         return json.dumps(self.document).encode()
 
 
@@ -223,12 +223,12 @@ def _require_multiple(path: str, chunks: Shape, shards: Shape) -> None:
 
 
 def open_array(session: Session, path: str, mode: Any = "r") -> zarr.Array[Any]:
-    """The zarr array at a path of a session."""
+    """Return the zarr array at a path of a session."""
     return array_at(session, path, mode)
 
 
 def array_info(session: Session, path: str) -> ArrayInfo:
-    """The array at a path.
+    """Return the array at a path.
 
     Raises ``NodeNotFoundError`` where no node is, and ``InvalidInputError`` (``not-an-array``) for a group.
     """
@@ -237,7 +237,7 @@ def array_info(session: Session, path: str) -> ArrayInfo:
 
 
 def arrays_below(session: Session, paths: Sequence[str]) -> list[ArrayInfo]:
-    """The arrays at these paths and below them, each once, in the order of their paths.
+    """Return the arrays at these paths and below them, each once, in the order of their paths.
 
     Raises ``NodeNotFoundError`` for a path without a node.
     """
@@ -258,7 +258,7 @@ def arrays_below(session: Session, paths: Sequence[str]) -> list[ArrayInfo]:
 
 
 def with_companions(session: Session, arrays: Sequence[ArrayInfo]) -> list[ArrayInfo]:
-    """The arrays, and the coordinates, bounds and grid mappings that belong to them by CF."""
+    """Return the arrays, and the coordinates, bounds and grid mappings that belong to them by CF."""
     collected = {each.path: each for each in arrays}
     pending = list(arrays)
     while pending:
@@ -271,7 +271,7 @@ def with_companions(session: Session, arrays: Sequence[ArrayInfo]) -> list[Array
 
 
 def companion_paths(array: ArrayInfo) -> Iterator[str]:
-    """The paths that an array's dimensions and CF attributes name. A path may have no node."""
+    """Yield the paths that an array's dimensions and CF attributes name. A path may have no node."""
     names = [name for name in array.dims if name]
     for key in _NAMING_ATTRIBUTES:
         value = array.attributes.get(key)

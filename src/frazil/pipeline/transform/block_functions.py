@@ -47,7 +47,7 @@ from frazil.pipeline.transform.halo import (
 from frazil.pipeline.transform.options import GridRun, GridRunOptions
 from frazil.repository.session.session import Session
 
-#: Tasks of a function whose cost is unknown.
+#: The least number of tasks of a function, whose cost is unknown.
 _TASKS: Final = 32
 
 
@@ -159,7 +159,7 @@ def map_blocks(
     results = _results(grid, names, to, run)
     if run.tasks is not None and run.tasks < 1:
         raise InvalidInputError(f"tasks must be at least 1, got {run.tasks}", ErrorKind.INVALID_ARGUMENT)
-    # The default engine is created when there is work: a job that is done already starts no Spark.
+    # The default engine is created only for work: a job that is done already does not start Spark.
     run = replace(run, engine=None if run.engine is None else engine_of(run.engine))
     tasks = run.tasks or max(_TASKS, getattr(run.engine, "slots", 1))
     blocks = FunctionBlocks(
@@ -200,7 +200,7 @@ def map_blocks(
 
 
 def _grid(arrays: Sequence[ArrayInfo], run: MapBlocksRun) -> InputGrid:
-    """The grid of the inputs. Raises ``InvalidInputError`` for arguments that do not fit the arrays."""
+    """Return the grid of the inputs. Raise ``InvalidInputError`` for arguments that do not fit the arrays."""
     if not arrays:
         raise InvalidInputError("paths must name at least one array, got none", ErrorKind.INVALID_ARGUMENT)
     require_boundary(run.boundary)
@@ -231,14 +231,17 @@ def _require_same_grid(first: ArrayInfo, other: ArrayInfo) -> None:
 
 
 def _axes_in_first(first: ArrayInfo, other: ArrayInfo) -> tuple[int, ...]:
-    """For each axis of an input, the axis of the first input."""
+    """Return for each axis of an input, the axis of the first input."""
     if other.shape == first.shape:
         return tuple(range(first.ndim))
     return tuple(first.dims.index(name) for name in other.dims)
 
 
 def _results(grid: InputGrid, names: Sequence[str], to: Target, run: MapBlocksRun) -> list[ArrayInfo]:
-    """The metadata of the results: ``dtype``, ``fill_value`` and ``attributes`` have one value for each."""
+    """Return the metadata of the results.
+
+    ``dtype``, ``fill_value`` and ``attributes`` have one value for each.
+    """
     count = len(names)
     options = zip(
         _each(run.dtype, count), _each(run.fill_value, count), _each(run.attributes, count), strict=True
@@ -254,7 +257,7 @@ def _result(grid: InputGrid, path: str, run: MapBlocksRun) -> ArrayInfo:
     shape = grid.arranged(new_lengths, first.shape)
     dims = grid.arranged(list(grid.new), first.dims)
     chunks = grid.arranged(new_lengths, first.chunks)
-    if run.dtype is None and run.fill_value is None:  # the data type as the document has it, whatever it is
+    if run.dtype is None and run.fill_value is None:  # any data type, as the document has it
         names = list(dims) if any(dims) else None
         attributes = first.attributes if run.attributes is None else dict(run.attributes)
         out = first.with_layout(
@@ -278,7 +281,7 @@ def _result(grid: InputGrid, path: str, run: MapBlocksRun) -> ArrayInfo:
 def _block(
     grid: InputGrid, arrays: Sequence[ArrayInfo], results: Sequence[ArrayInfo], budget: Budget, tasks: int
 ) -> Shape:
-    """The shape of the blocks of the results. New axes are whole."""
+    """Return the shape of the blocks of the results. New axes are whole."""
     depth = max(np.prod([grid.first.shape[axis] for axis in grid.dropped], dtype=float), 1.0)
     inputs = sum(each.itemsize for each in arrays) * depth
     factor = 1 + inputs / sum(each.itemsize for each in results)
@@ -292,7 +295,7 @@ def _is_same_group(version: Version, to: Target) -> bool:
 def _coordinates(
     session: Session, arrays: Sequence[ArrayInfo], results: Sequence[ArrayInfo], to: Target
 ) -> list[TransferredArray]:
-    """The coordinates of the first input, which come along, unless they are inputs or results themselves."""
+    """Return the coordinates of the first input, except those that are inputs or results themselves."""
     paths = {each.path for each in arrays} | {each.path for each in results}
     return [
         TransferredArray.whole(each, to.path(each.path))
@@ -302,7 +305,7 @@ def _coordinates(
 
 
 def _each(given: Any, count: int) -> list[Any]:
-    """One value for each result: those of a list of that length, or the same value for all."""
+    """Return one value for each result: the values of a list of that length, or the same value for all."""
     return list(given) if isinstance(given, list | tuple) and len(given) == count else [given] * count
 
 

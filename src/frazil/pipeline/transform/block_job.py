@@ -4,11 +4,12 @@ An operation lists the arrays that it makes (`OutputArrays`), in three groups. `
 arrays, cuts the work into tasks, and runs the job:
 
     ComputedArrays      arrays of one shape, whose blocks tasks compute from the source
-    TransferredArray    an array whose chunks are copied as they are
+    TransferredArray    an array whose chunks are copied without decoding
     DriverArray         an array whose values the driver has: a coordinate
 
-Blocks are cut along chunks and shards of the results, so that no two tasks write to one chunk; each task
-reads what it needs. Computed arrays of a later *round* may read the results of earlier rounds.
+Blocks are cut along chunks and shards of the results, so that no two tasks write to one chunk. Each task
+reads the part of the source that it needs. Computed arrays of a later *round* may read the results of earlier
+rounds.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ _TASKS: Final = 32
 class Compute(Protocol):
     """Compute the values of a block, one array for each result; can be pickled."""
 
-    def __call__(self, session: Session, start: Shape, stop: Shape) -> Sequence[Values]: ...
+    def __call__(self, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:
+        """Return the values of a block, one array for each result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class ComputedArrays:
 
     ``compute(session, start, stop)`` returns the values of a block. ``block`` is the shape of the blocks, a
     multiple of the chunks and shards of all results. In round 0 ``session`` is the source, in later rounds
-    the target with the results of the rounds before. ``tasks`` is the least number of tasks, if there are so
+    the target with the results of earlier rounds. ``tasks`` is the least number of tasks, if there are so
     many blocks; without it small blocks share a task.
     """
 
@@ -83,14 +85,14 @@ class TransferredArray:
 
     @staticmethod
     def whole(array: ArrayInfo, path: str) -> TransferredArray:
-        """All of an array, at another path."""
+        """Return the transfer of all of an array, to another path."""
         new = replace(array, path=path)
         return TransferredArray(array, new, whole_transfer(array, new))
 
 
 @dataclass(frozen=True, slots=True)
 class DriverArray:
-    """An array whose values the driver has: it writes them itself."""
+    """An array whose values the driver has and writes itself."""
 
     old: ArrayInfo
     new: ArrayInfo
@@ -120,7 +122,7 @@ class OutputArrays:
 
 @dataclass(frozen=True, slots=True)
 class BlockJob:
-    """What one operation does: it reads ``inputs`` of ``version`` by ``session``, and makes ``outputs``."""
+    """One call of an operation: it reads ``inputs`` of ``version`` by ``session``, and makes ``outputs``."""
 
     name: str
     version: Version
@@ -193,7 +195,7 @@ def _prepare_later_round(work: BlockJob, number: int, session: Session, values: 
 
 
 def _labels(outputs: OutputArrays) -> Iterator[Labels]:
-    """The coordinate variables among the results."""
+    """Yield the coordinate variables among the results."""
     for computed in outputs.computed:
         for number, new in enumerate(computed.new):
             if is_label(new) and computed.round == 0:
@@ -218,7 +220,7 @@ def _driver_values(coordinate: DriverArray, session: Session) -> Values:
 
 
 def _block_items(computed: Sequence[ComputedArrays], round_number: int) -> list[BlockItem]:
-    """The items of one round."""
+    """Return the items of one round."""
     items: list[BlockItem] = []
     for index, each in enumerate(computed):
         if each.round != round_number:
@@ -239,7 +241,7 @@ def compute_blocks(
     shared: tuple[Session | None, tuple[ComputedArrays, ...]],
     item: BlockItem | ChunkTransfer,
 ) -> Outcome:
-    """The task: compute blocks and write them, one at a time; or fetch chunks."""
+    """Compute blocks and write them, one at a time, or fetch chunks: the task."""
     source, computed_arrays = shared
     if isinstance(item, ChunkTransfer):
         assert source is not None
@@ -276,7 +278,7 @@ def block_for(
     whole: Sequence[int] = (),
     tasks: int = 1,
 ) -> Shape:
-    """The shape of the blocks of arrays ``new``, which have one shape, within a memory budget.
+    """Return the shape of the blocks of arrays ``new``, which have one shape, within a memory budget.
 
     ``factor`` is the number of bytes that a task needs for each byte that it writes; it also holds one
     decoded chunk of ``inputs``. Along the axes ``whole`` a block is as long as the array. ``tasks`` is the
@@ -304,5 +306,5 @@ def block_for(
 
 
 def _chunk_bytes(array: ArrayInfo) -> int:
-    """Bytes of one chunk in memory."""
+    """Return the number of bytes of one chunk in memory."""
     return array.itemsize * math.prod(map(min, array.chunks, array.shape))

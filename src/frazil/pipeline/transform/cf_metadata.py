@@ -1,4 +1,4 @@
-"""What the CF conventions say about an array: its missing values, its packing, its coordinates.
+"""The meaning of an array by the CF conventions: its missing values, its packing, its coordinates.
 
 Operations that compute with values unpack them as xarray does: missing values (``_FillValue``,
 ``missing_value``) become NaN, ``scale_factor`` and ``add_offset`` are applied. Their results are written
@@ -17,7 +17,7 @@ from frazil.pipeline.transform.array_info import ArrayInfo, Json, array_info, co
 from frazil.pipeline.transform.block_job import Values
 from frazil.repository.session.session import Session
 
-#: Attributes that are true only of the stored values.
+#: Attributes that describe only the stored values.
 _OF_STORED: Final = cf.PACKED | {"valid_min", "valid_max", "valid_range", "actual_range"}
 
 _LATITUDE: Final = frozenset(
@@ -31,22 +31,22 @@ _KINDS: Final = {
 
 
 def is_packed(array: ArrayInfo) -> bool:
-    """Whether the values of an array differ from the stored ones."""
+    """Return whether the values of an array differ from the stored ones."""
     return cf.is_packed(array.attributes, array.dtype)
 
 
 def unpacked(array: ArrayInfo, values: Values) -> Values:
-    """The values that stored values mean: without packing, NaN where they are missing."""
+    """Return stored values without packing, with NaN for missing values."""
     return cf.decoded(values, array.attributes)
 
 
 def unpacked_dtype(array: ArrayInfo) -> np.dtype[Any]:
-    """The data type of the unpacked values."""
+    """Return the data type of the unpacked values."""
     return unpacked(array, np.zeros((1,) * array.ndim, array.dtype)).dtype
 
 
 def unpacked_attributes(array: ArrayInfo) -> Json:
-    """The attributes of an array, without those that are true only of its stored values."""
+    """Return the attributes of an array, without those that describe only its stored values."""
     attributes = array.attributes
     if not is_packed(array):
         return attributes
@@ -61,23 +61,23 @@ def unpacked_attributes(array: ArrayInfo) -> Json:
 
 
 def is_coordinate(array: ArrayInfo, coordinates: set[str]) -> bool:
-    """Whether an array is a coordinate: of a dimension, or one of the paths of `coordinate_paths`."""
+    """Return whether an array is a coordinate: of a dimension, or one of the paths of `coordinate_paths`."""
     return (array.ndim == 1 and array.dims[0] == array.name) or array.path in coordinates
 
 
 def coordinate_paths(arrays: Sequence[ArrayInfo]) -> set[str]:
-    """The paths that arrays name as coordinates, bounds or grid mappings."""
+    """Return the paths that arrays name as coordinates, bounds or grid mappings."""
     return {path for array in arrays for path in companion_paths(array) if path != array.path}
 
 
 def bounds_path(array: ArrayInfo) -> str | None:
-    """The path of the bounds of a coordinate; None if it names none."""
+    """Return the path of the bounds of a coordinate; None if it does not name bounds."""
     name = array.attributes.get("bounds")
     return f"{array.group.rstrip('/')}/{name}" if isinstance(name, str) else None
 
 
 def coordinate_of(session: Session, array: ArrayInfo, dim: str | None) -> ArrayInfo | None:
-    """The coordinate variable of a dimension of an array; None if there is none."""
+    """Return the coordinate variable of a dimension of an array; None if there is none."""
     path = f"{array.group.rstrip('/')}/{dim}"
     node = session.workspace.nodes.node(path) if dim else None
     if node is None or node.array is None:
@@ -87,7 +87,7 @@ def coordinate_of(session: Session, array: ArrayInfo, dim: str | None) -> ArrayI
 
 
 def geographic_kind(coordinate: ArrayInfo) -> str | None:
-    """``latitude``, ``longitude`` or None, by standard name, units, or name."""
+    """Return ``latitude``, ``longitude`` or None, by standard name, units, or name."""
     attributes = coordinate.attributes
     for kind, (units, names) in _KINDS.items():
         standard_name, unit = attributes.get("standard_name"), str(attributes.get("units", "")).lower()
@@ -98,5 +98,5 @@ def geographic_kind(coordinate: ArrayInfo) -> str | None:
 
 
 def coordinate_values(session: Session, array: ArrayInfo) -> Values:
-    """All values of a coordinate, unpacked."""
+    """Return all values of a coordinate, unpacked."""
     return unpacked(array, np.asarray(open_array(session, array.path)[...]))

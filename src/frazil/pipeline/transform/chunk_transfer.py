@@ -1,7 +1,7 @@
-"""Chunks that operations copy as they are: references or bytes, without any codec.
+"""Chunks that operations copy without decoding, as references or as bytes.
 
-In one repository both arrays refer to the same chunks. Chunks of another repository, and virtual chunks that
-become native, are fetched by tasks: each task stores the bytes of a range of rows of the array's chunk table.
+Within one repository both arrays refer to the same chunks. Tasks fetch chunks of another repository, and
+virtual chunks that become native: each task stores the bytes of a range of rows of the array's chunk table.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _AT_ONCE: Final = 32_000_000
 class ChunkTransfer:
     """Chunks of the array ``source`` for the array ``path``: those with ``low <= coordinates < high``.
 
-    The new coordinates are the old ones less ``low``. ``virtual`` True selects only virtual chunks, False
+    The new coordinates are the old ones minus ``low``. ``virtual`` True selects only virtual chunks, False
     only others, None all. ``start`` and ``stop`` are rows of the selected part of the chunk table.
     """
 
@@ -47,18 +47,18 @@ class ChunkTransfer:
     stop: int | None = None
 
     def region(self, grid: Shape) -> tuple[slice, ...]:
-        """The elements of the source, for chunks of the shape ``grid``."""
+        """Return the elements of the source, for chunks of the shape ``grid``."""
         ends = zip(self.low, self.high, grid, strict=True)
         return tuple(slice(low * step, high * step) for low, high, step in ends)
 
 
 def whole_transfer(old: ArrayInfo, new: ArrayInfo) -> ChunkTransfer:
-    """The transfer of all chunks of an array."""
+    """Return the transfer of all chunks of an array."""
     return ChunkTransfer(old.path, new.path, (0,) * old.ndim, (1 << 32,) * old.ndim)
 
 
 def transfer_table(session: Session, transfer: ChunkTransfer) -> ChunkTable:
-    """The references of a transfer, with their new coordinates."""
+    """Return the references of a transfer, with their new coordinates."""
     table = session.chunk_table(transfer.source)
     low, high = np.array(transfer.low, np.int64), np.array(transfer.high, np.int64)
     selected = ((table.index >= low) & (table.index < high)).all(axis=1)
@@ -76,7 +76,7 @@ def share_chunks(session: Session, source: Session, transfer: ChunkTransfer) -> 
 
 
 def fetch_items(source: Session, transfers: Sequence[ChunkTransfer]) -> list[ChunkTransfer]:
-    """The transfers, cut into items of about ``PER_TASK`` bytes."""
+    """Return the transfers, cut into items of about ``PER_TASK`` bytes."""
     items: list[ChunkTransfer] = []
     for transfer in transfers:
         offsets = groups(transfer_table(source, transfer).length.astype(np.int64), PER_TASK).tolist()
@@ -96,7 +96,7 @@ def transfer_chunks(
 
 
 def fetch_chunks(fork: ForkSession, source: Session, transfer: ChunkTransfer) -> Outcome:
-    """The task: read the bytes of some chunks wherever they are, and store them in this repository.
+    """Read the bytes of chunks from any place, and store them in this repository: the task.
 
     Raises the error of the first chunk that cannot be read, with the array and the chunk's coordinates.
     """

@@ -1,8 +1,8 @@
-"""Coordinate variables are not replaced under the arrays of others.
+"""A job does not replace coordinate variables of arrays that it does not write.
 
 Results of several operations may be in one group, and share its coordinates. An operation may not give a
 coordinate other values while an array that the operation does not replace has its dimension: that array would
-get other labels, or a length that is not its own.
+get other labels, or another length than its labels.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Labels:
     region: tuple[slice, ...] = ()
 
     def read(self, session: Session) -> NDArray[Any]:
-        """The values that the result will have."""
+        """Return the values that the result will have."""
         if self.values is not None:
             return self.values(session)
         return np.asarray(open_array(session, self.old.path)[self.region or ...])
 
 
 def is_label(array: ArrayInfo) -> bool:
-    """Whether an array is the coordinate variable of a dimension."""
+    """Return whether an array is the coordinate variable of a dimension."""
     return array.dims == (array.name,)
 
 

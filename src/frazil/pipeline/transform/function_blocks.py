@@ -35,7 +35,7 @@ class InputGrid:
         return [axis for axis in range(self.first.ndim) if axis not in self.dropped]
 
     def arranged[T](self, new: Sequence[T], values: Sequence[T]) -> tuple[T, ...]:
-        """For each axis of a result: of its ``new`` axes, then of the first input's axes."""
+        """Return a value for each axis of a result: of its ``new`` axes, then of the first input's axes."""
         return (*new, *(values[axis] for axis in self.axes))
 
 
@@ -57,6 +57,7 @@ class FunctionBlocks:
     dtypes: tuple[np.dtype[Any] | None, ...]
 
     def __call__(self, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:
+        """Return the results of the function for a block."""
         inputs = self._inputs(session, start, stop)
         keywords = {"block": Block(self.path, start, stop)} if self.takes_block else {}
         returned, count = self.function(*inputs, **keywords), len(self.dtypes)

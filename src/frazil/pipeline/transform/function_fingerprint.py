@@ -1,4 +1,4 @@
-"""The fingerprint of a function: what distinguishes it from another, for the id of a job.
+"""The fingerprint of a function, which distinguishes it from other functions in the id of a job.
 
 It covers the code of a function and the values that the function refers to: defaults, closures, the state of
 an object, globals that are neither functions nor modules. It does not cover functions that the function calls
@@ -24,7 +24,7 @@ _MUTABLE: Final = (list, dict)
 
 
 def fingerprint(function: Any, outer: tuple[Any, ...] = ()) -> Json:
-    """The name of a function and a hash of its code and values, as JSON.
+    """Return the name of a function and a hash of its code and values, as JSON.
 
     ``outer``: the functions that refer to this one, which end a recursion.
 
@@ -58,8 +58,10 @@ def fingerprint(function: Any, outer: tuple[Any, ...] = ()) -> Json:
 
 
 def _globals(function: Any, code: CodeType) -> list[Any]:
-    """The values that a function uses of its module, or of the cells of a notebook."""
-    kinds = _IMMUTABLE + _MUTABLE * (function.__module__ == "__main__")  # a module may have a cache
+    """Return the values that a function uses of its module, or of the cells of a notebook."""
+    kinds = _IMMUTABLE + _MUTABLE * (
+        function.__module__ == "__main__"
+    )  # mutable globals of a module may be caches
     names = sorted(set(_names(code)) & function.__globals__.keys())
     values = [(name, function.__globals__[name]) for name in names]
     return [each for each in values if isinstance(each[1], kinds)]
@@ -73,7 +75,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _hash_values(values: Sequence[Any], outer: tuple[Any, ...] = ()) -> str:
-    """A hash of values: of functions by their fingerprint, of others by their pickle."""
+    """Return a hash of values: of functions by their fingerprint, of others by their pickle."""
     parts = [
         repr(fingerprint(value, outer)).encode() if _is_function(value) else _pickled(value)
         for value in values
@@ -86,7 +88,7 @@ def _is_function(value: Any) -> bool:
 
 
 def _pickled(value: Any) -> bytes:
-    if isinstance(value, set | frozenset):  # in another order in each process
+    if isinstance(value, set | frozenset):  # the order differs between processes
         return repr(sorted(map(repr, value))).encode()
     return dumps(value)
 

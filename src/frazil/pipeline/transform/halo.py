@@ -39,7 +39,7 @@ def require_boundary(boundary: Boundary) -> None:
 
 
 def margins_of(halo: Halo | None, array: ArrayInfo) -> Margins | None:
-    """The margins that an argument ``halo`` means; None for no halo.
+    """Return the margins of an argument ``halo``; None for no halo.
 
     Raises ``InvalidInputError`` for a depth below 0.
     """
@@ -61,7 +61,7 @@ def margins_of(halo: Halo | None, array: ArrayInfo) -> Margins | None:
 def read_with_halo(
     array: Any, spans: Sequence[tuple[int, int]], margins: Sequence[tuple[int, int]], boundary: Boundary
 ) -> Values:
-    """The values of a region (``spans``: start and stop of each axis) with margins around it.
+    """Return the values of a region (``spans``: start and stop of each axis) with margins around it.
 
     >>> read_with_halo(np.arange(4), [(0, 2)], [(1, 1)], "nearest").tolist()
     [0, 0, 1, 2]
@@ -88,7 +88,10 @@ def _read_periodic(array: Any, outer: Sequence[tuple[int, int]]) -> Values:
 
 
 def _read_mirrored(array: Any, outer: Sequence[tuple[int, int]], boundary: str) -> Values:
-    """A mirrored value may be further inside than the block: read that far, then pick."""
+    """Return a block whose values beyond the borders are mirrored.
+
+    A mirrored value may be further inside than the block: more is read, and the values are picked from it.
+    """
     positions = [_mirrored(a, b, n, boundary) for (a, b), n in zip(outer, array.shape, strict=True)]
     region = tuple(slice(int(each.min()), int(each.max()) + 1) for each in positions)
     values = np.asarray(array[region])
@@ -99,7 +102,7 @@ def _read_mirrored(array: Any, outer: Sequence[tuple[int, int]], boundary: str) 
 
 
 def _mirrored(start: int, stop: int, length: int, boundary: str) -> NDArray[np.int64]:
-    """The positions in an array of this length that give the values of ``start`` to ``stop``.
+    """Return the positions in an array of this length that give the values of ``start`` to ``stop``.
 
     >>> _mirrored(-2, 5, 4, "reflect").tolist(), _mirrored(-2, 5, 4, "nearest").tolist()
     ([1, 0, 0, 1, 2, 3, 3], [0, 0, 0, 1, 2, 3, 3])
@@ -112,7 +115,7 @@ def _mirrored(start: int, stop: int, length: int, boundary: str) -> NDArray[np.i
 
 
 def without_margins(block: Values, margins: Sequence[tuple[int, int]], lead: int) -> Values:
-    """A block without the margins of its last axes; its first ``lead`` axes have none."""
+    """Return a block without the margins of its last axes; its first ``lead`` axes have none."""
     lengths = block.shape[lead:]
     trim = [slice(low, n - high) for (low, high), n in zip(margins, lengths, strict=True)]
     return block[(*(slice(None),) * lead, *trim)]

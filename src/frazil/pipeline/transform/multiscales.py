@@ -30,7 +30,10 @@ _OME_UNITS: Final = {
 def multiscales_attributes(
     arrays: Sequence[ArrayInfo], factors: Mapping[str, int], levels: int, how: str
 ) -> Json:
-    """Attributes of the multiscales convention for a group; scales are along the axes of the first array."""
+    """Return attributes of the multiscales convention for a group.
+
+    Scales are along the axes of the first array.
+    """
     layout: list[Json] = []
     for level in range(levels):
         scale, translation = _scales(arrays[0], factors, level)
@@ -46,7 +49,7 @@ def multiscales_attributes(
 
 
 def ome_attributes(array: ArrayInfo, factors: Mapping[str, int], levels: int, how: str) -> Json:
-    """Attributes of OME-NGFF 0.5 for a group. The size of a pixel is unknown: the attributes say 1."""
+    """Return attributes of OME-NGFF 0.5 for a group. The size of a pixel is unknown: the attributes say 1."""
     datasets = []
     for level in range(levels):
         scale, translation = _scales(array, factors, level)
@@ -68,6 +71,9 @@ def _ome_axis(array: ArrayInfo, dim: str) -> Json:
 
 
 def _scales(array: ArrayInfo, factors: Mapping[str, int], level: int) -> tuple[list[float], list[float]]:
-    """Along each axis: the cells of level 0 in a cell of a level, and the centre of its first cell."""
+    """Return, for each axis, the size of a cell of a level and the centre of its first cell.
+
+    Both are in cells of level 0.
+    """
     scale = [float(length**level) for length in window_lengths(array, factors)]
     return scale, [(each - 1) / 2 for each in scale]

@@ -18,7 +18,7 @@ type Positions = int | range | tuple[int, ...]
 
 
 def positions_by_number(given: Any, array: ArrayInfo, dim: str) -> Positions:
-    """The positions along a dimension that a number, numbers, a mask or a slice select.
+    """Return the positions along a dimension that a number, numbers, a mask or a slice select.
 
     Numbers below 0 count from the end; slices are those of Python. Raises ``InvalidInputError``
     (``invalid-chunk-index``) for positions that the array does not have.
@@ -49,7 +49,7 @@ def positions_by_number(given: Any, array: ArrayInfo, dim: str) -> Positions:
 def positions_by_label(
     session: Session, array: ArrayInfo, dim: str, given: Any, method: str | None
 ) -> Positions:
-    """The positions along a dimension whose labels a value, values or a slice select, as in xarray.
+    """Return the positions along a dimension whose labels a value, values or a slice select, as in xarray.
 
     Raises ``InvalidInputError``: ``invalid-array-metadata`` without a coordinate variable,
     ``invalid-chunk-index`` for a label that it does not have.
@@ -77,7 +77,7 @@ def positions_by_label(
 
 
 def latitudes_between(values: Values, limits: tuple[float, float]) -> Positions:
-    """The positions of the latitudes between two limits, in degrees, both included.
+    """Return the positions of the latitudes between two limits, in degrees, both included.
 
     >>> latitudes_between(np.array([30.0, 20.0, 10.0]), (5, 20))
     range(1, 3)
@@ -87,7 +87,7 @@ def latitudes_between(values: Values, limits: tuple[float, float]) -> Positions:
 
 
 def longitudes_between(values: Values, limits: tuple[float, float]) -> tuple[Positions, Values]:
-    """The positions of the longitudes from one limit eastwards to another, in degrees, both included.
+    """Return the positions of the longitudes from one limit eastwards to another, in degrees, both included.
 
     Returns their longitudes too, counted as the limits are.
 
@@ -98,7 +98,7 @@ def longitudes_between(values: Values, limits: tuple[float, float]) -> tuple[Pos
     if high < low:
         high += 360
     turned = low + (values - low) % 360
-    # rounding must not put what is at the western border to its end
+    # rounding must not move the western border to the end
     turned = np.where(np.isclose(turned, low + 360, rtol=0, atol=1e-9) & (high < low + 360), low, turned)
     order = np.argsort(turned, kind="stable")
     if len(values) > 1 and values[0] > values[-1]:
@@ -110,7 +110,7 @@ def longitudes_between(values: Values, limits: tuple[float, float]) -> tuple[Pos
 
 
 def _simplified(numbers: Values) -> Positions:
-    """One number as int, consecutive numbers as a range, others as a tuple."""
+    """Return one number as int, consecutive numbers as a range, others as a tuple."""
     if numbers.ndim == 0:
         return int(numbers)
     if len(numbers) == 0:

@@ -228,20 +228,20 @@ class _Levels:
 
 
 def _level_chunks(chunks: Lengths | None, array: ArrayInfo) -> tuple[int, ...]:
-    """The chunks of all levels: those of the array where the caller gives none."""
+    """Return the chunks of all levels: those of the caller, else those of the array."""
     out = chunk_lengths(chunks, array, array.chunks, "chunks")
     assert out is not None
     return out
 
 
 def _level_shape(array: ArrayInfo, factors: Mapping[str, int], level: int) -> tuple[int, ...]:
-    """The shape of an array at a level."""
+    """Return the shape of an array at a level."""
     lengths = window_lengths(array, factors)
     return tuple(n // length**level for n, length in zip(array.shape, lengths, strict=True))
 
 
 def _level_count(arrays: Sequence[ArrayInfo], factors: Mapping[str, int]) -> int:
-    """Levels until all dimensions that shrink fit into one chunk."""
+    """Return the number of levels until all dimensions that shrink fit into one chunk."""
     count = 1
     for array in arrays:
         for n, chunk, length in zip(array.shape, array.chunks, window_lengths(array, factors), strict=True):

@@ -1,7 +1,7 @@
 """How an array gets other chunks within a bounded memory: pure functions of shapes.
 
-A *stage* reads blocks and writes them. Its blocks are whole cells of what is written (no two tasks write to
-one), and cut through cells of what is read, which are then read once for each block that they touch:
+A *stage* reads blocks and writes them. Its blocks are whole cells of the written array (no two tasks write to
+one), and cut through cells of the read array, which are read once for each block that they touch:
 
     read      [  |  |  |  |  ]      4 blocks touch 5 cells 8 times: 8/5 of the array is read,
     blocks    [   |   |   |   ]     its *amplification*
@@ -11,9 +11,9 @@ smaller blocks that read more, or two stages, with an intermediate array whose c
 be long. From slices ``(1, y, x)`` to series ``(t, 1, 1)``, the intermediate array has chunks ``(r, w, w)``:
 ``r`` slices fit into memory, and so do ``w * w`` series. This is the plan of the rechunker library.
 
-`rechunk_plan` tries both, looks for the best blocks of each stage, and takes what moves fewer bytes. For each
-axis only those lengths matter that read less than all shorter ones, so that all their combinations can be
-compared.
+`rechunk_plan` tries both, searches the best blocks of each stage, and takes the plan that moves fewer bytes.
+For each axis only those lengths matter that read less than all shorter ones, so that all combinations of them
+can be compared.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from frazil.jobs.blocks import I64, block_shape, split
 
 type Shape = tuple[int, ...]
 
-#: So many combinations of block lengths are compared.
+#: The most combinations of block lengths that are compared.
 _COMBINATIONS: Final = 20_000
-#: So many lengths along one axis are looked at.
+#: The most lengths along one axis that are compared.
 _LENGTHS: Final = 4096
 
 
@@ -66,17 +66,17 @@ class Stage:
 
     @property
     def peak(self) -> int:
-        """Bytes that a task holds: its block, one cell while it is decoded, and one while it is encoded."""
+        """Bytes that a task holds: its block, one cell during decoding, and one cell during encoding."""
         return self.itemsize * (math.prod(self.block) + math.prod(self.read) + math.prod(self.write))
 
     def blocks(self) -> tuple[I64, I64]:
-        """Starts and stops; see `frazil.jobs.blocks.blocks`."""
+        """Return starts and stops of the blocks; see `frazil.jobs.blocks.blocks`."""
         return split(self.shape, self.block)
 
 
 @dataclass(frozen=True, slots=True)
 class RechunkPlan:
-    """One stage, or two with an array of chunks ``intermediate`` in the middle."""
+    """A plan of one stage, or of two stages with an array of chunks ``intermediate`` in the middle."""
 
     stages: tuple[Stage, ...]
 
@@ -102,10 +102,11 @@ class RechunkPlan:
 
 
 def rechunk_plan(shape: Shape, read: Shape, write: Shape, itemsize: int, max_bytes: int) -> RechunkPlan:
-    """The plan that moves the fewest bytes with at most ``max_bytes`` in each task.
+    """Return the plan that moves the fewest bytes with at most ``max_bytes`` in each task.
 
-    ``read`` is what is decoded as one (chunks, those inside of shards too), ``write`` what is encoded
-    as one (shards, or chunks). Raises ``InvalidInputError`` (``invalid-argument``) if one of each needs more.
+    ``read`` is the shape that is decoded as one (chunks, also inside of shards), ``write`` the shape that is
+    encoded as one (shards, or chunks). Raises ``InvalidInputError`` (``invalid-argument``) if one of each
+    needs more.
 
     >>> rechunk_plan((48, 500, 1000), (4, 250, 500), (48, 50, 100), 4, 64_000_000).stages[0].block
     (48, 250, 500)
@@ -131,9 +132,10 @@ def rechunk_plan(shape: Shape, read: Shape, write: Shape, itemsize: int, max_byt
 
 
 def covered(length: int, block: NDArray[np.int64], cell: int) -> NDArray[np.int64]:
-    """How many elements are read along one axis, for each length of blocks; all cells they touch.
+    """Return how many elements are read along one axis, for each length of blocks.
 
-    Borders of blocks and of cells cut the axis into pieces; each is one touch of one block and one cell.
+    A block reads all cells that it touches. Borders of blocks and of cells cut the axis into pieces; each
+    piece is one touch of one block and one cell.
 
     >>> covered(20, np.array([4, 5, 20]), 4).tolist()
     [20, 32, 20]
@@ -149,7 +151,7 @@ def covered(length: int, block: NDArray[np.int64], cell: int) -> NDArray[np.int6
 
 
 def _stage(shape: Shape, read: Shape, write: Shape, itemsize: int, max_bytes: int) -> Stage:
-    """The stage with the blocks that read least; of several such blocks, the smallest."""
+    """Return the stage whose blocks read the least; of several such blocks, the smallest."""
     budget = max_bytes // itemsize - math.prod(read) - math.prod(write)
     axes = [_lengths(*axis) for axis in zip(shape, read, write, strict=True)]
     limit = max(int(_COMBINATIONS ** (1 / max(len(axes), 1))), 2)
@@ -169,7 +171,7 @@ def _stage(shape: Shape, read: Shape, write: Shape, itemsize: int, max_bytes: in
 
 
 def _lengths(length: int, read: int, write: int) -> NDArray[np.int64]:
-    """Lengths of blocks along an axis. Each of them reads less than all shorter ones."""
+    """Return lengths of blocks along an axis. Each of them reads less than all shorter ones."""
     count = -(-length // write)
     if count <= _LENGTHS:
         times = np.arange(1, max(count, 1) + 1)
@@ -185,14 +187,14 @@ def _lengths(length: int, read: int, write: int) -> NDArray[np.int64]:
 
 
 def _thinned(values: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """At most ``count`` values, the first and the last among them."""
+    """Return at most ``count`` values, the first and the last among them."""
     if len(values) <= count:
         return values
     return values[np.unique(np.linspace(0, len(values) - 1, count).astype(np.int64))]
 
 
 def _intermediates(shape: Shape, read: Shape, write: Shape, itemsize: int, max_bytes: int) -> Iterator[Shape]:
-    """Chunks for an intermediate array, by different ways to fill the memory with cells of both arrays.
+    """Yield chunks for an intermediate array, by different ways to fill the memory with cells of both arrays.
 
     They fill half of it, because a chunk of the intermediate array has to fit as well.
     """
@@ -212,13 +214,13 @@ def _intermediates(shape: Shape, read: Shape, write: Shape, itemsize: int, max_b
 
 
 def _filled(shape: Shape, limit: Shape, cell: Shape, itemsize: int, budget: int, order: Shape) -> Shape:
-    """The largest block that fits into a budget, up to a limit that is rounded up to whole cells."""
+    """Return the largest block that fits into a budget, up to a limit that is rounded up to whole cells."""
     rounded = (min(-(-most // step) * step, n) for most, step, n in zip(limit, cell, shape, strict=True))
     return block_shape(tuple(rounded), cell, itemsize, max(budget, 1), order)
 
 
 def _orders(read: Shape, write: Shape) -> Iterator[Shape]:
-    """Orders in which axes grow: first those whose written cells are longer than the read ones."""
+    """Yield orders in which axes grow: first those whose written cells are longer than the read ones."""
     axes = range(len(read))
     yield tuple(sorted(axes, key=lambda axis: (-write[axis] / max(read[axis], 1), -axis)))
     yield tuple(axes)
@@ -226,5 +228,5 @@ def _orders(read: Shape, write: Shape) -> Iterator[Shape]:
 
 
 def _inside(grid: Sequence[int], shape: Sequence[int]) -> Shape:
-    """Cells no longer than the array."""
+    """Return cells that are not longer than the array."""
     return tuple(max(min(step, length), 1) for step, length in zip(grid, shape, strict=True))

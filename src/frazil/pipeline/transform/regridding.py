@@ -201,7 +201,7 @@ class _TargetGrid:
 
     @staticmethod
     def of(given: xr.Dataset | Mapping[str, Any]) -> _TargetGrid:
-        """The grid that the argument ``target_grid`` means.
+        """Return the grid of the argument ``target_grid``.
 
         Raises ``InvalidInputError`` without a latitude or a longitude.
         """
@@ -242,7 +242,10 @@ class _RegriddedBlocks:
     def of(
         session: Session, array: ArrayInfo, axes: _Axes, grid: _TargetGrid, interpolation: _Interpolation
     ) -> _RegriddedBlocks:
-        """The blocks of an array on the new grid. Raises ``InvalidInputError`` for irregular coordinates."""
+        """Return the blocks of an array on the new grid.
+
+        Raises ``InvalidInputError`` for coordinates that neither rise nor fall.
+        """
         old = {}
         for kind, axis in axes:
             coordinate = coordinate_of(session, array, array.dims[axis])
@@ -267,7 +270,7 @@ class _RegriddedBlocks:
         return [out[tuple(cut)]]
 
     def interpolated(self, values: Values) -> Values:
-        """Values on the new grid. The library recognises the coordinates of a globe by their names."""
+        """Return values on the new grid. The library recognises the coordinates of a globe by their names."""
         dims = [f"d{axis}" for axis in range(values.ndim)]
         for kind, axis in self.axes:
             dims[axis] = kind
@@ -313,7 +316,7 @@ def _require_monotonic(values: Values, name: str) -> None:
 
 
 def _geographic_axes(session: Session, array: ArrayInfo) -> _Axes:
-    """The axes of an array that are latitudes and longitudes."""
+    """Return the axes of an array that are latitudes and longitudes."""
     out: _Axes = []
     for axis, dim in enumerate(array.dims):
         coordinate = coordinate_of(session, array, dim)
@@ -340,7 +343,7 @@ def _result(array: ArrayInfo, path: str, blocks: _RegriddedBlocks, chunks: Lengt
 
 
 def _block(array: ArrayInfo, new: ArrayInfo, axes: _Axes, max_mem: MaxMem) -> Shape:
-    """Whole planes of the result, for some positions of the other dimensions."""
+    """Return whole planes of the result, for some positions of the other dimensions."""
     planes = [array.shape[axis] for _, axis in axes], [new.shape[axis] for _, axis in axes]
     old_cells, new_cells = (float(np.prod(each)) for each in planes)
     factor = 2 + 3 * old_cells * 8 / max(new_cells * new.itemsize, 1)
@@ -349,7 +352,7 @@ def _block(array: ArrayInfo, new: ArrayInfo, axes: _Axes, max_mem: MaxMem) -> Sh
 
 
 def _coordinate(array: ArrayInfo, path: str, grid: _TargetGrid, kind: str) -> DriverArray:
-    """A new coordinate variable, without the bounds of the old grid."""
+    """Return a new coordinate variable, without the bounds of the old grid."""
     values, added = grid.values[kind], grid.attributes[kind]
     attributes = {**unpacked_attributes(array), **{key: str(value) for key, value in added.items()}}
     if bounds_path(array):

@@ -2,7 +2,7 @@
 
 The driver decides for each array how it is rewritten:
 
-    no plan       its chunks are right already: nothing happens in place, elsewhere they are transferred
+    no plan       its chunks are right already: in place they stay, elsewhere they are transferred
     one stage     tasks read blocks of the old array and write them to the new one
     two stages    tasks write an intermediate array, and other tasks read that: see `rechunk_plan`
 
@@ -49,19 +49,19 @@ from frazil.pipeline.transform.targets import (
 )
 from frazil.repository.session.session import ForkSession, Session
 
-#: A task copies so many bytes: enough to be worth a task, and enough tasks for the workers.
+#: The least number of bytes that a task copies: a balance of start-up costs and parallel work.
 _LEAST_TASK: Final = 8_000_000
 _MOST_TASK: Final = 256_000_000
 _TASKS: Final = 32
-#: The codecs of an old array that an intermediate array has: only serializers, as it does not stay.
+#: The codecs of an old array that an intermediate array has: only serializers, as it is temporary.
 _INTERMEDIATE_CODECS: Final = frozenset({"bytes", "vlen-utf8", "vlen-bytes"})
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """What one call rewrites: ``arrays`` of ``version``, which ``source`` reads.
+    """One call: ``arrays`` of ``version``, which ``source`` reads, are rewritten.
 
-    ``paths`` are what the caller gave. ``layout_of(array, path)`` is the metadata of a result.
+    ``paths`` are those of the caller. ``layout_of(array, path)`` is the metadata of a result.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class _ArrayRewrite:
-    """How one array is rewritten; without a plan its chunks stay as they are."""
+    """How one array is rewritten. Without a plan its chunks stay unchanged."""
 
     old: ArrayInfo
     new: ArrayInfo
@@ -87,7 +87,7 @@ class _ArrayRewrite:
 class CopyItem:
     """The item of one task: blocks of the array ``source`` for the array ``path``. ``read`` are its cells.
 
-    ``from_fork``: the session of the job has the source, not the version that the job reads.
+    With ``from_fork``, the source is in the session of the job, not in the version that the job reads.
     """
 
     source: str
@@ -119,7 +119,7 @@ class _RewriteJob:
 
 
 def run_rewrite(rewrite: Rewrite, to: Target | None, run: Run) -> JobResult:
-    """Run it as one job. Raises ``InvalidInputError`` for no arrays, and for too little ``max_mem``."""
+    """Run a rewrite as one job. Raise ``InvalidInputError`` for no arrays, and for too little ``max_mem``."""
     target, budget = target_or_source(rewrite.version, to), Budget.of(run.max_mem).size
     if not rewrite.arrays:
         raise InvalidInputError("paths must name at least one array, got none", ErrorKind.INVALID_ARGUMENT)
@@ -206,7 +206,7 @@ def _delete_intermediates(work: _RewriteJob, session: Session, values: list[Any]
 
 
 def _copy_items(old: ArrayInfo, path: str, stage: Stage, *, from_fork: bool = False) -> list[CopyItem]:
-    """The items of one stage: neighbouring blocks together."""
+    """Return the items of one stage: neighbouring blocks together."""
     starts, stops = stage.blocks()
     per_task = min(max(stage.itemsize * math.prod(stage.shape) // _TASKS, _LEAST_TASK), _MOST_TASK)
     offsets = groups(sizes(starts, stops) * stage.itemsize, per_task).tolist()
@@ -217,7 +217,7 @@ def _copy_items(old: ArrayInfo, path: str, stage: Stage, *, from_fork: bool = Fa
 
 
 def copy_blocks(fork: ForkSession, source: Session, item: CopyItem | ChunkTransfer) -> Outcome:
-    """The task: read blocks and write them, one at a time; or fetch chunks."""
+    """Read blocks and write them, one at a time, or fetch chunks: the task."""
     if isinstance(item, ChunkTransfer):
         return fetch_chunks(fork, source, item)
     old = open_array(fork if item.from_fork else source, item.source)

@@ -213,7 +213,10 @@ def crop(
 
 @dataclass(frozen=True, slots=True)
 class _CroppedCoordinate:
-    """A latitude or longitude: which positions the result has. ``relabelled`` if it counts them otherwise."""
+    """A latitude or longitude, and the positions of the result.
+
+    ``relabelled`` has the new values if the result counts longitudes in another way.
+    """
 
     array: ArrayInfo
     positions: Positions
@@ -244,7 +247,7 @@ class _Selection:
     positions_of: Callable[[ArrayInfo, str], Positions | None]
 
     def of_array(self, array: ArrayInfo) -> tuple[Positions, ...]:
-        """The positions along each axis of an array."""
+        """Return the positions along each axis of an array."""
         out: list[Positions] = [range(n) for n in array.shape]
         for dim in self.dims:
             axis = array.axis(dim)
@@ -294,7 +297,10 @@ def _run(part: _PartJob, to: Target, run: GridRun) -> JobResult:
 def _part_of(
     array: ArrayInfo, path: str, positions: Sequence[Positions], run: GridRun, paths: set[str]
 ) -> ArrayInfo:
-    """The metadata of the part. It names the coordinates in ``paths`` of dimensions that it does not have."""
+    """Return the metadata of the part.
+
+    Its attributes name the coordinates in ``paths`` of dimensions that it does not have.
+    """
     axes = [axis for axis, where in enumerate(positions) if not isinstance(where, int)]
     shape = tuple(len(where) for where in positions if not isinstance(where, int))
     dims = [array.dims[axis] for axis in axes]
@@ -321,7 +327,7 @@ def _part_of(
 
 
 def _aligned_transfer(old: ArrayInfo, new: ArrayInfo, positions: Sequence[Positions]) -> ChunkTransfer | None:
-    """The transfer of whole chunks, if the part consists of whole chunks."""
+    """Return the transfer of whole chunks, if the part consists of whole chunks."""
     if old.document["codecs"] != new.document["codecs"]:
         return None
     if old.document["chunk_grid"] != new.document["chunk_grid"]:

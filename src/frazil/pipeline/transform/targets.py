@@ -1,4 +1,4 @@
-"""Where the arrays of an operation are written: which target is allowed, and their nodes."""
+"""Where the arrays of an operation are written: which targets are allowed, and the nodes of the results."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from frazil.repository.session.session import Session
 
 
 def target_or_source(source: Version, to: Target | None) -> Target:
-    """The target ``to``; without one, the branch and the paths of the source."""
+    """Return the target ``to``; without one, the branch and the paths of the source."""
     return to or Target(source.repo, source.branch or "main")
 
 
 def same_repository(source: Version, target: Target) -> bool:
-    """Whether a reference to a chunk of the source is valid in the target too."""
+    """Return whether a reference to a chunk of the source is valid in the target too."""
     return target.repo is source.repo or target.repo.storage is source.repo.storage
 
 
 def is_in_place(source: Version, target: Target) -> bool:
-    """Whether a job writes to the branch that it reads, at the same paths."""
+    """Return whether a job writes to the branch that it reads, at the same paths."""
     same_branch = source.branch in (None, target.branch)
     return same_repository(source, target) and same_branch and target.group.strip("/") == ""
 
@@ -115,7 +115,7 @@ def create_groups(session: Session, source: Session, old: str, new: str) -> None
 
 
 def _attributes_above(source: Session, group: str, levels: int) -> Json:
-    """The attributes of the group that is ``levels`` above a group of the source."""
+    """Return the attributes of the group that is ``levels`` above a group of the source."""
     parts = [name for name in group.split("/") if name]
     if levels > len(parts):
         return {}

@@ -1,8 +1,8 @@
-"""Statistics of windows of neighbours: which windows an array has, and the results as metadata and values.
+"""Statistics of windows of neighbours: the windows of an array, and the results as metadata and values.
 
 A window is ``factors[dim]`` elements long along each dimension of ``factors``. Windows do not overlap, so a
 block of the result is computed from one block of the source. Results are those of
-``xarray.DataArray.coarsen``: missing values are left out, and a window without values is missing.
+``xarray.DataArray.coarsen``: missing values are ignored, and a window without values is missing.
 
 A window of one element is a window: its count is 1 or 0, its deviation 0, the sum of a missing value 0.
 """
@@ -62,7 +62,7 @@ _OF_TIMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The windows of one array: their ``lengths`` along each axis, the statistic, and what the edge does."""
+    """The windows of one array: ``lengths`` along each axis, the statistic, and the rule for the edge."""
 
     lengths: Shape
     how: How
@@ -70,20 +70,20 @@ class Windows:
 
     @staticmethod
     def of(array: ArrayInfo, factors: Mapping[str, int], how: How, boundary: Edge) -> Windows:
-        """The windows that ``factors`` make of an array."""
+        """Return the windows that ``factors`` make of an array."""
         return Windows(window_lengths(array, factors), how, boundary)
 
     @property
     def is_multidimensional(self) -> bool:
-        """Whether the array shrinks along more than one axis. Tasks compute a coordinate that does."""
+        """Whether the array shrinks along more than one axis. Tasks compute such a coordinate."""
         return sum(length > 1 for length in self.lengths) > 1
 
     def is_ragged(self, shape: Sequence[int]) -> bool:
-        """Whether the last window of an array of this shape is shorter than the others."""
+        """Return whether the last window of an array of this shape is shorter than the others."""
         return any(n % length for n, length in zip(shape, self.lengths, strict=True))
 
     def coarse_shape(self, shape: Shape) -> Shape:
-        """The number of windows along each axis.
+        """Return the number of windows along each axis.
 
         >>> [Windows((2, 2), "mean", edge).coarse_shape((5, 4)) for edge in ("trim", "pad")]
         [(2, 2), (3, 2)]
@@ -94,7 +94,7 @@ class Windows:
 
 
 def window_lengths(array: ArrayInfo, factors: Mapping[str, int]) -> Shape:
-    """The length of a window along each axis; 1 for dimensions without a factor."""
+    """Return the length of a window along each axis; 1 for dimensions without a factor."""
     lengths = [1] * array.ndim
     for name, factor in factors.items():
         axis = array.axis(name)
@@ -132,8 +132,10 @@ def require_windows(factors: Mapping[str, int], how: str, boundary: str, arrays:
 
 
 def statistic_of(array: ArrayInfo, how: How, coordinates: set[str]) -> How:
-    """The statistic for an array: the mean for coordinates of several dimensions, which ``coordinates`` name;
-    the first element of a window where the data type does not have the statistic.
+    """Return the statistic for an array.
+
+    It is the mean for coordinates of several dimensions, which ``coordinates`` name, and the first element of
+    a window if the data type does not have the statistic.
     """
     statistic: How = "mean" if array.path in coordinates else how
     if array.dtype.kind in _NUMBERS or statistic in _OF_TIMES.get(array.dtype.kind, ()):
@@ -142,8 +144,10 @@ def statistic_of(array: ArrayInfo, how: How, coordinates: set[str]) -> How:
 
 
 def is_on_coarse_grid(array: ArrayInfo, factors: Mapping[str, int], how: How, coordinates: set[str]) -> bool:
-    """Whether an array is its own result: it has none of the dimensions, or all of its windows are of one
-    element and the result would be the stored values.
+    """Return whether an array is its own result.
+
+    It has none of the dimensions, or all of its windows are of one element and the result would be the stored
+    values.
     """
     if all(array.axis(name) is None for name in factors):
         return True
@@ -153,7 +157,7 @@ def is_on_coarse_grid(array: ArrayInfo, factors: Mapping[str, int], how: How, co
 
 
 def coarse_array(array: ArrayInfo, path: str, windows: Windows, chunks: Lengths | None = None) -> ArrayInfo:
-    """The metadata of the statistics of an array. ``chunks`` None are those of the array."""
+    """Return the metadata of the statistics of an array. ``chunks`` None are those of the array."""
     shape = windows.coarse_shape(array.shape)
     grid = clipped_chunks(array.chunks, shape)
     if windows.how == "first":
@@ -182,7 +186,7 @@ def _coarse_attributes(array: ArrayInfo, windows: Windows) -> dict[str, object]:
 def computed_statistics(
     array: ArrayInfo, new: ArrayInfo, windows: Windows, budget: Budget, round_number: int = 0
 ) -> ComputedArrays:
-    """The result ``new``, computed from ``array`` by tasks."""
+    """Return the result ``new``, computed from ``array`` by tasks."""
     elements = float(np.prod(windows.lengths, dtype=float))
     factor = 1 + elements * array.itemsize / new.itemsize  # the block, and its source
     block = block_for([new], budget, [array], factor=factor)
@@ -218,7 +222,7 @@ def _first_elements(values: Values, windows: Windows) -> Values:
 
 
 def window_statistics(values: Values, windows: Windows) -> Values:
-    """One value for each window, by xarray.
+    """Return one value for each window, by xarray.
 
     >>> window_statistics(np.array([[1.0, 3], [5, 7]]), Windows((1, 2), "mean", "exact")).tolist()
     [[2.0], [6.0]]
@@ -233,7 +237,9 @@ def window_statistics(values: Values, windows: Windows) -> Values:
     array = xr.DataArray(values, dims=dims)
     coarsened = array.coarsen(lengths or {dims[0]: 1}, boundary="pad" if padded else "trim")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # numpy's, of windows without a value: they are NaN
+        warnings.simplefilter(
+            "ignore", RuntimeWarning
+        )  # numpy warns of windows without a value, which are NaN
         out: Values = np.asarray(getattr(coarsened, windows.how)().values)
     return out
 
@@ -241,10 +247,11 @@ def window_statistics(values: Values, windows: Windows) -> Values:
 def coarse_coordinate(
     array: ArrayInfo, values: Values, path: str, windows: Windows, *, are_bounds: bool
 ) -> DriverArray:
-    """A coordinate of one dimension, or its bounds, on the coarser grid. ``values`` are its unpacked values.
+    """Return a coordinate of one dimension, or its bounds, on the coarser grid.
 
-    Coordinates get the mean of each window; those without a mean get the first element. Bounds get the lower
-    bound of the first element and the upper bound of the last.
+    ``values`` are the unpacked values of the coordinate. Coordinates get the mean of each window; those
+    without a mean get the first element. Bounds get the lower bound of the first element and the upper bound
+    of the last.
     """
     shape = windows.coarse_shape(array.shape)
     means = Windows(windows.lengths, "mean", windows.boundary)

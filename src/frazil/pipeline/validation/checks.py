@@ -56,18 +56,18 @@ class CheckedRule:
     other_result: ScanResult | None = None
 
     def array(self) -> zarr.Array[Any]:
-        """The array of the rule. Raises ``NodeNotFoundError``."""
+        """Return the array of the rule. Raises ``NodeNotFoundError``."""
         return open_array(self.session, self.rule.path)
 
     def scanned(self) -> ScanResult:
-        """The result of the scan. Raises as `open_field` if the array was not scanned."""
+        """Return the result of the scan. Raises as `open_field` if the array was not scanned."""
         if self.result is None:
             open_field(self.session, self.rule.path)
             raise NotFoundError(f"`{self.rule.path}` was not scanned")
         return self.result
 
     def coordinate(self) -> NDArray[Any]:
-        """The values of a coordinate, as stored; fill values are NaN."""
+        """Return the values of a coordinate, as stored; fill values are NaN."""
         array = self.array()
         if array.ndim != 1:
             raise NotFoundError(f"`{self.rule.path}` must have one dimension, got {array.ndim}")
@@ -76,7 +76,7 @@ class CheckedRule:
         return open_field(self.session, self.rule.path).decoded(np.asarray(array[...]))
 
     def where(self, offence: Offence) -> str:
-        """The index of an offence, and its labels."""
+        """Return the index of an offence, and its labels."""
         if not offence.count:
             return ""
         field = open_field(self.session, self.rule.path)
@@ -141,7 +141,7 @@ def _filled(checked: CheckedRule) -> Verdict:
 
 def _monotonic(checked: CheckedRule) -> Verdict:
     rule, values = checked.rule, checked.coordinate()
-    # No differences: those of large integers are not exact as floats, strings have none.
+    # Values are compared, not subtracted: differences of large integers are not exact, strings have none.
     lower, upper = (values[:-1], values[1:])[:: 1 if rule.increasing else -1]
     if values.dtype.kind in "cV":
         raise _unordered(values)
@@ -158,7 +158,7 @@ def _regular(checked: CheckedRule) -> Verdict:
 
 
 def _steps(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Differences, exact for integers and times."""
+    """Return differences, exact for integers and times."""
     if values.dtype.kind not in "biufmM":
         raise _unordered(values)
     if values.dtype.kind in "biu" and len(values):
@@ -184,7 +184,7 @@ def _no_duplicates(checked: CheckedRule) -> Verdict:
     if (counts == 1).all():
         return True, "no duplicates", f"{len(values)} values", ""
     at = int(first[counts > 1].min())
-    again = int(np.flatnonzero(which == which[at])[1])  # NaN too
+    again = int(np.flatnonzero(which == which[at])[1])  # also for NaN
     return False, "no duplicates", f"{values[at]} at {at} and {again}", f"index ({again},)"
 
 
@@ -229,7 +229,7 @@ def _statistics(checked: CheckedRule) -> Verdict:
     limits = [] if rule.sigma is None else [f"{rule.sigma:g} sigma"]
     limits += [] if rule.relative is None else [f"{rule.relative:.1%}"]
     expected = f"mean {other.mean:.6g}, std {other.std:.6g} within {' and '.join(limits)}"
-    # NaN in both versions is the same; NaN in one is not.
+    # NaN in both versions is equal; NaN in only one is not.
     same = math.isnan(summary.mean) == math.isnan(other.mean)
     return same and not any(deviation > most for deviation, most in deviations), expected, actual, ""
 

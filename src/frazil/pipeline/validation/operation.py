@@ -144,14 +144,14 @@ class _ScanPlan:
         limits.append(_limit_of(rule))
 
     def scans(self) -> list[ArrayScan]:
-        """A scan for each array."""
+        """Return a scan for each array."""
         return [
             ArrayScan(session, open_field(session, path), tuple(self.limits[snapshot_id, path]))
             for (snapshot_id, path), session in self.sessions.items()
         ]
 
     def limits_of_rules(self) -> dict[_RuleKey, tuple[int, int]]:
-        """For each rule the number of the scan, and the number of the limit in it."""
+        """Return for each rule the number of the scan, and the number of the limit in it."""
         numbers = {array: number for number, array in enumerate(self.sessions)}
         return {key: (numbers[array], limit) for key, (array, limit) in self.arrays.items()}
 

@@ -19,8 +19,13 @@ _SHOWN: Final = 6
 class Row:
     """The result of one rule.
 
-    ``expected`` is what the rule expects, ``found`` is what the version has. ``where`` is the index and the
-    labels of the first value that breaks the rule, or empty.
+    Attributes:
+        rule: The name of the rule.
+        path: The path of the array or group.
+        ok: Whether the rule holds.
+        expected: What the rule expects, in words.
+        found: What the version has, in words.
+        where: The index and the labels of the first value that breaks the rule, or empty.
     """
 
     rule: str
@@ -121,7 +126,7 @@ class Report(Summary):
         return "\n".join([self._heading(), *map(_line, self.rows)])
 
     def _repr_html_(self) -> str:
-        """A table, for notebooks."""
+        """Return a table, for notebooks."""
         head = ("", "rule", "path", "expected", "found", "where")
         cells = (
             ("ok" if row.ok else "FAILED", row.rule, row.path, row.expected, row.found, row.where)

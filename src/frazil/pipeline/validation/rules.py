@@ -15,14 +15,19 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import yaml  # type: ignore[import-untyped]  # it has no types of its own
+import yaml  # type: ignore[import-untyped]  # it ships no types
 
 from frazil.errors import ErrorKind, InvalidInputError
 
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """The path must have an array, or with ``kind="group"`` a group."""
+    """The path must have an array or a group.
+
+    Attributes:
+        path: The path of the node.
+        kind: ``"array"`` (the default) or ``"group"``.
+    """
 
     path: str
     kind: str = "array"
@@ -30,7 +35,12 @@ class Exists:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The array must have this shape; None is any length."""
+    """The array must have this shape.
+
+    Attributes:
+        path: The path of the array.
+        shape: The length of each dimension; None is any length.
+    """
 
     path: str
     shape: tuple[int | None, ...]
@@ -38,7 +48,12 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """The stored values must have this data type, as numpy names it: ``"float32"``."""
+    """The stored values must have this data type.
+
+    Attributes:
+        path: The path of the array.
+        dtype: The name of the data type in numpy, such as ``"float32"``.
+    """
 
     path: str
     dtype: str
@@ -46,7 +61,12 @@ class DType:
 
 @dataclass(frozen=True, slots=True)
 class Dims:
-    """The dimensions must have these names, in this order."""
+    """The dimensions must have these names, in this order.
+
+    Attributes:
+        path: The path of the array.
+        dims: The names.
+    """
 
     path: str
     dims: tuple[str, ...]
@@ -54,7 +74,12 @@ class Dims:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """The attribute ``units`` must be exactly this text."""
+    """The attribute ``units`` must be exactly this text.
+
+    Attributes:
+        path: The path of the array.
+        units: The text.
+    """
 
     path: str
     units: str
@@ -62,7 +87,12 @@ class Units:
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """The array must have these attributes, with these values; None is any value."""
+    """The array must have these attributes.
+
+    Attributes:
+        path: The path of the array.
+        attributes: The names and values; None is any value.
+    """
 
     path: str
     attributes: Mapping[str, Any]
@@ -70,7 +100,12 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """At least this share of the chunks, from 0 to 1, must be stored."""
+    """At least this share of the chunks must be stored.
+
+    Attributes:
+        path: The path of the array.
+        share: The share, from 0 to 1. The default is 1.0, all chunks.
+    """
 
     path: str
     share: float = 1.0
@@ -78,9 +113,12 @@ class Filled:
 
 @dataclass(frozen=True, slots=True)
 class Monotonic:
-    """The values of a coordinate must rise, or with ``increasing=False`` fall.
+    """The values of a coordinate must rise, or fall.
 
-    With ``strictly=False`` neighbours may be equal.
+    Attributes:
+        path: The path of the coordinate, an array of one dimension.
+        increasing: Whether the values rise (the default) or fall.
+        strictly: Whether neighbours must differ. The default is True.
     """
 
     path: str
@@ -92,8 +130,10 @@ class Monotonic:
 class Regular:
     """The values of a coordinate must have equal steps.
 
-    ``step`` is the step; None is the first step of the coordinate. ``tolerance`` is the largest deviation, as
-    a share of the step.
+    Attributes:
+        path: The path of the coordinate, an array of one dimension.
+        step: The step. The default, None, is the first step of the coordinate.
+        tolerance: The largest deviation, as a share of the step. The default is 1e-6.
     """
 
     path: str
@@ -103,14 +143,24 @@ class Regular:
 
 @dataclass(frozen=True, slots=True)
 class NoDuplicates:
-    """No value of a coordinate may occur twice."""
+    """No value of a coordinate may occur twice.
+
+    Attributes:
+        path: The path of the coordinate, an array of one dimension.
+    """
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The decoded values must be between ``min`` and ``max``, both included. NaN is ignored."""
+    """The decoded values must be within limits. NaN is ignored.
+
+    Attributes:
+        path: The path of the array.
+        min: The smallest allowed value. The default, None, sets no limit.
+        max: The largest allowed value. The default, None, sets no limit.
+    """
 
     path: str
     min: float | None = None
@@ -119,7 +169,13 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class NanShare:
-    """The share of NaN among the decoded values must be at most ``max``, and at least ``min``."""
+    """The share of NaN among the decoded values must be within limits.
+
+    Attributes:
+        path: The path of the array.
+        max: The largest share, from 0 to 1. The default is 0.0.
+        min: The smallest share, from 0 to 1. The default is 0.0.
+    """
 
     path: str
     max: float = 0.0
@@ -128,7 +184,12 @@ class NanShare:
 
 @dataclass(frozen=True, slots=True)
 class Finite:
-    """No decoded value may be infinite or NaN. With ``nan=True``, NaN is allowed."""
+    """No decoded value may be infinite or NaN.
+
+    Attributes:
+        path: The path of the array.
+        nan: Whether NaN is allowed. The default is False.
+    """
 
     path: str
     nan: bool = False
@@ -138,10 +199,16 @@ class Finite:
 class StatisticsAgainst:
     """The mean and the standard deviation must be near those of another version.
 
-    ``against`` is a branch, a tag or a snapshot; None is the argument ``against`` of `validate`, or the
-    parent snapshot. The mean may differ by ``sigma`` standard deviations of the other version. With
-    ``relative``, the mean and the standard deviation may differ by that share of the other version's. An
-    array that the other version does not have is not compared.
+    An array that the other version does not have is not compared.
+
+    Attributes:
+        path: The path of the array.
+        against: A branch, a tag or a snapshot id. The default, None, is the argument ``against`` of
+            `validate`, or the parent snapshot.
+        sigma: The largest difference of the means, in standard deviations of the other version. The default
+            is 1.0; None does not compare.
+        relative: The largest difference of the means, and of the standard deviations, as a share of those of
+            the other version. The default, None, does not compare.
     """
 
     path: str

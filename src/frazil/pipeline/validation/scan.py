@@ -72,7 +72,7 @@ class ValueSummary:
 
 
 def summarize_block(values: NDArray[Any], start: Sequence[int], limits: Sequence[Limit]) -> ValueSummary:
-    """The summary of a block of an array that starts at ``start``."""
+    """Return the summary of a block of an array that starts at ``start``."""
     values = np.asarray(values)
     flat = values.ravel()
     missing = np.isnan(flat) if flat.dtype.kind == "f" else np.zeros(len(flat), np.bool_)
@@ -103,7 +103,7 @@ def summarize_block(values: NDArray[Any], start: Sequence[int], limits: Sequence
 def _is_offence(
     values: NDArray[Any], missing: NDArray[np.bool_], finite: NDArray[np.bool_], limit: Limit
 ) -> NDArray[np.bool_]:
-    with np.errstate(over="ignore"):  # of a limit that the type does not reach
+    with np.errstate(over="ignore"):  # a limit may be beyond the type
         out: NDArray[np.bool_] = (values < limit.low) | (values > limit.high)
     if limit.infinite:
         out |= ~(finite | missing)
@@ -113,7 +113,7 @@ def _is_offence(
 
 
 def combine_summaries(a: ValueSummary, b: ValueSummary) -> ValueSummary:
-    """The summary of the values of both."""
+    """Return the summary of the values of both."""
     return ValueSummary(
         a.size + b.size,
         a.nan + b.nan,
@@ -161,7 +161,7 @@ def scan_arrays(scans: Sequence[ArrayScan], engine: Engine, *, task: int, block:
 
 
 def scan_block(shared: bytes, item: bytes) -> bytes:
-    """The task: one block, read in pieces of bounded size."""
+    """Summarize one block, which is read in pieces of bounded size: the task."""
     number, start, stop, size = pickle.loads(item)
     scan = _scans(shared)[number]
     array = open_array(scan.session, scan.field.path)

@@ -1,1 +1,1 @@
-"""The catalog of a repository: refs, snapshots, history and leases, of both spec versions."""
+"""The catalog of a repository: refs, snapshots, history and leases, for both spec versions."""

@@ -1,6 +1,6 @@
-"""Which commits were amended, and the order of commits, read from the ops log.
+"""The amended commits and the order of commits, read from the ops log.
 
-The ops log is the one trace that an amended commit leaves if another implementation amends it.
+If another implementation amends a commit, only the ops log has a trace of it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _CREATING: Final = np.array(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operations:
-    """A part of the ops log: which commits were amended, and the order in which snapshots were created."""
+    """A part of the ops log: the amended commits, and the order in which snapshots were created."""
 
     amended: Mapping[bytes, Sequence[bytes]]
     age: Mapping[bytes, int]
 
     @staticmethod
     def back_to(info: RepoInfo, storage: Storage | None, ids: Iterable[bytes]) -> Operations:
-        """Return the newest part, back to the operations that have created some snapshots, and no further."""
+        """Return the newest part of the ops log, back to the creation of the snapshots ``ids``."""
         wanted = id_keys(id_matrix(sorted(ids)))
         missing = np.ones(len(wanted), np.bool_)
         amended: dict[bytes, list[bytes]] = {}
@@ -51,7 +51,7 @@ class Operations:
         return Operations(amended, age)
 
     def replacements(self, id_: bytes) -> list[bytes]:
-        """Return the snapshots that replaced one, directly or one after the other."""
+        """Return the snapshots that replaced a snapshot, directly or through other amendments."""
         newer: list[bytes] = []
         todo = [id_]
         while todo:
@@ -61,5 +61,5 @@ class Operations:
         return newer
 
     def is_later(self, one: bytes, other: bytes) -> bool:
-        """Return whether a snapshot was created after another, or may have been."""
+        """Return whether ``one`` was created after ``other``. True if the ops log does not tell."""
         return one not in self.age or other not in self.age or self.age[one] < self.age[other]

@@ -1,12 +1,13 @@
 """The assets of a repository: its files, decoded and cached.
 
-All files but the repo info are immutable. The last repo info is cached for the next read of the same bytes.
+All files except the repo info are immutable. The last repo info is cached for the next read of the same
+bytes.
 
-The configuration of the format bounds them by counts: nodes of snapshots, references of manifests. Here a
-node stands for ``_NODE_BYTES`` and a reference for ``_REFERENCE_BYTES``, and files weigh the bytes that they
-hold. Every file has a cost besides, of small Python objects, that its bytes do not tell. So a file weighs at
-least as much as ``_LEAST_NODES`` or ``_LEAST_REFERENCES``: a handle that makes small commits for weeks keeps
-500 snapshots and 7,500 manifests, some tens of MiB.
+The configuration limits the caches by counts: nodes of snapshots, references of manifests. Here the limit is
+a number of bytes: ``_NODE_BYTES`` for a node, ``_REFERENCE_BYTES`` for a reference. The weight of a file is
+the number of bytes in its arrays and texts. The small Python objects of a file need memory too, so the weight
+of a file is at least that of ``_LEAST_NODES`` or ``_LEAST_REFERENCES``. For example, a handle that makes
+small commits for weeks caches 500 snapshots and 7,500 manifests, in some tens of MiB.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ _LEAST_REFERENCES: Final = 2_000
 
 
 class DecodedCache[T]:
-    """The values that were used last, up to a total weight in bytes; the newest value always stays. A value
-    that many threads ask for at the same time is decoded once.
+    """A cache of the values that were used last, up to a total weight in bytes.
+
+    The newest value always stays. If several threads request a value at the same time, it is decoded once.
     """
 
     def __init__(self, limit: int) -> None:
@@ -51,6 +53,7 @@ class DecodedCache[T]:
         return key in self._values
 
     def get_or_make(self, key: bytes, make: Callable[[], tuple[T, int]]) -> T:
+        """Return the cached value, or call ``make`` for the value and its weight in bytes, and cache it."""
         # A forked child must not wait for threads that only its parent has.
         job = (os.getpid(), key)
         with self._lock:
@@ -74,11 +77,13 @@ class DecodedCache[T]:
         return value
 
     def drop(self, key: bytes) -> None:
+        """Remove a value from the cache."""
         with self._lock:
             _, weight = self._values.pop(key, (None, 0))
             self._total -= weight
 
     def store(self, key: bytes, value: T, weight: int) -> None:
+        """Add a value with its weight in bytes, and remove the values that were not used for longest."""
         with self._lock:
             if key not in self._values:
                 self._values[key] = (value, weight)
@@ -90,14 +95,17 @@ class DecodedCache[T]:
 
 @dataclass(frozen=True, slots=True)
 class CacheLimits:
-    """How much decoded metadata is kept: nodes of snapshots, references of manifests."""
+    """The sizes of the caches: nodes of snapshots, references of manifests."""
 
     snapshot_nodes: int = 500_000
     chunk_refs: int = 15_000_000
 
 
 class Assets:
-    """Snapshots, manifests and transaction logs by id. Threads may share it; a pickle starts empty."""
+    """The snapshots, manifests and transaction logs by id.
+
+    Threads may share it. A pickled copy starts with empty caches.
+    """
 
     def __init__(self, storage: Storage, limits: CacheLimits) -> None:
         self.storage = storage
@@ -105,16 +113,18 @@ class Assets:
         self._snapshots: DecodedCache[Snapshot] = DecodedCache(limits.snapshot_nodes * _NODE_BYTES)
         self._manifests: DecodedCache[Manifest] = DecodedCache(limits.chunk_refs * _REFERENCE_BYTES)
         self.repo_info_cache = RepoInfoCache()
-        #: Held by a commit that is tried again: threads of one handle that all come too late would otherwise
-        #: keep one another from it.
+        #: A commit that is retried holds this lock. Otherwise the threads of one handle would make each
+        #: other's commits late.
         self.retry_lock = RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Assets, (self.storage, self.limits))
 
     def snapshot(self, id_: bytes) -> Snapshot:
-        """``StorageError`` (``object-not-found``) if there is no such file. No ``KeyError``: to zarr a store
-        that raises one is empty.
+        """Return a snapshot.
+
+        Raises ``StorageError`` (``object-not-found``) if there is no such file. It does not raise a
+        ``KeyError``, because for zarr a store that raises one is empty.
         """
 
         def fetch() -> tuple[Snapshot, int]:
@@ -124,10 +134,12 @@ class Assets:
         return self._snapshots.get_or_make(id_, fetch)
 
     def forget_snapshot(self, id_: bytes) -> None:
-        """Read it again the next time: expiration in spec version 1 has written to its file."""
+        """Drop a snapshot from the cache, after an expiration in spec version 1 has rewritten its file."""
         self._snapshots.drop(id_)
 
     def manifest(self, id_: bytes) -> Manifest:
+        """Return a manifest. Raises ``StorageError`` (``object-not-found``) if there is no such file."""
+
         def fetch() -> tuple[Manifest, int]:
             manifest = MANIFEST.read(self.storage, id_)
             return manifest, _weight_of_manifest(manifest)
@@ -136,7 +148,7 @@ class Assets:
 
     def store_snapshot(self, snapshot: Snapshot) -> None:
         """Put a snapshot that was just written into the cache."""
-        metadata = MetadataColumn.of([snapshot.metadata]).load(0)  # as it is read back
+        metadata = MetadataColumn.of([snapshot.metadata]).load(0)  # as a reader of the file gets it
         as_read = replace(snapshot, metadata=metadata)
         self._snapshots.store(snapshot.id, as_read, _weight_of_snapshot(as_read))
 
@@ -147,15 +159,18 @@ class Assets:
         self._manifests.store(manifest.id, compact, _weight_of_manifest(compact))
 
     def has_manifest(self, id_: bytes) -> bool:
-        """Return whether the manifest is at hand, without a request."""
+        """Return whether the manifest is in the cache."""
         return id_ in self._manifests
 
     def manifests(self, ids: list[bytes], threads: int) -> list[Manifest]:
-        """Several manifests, fetched side by side."""
+        """Return several manifests. Threads fetch them in parallel."""
         return map_bounded(Purpose.CATALOG_READS, self.manifest, ids, threads)
 
     def transaction_log(self, snapshot_id: bytes) -> TransactionLog:
-        """Raise ``StorageError`` (``object-not-found``) if it has been collected, or never was."""
+        """Return the transaction log of a snapshot.
+
+        Raises ``StorageError`` (``object-not-found``) if it was deleted or never existed.
+        """
         return TRANSACTION_LOG.read(self.storage, snapshot_id)
 
 

@@ -1,7 +1,7 @@
-"""Earlier versions of the file ``repo``, which every update leaves under ``overwritten/``.
+"""The backups: earlier versions of the file ``repo``, which every update stores under ``overwritten/``.
 
-A backup holds the repository as it was before an update. The names sort by the clock of the writer, newest
-first; which of some is the latest state is what their ops logs say.
+A backup has the state of the repository before an update. The names sort by the clock of the writer, newest
+first. Clocks differ, so only the ops logs in the backups tell which of them has the latest state.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from frazil.repository.clock import to_datetime
 from frazil.storage.base import Storage
 
 _NAME: Final = re.compile(rf"{REPO}\.\d+\.\w+")
-#: Among so many of the newest names the latest state is looked for: clocks of writers differ.
+#: The search for the latest state reads this number of backups at a time, because clocks of writers differ.
 _CANDIDATES: Final = 8
 
 
@@ -31,8 +31,10 @@ _CANDIDATES: Final = 8
 class Backup:
     """An earlier version of the file ``repo``.
 
-    ``name`` is what ``Repository.restore`` takes. ``written_at`` is when the storage got it, which was before
-    the update that followed; ``size_bytes`` is the size of the file.
+    Attributes:
+        name: The name, for ``Repository.restore``.
+        written_at: When the backup was stored, before the update that replaced this version.
+        size_bytes: The size of the file in bytes.
     """
 
     name: str
@@ -41,29 +43,30 @@ class Backup:
 
 
 def backups(storage: Storage) -> list[Backup]:
-    """Return all of them, newest first, by name."""
+    """Return all backups, newest first by their names."""
     objects = sorted((info.key.removeprefix(f"{OVERWRITTEN}/"), info) for info in storage.list(OVERWRITTEN))
     return [Backup(name, info.modified, info.size) for name, info in objects if _NAME.fullmatch(name)]
 
 
 @dataclass(frozen=True, slots=True)
 class BackupState:
-    """What a backup holds."""
+    """The content of a backup."""
 
     name: str
     info: RepoInfo
 
     @property
     def newest_update(self) -> datetime:
+        """The time of the last update in the backup."""
         return to_datetime(newest_update(self.info))
 
 
 def read_backup(storage: Storage, name: str) -> BackupState:
-    """Raise ``StorageError`` or ``FormatError`` if it cannot be read from its beginning to its end."""
+    """Read and decode a whole backup. Raises ``StorageError`` or ``FormatError`` if that fails."""
     key = backup_key(name)
     info = decode_repo_info(storage.get(key), key)
     try:
-        encode_repo_info(info, level=1)  # decodes everything
+        encode_repo_info(info, level=1)  # this decodes all fields
     except FormatError:
         raise
     except IcechunkError as error:
@@ -72,7 +75,7 @@ def read_backup(storage: Storage, name: str) -> BackupState:
 
 
 def latest_backup(storage: Storage) -> BackupState | None:
-    """Return the backup with the latest state that can be read, or None if there is none."""
+    """Return the readable backup with the latest state, or None if there is none."""
     names = (info.key.removeprefix(f"{OVERWRITTEN}/") for info in storage.list(OVERWRITTEN))
     ordered = iter(nsmallest(1 << 16, filter(_NAME.fullmatch, names)))
     while batch := list(islice(ordered, _CANDIDATES)):
@@ -88,23 +91,23 @@ def _readable(storage: Storage, names: list[str]) -> Iterator[BackupState]:
 
 
 def with_hint[E: IcechunkError](storage: Storage, error: E) -> E:
-    """An error about a ``repo`` that is lost or damaged, with the way to get it back, if there is one."""
+    """Return an error about a lost or damaged ``repo``, with advice to restore the newest readable backup."""
     state = None
-    if error.kind != ErrorKind.UNSUPPORTED_SPEC_VERSION:  # then nothing is damaged
-        with suppress(StorageError):  # the error itself says more
+    if error.kind != ErrorKind.UNSUPPORTED_SPEC_VERSION:  # in that case the file is not damaged
+        with suppress(StorageError):  # the first error is more useful
             state = latest_backup(storage)
     if state is None:
         return error
     return type(error)(
         f"{error.message}. The newest backup that can be read is `{backup_key(state.name)}`, of the update "
-        f"at {state.newest_update.isoformat()}: `frazil.Repository.restore(storage)` puts it back",
+        f"at {state.newest_update.isoformat()}. `frazil.Repository.restore(storage)` restores it",
         error.kind,
     )
 
 
 @contextmanager
 def hinting(storage: Storage) -> Iterator[None]:
-    """``with_hint`` for what reads the ``repo`` of a repository that was there before."""
+    """Apply ``with_hint`` to the errors of a block that reads the ``repo`` of an existing repository."""
     try:
         yield
     except (FormatError, RepositoryNotFoundError) as error:

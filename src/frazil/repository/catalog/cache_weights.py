@@ -1,4 +1,4 @@
-"""How much memory a decoded file holds, for the bounds of caches."""
+"""The memory that a decoded file needs, for the limits of caches."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import numpy as np
 
 
 def held_bytes(value: object) -> int:
-    """Return bytes of the arrays and texts that a value of dataclasses and mappings keeps alive.
+    """Return the number of bytes of the arrays and texts in a value of dataclasses and mappings.
 
-    Many columns are views of one decompressed file, which counts once, as a whole. What Python adds for each
-    object is not counted.
+    Many columns are views of one decompressed file. The file counts once, as a whole. The overhead of Python
+    objects is not counted.
 
-    >>> whole = np.zeros(1000, np.uint8)
-    >>> held_bytes({"column": whole[10:20], "other": whole[20:30]})
-    1000
+    Examples:
+        >>> whole = np.zeros(1000, np.uint8)
+        >>> held_bytes({"column": whole[10:20], "other": whole[20:30]})
+        1000
     """
     buffers: dict[int, int] = {}
     pending: list[Any] = [value]
@@ -41,7 +42,7 @@ def held_bytes(value: object) -> int:
 
 
 def _owner(array: np.ndarray[Any, Any]) -> tuple[object, int]:
-    """What holds the memory of an array, and its size."""
+    """Return the object that owns the memory of an array, and its size in bytes."""
     owner: Any = array
     while isinstance(owner, np.ndarray) and owner.base is not None:
         owner = owner.base

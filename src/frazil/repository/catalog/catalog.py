@@ -1,8 +1,8 @@
-"""The catalog: refs, snapshots, configuration and metadata of a repository, and the way to change them.
+"""The catalog: the refs, snapshots, configuration and metadata of a repository, and their updates.
 
 There are two implementations: one file ``repo`` in spec version 2 (``CatalogV2``), and many small files in
-version 1 (``CatalogV1``). All other modules read ``RepoInfo`` values, and change them by pure functions from
-one value to the next.
+version 1 (``CatalogV1``). All other modules read ``RepoInfo`` values, and change them with pure functions
+from one value to the next.
 """
 
 from __future__ import annotations
@@ -31,44 +31,49 @@ class CommitStart(Protocol):
     """The state of the repository that a commit starts from."""
 
     @property
-    def info(self) -> RepoInfo: ...
+    def info(self) -> RepoInfo:
+        """The repo info."""
 
     def save_backup(self, storage: Storage) -> None:
         """Write the backup that the update of the commit needs."""
 
 
 class Catalog(Protocol):
-    """See the module."""
+    """The methods of the catalogs of both spec versions."""
 
     @property
-    def spec_version(self) -> int: ...
+    def spec_version(self) -> int:
+        """The spec version of the repository: 1 or 2."""
 
     def repo_info(self) -> RepoInfo:
         """Return the current repo info."""
 
     def full_repo_info(self) -> RepoInfo:
-        """Return the current repo info with a table of all snapshots, for upkeep."""
+        """Return the current repo info with a table of all snapshots, for maintenance."""
 
     def update_repo_info(self, change: Change) -> RepoInfo:
-        """Change the repository; the new repo info. See ``repo_update``."""
+        """Change the repository. Return the new repo info. See ``repo_update``."""
 
     def update_full_repo_info(self, change: ConditionalChange) -> RepoInfo | None:
-        """``update_repo_info`` for a change that needs the table of all snapshots. None if ``change``
-        returned None: nothing has changed then.
+        """Change the repository with a change that needs the table of all snapshots.
+
+        Return the new repo info. If ``change`` returns None, change nothing and return None.
         """
 
     def begin_commit(self) -> CommitStart:
-        """Read the state that a commit starts from."""
+        """Return the state that a commit starts from."""
 
     def finish_commit(self, change: Change, start: CommitStart) -> RepoInfo | None:
-        """``update_repo_info`` after the files of a commit are stored and the backup of ``start`` is saved.
-        None if garbage was collected since ``start`` was read, or may have been: nothing has changed then.
+        """Change the repository after the files of a commit and the backup of ``start`` are stored.
+
+        Return the new repo info. If a garbage collection has run since ``start`` was read, or may have run,
+        change nothing and return None.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogV2:
-    """The file ``repo``."""
+    """The catalog of spec version 2, in the file ``repo``."""
 
     storage: Storage
     assets: Assets
@@ -76,26 +81,32 @@ class CatalogV2:
     spec_version: int = 2
 
     def repo_info(self) -> RepoInfo:
+        """See ``Catalog.repo_info``."""
         with hinting(self.storage):
             return read_repo_info(self.storage, self.assets.repo_info_cache)[0]
 
     def full_repo_info(self) -> RepoInfo:
+        """See ``Catalog.full_repo_info``."""
         return self.repo_info()
 
     def update_repo_info(self, change: Change) -> RepoInfo:
+        """See ``Catalog.update_repo_info``."""
         info = self._update_repo_info(change, None)
         if info is None:
             raise InternalError("an update without a condition was given up")
         return info
 
     def update_full_repo_info(self, change: ConditionalChange) -> RepoInfo | None:
+        """See ``Catalog.update_full_repo_info``."""
         return self._update_repo_info(change, None)
 
     def begin_commit(self) -> UpdateStart:
+        """See ``Catalog.begin_commit``."""
         with hinting(self.storage):
             return begin_update(self.storage, self.assets.repo_info_cache)
 
     def finish_commit(self, change: Change, start: CommitStart) -> RepoInfo | None:
+        """See ``Catalog.finish_commit``."""
         conditional = unless_collected(change, start.info)
         return self._update_repo_info(conditional, start if isinstance(start, UpdateStart) else None)
 
@@ -105,9 +116,9 @@ class CatalogV2:
 
 
 def needs_version_2() -> FormatError:
-    """Return the error for an operation that spec version 1 does not have."""
+    """Return the error for an operation that spec version 1 does not support."""
     return FormatError(
-        "this operation needs a repository of spec version 2, found version 1: "
-        "upgrade it with frazil.upgrade_icechunk_repository",
+        "the repository must have spec version 2 for this operation, got version 1. "
+        "Upgrade it with frazil.upgrade_icechunk_repository",
         ErrorKind.UNSUPPORTED_SPEC_VERSION,
     )

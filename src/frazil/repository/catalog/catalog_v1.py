@@ -1,19 +1,19 @@
-"""The catalog of a repository of spec version 1: each change is one conditional write of one small file.
+"""The catalog of spec version 1, where each change is one conditional write of a small file.
 
-The functions of ``repo_changes`` are the same as for version 2: they get a repo info whose refs and snapshots
-are read when they are asked for, and return the next one with its ops log entry. There is no ops log; the
-entry's kind tells which file changes (``file_writes_v1``).
+The functions of ``repo_changes`` are the same as for version 2. They get a repo info that reads refs and
+snapshots when they are needed, and return the next repo info with its ops log entry. Version 1 has no ops
+log: the kind of the entry selects the file that changes (``file_writes_v1``).
 
-*Was the file written?* See ``sent_writes_v1``.
+A writer whose request gets no answer finds out whether the file was written (``sent_writes_v1``).
 
-*Was garbage collected?* A collection writes each branch again, unchanged, before it deletes anything. So a
-commit that has read its branch before that is refused, and looks back at collections again
+*Garbage collections.* A collection writes each branch again, with the same content, before it deletes files.
+So a commit that has read its branch before that is refused, and checks for collections again
 (``collection_guard``).
 
-*Was the repository upgraded?* A file ``repo`` makes it a repository of version 2, whatever other files there
-are. Every use of a handle looks for it first, and every write once more afterwards: the upgrade reads the
-refs again after it has written ``repo`` (``upgrade``), so a write that it did not see comes late enough to
-see ``repo``.
+*Upgrades.* A repository with a file ``repo`` has version 2, whatever other files there are. Every use of a
+handle looks for this file first. Every write looks for it again afterwards. The upgrade reads the refs again
+after it has written ``repo`` (``upgrade``). So a write that the upgrade does not see is late enough to see
+``repo``.
 """
 
 from __future__ import annotations
@@ -68,20 +68,20 @@ V1_MAIN: Final = "refs/branch.main/ref.json"
 
 @dataclass(frozen=True, slots=True)
 class CommitStartV1:
-    """The state that a commit starts from. Nothing has to be saved before a ref moves."""
+    """The state that a commit starts from. Spec version 1 has no backups."""
 
     info: RepoInfo
 
     def save_backup(self, storage: Storage) -> None:
-        pass
+        """Do nothing."""
 
 
 @dataclass(slots=True, eq=False)
 class CatalogV1:
-    """The folder ``refs``, the snapshot files and ``config.yaml``.
+    """The catalog of spec version 1, in the folder ``refs``, the snapshot files and ``config.yaml``.
 
-    ``config_version`` is the version of the configuration that the handle has read: another version is not
-    overwritten.
+    ``config_version`` is the version of the configuration that the handle has read. The handle does not
+    overwrite another version.
     """
 
     storage: Storage
@@ -98,12 +98,13 @@ class CatalogV1:
 
     @property
     def spec_version(self) -> int:
+        """The spec version, 1."""
         return 1
 
     def create(self, config: dict[str, Any] | None) -> None:
         """Write the files of a new repository. The repository exists when its branch ``main`` exists.
 
-        ``InvalidInputError`` (``parent-directory-not-clean``) if another writer was first.
+        Raises ``InvalidInputError`` (``parent-directory-not-clean``) if another writer was first.
         """
         storage = self.storage
         snapshot = initial_snapshot(now_us(), spec_version=1)
@@ -119,12 +120,13 @@ class CatalogV1:
             self._write_file(PutFile(CONFIG, dump_config(config), IfAbsent()))
 
     def repo_info(self) -> RepoInfo:
+        """See ``Catalog.repo_info``."""
         if self.storage.head(REPO) is not None:
             raise _upgraded(self.storage)
         return self._unread_repo_info()
 
     def _unread_repo_info(self) -> RepoInfo:
-        """Return a repo info whose parts are read when they are asked for."""
+        """Return a repo info that reads its parts when they are needed."""
         return RepoInfo(
             spec_version=1,
             branches=Refs(self.storage, RefKind.BRANCH),
@@ -137,9 +139,11 @@ class CatalogV1:
         )
 
     def full_repo_info(self) -> RepoInfo:
+        """See ``Catalog.full_repo_info``."""
         return full_repo_info_v1(self.storage, self.repo_info())
 
     def update_full_repo_info(self, change: ConditionalChange) -> RepoInfo | None:
+        """See ``Catalog.update_full_repo_info``."""
         while True:
             before = self.full_repo_info()
             changed = change(before, now_us())
@@ -149,11 +153,11 @@ class CatalogV1:
                 break
         write_new_parents(self.assets, before, changed.info, self.settings.compression_level)
         self.snapshots = SnapshotsV1(self.assets)
-        # The entry is in no file; it tells the change which of its attempts took effect.
+        # No file has the entry. It tells the change which of its attempts took effect.
         return replace(changed.info, ops=OpsLog.of([changed.entry]))
 
     def _renew_branches(self, branches: Mapping[str, bytes]) -> bool:
-        """Give the file of every branch a new version; False if a branch has moved, or may have."""
+        """Write the file of every branch again. Return False if a branch has moved, or may have moved."""
 
         def renew(name: str) -> bool:
             ref = read_ref(self.storage, RefKind.BRANCH, name)
@@ -166,20 +170,25 @@ class CatalogV1:
         return all(map_bounded(Purpose.CATALOG_WRITES, renew, branches))
 
     def begin_commit(self) -> CommitStartV1:
+        """See ``Catalog.begin_commit``."""
         return CommitStartV1(self.repo_info())
 
     def finish_commit(self, change: Change, start: CommitStart) -> RepoInfo | None:
+        """See ``Catalog.finish_commit``."""
         return self._update_repo_info(change, start)
 
     def update_repo_info(self, change: Change) -> RepoInfo:
+        """See ``Catalog.update_repo_info``."""
         info = self._update_repo_info(change, None)
         if info is None:
             raise InternalError("an update without a condition was given up")
         return info
 
     def _update_repo_info(self, change: Change, start: CommitStart | None) -> RepoInfo | None:
-        """Try the change until its file is stored. None if ``start`` is given and its branch file has another
-        version by now: that may be the work of a garbage collection.
+        """Try the change until its file is stored. Return the new repo info.
+
+        With ``start``, return None if the branch file has another version by now: a garbage collection may
+        have written it.
         """
         policy = self.settings.policy
         sent = SentWrites(self.storage, self.snapshots, policy)
@@ -187,7 +196,7 @@ class CatalogV1:
         for attempt in range(max(policy.tries, 1)):
             if applied := sent.applied():
                 return self._finished(applied)
-            # Refs may have moved since ``start`` was read, but then the write is refused.
+            # If a ref has moved since ``start`` was read, the write is refused.
             info = start.info if start is not None and not attempt else self.repo_info()
             changed = change(info, now_us())
             write = file_write(StateV1(self.storage, info, self.config_version), changed)
@@ -212,7 +221,7 @@ class CatalogV1:
         raise attempts_exhausted(policy)
 
     def _write_file(self, write: FileWrite) -> bool:
-        """Carry out a write; False if its condition did not hold."""
+        """Make a write. Return False if its condition is not met."""
         match write:
             case PutFile(key, data, condition, before):
                 if before is not None:
@@ -227,13 +236,13 @@ class CatalogV1:
         return True
 
     def _finished(self, applied: AppliedWrite) -> RepoInfo:
-        """Return the repo info after a write whose success was only seen later."""
+        """Return the repo info after a write whose success Frazil found out later."""
         if applied.sent.key == CONFIG:
             self.config_version = applied.version
         return self._checked(applied.sent.changed)
 
     def _checked(self, changed: Changed) -> RepoInfo:
-        """The repo info after a change, unless the repository was upgraded and the upgrade missed it."""
+        """Return the repo info after a change. Raises an error if an upgrade has missed the change."""
         policy = self.settings.policy
         try:
             if retried(partial(self.storage.head, REPO), policy) is None:
@@ -241,7 +250,7 @@ class CatalogV1:
             new = changed.entry.new_snapshot
             info = decode_repo_info(retried(partial(self.storage.get, REPO), policy), REPO)
         except StorageError as error:
-            why = f"it was stored, and whether an upgrade has missed it cannot be read ({error})"
+            why = f"it was stored, but Frazil cannot read whether an upgrade has missed it ({error})"
             raise outcome_unknown(changed.entry, why) from error
         if new is not None and info.snapshots.find_snapshot(new) >= 0:
             return info
@@ -250,13 +259,13 @@ class CatalogV1:
 
 def _upgraded(storage: Storage, when: str = "since this handle was opened") -> FormatError:
     return FormatError(
-        f"the repository in {storage.label()} was upgraded to spec version 2 {when}: open it again",
+        f"the repository in {storage.label()} was upgraded to spec version 2 {when}. Open it again",
         ErrorKind.UNSUPPORTED_SPEC_VERSION,
     )
 
 
 def read_config_v1(storage: Storage) -> tuple[RepositoryConfig | None, Version | None]:
-    """Return the saved configuration and the version of its file, or None if there is none."""
+    """Return the saved configuration and the version of its file. Both are None if there is no file."""
     try:
         data, version = storage.get_versioned(CONFIG)
     except StorageError as error:

@@ -1,35 +1,35 @@
-"""How garbage collections and commits keep out of each other's way, with any limit and any clocks.
+"""The protocol between garbage collections and commits, which is safe for any cut-off and any clocks.
 
-A collection deletes files that were modified before its limit and that no version refers to. What a session
-has written and not committed is such a file, unless the limit is older than the session. Sessions with forks
-hold leases, which spare their files (``leases``). Every commit is safe by the following protocol:
+A collection deletes files that were modified before its cut-off and that no version refers to. An uncommitted
+file of a session is such a file, unless the cut-off is earlier than the start of the session. Sessions with
+forks take leases, which protect their files (``leases``). The following protocol makes every commit safe:
 
-*The collection announces what it deletes.* It puts a record under ``collections/`` before it lists files. It
-adds the list of all chunk files and manifests that it is going to delete. Then it makes its entry in the ops
-log, deletes what is in the list, and deletes the record.
+*The collection announces its deletions.* It puts a record under ``collections/`` before it lists files. Then
+it puts a list of all chunk files and manifests that it is going to delete. Then it adds its entry to the ops
+log, deletes the listed files, and deletes the record.
 
-*The commit looks back.* The entry in the ops log and a commit are made by the same conditional write, one
-after the other. If the commit is first, the collection sees it, and computes its list again. If the entry is
-first, the commit finds it in the ops log, behind the entry that was the newest when its session was opened.
-Then the commit reads the lists of all collections that still run, and after that asks for each chunk file
-that it is about to refer to, in this order:
+*The commit checks for collections.* The collection adds its entry, and the commit moves its branch, with
+conditional writes of the same file. So one of them is first. If the commit is first, the collection sees it,
+and makes its list again. If the entry is first, the commit finds it in the ops log, after the entry that was
+the newest when the session was opened. Then the commit reads the lists of all running collections. After
+that, it requests each chunk file that it is going to refer to:
 
-    a file is missing               it was collected: the commit is refused for good
-    a file is in one of the lists   it is about to be deleted: the commit is refused, to be tried again
-    neither                         nobody deletes it: a later collection makes an entry of its own, the
-                                    conditional write of the commit fails, and the commit looks back again
+    a file is missing               It was collected. The commit is refused for good.
+    a file is in one of the lists   It will be deleted. The commit is refused, and can be retried later.
+    otherwise                       The file is safe. A later collection adds another entry. The conditional
+                                    write of the commit then fails, and the commit checks again.
 
-No step compares times of different clocks. The times in the ops log serve as sequence numbers: every writer
-makes an entry later than the one before.
+No step compares times of different clocks. The times in the ops log are sequence numbers: every writer makes
+an entry that is later than the entry before it.
 
-*Spec version 1* has no ops log. There a collection writes every branch again after it has put its list,
-unchanged but for the version that conditional writes compare, so a commit that has read its branch before
-must look back again. A flush writes nothing conditional: it looks back once more when its snapshot is there,
-and the collection reads all snapshots after it has put its list, so one of them sees the other. The last
-record stays as a mark that there was a collection, and while there is one every commit looks back.
+*Spec version 1* has no ops log. There a collection writes every branch again after it has put its list. Only
+the version of the file changes, which conditional writes compare. So a commit that has read its branch before
+must check again. A flush makes no conditional write. It checks once more after its snapshot is stored, and
+the collection reads all snapshots after it has put its list. So one of them sees the other. The last record
+stays as a mark that there was a collection. While there is a mark, every commit makes the check.
 
-Other implementations leave an entry in the ops log, and neither list nor record. After such an entry a
-commit asks for its files; it cannot know whether the collection is over.
+Other implementations leave an entry in the ops log, but no list and no record. After such an entry, a commit
+requests its files. It cannot know whether the collection has ended.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ from frazil.threads import Purpose, map_bounded
 
 
 def newest_update(info: RepoInfo) -> int:
-    """Time of the last update, in microseconds since 1970: its number in the sequence."""
+    """Return the time of the last update, in microseconds since 1970. It is a sequence number."""
     return int(info.ops.updated_at[0]) if len(info.ops) else 0
 
 
 def has_collected(info: RepoInfo, update: int) -> bool | None:
-    """Whether garbage was collected after the update at the time ``update``; None if the log in ``info`` does
-    not reach back to that.
+    """Return whether a garbage collection ran after the update at the time ``update``.
 
-    The update is looked for by its very time, so an entry that was dropped or replaced (the repository was
-    restored from a backup) is never taken for an older one.
+    None means that the log in ``info`` does not reach back to this update. The function searches for exactly
+    this time. So it never confuses an entry that was dropped or replaced, because the repository was restored
+    from a backup, with an older entry.
     """
     at = np.flatnonzero(info.ops.updated_at == update)
     newer = info.ops.kinds[: int(at[-1]) if len(at) else len(info.ops)]
@@ -73,7 +73,7 @@ def has_collected(info: RepoInfo, update: int) -> bool | None:
 
 
 def _has_collected(storage: Storage, info: RepoInfo, update: int) -> bool:
-    """Return the same, with the older parts of the log. True if nobody can tell."""
+    """Return ``has_collected`` with the older parts of the log. True if the log does not tell."""
     while (collected := has_collected(info, update)) is None:
         try:
             older = older_ops_backup(storage, info)
@@ -92,9 +92,10 @@ def _has_collected(storage: Storage, info: RepoInfo, update: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SessionStart:
-    """When a session started: ``update`` is the time of the repository's newest update when the session was
-    opened, and no chunk file of the session is older than ``since``, by this host's clock. Microseconds since
-    1970.
+    """The start of a session, in microseconds since 1970.
+
+    ``update`` is the time of the newest update of the repository when the session was opened. No chunk file
+    of the session is older than ``since``, by this host's clock.
     """
 
     update: int
@@ -103,16 +104,17 @@ class SessionStart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequiredFiles:
-    """Files that a commit refers to and does not write itself: ids of chunk files and manifests, (k, 12)."""
+    """The ids of older chunk files and manifests that a commit refers to, shape (k, 12)."""
 
     chunks: U8
     manifests: U8
 
     def with_manifests(self, ids: U8) -> RequiredFiles:
-        """Return the same files and some more manifests."""
+        """Return these files and more manifests."""
         return replace(self, manifests=np.concatenate([self.manifests, ids]))
 
     def keys(self) -> list[str]:
+        """Return the keys of all files."""
         return [
             *(f"{CHUNKS}/{name}" for name in ids_to_text(self.chunks)),
             *(f"{MANIFESTS}/{name}" for name in ids_to_text(self.manifests)),
@@ -120,13 +122,15 @@ class RequiredFiles:
 
 
 def is_uncollected(storage: Storage, info: RepoInfo, update: int, files: Callable[[], RequiredFiles]) -> bool:
-    """Make sure that no collection has taken, or is going to take, what a session is about to commit. False
-    if there was one: files that earlier attempts have stored may be gone.
+    """Check that no garbage collection has deleted, or will delete, the files of a commit.
 
-    ``update`` was the newest update when the session was opened. ``files`` makes durable what the commit
-    refers to, and names it. Raises ``SessionStateError`` (``garbage-collected``) when something is gone.
-    Raises ``ConflictError`` (``garbage-collection-running``) while a collection is going to take something:
-    the same commit may be tried again later.
+    Return True if there was no collection, and False if there was one: it may have deleted files that earlier
+    attempts have stored.
+
+    ``update`` was the newest update when the session was opened. ``files`` makes the files of the commit
+    durable and returns them. Raises ``SessionStateError`` (``garbage-collected``) if a file was deleted.
+    Raises ``ConflictError`` (``garbage-collection-running``) if a collection will delete a file; the commit
+    can be retried later.
     """
     if info.spec_version > 1:
         if not _has_collected(storage, info, update):
@@ -134,7 +138,7 @@ def is_uncollected(storage: Storage, info: RepoInfo, update: int, files: Callabl
     elif not collection_records(storage):
         return True
     needed = files()
-    # The lists come first: a collection that ends in between has deleted its files before they are asked for.
+    # The lists come first. A collection that ends in between has deleted its files before the requests below.
     running = [
         each.garbage(storage) for each in collection_records(storage) if each.is_listed and not each.is_done
     ]
@@ -143,24 +147,27 @@ def is_uncollected(storage: Storage, info: RepoInfo, update: int, files: Callabl
     if not all(exists):
         lost = [key for key, is_stored in zip(keys, exists, strict=True) if not is_stored]
         raise SessionStateError(
-            f"{len(lost)} files that this session refers to are gone, such as `{lost[0]}`: garbage "
-            "collection deleted them, with a limit younger than the session or after their version was "
-            "expired or dropped. Write them again in a new session",
+            f"garbage collection deleted {len(lost)} files that this session refers to, such as `{lost[0]}`. "
+            "Its cut-off was later than the start of the session, or the version of the files was expired or "
+            "dropped. Write the data again in a new session",
             ErrorKind.GARBAGE_COLLECTED,
         )
     ids = id_keys(np.concatenate([needed.chunks, needed.manifests]))
     if any(np.isin(ids, id_keys(garbage)).any() for garbage in running):
         raise ConflictError(
-            message="a garbage collection is running, and is about to delete files that this session refers "
-            "to. The session keeps its changes: commit again when the collection has ended. If the "
-            "collection was killed, write them again in a new session",
+            message="a garbage collection is running, and is going to delete files that this session refers "
+            "to. The session keeps its changes. Commit again when the collection has ended. If the "
+            "collection was killed, write the data again in a new session",
             kind=ErrorKind.GARBAGE_COLLECTION_RUNNING,
         )
     return False
 
 
 def unless_collected(change: Change, before: RepoInfo) -> ConditionalChange:
-    """The change; None instead where garbage was collected since ``before`` was read, or may have been."""
+    """Return a change that gives up after a garbage collection.
+
+    It returns None if a collection has run since ``before`` was read, or may have run.
+    """
     until = newest_update(before)
 
     def conditional(info: RepoInfo, now: int) -> Changed | None:

@@ -1,4 +1,4 @@
-"""Records of garbage collections under ``collections/``: each collection announces what it deletes.
+"""The records of garbage collections under ``collections/``, which announce their deletions.
 
 See ``collection_guard`` for the protocol between collections and commits.
 """
@@ -20,14 +20,17 @@ from frazil.storage.base import Storage
 
 COLLECTIONS: Final = "collections"
 
-#: Ends the key of a record's list: ids, 12 bytes each.
+#: The suffix of the key of a record's list. The list has ids of 12 bytes each.
 _LIST: Final = ".garbage"
 _LONGEST_US: Final = LONGEST.days * 24 * 3600 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionRecord:
-    """A collection. ``is_listed`` says that its list is complete, ``is_done`` that all in it is deleted."""
+    """The record of a collection.
+
+    ``is_listed`` says that its list is complete, ``is_done`` that all files in the list are deleted.
+    """
 
     key: str
     is_listed: bool = False
@@ -35,20 +38,22 @@ class CollectionRecord:
 
     @property
     def list_key(self) -> str:
+        """The key of the list of the files to delete."""
         return self.key + _LIST
 
     def put(self, storage: Storage) -> None:
+        """Store the record."""
         put_marker(storage, self.key, {"listed": self.is_listed, "done": self.is_done})
 
     def with_list(self, storage: Storage, garbage: U8) -> CollectionRecord:
-        """Announce that the chunk files and manifests with these ids, (k, 12), are going to be deleted."""
+        """Store the list of the chunk files and manifests to delete, ids of shape (k, 12)."""
         storage.put(self.list_key, np.ascontiguousarray(garbage).tobytes())
         record = replace(self, is_listed=True)
         record.put(storage)
         return record
 
     def garbage(self, storage: Storage) -> U8:
-        """Return the ids, (k, 12). Empty if the collection has ended meanwhile."""
+        """Return the ids in the list, shape (k, 12). Empty if the collection has ended in the meantime."""
         try:
             data = np.frombuffer(storage.get(self.list_key), np.uint8)
         except StorageError as error:
@@ -58,14 +63,14 @@ class CollectionRecord:
         return data[: len(data) // OBJECT_ID_BYTES * OBJECT_ID_BYTES].reshape(-1, OBJECT_ID_BYTES)
 
     def is_current(self, storage: Storage) -> bool:
-        """Return whether the record still exists: without it the collection may delete nothing."""
+        """Return whether the record still exists. Without it, the collection must not delete files."""
         return storage.head(self.key) is not None
 
     def end(self, storage: Storage, *, leaves_mark: bool) -> None:
-        """End the collection: it deletes nothing any more. ``leaves_mark``: one record stays as a mark.
+        """End the collection, which deletes no more files. With ``leaves_mark``, one record stays as a mark.
 
-        The record whose key sorts last stays, so that collections that end at the same time do not delete
-        each other's marks.
+        The record whose key sorts last stays. So collections that end at the same time do not delete each
+        other's marks.
         """
         if not leaves_mark:
             storage.delete([self.key, self.list_key])
@@ -79,10 +84,8 @@ class CollectionRecord:
 class Announced:
     """The record of a collection that begins.
 
-    now    time of the storage's clock
-    ahead  by how much the storage's clock is ahead of this host's
-
-    Microseconds.
+    ``now`` is the time of the storage's clock. ``ahead`` is how far the storage's clock is ahead of this
+    host's clock. Both are in microseconds.
     """
 
     record: CollectionRecord
@@ -91,7 +94,7 @@ class Announced:
 
 
 def announce(storage: Storage) -> Announced:
-    """Put the record of a new collection. Its modification time tells the time of the storage's clock."""
+    """Store the record of a new collection. Its modification time is the time of the storage's clock."""
     record = CollectionRecord(new_key(COLLECTIONS))
     before = now_us()
     record.put(storage)
@@ -102,11 +105,16 @@ def announce(storage: Storage) -> Announced:
 
 
 def clock_ahead(before: int, stored: int, after: int) -> int:
-    """How far a storage's clock is ahead of a host's: ``stored`` is the storage's time of something that
-    happened between two times of the host. Differences below two seconds count as none.
+    """Return how far a storage's clock is ahead of the host's clock, in microseconds.
 
-    >>> clock_ahead(10_000_000, 10_500_000, 11_000_000), clock_ahead(10_000_000, 99_000_000, 11_000_000)
-    (0, 88000000)
+    ``stored`` is the storage's time of a write between the times ``before`` and ``after`` of the host. A
+    difference of less than two seconds counts as zero.
+
+    Examples:
+        >>> clock_ahead(10_000_000, 10_500_000, 11_000_000)
+        0
+        >>> clock_ahead(10_000_000, 99_000_000, 11_000_000)
+        88000000
     """
     if stored < before - ROUNDING:
         return stored - before
@@ -114,7 +122,7 @@ def clock_ahead(before: int, stored: int, after: int) -> int:
 
 
 def collection_records(storage: Storage) -> list[CollectionRecord]:
-    """Return all collections that run, have been killed, or have left a mark."""
+    """Return the records of collections that run, were killed, or have left a mark."""
     return [
         CollectionRecord(marker.key, bool(marker.content.get("listed")), bool(marker.content.get("done")))
         for marker in read_markers(storage, COLLECTIONS, ignored=_LIST)
@@ -122,8 +130,9 @@ def collection_records(storage: Storage) -> list[CollectionRecord]:
 
 
 def delete_killed_records(storage: Storage, now: int) -> None:
-    """Delete what collections have left that were killed long before ``now``, a time of the storage's clock:
-    no session lives so long.
+    """Delete the records of collections that were killed long before ``now``, a time of the storage's clock.
+
+    They are older than any session can be.
     """
     marks = {record.key for record in collection_records(storage) if record.is_done}
     old = [info.key for info in storage.list(COLLECTIONS) if from_datetime(info.modified) + _LONGEST_US < now]
@@ -132,19 +141,15 @@ def delete_killed_records(storage: Storage, now: int) -> None:
 
 
 def is_collecting(storage: Storage) -> bool:
-    """Whether a collection has announced itself and not ended: what is in the storage now may be deleted in a
-    moment.
-    """
+    """Return whether a collection has announced itself and has not ended. It may delete files at any time."""
     return any(not record.is_done for record in collection_records(storage))
 
 
 def require_none_running(storage: Storage) -> None:
-    """``ConflictError`` (``garbage-collection-running``) while a collection has announced itself and not
-    ended.
-    """
+    """Raise ``ConflictError`` (``garbage-collection-running``) while a collection runs."""
     if running := [record.key for record in collection_records(storage) if not record.is_done]:
         raise ConflictError(
-            message="garbage is collected at this moment, and may delete what is to be used again: repeat "
-            f"this when the collection is done. If it was killed, delete `{running[0]}` first",
+            message="a garbage collection is running, and may delete files that this operation needs. Repeat "
+            f"the operation when the collection has ended. If it was killed, delete `{running[0]}` first",
             kind=ErrorKind.GARBAGE_COLLECTION_RUNNING,
         )

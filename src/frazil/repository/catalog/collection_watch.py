@@ -1,4 +1,4 @@
-"""A watch on garbage collections for writers that use stored chunks again."""
+"""A watch for garbage collections, for writers that use stored chunks again."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from frazil.storage.base import Storage
 
 @dataclass(slots=True)
 class CollectionWatch:
-    """Whether a garbage collection was under way since the last call; the first call tells of now.
+    """A function that tells whether a garbage collection was running since its last call.
 
-    ``read`` reads the repository as it is now, once for each call; before that it is asked whether a
-    collection has announced itself in the storage, and not ended. In this order: one that announces itself
-    later lists files later, and one that has ended has left its entry in the log.
+    The first call only looks for a running collection. Each call first looks for collections that have
+    announced themselves in the storage and have not ended. Then it calls ``read``, which reads the current
+    repo info. The order matters: a collection that announces itself later also lists files later, and a
+    collection that has ended before has an entry in the ops log.
     """
 
     read: Callable[[], RepoInfo]
@@ -28,11 +29,11 @@ class CollectionWatch:
         return (CollectionWatch, (self.read, self.storage))
 
     def __call__(self) -> bool:
-        """True if there certainly was none."""
+        """Return True if there certainly was no collection."""
         under_way = is_collecting(self.storage)
         info = self.read()
-        if not len(info.ops):  # spec version 1 keeps no log
+        if not len(info.ops):  # spec version 1 has no ops log
             return False
         since, self._until = self._until, newest_update(info)
-        # A log that does not reach back tells nothing.
+        # A log that does not reach back to the last call does not count.
         return not under_way and (since is None or has_collected(info, since) is False)

@@ -1,4 +1,4 @@
-"""The context of a repository: all that its handle and its sessions share."""
+"""The context of a repository: the objects that its handle and its sessions share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,18 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Storage, settings, caches and catalog of a repository. A pickled context starts with empty caches."""
+    """The storage, settings, caches and catalog of a repository. A pickled copy has empty caches.
+
+    Examples:
+        >>> import frazil
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> context = repo.readonly_session("main").workspace.context
+        >>> context.spec_version
+        2
+        >>> context.require_version_2()
+        >>> writer = context.writer()
+        >>> reader = context.reader(writer)
+    """
 
     storage: Storage
     config: RepositoryConfig
@@ -40,21 +51,36 @@ class Context:
 
     @property
     def spec_version(self) -> int:
-        """The spec version of the repository, and of the files that are written to it."""
+        """The spec version of the repository and of its new files."""
         return self.catalog.spec_version
 
     def require_version_2(self) -> None:
-        """Raise ``FormatError`` (``unsupported-spec-version``) in a repository of version 1."""
+        """Raise an error in a repository of spec version 1.
+
+        Raises:
+            FormatError: The repository has spec version 1 (``unsupported-spec-version``).
+        """
         if self.spec_version < 2:
             raise needs_version_2()
 
     def reader(self, writer: ChunkWriter) -> ChunkReader:
-        """Return a reader for the chunks of one session."""
+        """Return a reader for the chunks of one session.
+
+        Args:
+            writer: The writer of the session, which has chunks that are not durable yet.
+
+        Returns:
+            A reader that uses the chunk cache of the repository.
+        """
         requests = self.config.max_concurrent_requests or MAX_REQUESTS
         return ChunkReader(self.storage, self.virtual, writer, max_requests=requests, cache=self.chunk_cache)
 
     def writer(self) -> ChunkWriter:
-        """Return a writer for the new chunks of one session."""
+        """Return a writer for the new chunks of one session.
+
+        Returns:
+            A writer with the packing and deduplication of the configuration.
+        """
         settings = self.settings
         packs = PackSettings(settings.packing, settings.pack_threshold_bytes, settings.pack_size_bytes)
         return ChunkWriter(self.storage, packs, new_object_id, content=self._content())

@@ -1,4 +1,4 @@
-"""The one file that makes a place a repository, and what to say where that is not possible."""
+"""The write of the first file of a repository, and the error if the storage is not empty."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from frazil.storage.base import IfAbsent, Storage
 
 
 def not_empty(storage: Storage, key: str, *, is_repository: bool) -> InvalidInputError:
-    """Return the error for a new repository in a place that has ``key``, perhaps of another repository."""
+    """Return the error for a new repository in a storage that already has the object ``key``."""
     if is_repository:
-        text = f"there is a repository in {storage.label()}: open it with Repository.open"
+        text = f"a repository already exists in the storage {storage.label()}. Open it with Repository.open"
     else:
         text = (
-            f"expected an empty place for a new repository, found `{key}` in {storage.label()}: use an empty "
-            "directory or prefix, or give check_clean_root=False to leave the other files there"
+            f"the storage must be empty for a new repository, got `{key}` in {storage.label()}. Use an empty "
+            "directory or prefix, or pass check_clean_root=False to keep the other files"
         )
     return InvalidInputError(text, ErrorKind.PARENT_DIRECTORY_NOT_CLEAN)
 
 
 def create_first(storage: Storage, key: str, data: bytes, policy: RetryPolicy) -> None:
-    """Write the file that makes a repository, if no other writer has. ``data`` are like no other writer's.
+    """Write the first file of a repository, unless another writer has written it.
 
-    Raises ``InvalidInputError`` (``parent-directory-not-clean``) if there is another one, and what
-    ``write_once`` raises.
+    ``data`` must differ from the data of every other writer. Raises ``InvalidInputError``
+    (``parent-directory-not-clean``) if another writer has written the file, and the errors of ``write_once``.
     """
     if not write_once(storage, key, data, policy, IfAbsent(), "the creation of the repository"):
         raise not_empty(storage, key, is_repository=True)

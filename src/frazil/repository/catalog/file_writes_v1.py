@@ -1,7 +1,7 @@
-"""The one file that a change of a repository of spec version 1 writes or deletes.
+"""The file that a change of a repository of spec version 1 writes or deletes.
 
-The kind of a change's ops log entry tells which file that is, by the table ``_WRITES``. Changes of kinds that
-are not in the table need spec version 2.
+The kind of the change's ops log entry selects the file, by the table ``_WRITES``. Changes of other kinds need
+spec version 2.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MARK_BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class PutFile:
-    """Write a file; if there was another, ``before`` goes to ``overwritten/``."""
+    """Write a file. If it replaces a file, ``before``, the old content, is backed up in ``overwritten/``."""
 
     key: str
     data: bytes
@@ -43,7 +43,7 @@ class DeleteFile:
 
 @dataclass(frozen=True, slots=True)
 class NoFile:
-    """Write nothing: the files of the change are stored already."""
+    """Write nothing, because the files of the change are already stored."""
 
 
 FileWrite = PutFile | DeleteFile | NoFile
@@ -51,8 +51,9 @@ FileWrite = PutFile | DeleteFile | NoFile
 
 @dataclass(frozen=True, slots=True)
 class StateV1:
-    """The state that a write depends on: the repo info before the change, and the version of the
-    configuration that this handle has read.
+    """The state that a write depends on.
+
+    It has the repo info before the change, and the version of the configuration that this handle has read.
     """
 
     storage: Storage
@@ -61,7 +62,7 @@ class StateV1:
 
 
 def file_write(state: StateV1, changed: Changed) -> FileWrite:
-    """Return the write for a change; ``FormatError`` if the change needs spec version 2."""
+    """Return the write for a change. Raises ``FormatError`` if the change needs spec version 2."""
     make = _WRITES.get(changed.entry.kind)
     if make is None:
         raise needs_version_2()
@@ -69,11 +70,12 @@ def file_write(state: StateV1, changed: Changed) -> FileWrite:
 
 
 def condition_of(write: FileWrite) -> Condition | None:
+    """Return the condition of a write, or None for a deletion and for no write."""
     return write.condition if isinstance(write, PutFile) else None
 
 
 def new_mark() -> bytes:
-    """Return a random number for the white space of a ref file."""
+    """Return random bytes for the white space of a ref file, which mark the file as ours."""
     return os.urandom(_MARK_BYTES)
 
 
@@ -116,8 +118,8 @@ def _save_config(state: StateV1, changed: Changed) -> FileWrite:
         stored, version = b"", None
     if version != state.config_version:
         raise ConflictError(
-            message="another writer updated the configuration since this repository was opened: open it "
-            "again, and repeat the change",
+            message="another writer updated the configuration since this repository was opened. Open the "
+            "repository again, and repeat the change",
             kind=ErrorKind.CONFIG_UPDATED,
         )
     if version is None:
@@ -126,7 +128,7 @@ def _save_config(state: StateV1, changed: Changed) -> FileWrite:
 
 
 def _detach_snapshot(state: StateV1, changed: Changed) -> FileWrite:
-    """Write nothing. If the parent's file was collected, its manifests are missing for the new snapshot."""
+    """Check that the parent's file exists. If it was collected, the new snapshot lacks manifests."""
     snapshots = state.info.snapshots
     new = snapshots.entry(snapshots.find_snapshot(changed.entry.new_snapshot or b""))
     if new.parent is not None and state.storage.head(snapshot_key(new.parent)) is None:

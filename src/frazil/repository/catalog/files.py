@@ -1,11 +1,11 @@
-"""The files of a repository that are named by an id: read, decoded, and compared with that id.
+"""Reads of the files of a repository that are named by an id.
 
-Each of them holds its own id. A restore, a copy or a cache may put one file under the name of another: every
-checksum then fits, and a reader would take the chunks of another version, or none, for the data. All
-readers of these files go through this module.
+Each of these files contains its id, and a read compares it with the name. A restore, a copy or a cache may
+put a file under the name of another file. All checksums then match, and a reader would return the chunks of
+another version, or no chunks. All readers of these files use this module.
 
-The first snapshot has the same id in every repository. A file of that name that comes from another
-repository cannot be told from the right one.
+The first snapshot has the same id in every repository. So a read cannot detect the first snapshot of another
+repository.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ class _HasId(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileKind[T: _HasId]:
-    """How files of a kind are named and decoded.
+    """The name, the keys and the decoder of a kind of files.
 
-    >>> from frazil.storage.memory import MemoryStorage
-    >>> from frazil.format.snapshot import encode_snapshot, initial_snapshot
-    >>> storage, first = MemoryStorage(), initial_snapshot(1_700_000_000_000_000)
-    >>> _ = storage.put(SNAPSHOT.key(first.id), encode_snapshot(first))
-    >>> SNAPSHOT.read(storage, first.id).message
-    'Repository initialized'
+    Examples:
+        >>> from frazil.storage.memory import MemoryStorage
+        >>> from frazil.format.snapshot import encode_snapshot, initial_snapshot
+        >>> storage, first = MemoryStorage(), initial_snapshot(1_700_000_000_000_000)
+        >>> stored = storage.put(SNAPSHOT.key(first.id), encode_snapshot(first))
+        >>> SNAPSHOT.read(storage, first.id).message
+        'Repository initialized'
     """
 
     name: str
@@ -47,15 +48,15 @@ class FileKind[T: _HasId]:
     decode: Callable[[Any, str], T]
 
     def read(self, storage: Storage, id_: bytes) -> T:
-        """Return the file with this id.
+        """Return the decoded file with this id.
 
-        ``StorageError`` (``object-not-found``) if there is none, ``FormatError`` if it is damaged, or holds
-        another id.
+        Raises ``StorageError`` (``object-not-found``) if there is no such file, and ``FormatError`` if it is
+        damaged or contains another id.
         """
         return self.read_with_bytes(storage, id_)[0]
 
     def read_with_bytes(self, storage: Storage, id_: bytes) -> tuple[T, Buffer]:
-        """As ``read``, with the bytes of the file."""
+        """Return the decoded file and its bytes. Raises the errors of ``read``."""
         key = self.key(id_)
         data = storage.get(key)
         value = self.decode(data, key)
@@ -64,19 +65,19 @@ class FileKind[T: _HasId]:
 
 
 def require_id(key: str, name: str, expected: bytes, stored: bytes) -> None:
-    """Raise ``FormatError`` if the file at ``key``, of kind ``name``, holds another id than expected."""
+    """Raise ``FormatError`` if the file at ``key``, of kind ``name``, does not contain the expected id."""
     if stored != expected:
         raise FormatError(
-            f"{key}: expected the {name} {id_to_text(expected)}, found a file with the id "
-            f"{id_to_text(stored)}: one file lies under the name of another. Restore it from a copy"
+            f"{key}: the file must contain the {name} {id_to_text(expected)}, got the id "
+            f"{id_to_text(stored)}. The file has the name of another file. Restore it from a copy"
         )
 
 
 SNAPSHOT: Final[FileKind[Snapshot]] = FileKind("snapshot", snapshot_key, decode_snapshot)
-#: The same files, without nodes and manifests.
+#: A decoder of snapshots that skips nodes and manifests.
 SNAPSHOT_ENTRY: Final[FileKind[SnapshotEntry]] = FileKind("snapshot", snapshot_key, decode_entry)
 MANIFEST: Final[FileKind[Manifest]] = FileKind("manifest", manifest_key, decode_manifest)
-#: The same files, only the chunk files that they refer to.
+#: A decoder of manifests that only decodes the ids of the chunk files.
 MANIFEST_CHUNK_FILES: Final[FileKind[ChunkFiles]] = FileKind("manifest", manifest_key, decode_chunk_files)
 TRANSACTION_LOG: Final[FileKind[TransactionLog]] = FileKind(
     "transaction log", transaction_key, decode_transaction_log
@@ -86,8 +87,8 @@ TRANSACTION_LOG: Final[FileKind[TransactionLog]] = FileKind(
 def older_ops_backup(storage: Storage, info: RepoInfo) -> RepoInfo | None:
     """Return the backup with the next older part of the ops log, or None if ``info`` has the oldest part.
 
-    A backup has no id. But all its updates are older than those of the file that leads to it, so that a walk
-    through the backups ends, whatever they hold. ``FormatError`` if they are not.
+    A backup has no id. But all its updates must be older than the updates of the file that names it;
+    otherwise the function raises ``FormatError``. So a loop over the backups always ends.
     """
     if info.repo_before_updates is None:
         return None
@@ -95,7 +96,7 @@ def older_ops_backup(storage: Storage, info: RepoInfo) -> RepoInfo | None:
     older = decode_repo_info(storage.get(key), key)
     if len(older.ops) and len(info.ops) and older.ops.updated_at[0] >= info.ops.updated_at[-1]:
         raise FormatError(
-            f"{key}: expected updates before {info.ops.updated_at[-1]} us, found one at "
-            f"{older.ops.updated_at[0]} us: one file lies under the name of another. Restore it from a copy"
+            f"{key}: the updates must be before {info.ops.updated_at[-1]} us, got an update at "
+            f"{older.ops.updated_at[0]} us. The file has the name of another file. Restore it from a copy"
         )
     return older

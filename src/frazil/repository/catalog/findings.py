@@ -1,4 +1,4 @@
-"""What a verification reports: values that are printed and compared, and do nothing."""
+"""The results of a verification, as values."""
 
 from __future__ import annotations
 
@@ -13,33 +13,47 @@ from frazil.display import Record, Shown
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import U32
 
-#: How much a verification reads; see ``Repository.verify``.
+#: The level of a verification, which says how much it reads. See ``Repository.verify``.
 type VerifyLevel = Literal["metadata", "exists", "checksum"]
 
 _SHOWN = 20
 
 
 def verify_level(level: object) -> VerifyLevel:
-    """Return the level; ``InvalidInputError`` (``unknown-choice``) if there is none of this name."""
+    """Check the level of a verification.
+
+    Args:
+        level: ``"metadata"``, ``"exists"`` or ``"checksum"``.
+
+    Returns:
+        The level.
+
+    Raises:
+        InvalidInputError: There is no such level (``unknown-choice``).
+
+    Examples:
+        >>> verify_level("exists")
+        'exists'
+    """
     if not isinstance(level, str) or level not in get_args(VerifyLevel.__value__):
         raise InvalidInputError(
-            f"level: expected metadata, exists or checksum, found {level!r}", ErrorKind.UNKNOWN_CHOICE
+            f"level must be metadata, exists or checksum, got {level!r}", ErrorKind.UNKNOWN_CHOICE
         )
     return cast("VerifyLevel", level)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Finding:
-    """Something that is wrong.
+    """A problem that a verification found.
 
-    problem      ``unreadable``, ``size``, ``count``, ``outside`` or ``log`` of metadata; ``missing``,
-    ``short`` or
-                 ``exchanged`` of chunk files; of foreign objects, and of bytes that could not be read, the
-                 kind of the error
-    key          of the object in the repository, or the URL of the foreign one
-    node         id of the array, empty for files of several
-    coordinates  of the chunks that are lost, uint32 (k, ndim)
-    detail       in words
+    Attributes:
+        problem: ``unreadable``, ``size``, ``count``, ``outside`` or ``log`` for metadata files; ``missing``,
+            ``short`` or ``exchanged`` for chunk files; the kind of the error for foreign objects and for
+            bytes that could not be read.
+        key: The key of the object in the repository, or the URL of a foreign object.
+        node: The id of the array. Empty for a file of several arrays.
+        coordinates: The coordinates of the lost chunks, uint32 of shape (k, ndim).
+        detail: A description.
     """
 
     problem: str
@@ -55,25 +69,32 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class VerificationReport(Record):
-    """What a verification read, and all that is wrong.
+    """The result of a verification.
 
-    ``snapshots``, ``manifests`` and ``references`` count what was checked, ``bytes_read`` the bytes of
-    chunks. ``paths`` has the paths of the nodes in ``findings``.
+    Attributes:
+        level: The level of the verification.
+        snapshots: The number of checked snapshots.
+        manifests: The number of checked manifests.
+        references: The number of checked references.
+        bytes_read: The number of bytes of chunks that were read.
+        findings: All problems.
+        paths: The paths of the arrays in ``findings``, by node id.
 
-    >>> report = VerificationReport("metadata", 1, 0, 0, 0, (Finding("missing", "chunks/A"),), {})
-    >>> report.ok, report.rows()[0]["problem"]
-    (False, 'missing')
-    >>> print(report)
-    <frazil.VerificationReport>
-    level: metadata
-    snapshots: 1
-    manifests: 0
-    references: 0
-    bytes_read: 0
-    findings: 1
-    missing: 1
-    first findings: missing: chunks/A
-    <BLANKLINE>
+    Examples:
+        >>> report = VerificationReport("metadata", 1, 0, 0, 0, (Finding("missing", "chunks/A"),), {})
+        >>> report.ok, report.rows()[0]["problem"]
+        (False, 'missing')
+        >>> print(report)
+        <frazil.VerificationReport>
+        level: metadata
+        snapshots: 1
+        manifests: 0
+        references: 0
+        bytes_read: 0
+        findings: 1
+        missing: 1
+        first findings: missing: chunks/A
+        <BLANKLINE>
     """
 
     level: VerifyLevel
@@ -88,11 +109,16 @@ class VerificationReport(Record):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong, as far as this level looks."""
+        """Whether the verification found no problem at its level."""
         return not self.findings
 
     def rows(self) -> list[dict[str, Any]]:
-        """The findings as rows, one for each chunk that is lost: problem, key, path, coordinates, detail."""
+        """Return the findings as rows, with one row for each lost chunk.
+
+        Returns:
+            Rows with the keys ``problem``, ``key``, ``path``, ``coordinates`` and ``detail``. A finding
+            without chunks has one row, with None as ``coordinates``.
+        """
         return [
             {
                 "problem": each.problem,

@@ -1,8 +1,8 @@
-"""The full repo info of spec version 1, for upkeep: a table of all snapshots, and the way to change it.
+"""The full repo info of spec version 1, for maintenance: a table of all snapshots, and its updates.
 
-A garbage collection may delete the parent of a snapshot that stays. The snapshot then gets another parent, in
-its file. Each file is written separately: a collection that is killed has changed some of them, and the next
-collection changes the rest.
+A garbage collection may delete the parent of a snapshot that stays. It then writes another parent into the
+file of this snapshot. Each file is written separately. If a collection is killed, the next collection changes
+the other files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from frazil.storage.base import Storage
 
 
 def full_repo_info_v1(storage: Storage, info: RepoInfo) -> RepoInfo:
-    """``info`` with all refs, and all snapshots that have a file.
+    """Return ``info`` with all refs, and with all snapshots that have a file.
 
     A snapshot whose parent has no file becomes a root.
     """
@@ -51,7 +51,7 @@ def write_new_parents(assets: Assets, before: RepoInfo, after: RepoInfo, level: 
 
 
 def _relinked(before: SnapshotTable, after: SnapshotTable) -> list[tuple[bytes, bytes]]:
-    """Pairs of a snapshot and its new parent, where that is not the old one."""
+    """Return the snapshots that get another parent, each with this parent."""
     rows = before.find_snapshots(after.ids())
     old, new = before.parents()[rows], after.parents()
     changed = np.flatnonzero((new >= 0) & (before.ids()[old] != after.ids()[new]).any(axis=1))

@@ -1,6 +1,6 @@
-"""Repositories in a format older than spec version 1: recognised by the names of their refs.
+"""The detection of repositories in a format older than spec version 1, by the names of their refs.
 
-They cannot be opened, but imported (``frazil.upgrade``); whoever opens one is told so.
+Such a repository cannot be opened, only imported (``frazil.upgrade``). The error of an open says so.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from frazil.storage.base import Storage
 
 
 def older_layout(storage: Storage) -> Layout | None:
-    """The layout of the older repository in ``storage``; None if there is none, or nothing can be listed.
+    """Return the layout of the older repository in ``storage``.
 
-    Only asks for the names of the refs of ``main``, which every repository has.
+    None means that there is no such repository, or that the storage cannot list objects. The function only
+    lists the refs of ``main``, which every repository has.
     """
     for layout in LAYOUTS:
         with suppress(StorageError):
@@ -31,7 +32,7 @@ def older_layout(storage: Storage) -> Layout | None:
 
 
 def generations(storage: Storage, layout: Layout) -> tuple[Generation, ...]:
-    """Return the generations that the repository may be of, by its newest snapshot on ``main``."""
+    """Return the possible format generations of the repository, from its newest snapshot on ``main``."""
     seen: Evidence | None = None
     with suppress(StorageError, FormatError):
         refs = ref_files([info.key for info in storage.list(layout.probe)], layout).branches["main"]
@@ -43,12 +44,12 @@ def generations(storage: Storage, layout: Layout) -> tuple[Generation, ...]:
 
 
 def refuse_older(storage: Storage) -> None:
-    """Raise ``FormatError`` (``unsupported-spec-version``) if there is a repository of an older format."""
+    """Raise ``FormatError`` (``unsupported-spec-version``) if the storage has an older repository."""
     layout = older_layout(storage)
     if layout is not None:
         raise FormatError(
-            f"{storage.label()} holds a repository of an older format "
-            f"({described(generations(storage, layout))}), which can be imported, but not opened: use "
-            "`frazil.upgrade(storage)`, or `frazil import` on the command line",
+            f"{storage.label()} has a repository of an older format "
+            f"({described(generations(storage, layout))}), which cannot be opened. Import it with "
+            "`frazil.upgrade(storage)`, or with `frazil import` on the command line",
             ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )

@@ -1,4 +1,4 @@
-"""Looking back: ancestors of a snapshot, and the ops log."""
+"""The history of a repository: the ancestors of a snapshot, and the ops log."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from frazil.storage.base import Storage
 
 
 def ancestry(info: RepoInfo, id_: bytes) -> Iterator[list[SnapshotEntry]]:
-    """Return the snapshot and all before it, newest first, in parts."""
+    """Return the snapshot and all its ancestors, newest first, in parts."""
     parts = info.snapshots.parts(require_snapshot(info, id_))
     return map(list, map(info.snapshots.entries, parts))
 
 
 def is_in_history(info: RepoInfo, id_: bytes, of: bytes) -> bool:
-    """Return whether a snapshot is another, or before it."""
+    """Return whether a snapshot is the snapshot ``of``, or one of its ancestors."""
     row = info.snapshots.find_snapshot(id_)
     return any((rows == row).any() for rows in info.snapshots.parts(require_snapshot(info, of)))
 
@@ -30,8 +30,10 @@ def is_in_history(info: RepoInfo, id_: bytes, of: bytes) -> bool:
 def mentioning(
     info: RepoInfo, tip: bytes, name: str, text: str = "", *, until: bytes | None = None
 ) -> Iterator[SnapshotEntry]:
-    """Of a snapshot and all before it, newest first, those whose metadata have an item of this name, perhaps
-    only where ``text`` is in it; down to ``until``, and without that. No others are decoded.
+    """Yield the snapshot and its ancestors whose metadata have an item ``name``, newest first.
+
+    With ``text``, the item must contain this text. The search ends before ``until``. Other metadata are not
+    decoded.
     """
     snapshots = info.snapshots
     last = -1 if until is None else snapshots.find_snapshot(until)
@@ -43,7 +45,7 @@ def mentioning(
 
 
 def at_time(info: RepoInfo, tip: bytes, when_us: int) -> bytes:
-    """Return the newest snapshot of a branch's history that is not younger than ``when_us``."""
+    """Return the newest snapshot at or before the time ``when_us`` in the history of ``tip``."""
     oldest = 0
     for rows in info.snapshots.parts(require_snapshot(info, tip)):
         times = info.snapshots.flushed_at()[rows]
@@ -52,18 +54,18 @@ def at_time(info: RepoInfo, tip: bytes, when_us: int) -> bytes:
             return info.snapshots.id_of(int(old_enough[0]))
         oldest = int(times[-1]) if len(times) else oldest
     raise SnapshotNotFoundError(
-        f"no snapshot at or before {utc_text(when_us)}: the first snapshot of this history is of "
-        f"{utc_text(oldest)}. Ask for that time or a later one",
+        f"there is no snapshot at or before {utc_text(when_us)}: the first snapshot of this history is of "
+        f"{utc_text(oldest)}. Pass this time or a later time",
         ErrorKind.NO_SNAPSHOT_AT_TIME,
     )
 
 
 def ops_log(storage: Storage, info: RepoInfo) -> Iterator[OpsEntry]:
-    """Yield all operations, newest first; the older part is read from the backups as it is asked for."""
+    """Yield all operations, newest first. Older parts are read from the backups when they are needed."""
     name: str | None = None
     while True:
         entries = map(info.ops.entry, range(len(info.ops)))
-        # What does not say where it is, is in this file: its newest, and all that came by an upgrade.
+        # An entry without a path is in this file: the newest, and all entries that an upgrade has written.
         yield from (replace(entry, backup_path=entry.backup_path or name) for entry in entries)
         older = older_ops_backup(storage, info)
         if older is None:

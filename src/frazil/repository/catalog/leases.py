@@ -1,14 +1,14 @@
-"""Leases: a session with forks, or a job that can be resumed, asks garbage collections to spare its files.
+"""Leases, with which sessions with forks and jobs protect their files from garbage collections.
 
-A lease is a small object under ``leases/``. It says how old the oldest chunk file can be that its holder
-relies on (``age``), and how long the lease lasts (``left``), both counted from the moment when the lease was
-stored. A collection brings its limit forward to the oldest lease. A session deletes its lease with its
-commit. A lease that nobody deletes ends with the lifetime of the session.
+A lease is a small object under ``leases/``. It has the greatest age of the chunk files that its holder needs
+(``age``), and the time until the lease expires (``left``). Both count from the time when the lease was
+stored. A collection moves its cut-off to an earlier time if a lease needs it. A session deletes its lease
+with its commit. Otherwise the lease expires with the lifetime of the session.
 
-A lease contains durations and no times: they start at the modification time of the object, which the
-storage's clock sets, as it sets the modification times of chunk files. A lease saves work, and safety does
-not depend on it. If a clock is changed, or if a lease is broken, chunks may be collected: then the commit
-that refers to them is refused (``collection_guard``).
+A lease contains durations, not times. They start at the modification time of the object, which the storage's
+clock sets, as for chunk files. A lease saves work, but safety does not depend on it. If a clock is changed,
+or if a lease is broken, chunks may be collected. Then the commit that refers to them is refused
+(``collection_guard``).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _log = logging.getLogger(__name__)
 
 LEASES: Final = "leases"
 
-#: Storages report modification times in whole seconds, and answers take time.
+#: A tolerance in microseconds: storages report modification times in seconds, and answers take time.
 ROUNDING: Final = 2_000_000
-#: No lease lasts longer, whatever the clock said when it was taken: the longest are those of jobs.
+#: The longest time of a lease, also if a clock was wrong. Leases of jobs last longest.
 LONGEST: Final = timedelta(days=8)
 
 _LONGEST_US: Final = LONGEST // timedelta(microseconds=1)
@@ -38,7 +38,7 @@ _LONGEST_US: Final = LONGEST // timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease as its holder knows it."""
+    """A lease of this process."""
 
     key: str
 
@@ -52,11 +52,11 @@ class Lease:
         *,
         only_if_absent: bool = False,
     ) -> Lease:
-        """Ask for files not older than ``since`` to be spared until ``until``: microseconds since 1970, by
-        this host's clock. One request.
+        """Protect files that are not older than ``since`` until ``until``. This needs one request.
 
-        ``key`` is for a holder that has to find the lease again, ``purpose`` for people. An existing lease
-        under the key is replaced, or stays as it is with ``only_if_absent``.
+        Both times are microseconds since 1970, by this host's clock. A holder that must find the lease again
+        passes ``key``. ``purpose`` describes the lease for people. An existing lease under the key is
+        replaced, or stays as it is with ``only_if_absent``.
         """
         now = now_us()
         lease = Lease(key or new_key(LEASES))
@@ -65,15 +65,16 @@ class Lease:
         return lease
 
     def give_back(self, storage: Storage) -> None:
-        """Delete the lease: all files of its holder belong to a version now."""
-        with suppress(StorageError):  # it ends by itself
+        """Delete the lease, because all files of its holder belong to a version now."""
+        with suppress(StorageError):  # the lease expires by itself
             storage.delete([self.key])
 
 
 @dataclass(frozen=True, slots=True)
 class StoredLease:
-    """A lease as it is stored: files not older than ``since`` are in use until ``until``. Microseconds since
-    1970, by the storage's clock; ``taken`` is when it was stored.
+    """A lease in the storage, which protects files that are not older than ``since`` until ``until``.
+
+    ``taken`` is when it was stored. All times are microseconds since 1970, by the storage's clock.
     """
 
     key: str
@@ -84,7 +85,7 @@ class StoredLease:
 
 
 def leases(storage: Storage) -> list[StoredLease]:
-    """Return all leases, the oldest first, those that have ended included."""
+    """Return all leases, the oldest first, expired leases included."""
     held = [
         StoredLease(
             marker.key,
@@ -99,20 +100,21 @@ def leases(storage: Storage) -> list[StoredLease]:
 
 
 def in_force(storage: Storage, now: int) -> list[StoredLease]:
-    """Return the leases that have not ended at ``now``, a time of the storage's clock."""
+    """Return the leases that have not expired at ``now``, a time of the storage's clock."""
     return [lease for lease in leases(storage) if lease.until >= now]
 
 
 def delete_ended(storage: Storage, now: int) -> None:
-    """Delete the leases that have ended at ``now``, a time of the storage's clock."""
+    """Delete the leases that have expired at ``now``, a time of the storage's clock."""
     storage.delete([lease.key for lease in leases(storage) if lease.until < now])
 
 
 @dataclass(slots=True)
 class LeaseLimit:
-    """The age limit of a collection, brought forward by leases. The collection began at ``now``, and was
-    asked to delete files older than ``limit``: times of the storage's clock. ``leases`` has the leases that
-    are older than the limit.
+    """The cut-off of a garbage collection, moved to an earlier time by leases.
+
+    The collection began at ``now``, and should delete files older than ``limit``. Both are times of the
+    storage's clock. ``leases`` has the leases that protect older files.
     """
 
     storage: Storage
@@ -122,13 +124,13 @@ class LeaseLimit:
 
     @property
     def older_than(self) -> int:
-        """The limit that the leases leave."""
+        """The cut-off that the leases allow."""
         return min((self.limit, *(lease.since for lease in self.leases.values())))
 
     def refresh(self) -> int:
-        """Read the leases again, some may be new; ``older_than`` after that."""
+        """Read the leases again, because some may be new. Return ``older_than``."""
         for lease in in_force(self.storage, self.now):
             if lease.since < self.limit and lease.key not in self.leases:
-                _log.info("%s holds a lease: only files older than it are collected", lease.purpose)
+                _log.info("%s has a lease, so only files older than the lease are collected", lease.purpose)
                 self.leases[lease.key] = lease
         return self.older_than

@@ -1,6 +1,6 @@
-"""The ancestry of a version: the history of its branch, and all that was merged into that history.
+"""The ancestry of a version: the history of its branch, and the histories that were merged into it.
 
-A merge is an ordinary commit to every reader. Its metadata name both parents, under ``__frazil``.
+For every reader, a merge is an ordinary commit. Its metadata name both parents under ``__frazil``.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from frazil.format.columns import I64
 from frazil.format.ids import id_from_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 
-#: Key of a commit's metadata, for what Frazil keeps there.
+#: The key of a commit's metadata for the values of Frazil.
 FRAZIL: Final = "__frazil"
 PARENTS: Final = "parents"
 
 
 def all_ancestors(info: RepoInfo, id_: bytes) -> I64:
-    """Return rows of all snapshots that one comes from, itself included; none for one that is not listed."""
+    """Return the rows of a snapshot and all its ancestors. Empty if the snapshot is not listed."""
     table = info.snapshots
     seen = np.zeros(0, np.int64)
     todo = {id_}
@@ -37,15 +37,15 @@ def all_ancestors(info: RepoInfo, id_: bytes) -> I64:
 
 
 def origin_of(entry: SnapshotEntry) -> Mapping[str, Any]:
-    """What Frazil keeps in the metadata of a commit; nothing where somebody else uses the key."""
+    """Return the values of Frazil in the metadata of a commit. Empty if another program uses the key."""
     origin = entry.metadata.get(FRAZIL)
     return origin if isinstance(origin, dict) else {}
 
 
 def second_parents(entry: SnapshotEntry) -> Iterable[bytes]:
-    """Return the ids of what a commit has merged into its branch."""
+    """Return the ids of the snapshots that a commit has merged into its branch."""
     named = origin_of(entry).get(PARENTS)
     try:
         return list(map(id_from_text, named[1:])) if isinstance(named, list) else ()
     except (IcechunkError, AttributeError):
-        return ()  # somebody else's metadata
+        return ()  # another program uses the key

@@ -1,6 +1,4 @@
-"""What to say where a branch, a tag, a snapshot or a node does not exist: what exists, and what was
-probably meant.
-"""
+"""The errors for branches, tags, snapshots and nodes that do not exist, with similar existing names."""
 
 from __future__ import annotations
 
@@ -13,14 +11,14 @@ from frazil.format.ids import SHORTEST_ID_START
 from frazil.format.nodes import NodeTable
 from frazil.format.repo_info import RepoInfo
 
-#: In a larger repository the paths of all nodes are too many to look at for a message.
+#: A message for a missing path compares at most this number of nodes.
 _MOST_NODES: Final = 10_000
 
 
 def no_branch(info: RepoInfo, name: str, kind: ErrorKind = ErrorKind.REF_NOT_FOUND) -> RefNotFoundError:
     """Return the error for an unknown branch."""
     if name in info.tags:
-        return RefNotFoundError(f'no branch `{name}`; there is a tag `{name}`: use tag="{name}"', kind)
+        return RefNotFoundError(f'no branch `{name}`, but a tag `{name}` exists. Use tag="{name}"', kind)
     return RefNotFoundError(_unknown("branch", "branches", name, info.branches), kind)
 
 
@@ -28,24 +26,24 @@ def no_tag(info: RepoInfo, name: str) -> RefNotFoundError:
     """Return the error for an unknown tag."""
     kind = ErrorKind.REF_NOT_FOUND
     if name in info.branches:
-        return RefNotFoundError(f'no tag `{name}`; there is a branch `{name}`: use branch="{name}"', kind)
+        return RefNotFoundError(f'no tag `{name}`, but a branch `{name}` exists. Use branch="{name}"', kind)
     if name in info.deleted_tags:
-        return RefNotFoundError(f"no tag `{name}`: it was deleted, and its name is not used again", kind)
+        return RefNotFoundError(f"no tag `{name}`: it was deleted, and its name cannot be used again", kind)
     return RefNotFoundError(_unknown("tag", "tags", name, info.tags), kind)
 
 
 def no_version(info: RepoInfo, name: str) -> RefNotFoundError:
-    """Return the error for a text that is no branch, no tag and no id of a snapshot."""
+    """Return the error for a text that is not a branch, a tag or the id of a snapshot."""
     near = suggest(name, [*_names(info.branches), *_names(info.tags)])
     text = (
-        f"expected a branch, a tag, or the id of a snapshot or its first {SHORTEST_ID_START} or more "
-        f"characters, found `{name}`{near}"
+        f"the version must be a branch, a tag, or the id of a snapshot (or its first {SHORTEST_ID_START} or "
+        f"more characters), got `{name}`{near}"
     )
     return RefNotFoundError(text, ErrorKind.REF_NOT_FOUND)
 
 
 def no_node(path: str, nodes: NodeTable, changed: Collection[str]) -> NodeNotFoundError:
-    """The error for a path where nothing is, neither in ``nodes`` nor among the paths that were changed."""
+    """Return the error for a path without a node. ``nodes`` and ``changed`` have the existing paths."""
     few = len(nodes) + len(changed) <= _MOST_NODES
     near = suggest(path, [*changed, *nodes.paths_list()]) if few else ""
     return NodeNotFoundError(f"no group or array at `{path}`{near}")
@@ -57,7 +55,7 @@ def _unknown(one: str, many: str, name: str, refs: Mapping[str, bytes]) -> str:
 
 
 def _names(refs: Mapping[str, bytes]) -> list[str]:
-    """Return names of refs; none where the storage cannot list them."""
+    """Return the names of refs. Empty if the storage cannot list them."""
     try:
         return list(refs)
     except IcechunkError:

@@ -1,4 +1,4 @@
-"""The operations log as values: what happened to the repository, when, and where the state before it is."""
+"""The public values of the operations log: the updates of a repository, with their times and backups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _Kind:
-    """Prints as a call on one line."""
+    """The base of the kinds, which print as a call on one line."""
 
     __slots__ = ()
 
@@ -33,7 +33,10 @@ def _one_line(value: object) -> str:
 
 
 class UpdateType(metaclass=Family):
-    """What an update of the repository did. Ids of snapshots are texts of 20 characters."""
+    """The kinds of updates of a repository. Ids of snapshots are texts of 20 characters.
+
+    Specification: *Update*.
+    """
 
     @dataclass(frozen=True, slots=True, repr=False)
     class RepoInitialized(_Kind):
@@ -41,20 +44,20 @@ class UpdateType(metaclass=Family):
 
     @dataclass(frozen=True, slots=True, repr=False)
     class RepoMigrated(_Kind):
-        """The repository was migrated to another version of the format."""
+        """The repository was upgraded to another spec version."""
 
         from_version: int
         to_version: int
 
     @dataclass(frozen=True, slots=True, repr=False)
     class RepoStatusChanged(_Kind):
-        """The repository went online or became read only."""
+        """The status of the repository changed, such as to online or read-only."""
 
         status: RepoStatus
 
     @dataclass(frozen=True, slots=True, repr=False)
     class ConfigChanged(_Kind):
-        """The persisted configuration was replaced."""
+        """The saved configuration was replaced."""
 
     @dataclass(frozen=True, slots=True, repr=False)
     class MetadataChanged(_Kind):
@@ -62,7 +65,7 @@ class UpdateType(metaclass=Family):
 
     @dataclass(frozen=True, slots=True, repr=False)
     class FeatureFlagChanged(_Kind):
-        """A feature flag was set, or with ``new_value`` None went back to its default."""
+        """A feature flag was set. With ``new_value`` None, it was set back to its default."""
 
         id: int
         new_value: bool | None
@@ -75,7 +78,7 @@ class UpdateType(metaclass=Family):
 
     @dataclass(frozen=True, slots=True, repr=False)
     class TagDeleted(_Kind):
-        """A tag was deleted; it pointed to ``previous_snap_id``."""
+        """A tag was deleted. It pointed to ``previous_snap_id``."""
 
         name: str
         previous_snap_id: str
@@ -88,21 +91,21 @@ class UpdateType(metaclass=Family):
 
     @dataclass(frozen=True, slots=True, repr=False)
     class BranchDeleted(_Kind):
-        """A branch was deleted; it pointed to ``previous_snap_id``."""
+        """A branch was deleted. It pointed to ``previous_snap_id``."""
 
         name: str
         previous_snap_id: str
 
     @dataclass(frozen=True, slots=True, repr=False)
     class BranchReset(_Kind):
-        """A branch was made to point elsewhere; it pointed to ``previous_snap_id``."""
+        """A branch was moved to another snapshot. It pointed to ``previous_snap_id``."""
 
         name: str
         previous_snap_id: str
 
     @dataclass(frozen=True, slots=True, repr=False)
     class NewCommit(_Kind):
-        """A commit to a branch."""
+        """A commit was added to a branch."""
 
         branch: str
         new_snap_id: str
@@ -117,17 +120,17 @@ class UpdateType(metaclass=Family):
 
     @dataclass(frozen=True, slots=True, repr=False)
     class NewDetachedSnapshot(_Kind):
-        """A snapshot was written that is on no branch."""
+        """A snapshot was written without a branch."""
 
         new_snap_id: str
 
     @dataclass(frozen=True, slots=True, repr=False)
     class GCRan(_Kind):
-        """Garbage was collected."""
+        """A garbage collection ran."""
 
     @dataclass(frozen=True, slots=True, repr=False)
     class ExpirationRan(_Kind):
-        """Old snapshots were expired."""
+        """An expiration ran."""
 
 
 AnyUpdateType = (
@@ -154,8 +157,11 @@ AnyUpdateType = (
 class Update(Record):
     """One entry of the operations log.
 
-    ``backup_path`` is the file in ``overwritten/`` that holds the repository as this update left it; None
-    for the newest. Garbage collection deletes old ones that the operations log does not need.
+    Attributes:
+        kind: The kind of the update, with its details.
+        updated_at: The time of the update.
+        backup_path: The file in ``overwritten/`` with the state of the repository after this update. None for
+            the newest update. Garbage collection deletes old files that the operations log does not need.
     """
 
     kind: AnyUpdateType

@@ -1,4 +1,4 @@
-"""From the engine's values to those of the public API: ids become text, microseconds become times."""
+"""Conversions of internal values to public values: ids become text, microseconds become times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from frazil.repository.clock import to_datetime, to_datetimes
 _AVAILABILITY: Final = {
     Availability.ONLINE: RepoAvailability.online,
     Availability.READ_ONLY: RepoAvailability.read_only,
-    # The public enum has no third member; what it says holds: no changes.
+    # The public enum has no member for offline. Both refuse changes.
     Availability.OFFLINE: RepoAvailability.read_only,
 }
 _STORED: Final = {
@@ -35,26 +35,30 @@ _CHUNK_TYPES: Final = {
 
 
 def chunk_type(ref: ChunkRef | None) -> ChunkType:
+    """Return the type of a reference, ``uninitialized`` for a missing chunk."""
     return _CHUNK_TYPES[type(ref)]
 
 
 def repo_status(status: Status) -> RepoStatus:
+    """Return the public status of a repository."""
     return RepoStatus(_AVAILABILITY[status.availability], to_datetime(status.set_at), status.reason)
 
 
 def stored_availability(availability: RepoAvailability) -> Availability:
+    """Return the value that the repo info stores for a public availability."""
     return _STORED[availability]
 
 
 def snapshot_info(entry: SnapshotEntry) -> SnapshotInfo:
+    """Return the public description of a snapshot."""
     return snapshot_infos([entry])[0]
 
 
 def snapshot_infos(entries: Sequence[SnapshotEntry]) -> list[SnapshotInfo]:
-    """``snapshot_info`` for many, at the speed of ``map``: histories are long."""
+    """Return the public descriptions of many snapshots, with ``map`` for speed."""
     own = list(map(attrgetter("id"), entries))
     parents = list(map(attrgetter("parent"), entries))
-    # Most are each other's parents.
+    # Most of them are the parents of others.
     ids = list(dict.fromkeys(chain(own, filter(None, parents))))
     names: dict[bytes | None, str] = dict(zip(ids, ids_to_text(id_matrix(ids)), strict=True))
     return list(
@@ -70,6 +74,7 @@ def snapshot_infos(entries: Sequence[SnapshotEntry]) -> list[SnapshotInfo]:
 
 
 def diff(changes: ChangedPaths) -> Diff:
+    """Return the public difference of two versions."""
     return Diff(
         new_groups=set(changes.new_groups),
         new_arrays=set(changes.new_arrays),
@@ -83,6 +88,7 @@ def diff(changes: ChangedPaths) -> Diff:
 
 
 def update(entry: OpsEntry) -> Update:
+    """Return the public entry of the operations log."""
     return Update(_KINDS[entry.kind](entry), to_datetime(entry.updated_at), entry.backup_path)
 
 

@@ -1,15 +1,15 @@
-"""Branches and tags of spec version 1: a small file each, read when it is asked for.
+"""The branches and tags of spec version 1. Each has a small file, which is read when it is needed.
 
     refs/branch.main/ref.json          {"snapshot":"1CECHNKREP0F1RSTCMT0"}
-    refs/tag.v1.0/ref.json             the same; written once
-    refs/tag.v1.0/ref.json.deleted     an empty file: the tag is gone, and its name is never used again
+    refs/tag.v1.0/ref.json             the same content; written once
+    refs/tag.v1.0/ref.json.deleted     an empty file: the tag was deleted, and its name is never used again
 
-*White space.* Two refs to one snapshot are the same bytes, so nobody could tell whose write it was that he
-finds after a lost answer. JSON allows white space at its end: what Frazil writes carries a random number
-there, in blanks and tabs.
+*White space.* Two refs to the same snapshot have the same JSON. So after a lost answer, a writer could not
+tell whether it has written the file. JSON allows white space at its end. Frazil writes random bits there, as
+blanks and tabs.
 
-*Names* may not contain ``/``. Everywhere but on S3 the reference percent-encodes some characters in the names
-of objects, and lists them undecoded; there they are encoded in the same way, and decoded.
+*Names* cannot contain ``/``. Except on S3, the reference percent-encodes some characters in the names of
+objects, and lists them without decoding. Frazil encodes them in the same way, and decodes them.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _ENCODED: Final = re.compile(rb"[\x00-\x1f\x7f-\xff\\{}^%`\]\[\">~<#|*?]")
 
 
 class RefKind(Enum):
-    """The word before the name in a ref's path."""
+    """The kind of a ref, as the word before the name in its path."""
 
     BRANCH = "branch"
     TAG = "tag"
 
 
 def ref_folder(storage: Storage, kind: RefKind, name: str) -> str:
-    """Where the files of a ref are. ``InvalidInputError`` (``invalid-ref-name``) for a name with ``/``."""
+    """Return the folder of a ref. Raises ``InvalidInputError`` (``invalid-ref-name``) for a ``/``."""
     if "/" in name:
         raise InvalidInputError(
             f"invalid ref name `{name}`: in a repository of spec version 1, the name of a branch or tag "
@@ -52,7 +52,8 @@ def ref_folder(storage: Storage, kind: RefKind, name: str) -> str:
         data = name.encode()
     except UnicodeEncodeError:
         raise InvalidInputError(
-            f"invalid ref name {name!r:.80}: expected text that UTF-8 can encode, without lone surrogates",
+            f"the name of a branch or tag must be text that UTF-8 can encode, without lone surrogates, got "
+            f"{name!r:.80}",
             ErrorKind.INVALID_REF_NAME,
         ) from None
     if storage.encodes_names():
@@ -61,18 +62,21 @@ def ref_folder(storage: Storage, kind: RefKind, name: str) -> str:
 
 
 def ref_key(storage: Storage, kind: RefKind, name: str) -> str:
+    """Return the key of the file of a ref."""
     return f"{ref_folder(storage, kind, name)}/{_FILE}"
 
 
 def tombstone_key(storage: Storage, tag: str) -> str:
+    """Return the key of the file that marks a tag as deleted."""
     return f"{ref_folder(storage, RefKind.TAG, tag)}/{_DELETED}"
 
 
 def encode_ref(snapshot: bytes, mark: bytes) -> bytes:
-    """Return the file of a ref; ``mark`` is a random number that makes it ours.
+    r"""Return the file of a ref. ``mark`` has random bytes, by which the writer recognises the file.
 
-    >>> encode_ref(bytes(12), b"\\x05").split(b"}")
-    [b'{"snapshot":"00000000000000000000"', b'     \\t \\t']
+    Examples:
+        >>> encode_ref(bytes(12), b"\x05").split(b"}")
+        [b'{"snapshot":"00000000000000000000"', b'     \t \t']
     """
     bits = "".join(f"{byte:08b}" for byte in mark)
     return (
@@ -82,18 +86,18 @@ def encode_ref(snapshot: bytes, mark: bytes) -> bytes:
 
 
 def decode_ref(data: bytes, key: str) -> bytes:
-    """Return the id of the snapshot; ``FormatError`` naming ``key``."""
+    """Return the id of the snapshot in the file of a ref. Raises ``FormatError``, which names ``key``."""
     try:
         return id_from_text(json.loads(data)["snapshot"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FormatError(
-            f'{key}: expected {{"snapshot": "<id>"}}, found {data[:80]!r}', ErrorKind.DESERIALIZATION
+            f'{key}: the content must be {{"snapshot": "<id>"}}, got {data[:80]!r}', ErrorKind.DESERIALIZATION
         ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A ref's file as it was read."""
+    """The file of a ref, with its version and bytes."""
 
     snapshot: bytes
     version: Version
@@ -101,7 +105,7 @@ class Ref:
 
 
 def read_ref(storage: Storage, kind: RefKind, name: str) -> Ref | None:
-    """None if there is none. A deleted tag is still there: its tombstone is not looked at."""
+    """Return a ref, or None if there is no file. It ignores tombstones, and returns deleted tags too."""
     key = ref_key(storage, kind, name)
     try:
         raw, version = storage.get_versioned(key)
@@ -114,7 +118,7 @@ def read_ref(storage: Storage, kind: RefKind, name: str) -> Ref | None:
 
 
 def list_refs(storage: Storage) -> tuple[dict[RefKind, set[str]], set[str]]:
-    """Return names of all refs, deleted tags not among them; and of the deleted tags."""
+    """Return the names of all refs except deleted tags, and the names of the deleted tags."""
     names: dict[RefKind, set[str]] = {kind: set() for kind in RefKind}
     deleted: set[str] = set()
     for info in storage.list(REFS):
@@ -135,9 +139,9 @@ _KINDS: Final = {kind.value: kind for kind in RefKind}
 
 
 class Refs(Mapping[str, bytes]):
-    """Name -> snapshot id, each read once, when it is asked for.
+    """The snapshot ids of refs by name. Each ref is read once, when it is needed.
 
-    Who has listed the names and asks for one will ask for all: then they are fetched side by side.
+    A caller that has listed the names probably needs all refs. In that case, threads fetch all of them.
     """
 
     def __init__(self, storage: Storage, kind: RefKind) -> None:
@@ -147,7 +151,7 @@ class Refs(Mapping[str, bytes]):
         self._names: list[str] | None = None
 
     def ref(self, name: str) -> Ref:
-        """With the version that was read; ``RefNotFoundError``."""
+        """Return a ref with the version of its file. Raises ``RefNotFoundError`` if there is none."""
         if name not in self._cached:
             others = [other for other in self._names or () if other not in self._cached]
             if name in others and len(others) > 1:
@@ -157,7 +161,7 @@ class Refs(Mapping[str, bytes]):
                 self._cached[name] = self._read(name)
         ref = self._cached[name]
         if ref is None:
-            raise RefNotFoundError(f"no branch or tag `{name}`", ErrorKind.REF_NOT_FOUND)
+            raise RefNotFoundError(f"there is no branch or tag `{name}`", ErrorKind.REF_NOT_FOUND)
         return ref
 
     def _read(self, name: str) -> Ref | None:
@@ -178,13 +182,13 @@ class Refs(Mapping[str, bytes]):
         return sum(1 for _ in self)
 
     def edited(self, name: str, snapshot: bytes | None) -> Mapping[str, bytes]:
-        """What changes is all that an update has to know: just that, and nothing is read for it."""
+        """Return only the changed ref, which is all that an update needs. This reads no files."""
         return {} if snapshot is None else {name: snapshot}
 
 
 @dataclass(frozen=True, slots=True)
 class AllRefs:
-    """All of them, by name. Of a deleted tag may be known where it was."""
+    """All refs by name. A deleted tag has its last snapshot, or None if it is not known."""
 
     branches: dict[str, bytes]
     tags: dict[str, bytes]
@@ -192,12 +196,12 @@ class AllRefs:
 
     @property
     def tips(self) -> list[bytes]:
-        """Where branches and tags are."""
+        """The snapshot ids of all branches and tags."""
         return [*self.branches.values(), *self.tags.values()]
 
 
 def read_all_refs(storage: Storage) -> AllRefs:
-    """Return one request to list them, and one for each, side by side."""
+    """Return all refs. This needs one listing and one request for each ref, in parallel."""
     names, deleted = list_refs(storage)
     wanted = [(kind, name) for kind in RefKind for name in sorted(names[kind])]
     wanted += [(RefKind.TAG, name) for name in sorted(deleted)]
@@ -205,7 +209,7 @@ def read_all_refs(storage: Storage) -> AllRefs:
     out = AllRefs({}, {}, dict.fromkeys(deleted))
     for (kind, name), ref in zip(wanted, refs, strict=True):
         if ref is None:
-            continue  # deleted since it was listed, or nothing but a tombstone
+            continue  # deleted since the listing, or a tag that only has a tombstone
         if kind is RefKind.BRANCH:
             out.branches[name] = ref.snapshot
         elif name in deleted:
@@ -216,7 +220,7 @@ def read_all_refs(storage: Storage) -> AllRefs:
 
 
 class DeletedTags(Set[str]):
-    """Names that are never used again."""
+    """The names of deleted tags, which are never used again."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -236,7 +240,7 @@ class DeletedTags(Set[str]):
 
 
 def with_ref(refs: Mapping[str, bytes], name: str, snapshot: bytes | None) -> Mapping[str, bytes]:
-    """``refs`` with one that points elsewhere, or with one less."""
+    """Return ``refs`` after one of them has moved to ``snapshot``, or was deleted (None)."""
     if isinstance(refs, Refs):
         return refs.edited(name, snapshot)
     others = {other: id_ for other, id_ in refs.items() if other != name}

@@ -1,7 +1,7 @@
-"""Changes of a repository, as pure functions for the loop in ``repo_update``.
+"""The changes of a repository, as pure functions for the loop in ``repo_update``.
 
-Each function returns a ``Change``: it gets the current repo info and the time, and returns the next repo info
-with its ops log entry, or raises because the change is not possible any more.
+Each function of this module returns a ``Change``. A ``Change`` gets the current repo info and the time, and
+returns the next repo info with its ops log entry. It raises an error if the change is not possible any more.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAIN = "main"
 
 
 def _change(kind: UpdateKind, make: Callable[[RepoInfo, int], RepoInfo], **fields: Any) -> Change:
-    """Return a change of an online repository. The ops log entry has this ``kind`` and these ``fields``."""
+    """Return a change of an online repository. Its ops log entry has this ``kind`` and these ``fields``."""
 
     def change(info: RepoInfo, now: int) -> Changed:
         require_online(info)
@@ -52,15 +52,17 @@ def _change(kind: UpdateKind, make: Callable[[RepoInfo, int], RepoInfo], **field
 
 
 def create_branch(name: str, snapshot: bytes) -> Change:
+    """Return the change that creates a branch."""
+
     def make(info: RepoInfo, now: int) -> RepoInfo:
         require_name(name)
         require_snapshot(info, snapshot)
         if name in info.branches:
-            if info.spec_version == 1:  # where the reference calls it so
+            if info.spec_version == 1:  # the reference has this error for version 1
                 actual = id_to_text(info.branches[name])
                 raise ConflictError(None, actual, kind=ErrorKind.BRANCH_UPDATE_CONFLICT)
             raise AlreadyExistsError(
-                f"branch `{name}` already exists: use another name, or reset_branch to move it",
+                f"branch `{name}` already exists. Use another name, or move the branch with reset_branch",
                 ErrorKind.BRANCH_ALREADY_EXISTS,
             )
         return replace(info, branches=with_ref(info.branches, name, snapshot))
@@ -69,7 +71,7 @@ def create_branch(name: str, snapshot: bytes) -> Change:
 
 
 def reset_branch(name: str, snapshot: bytes, expected: bytes | None) -> Change:
-    """``expected`` is where the branch has to point now, if that matters."""
+    """Return the change that moves a branch. With ``expected``, the branch must be at this snapshot now."""
 
     def change(info: RepoInfo, now: int) -> Changed:
         require_online(info)
@@ -89,11 +91,14 @@ def reset_branch(name: str, snapshot: bytes, expected: bytes | None) -> Change:
 
 
 def delete_branch(name: str) -> Change:
+    """Return the change that deletes a branch."""
+
     def change(info: RepoInfo, now: int) -> Changed:
         require_online(info)
         if name == MAIN:
             raise SessionStateError(
-                "the branch `main` cannot be deleted: every repository has it", ErrorKind.CANNOT_DELETE_MAIN
+                "the branch `main` cannot be deleted, because every repository has it",
+                ErrorKind.CANNOT_DELETE_MAIN,
             )
         tip = branch_tip(info, name)
         branches = with_ref(info.branches, name, None)
@@ -107,18 +112,20 @@ def delete_branch(name: str) -> Change:
 
 
 def create_tag(name: str, snapshot: bytes) -> Change:
+    """Return the change that creates a tag."""
+
     def make(info: RepoInfo, now: int) -> RepoInfo:
         require_name(name)
         require_flag(info, CREATE_TAG)
         require_snapshot(info, snapshot)
         if name in info.tags:
             raise AlreadyExistsError(
-                f"tag `{name}` already exists, and tags cannot be moved: use another name",
+                f"tag `{name}` already exists, and tags cannot be moved. Use another name",
                 ErrorKind.TAG_ALREADY_EXISTS,
             )
         if name in info.deleted_tags:
             raise AlreadyExistsError(
-                f"tag `{name}` was deleted, and the name of a tag cannot be used again: use another name",
+                f"tag `{name}` was deleted, and the name of a tag cannot be used again. Use another name",
                 ErrorKind.TAG_ALREADY_EXISTS if info.spec_version == 1 else ErrorKind.TAG_PREVIOUSLY_DELETED,
             )
         return replace(info, tags=with_ref(info.tags, name, snapshot))
@@ -127,6 +134,8 @@ def create_tag(name: str, snapshot: bytes) -> Change:
 
 
 def delete_tag(name: str) -> Change:
+    """Return the change that deletes a tag."""
+
     def change(info: RepoInfo, now: int) -> Changed:
         require_online(info)
         require_flag(info, DELETE_TAG)
@@ -142,18 +151,19 @@ def delete_tag(name: str) -> Change:
 
 
 def set_metadata(edit: Callable[[dict[str, Any]], dict[str, Any]]) -> Change:
-    """``edit`` gets the current metadata and gives the next."""
+    """Return the change of the metadata. ``edit`` gets the current metadata and returns the next."""
     return _change(
         UpdateKind.METADATA_CHANGED, lambda info, now: replace(info, metadata=edit(dict(info.metadata)))
     )
 
 
 def save_config(document: dict[str, Any]) -> Change:
+    """Return the change that replaces the saved configuration."""
     return _change(UpdateKind.CONFIG_CHANGED, lambda info, now: replace(info, config=document))
 
 
 def set_flag(flag: Flag, setting: bool | None) -> Change:
-    """On, off, or None: back to the default."""
+    """Return the change of a feature flag: on, off, or None for the default."""
 
     def make(info: RepoInfo, now: int) -> RepoInfo:
         enabled, disabled = info.enabled_flags - {flag.id}, info.disabled_flags - {flag.id}
@@ -167,7 +177,7 @@ def set_flag(flag: Flag, setting: bool | None) -> Change:
 
 
 def set_status(availability: Availability, reason: str | None) -> Change:
-    """Return the one change that a repository takes in every status."""
+    """Return the change of the status, the only change that is possible in every status."""
 
     def change(info: RepoInfo, now: int) -> Changed:
         status = Status(availability, now, reason)
@@ -181,11 +191,11 @@ def set_status(availability: Availability, reason: str | None) -> Change:
 
 
 def new_snapshot(entry: SnapshotEntry, branch: str | None, base: bytes, flag: Flag | None = None) -> Change:
-    """List ``entry``, and make it the tip of ``branch`` if ``base`` is the tip. Otherwise ``ConflictError``
-    with both ids.
+    """Return the change that lists the snapshot ``entry`` and makes it the tip of ``branch``.
 
-    A snapshot that does not follow ``base`` replaces it, and gets the current parent of ``base``. Without
-    ``branch`` no ref leads to the snapshot. ``flag`` is the feature that it needs.
+    The change raises ``ConflictError`` with both ids unless ``base`` is the tip. If the parent of ``entry``
+    is not ``base``, the snapshot replaces ``base``, and gets the current parent of ``base``. Without
+    ``branch``, no ref is moved. ``flag`` is the feature flag that the snapshot needs.
     """
 
     def change(info: RepoInfo, now: int) -> Changed:
@@ -213,12 +223,15 @@ def new_snapshot(entry: SnapshotEntry, branch: str | None, base: bytes, flag: Fl
     return change
 
 
-#: Gets the repository and the id of its new snapshot, and returns the metadata of the repository.
+#: A function from the repo info and the id of its new snapshot to the metadata of the repository.
 Note = Callable[[RepoInfo, bytes], dict[str, Any]]
 
 
 def noted(change: Change, note: Note, id_: bytes) -> Change:
-    """``change``, which lists the snapshot ``id_``, and the metadata that ``note`` returns, in one update."""
+    """Return a change that makes ``change`` and sets the metadata that ``note`` returns, in one update.
+
+    ``change`` lists the snapshot ``id_``.
+    """
 
     def both(info: RepoInfo, now: int) -> Changed:
         changed = change(info, now)

@@ -1,4 +1,4 @@
-"""The file ``repo`` as it is now: read, and decoded only if its bytes are new."""
+"""The read of the file ``repo``, which is only decoded if its bytes are new."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from frazil.storage.base import Storage, Version
 
 
 class RepoInfoCache:
-    """The repo info that was decoded last: most reads get the same bytes again."""
+    """A cache for the last decoded repo info, because most reads get the same bytes again."""
 
     __slots__ = ("_last",)
 
@@ -17,7 +17,7 @@ class RepoInfoCache:
         self._last: tuple[bytes, RepoInfo] | None = None
 
     def store_repo_info(self, raw: bytes, info: RepoInfo) -> None:
-        """Remember bytes that this process has written: reads return them until another writer writes."""
+        """Store a repo info that this process has written. Reads get its bytes until another write."""
         self._last = (raw, info)
 
     def decoded(self, raw: bytes) -> RepoInfo:
@@ -40,7 +40,8 @@ def read_repo_info(storage: Storage, cache: RepoInfoCache | None = None) -> tupl
             raise RepositoryNotFoundError(error.message, error.kind) from error
         if error.kind == ErrorKind.OBJECT_NOT_FOUND:
             raise RepositoryNotFoundError(
-                f"no repository in {storage.label()}: correct the place, or make one with Repository.create"
+                f"there is no repository in {storage.label()}. Correct the location of the storage, or "
+                "create a repository with Repository.create"
             ) from error
         raise
     raw = bytes(data)

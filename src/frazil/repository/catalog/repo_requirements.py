@@ -1,5 +1,6 @@
-"""Requirements on a repo info: each function returns what a change or a commit needs, or raises the error
-that says why the change is not possible.
+"""The requirements of changes and commits on a repo info.
+
+Each function returns a value that the change needs, or raises the error why the change is not possible.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from frazil.format.repo_info import Availability, RepoInfo
 from frazil.repository.catalog.missing_names import no_branch, no_tag
 from frazil.repository.settings.feature_flags import Flag, is_enabled
 
-#: For errors of a commit or a rebase that is refused.
+#: Advice in the errors of a refused commit or rebase.
 CHANGES_STAY: Final = (
-    "A session that is refused keeps its changes: `session.rebase(solver)` takes them to the tip of the "
-    "branch, and `session.flush(message)` saves them as a snapshot to read, and returns its id"
+    "The session keeps its changes. `session.rebase(solver)` moves them onto the tip of the branch, and "
+    "`session.flush(message)` saves them as a snapshot without a branch"
 )
 
 
 def require_online(info: RepoInfo) -> None:
-    """Raise ``ReadOnlyError`` (``read-only-repository``) unless the repository takes changes."""
+    """Raise ``ReadOnlyError`` (``read-only-repository``) unless the status of the repository is online."""
     status = info.status
     if status.availability is not Availability.ONLINE:
         reason = f": {status.reason}" if status.reason else ""
@@ -39,19 +40,21 @@ def require_online(info: RepoInfo) -> None:
 
 
 def branch_tip(info: RepoInfo, branch: str) -> bytes:
+    """Return the tip of a branch. Raises ``RefNotFoundError`` if there is no such branch."""
     if branch not in info.branches:
         raise no_branch(info, branch)
     return info.branches[branch]
 
 
 def tag_target(info: RepoInfo, tag: str) -> bytes:
+    """Return the snapshot of a tag. Raises ``RefNotFoundError`` if there is no such tag."""
     if tag not in info.tags:
         raise no_tag(info, tag)
     return info.tags[tag]
 
 
 def require_snapshot(info: RepoInfo, id_: bytes) -> int:
-    """Return the snapshot's row; ``SnapshotNotFoundError`` if the repository does not have it."""
+    """Return the row of a snapshot. Raises ``SnapshotNotFoundError`` if the repository does not list it."""
     row = info.snapshots.find_snapshot(id_)
     if row < 0:
         raise snapshot_not_found(id_to_text(id_))
@@ -59,16 +62,17 @@ def require_snapshot(info: RepoInfo, id_: bytes) -> int:
 
 
 def snapshot_not_found(text: str) -> SnapshotNotFoundError:
-    """Return the error for an id, or the first characters of one, that no snapshot has."""
+    """Return the error for an id, or the first characters of an id, that no snapshot has."""
     return SnapshotNotFoundError(
-        f"no snapshot `{text}` in this repository: it was expired or dropped, or belongs to another one. "
-        "`Repository.ancestry` lists the snapshots of a branch or tag"
+        f"no snapshot `{text}` in this repository: it was expired or dropped, or belongs to another "
+        "repository. `Repository.ancestry` lists the snapshots of a branch or tag"
     )
 
 
 def require_base(info: RepoInfo, id_: bytes) -> int:
-    """The row of the snapshot that a session started from; ``SnapshotNotFoundError`` if it was expired or
-    dropped since.
+    """Return the row of the snapshot that a session started from.
+
+    Raises ``SnapshotNotFoundError`` if the snapshot was expired or dropped since.
     """
     row = info.snapshots.find_snapshot(id_)
     if row < 0:
@@ -77,25 +81,25 @@ def require_base(info: RepoInfo, id_: bytes) -> int:
 
 
 def base_not_found(id_: bytes) -> SnapshotNotFoundError:
-    """Return the error for a session whose own snapshot is gone."""
+    """Return the error for a session whose own snapshot was expired or dropped."""
     return SnapshotNotFoundError(
-        f"snapshot `{id_to_text(id_)}`, from which the session started, was expired or dropped since: "
-        "take the changes to the tip of the branch with `session.rebase(solver)`, then commit or flush"
+        f"snapshot `{id_to_text(id_)}`, from which the session started, was expired or dropped. Move the "
+        "changes onto the tip of the branch with `session.rebase(solver)`, then commit or flush"
     )
 
 
 def require_flag(info: RepoInfo, flag: Flag) -> None:
-    """Raise ``SessionStateError`` (``feature-flag-disabled``) if the owner has turned the feature off."""
+    """Raise ``SessionStateError`` (``feature-flag-disabled``) if the feature is disabled."""
     if not is_enabled(info, flag):
         raise SessionStateError(
-            f"the feature `{flag.name}` is disabled in this repository: its owner can enable it with "
-            "set_feature_flag",
+            f"the feature `{flag.name}` is disabled in this repository. Its owner can enable it with "
+            "Repository.set_feature_flag",
             ErrorKind.FEATURE_FLAG_DISABLED,
         )
 
 
 def require_tip(info: RepoInfo, branch: str, parent: bytes) -> None:
-    """Raise ``ConflictError`` unless ``parent`` is the branch's tip."""
+    """Raise ``ConflictError`` unless ``parent`` is the tip of the branch."""
     tip = info.branches.get(branch)
     if tip is None and info.spec_version == 1:
         raise ConflictError(id_to_text(parent))
@@ -106,13 +110,13 @@ def require_tip(info: RepoInfo, branch: str, parent: bytes) -> None:
         raise ConflictError(
             expects,
             finds,
-            f"the branch `{branch}` was updated by another writer: expected parent {expects}, found {finds}. "
+            f"another writer updated the branch `{branch}`: expected parent {expects}, found {finds}. "
             f"{CHANGES_STAY}",
         )
 
 
 def existing_tip(info: RepoInfo, branch: str) -> bytes:
-    """Return the tip of a branch whose existence a caller has seen."""
+    """Return the tip of a branch that existed before. The kind of the error is ``branch-not-found``."""
     tip = info.branches.get(branch)
     if tip is None:
         raise no_branch(info, branch, ErrorKind.BRANCH_NOT_FOUND)
@@ -120,12 +124,15 @@ def existing_tip(info: RepoInfo, branch: str) -> bytes:
 
 
 def require_name(name: str) -> None:
+    """Raise ``InvalidInputError`` (``invalid-ref-name``) for a name that a branch or tag cannot have."""
     if not name:
-        raise InvalidInputError("the name of a branch or tag must not be empty", ErrorKind.INVALID_REF_NAME)
+        raise InvalidInputError(
+            "the name of a branch or tag must not be empty, got ''", ErrorKind.INVALID_REF_NAME
+        )
     try:
         name.encode()
     except UnicodeEncodeError:
         raise InvalidInputError(
-            f"a name of a branch or tag: expected text that UTF-8 can encode, found {name!r:.80}",
+            f"the name of a branch or tag must be text that UTF-8 can encode, got {name!r:.80}",
             ErrorKind.INVALID_REF_NAME,
         ) from None

@@ -1,21 +1,24 @@
-"""The update of a repository: one loop around one conditional write.
+"""The update of a repository: a loop around a conditional write.
 
 Every change is a pure function from one repo info to the next. The loop
 
 1. reads ``repo`` and its version,
-2. applies the function; what it raises (the branch moved, the tag exists) ends the loop,
-3. saves the bytes it read under ``overwritten/``,
-4. writes the new ``repo`` if it is still at that version, or starts again.
+2. calls the function; an error of the function (the branch has moved, the tag exists) ends the loop,
+3. saves the bytes that it has read under ``overwritten/``,
+4. writes the new ``repo`` if the file still has this version, and starts again otherwise.
 
-A commit has to write files of its own before: it does steps 1 and 3 of the first round meanwhile.
+A commit stores its own files at the same time as it makes steps 1 and 3 of the first round.
 
-*Was it written?* Neither "condition not met" nor an error proves that it was not: the client may have met
-its own first attempt, or lost an answer. Every attempt carries a name that nobody else has: the random name
-of the backup, which the new ``repo`` quotes. After anything but a plain success the loop reads ``repo``
-again and looks for the names of all its attempts, in the ops log and, where that has moved on, in the
-backups behind it. A late write cannot slip in after that: it is conditional on a version that is gone once
-any other write succeeded, the next attempt's included. What cannot be read is read again, and if that does
-not help the error is ``OutcomeUnknownError``: neither "done" nor "failed" would be true.
+*Was the file written?* Neither "condition not met" nor an error proves that a write had no effect: the
+condition may have failed because of the client's own first attempt, or an answer may be lost. Every attempt
+has a unique name: the random name of its backup, which the new ``repo`` contains. After every answer except
+success, the loop reads ``repo`` again. It looks for the names of all its attempts in the ops log, and in
+older backups if the ops log does not reach back. A late write cannot take effect after that: its condition is
+a version that does not exist any more once another write, such as the next attempt, has succeeded. If a read
+fails, the loop repeats it. If the reads keep failing, it raises ``OutcomeUnknownError``, because it knows
+neither success nor failure.
+
+Specification: *Updates to the repo info file*.
 """
 
 from __future__ import annotations
@@ -45,23 +48,21 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The next repo info, and its entry for the ops log. The loop sets the entry's time and backup."""
+    """The next repo info with its entry for the ops log. The loop sets the time and backup of the entry."""
 
     info: RepoInfo
     entry: OpsEntry
 
 
-#: Gets the current repo info and a time later than every time in it.
+#: A function of the current repo info and of a time that is later than every time in it.
 Change = Callable[[RepoInfo, int], Changed]
-#: The same; None ends the loop without a change.
+#: A change that can return None, which ends the loop without a change.
 ConditionalChange = Callable[[RepoInfo, int], Changed | None]
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateSettings:
-    """How the file ``repo`` is written: how often and when it is tried, the number of ops log entries in the
-    file, and the level of compression.
-    """
+    """The options of writes of ``repo``: retries, number of ops log entries, and level of compression."""
 
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     ops_log_length: int = 1000
@@ -69,21 +70,21 @@ class UpdateSettings:
 
     @staticmethod
     def of(settings: Effective) -> UpdateSettings:
-        """Return the part of a repository's settings."""
+        """Return the options from the settings of a repository."""
         return UpdateSettings(
             policy_of(settings), settings.num_updates_per_repo_info_file, settings.compression_level
         )
 
 
 def policy_of(settings: Effective) -> RetryPolicy:
-    """Return the retry policy that a repository configures for its updates."""
+    """Return the retry policy for updates from the settings of a repository."""
     retries = settings.repo_update_retries
     return RetryPolicy(retries.max_tries, retries.initial_backoff_ms, retries.max_backoff_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateStart:
-    """The state that an attempt starts from: the repo info as it was read, and the name of its backup."""
+    """The state that an attempt starts from: the repo info, its file, and the name of its backup."""
 
     info: RepoInfo
     version: Version
@@ -109,12 +110,13 @@ def update_repo_info(
     cache: RepoInfoCache | None = None,
     start: UpdateStart | None = None,
 ) -> RepoInfo | None:
-    """Run the loop; the new repo info, or None if ``change`` returned None. ``start`` is a first attempt
-    whose backup was saved.
+    """Change the repository. Return the new repo info, or None if ``change`` returned None.
 
-    Raises what ``change`` raises; ``ConflictError`` (``update-attempts-exhausted``) if other writers were
+    ``start`` is the state of the first attempt, if the caller has already saved its backup.
+
+    Raises the errors of ``change``; ``ConflictError`` (``update-attempts-exhausted``) if other writers were
     first in all attempts; ``StorageError`` if the storage keeps failing and the update had no effect; and
-    ``OutcomeUnknownError`` if it keeps failing and nothing tells whether the update took effect.
+    ``OutcomeUnknownError`` if the storage keeps failing and it is unknown whether the update took effect.
     """
     policy = settings.policy
     sent = SentUpdates(storage, policy)
@@ -124,7 +126,7 @@ def update_repo_info(
         at = sent.read(partial(begin_update, storage, cache)) if attempt or start is None else start
         if applied := sent.applied(at.info):
             return applied
-        # These attempts met a newer version: they can never take effect, and no file quotes their backups.
+        # These attempts were refused: they can never take effect, and no file names their backups.
         with suppress(StorageError):
             storage.delete(map(backup_key, refused))
         refused.clear()
@@ -162,17 +164,19 @@ def update_repo_info(
 
 
 def _store_in_cache(cache: RepoInfoCache | None, encoded: bytes, before: RepoInfo, after: RepoInfo) -> None:
-    """Put ``after`` into the cache if a read returns the same: of metadata and configuration that a caller
-    gave it does not (tuples become lists, and the caller may change them later).
+    """Put ``after`` into the cache if a read of ``repo`` returns the same value.
+
+    A read returns other metadata and configurations than the caller has passed: tuples become lists, and the
+    caller may change its values later.
     """
     if cache is not None and after.metadata is before.metadata and after.config is before.config:
         cache.store_repo_info(encoded, after)
 
 
 def attempts_exhausted(policy: RetryPolicy) -> ConflictError:
-    """Return the error for an update whose attempts all met the update of another writer."""
+    """Return the error for an update in whose attempts other writers were always first."""
     return ConflictError(
-        message=f"all {policy.tries} attempts to update the repository met the update of another writer. The "
-        "update had no effect: repeat it later, or with fewer writers",
+        message=f"another writer was first in all {policy.tries} attempts to update the repository. The "
+        "update had no effect. Repeat it later, or with fewer writers",
         kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
     )

@@ -1,7 +1,7 @@
-"""The writes of one update that were sent, and not answered by a success: did one of them take effect?
+"""The search for an attempt of an update that took effect, although its request did not report success.
 
-Each attempt has a backup with a random name, which the new ``repo`` quotes. So ``repo``, or a backup behind
-it, tells whether an attempt took effect.
+Each attempt has a backup with a random name, which the new ``repo`` contains. So ``repo``, or an older
+backup, shows whether an attempt took effect.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from frazil.storage.base import Storage, Version
 
 
 class SentUpdates:
-    """See the module."""
+    """The attempts of one update that did not report success."""
 
     def __init__(self, storage: Storage, policy: RetryPolicy) -> None:
         self._storage = storage
@@ -30,33 +30,36 @@ class SentUpdates:
         self._entry: OpsEntry | None = None
 
     def add_attempt(self, backup: str, after: RepoInfo, entry: OpsEntry, since: int) -> None:
-        """Record an attempt before it is sent. The newest update before it was at ``since``."""
+        """Record an attempt before its request. The newest update before it was at ``since``."""
         self._since = self._since or since
         self._infos[backup] = after
         self._entry = entry
 
     def add_unanswered(self, backup: str, version: Version) -> None:
-        """Record that the storage answered an attempt with an error, or not at all. Attempts that failed
-        before they were sent do not count.
+        """Record that the storage answered an attempt with an error, or did not answer.
+
+        Attempts that failed before their request do not count.
         """
         if backup in self._infos:
             self._unanswered.append(version)
 
     def read[T](self, read: Callable[[], T]) -> T:
-        """Call ``read``, which tells whether an attempt took effect. Raises ``OutcomeUnknownError`` if it
-        keeps failing.
+        """Call ``read``, with retries. Raises ``OutcomeUnknownError`` if an attempt was made and it fails.
+
+        The result of ``read`` shows whether an attempt took effect.
         """
         if self._entry is None:
             return read()
         try:
             return retried(read, self._policy)
         except (StorageError, FormatError, RepositoryNotFoundError) as error:
-            why = f"an answer of the storage was lost, and what would tell cannot be read ({error.message})"
+            why = f"an answer of the storage was lost, and the repository cannot be read ({error.message})"
             raise outcome_unknown(self._entry, why) from error
 
     def applied(self, info: RepoInfo) -> RepoInfo | None:
-        """The repo info of the attempt that took effect, by the current ``info`` and the backups behind it;
-        None if no attempt did.
+        """Return the repo info of the attempt that took effect, or None if no attempt did.
+
+        The search reads the current ``info`` and older backups.
         """
         while self._infos:
             for name in (*info.ops.backups.texts(), info.repo_before_updates):
@@ -69,15 +72,16 @@ class SentUpdates:
         return None
 
     def settled(self) -> RepoInfo | None:
-        """``applied``, after the last attempt. Raises ``OutcomeUnknownError`` while the storage may still
-        carry out a request.
+        """Return the result of ``applied`` after the last attempt.
+
+        Raises ``OutcomeUnknownError`` if the storage may still execute a request.
         """
         if self._entry is None:
             return None
         info, version, _ = self.read(partial(read_repo_info, self._storage))
         applied = self.applied(info)
         if applied is None and version in self._unanswered and not self._storage.is_local:
-            why = "the storage did not answer, and may still carry out what it was asked for"
+            why = "the storage did not answer, and may still execute the request"
             raise outcome_unknown(self._entry, why)
         return applied
 

@@ -1,8 +1,8 @@
-"""The writes of one update in spec version 1 that were not answered by "stored": did one of them take effect?
+"""The search for a write in spec version 1 that took effect, although it did not report success.
 
-As in ``sent_updates``, neither a refusal nor an error proves that a write had no effect. What Frazil writes
-to a ref is recognised (``refs_v1``), and a commit also where other writers have built on it: its id is then
-among the ancestors of the branch.
+As in ``sent_updates``, neither a refusal nor an error proves that a write had no effect. Frazil recognises
+its own ref files (``refs_v1``). It also recognises its commit if other writers have committed after it: its
+id is then among the ancestors of the branch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage, Version
 
 
 class WriteOutcome(Enum):
-    """What became of a write that was not answered by "stored"."""
+    """The outcome of a write that did not report success."""
 
     APPLIED = "the file is as written"
     REFUSED = "the write never took effect"
@@ -33,9 +33,9 @@ class WriteOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SentWrite:
-    """A write that was sent; ``is_answered`` if the storage answered that the condition did not hold.
+    """A write that did not report success.
 
-    ``version`` is that of the file with the written bytes, if they are there.
+    ``is_answered`` says that the storage answered that the condition was not met.
     """
 
     write: FileWrite
@@ -44,12 +44,13 @@ class SentWrite:
 
     @property
     def key(self) -> str:
+        """The key of the file, empty if no file is written."""
         return "" if isinstance(self.write, NoFile) else self.write.key
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedWrite:
-    """A write that took effect, and the version of its file if that is known."""
+    """A write that took effect, with the version of its file if it is known."""
 
     sent: SentWrite
     version: Version | None = None
@@ -57,7 +58,7 @@ class AppliedWrite:
 
 @dataclass(slots=True)
 class SentWrites:
-    """See the module."""
+    """The writes of one update that did not report success."""
 
     storage: Storage
     snapshots: SnapshotsV1
@@ -66,35 +67,36 @@ class SentWrites:
 
     @property
     def first_condition(self) -> Condition | None:
-        """The condition of the first write; None if nothing was sent, or without condition."""
+        """The condition of the first write. None if there was no write, or if it had no condition."""
         return condition_of(self._writes[0].write) if self._writes else None
 
     def __bool__(self) -> bool:
         return bool(self._writes)
 
     def add_write(self, write: FileWrite, changed: Changed, *, is_answered: bool) -> None:
+        """Record a write that did not report success."""
         self._writes.append(SentWrite(write, changed, is_answered))
 
     def applied(self, *, is_last: bool = False) -> AppliedWrite | None:
         """Return the write that took effect, or None if there is none.
 
-        Raises ``OutcomeUnknownError`` where a write may have taken effect, or still can: ``is_last`` says
-        that no other attempt follows, whose success would keep it from that.
+        Raises ``OutcomeUnknownError`` if a write may have taken effect, or may still take effect. The latter
+        is only possible with ``is_last``: otherwise another attempt follows, whose success prevents it.
         """
         for sent in self._writes:
             try:
                 outcome, version = retried(partial(self._outcome, sent), self.policy)
             except StorageError as error:
-                why = f"an answer of the storage was lost, and what would tell cannot be read ({error})"
+                why = f"an answer of the storage was lost, and the repository cannot be read ({error})"
                 raise outcome_unknown(sent.changed.entry, why) from error
             if outcome is WriteOutcome.APPLIED:
                 return AppliedWrite(sent, version)
             if outcome is WriteOutcome.OVERWRITTEN and not sent.is_answered:
-                why = f"an answer of the storage was lost, and others have changed `{sent.key}` since"
+                why = f"an answer of the storage was lost, and another writer has changed `{sent.key}` since"
                 raise outcome_unknown(sent.changed.entry, why)
             is_pending = outcome is WriteOutcome.PENDING and not sent.is_answered
             if is_pending and is_last and not self.storage.is_local:
-                why = "the storage did not answer, and may still carry out what it was asked for"
+                why = "the storage did not answer, and may still execute the request"
                 raise outcome_unknown(sent.changed.entry, why)
         return None
 
@@ -123,13 +125,14 @@ class SentWrites:
             case UpdateKind.NEW_COMMIT:
                 return self._outcome_of_commit(decode_ref(bytes(stored), put.key), changed), None
             case UpdateKind.TAG_CREATED:
-                return WriteOutcome.REFUSED, None  # a tag is written once
+                return WriteOutcome.REFUSED, None  # a tag is only written once
         return WriteOutcome.OVERWRITTEN, None
 
     def _outcome_of_commit(self, tip: bytes, changed: Changed) -> WriteOutcome:
-        """Whether the new snapshot is in the history of a branch that other writers have moved. The search
-        goes back to the parent of the new snapshot. Where the history does not lead to the parent nothing
-        tells: the branch was reset, or the versions since the parent were expired.
+        """Return whether the new snapshot is in the history of a branch that other writers have moved.
+
+        The search ends at the parent of the new snapshot. If the history does not contain the parent, the
+        outcome is unknown: the branch was reset, or the versions since the parent were expired.
         """
         id_ = changed.entry.new_snapshot or b""
         try:
@@ -137,7 +140,7 @@ class SentWrites:
         except StorageError as error:
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise
-            return WriteOutcome.OVERWRITTEN  # no branch led to it when garbage was collected
+            return WriteOutcome.OVERWRITTEN  # a garbage collection deleted it, so no branch contained it
         row = self.snapshots.find_snapshot(tip)
         for rows in self.snapshots.parts(row) if row >= 0 else ():
             for entry in self.snapshots.entries(rows):

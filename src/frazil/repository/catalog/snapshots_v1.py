@@ -1,13 +1,13 @@
-"""The snapshots of a repository of spec version 1, which nobody lists: each file names its parent.
+"""The snapshots of a repository of spec version 1, which has no list: each file names its parent.
 
-Rows are numbered as they are found. To look at one snapshot reads its file; only to ask for a history walks
-it. A walk is one request after the other, so it looks ahead: the files are listed, and the youngest that
-are older than the place where the walk is are fetched side by side, each time twice as many. Ids are
-random, but a history is in the order of time.
+The rows are numbered in the order in which snapshots are found. A lookup of one snapshot reads its file. A
+history is a walk from parent to parent, with one request after the other. To save time, a walk looks ahead:
+it lists the files, and fetches in parallel the youngest files that are older than its current snapshot. Each
+time, it fetches twice as many. Ids are random, but a history is in the order of time.
 
-What was found is kept as long as the handle. Files are not changed but by an expiration, which gives the
-oldest snapshot that stays another parent: other handles see a longer history until the files of the expired
-snapshots are collected. Then a walk reads the parent of that snapshot again.
+The handle caches the snapshots. Only an expiration changes a snapshot file: it gives the oldest snapshot that
+stays another parent. Other handles see the longer history until the files of the expired snapshots are
+collected. Then a walk reads the parent of that snapshot again.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ from frazil.repository.catalog.files import SNAPSHOT_ENTRY
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, map_bounded
 
-#: So many steps a walk takes before it looks ahead.
+#: A walk makes this number of steps before it looks ahead.
 _STEPS: Final = 8
-#: At most so many files are fetched at once.
+#: The largest number of files that are fetched at once.
 _AHEAD: Final = 4096
 
 
 def listed_snapshots(storage: Storage) -> list[bytes]:
-    """Return ids of all that have a file, oldest first."""
+    """Return the ids of all snapshots that have a file, oldest first."""
     listed = sorted(storage.list(SNAPSHOTS), key=lambda info: info.modified)
     names = (info.key.removeprefix(f"{SNAPSHOTS}/") for info in listed)
     return [id_from_text(name) for name in names if is_id_text(name)]
 
 
-#: What was found in each file.
+#: The snapshot in each file, or the error of its read.
 SnapshotResults = dict[bytes, SnapshotEntry | IcechunkError]
 
 
 def read_all_snapshots(storage: Storage, readers: int = 32) -> SnapshotResults:
-    """Return every snapshot that has a file, whether a ref leads to it or not, read side by side."""
+    """Return all snapshots that have a file, also those without a ref. Threads read them in parallel."""
 
     def read(id_: bytes) -> SnapshotEntry | IcechunkError:
         try:
@@ -78,7 +78,10 @@ def read_all_snapshots(storage: Storage, readers: int = 32) -> SnapshotResults:
 def reached_snapshots(
     storage: Storage, results: SnapshotResults, tips: Iterable[bytes]
 ) -> dict[bytes, SnapshotEntry]:
-    """The tips and all before them. What came after the listing is read; what cannot be read is raised."""
+    """Return the tips and all their ancestors.
+
+    Snapshots that are not in ``results`` are read. Raises the error of a snapshot that cannot be read.
+    """
     out: dict[bytes, SnapshotEntry] = {}
     for tip in tips:
         id_: bytes | None = tip
@@ -92,9 +95,9 @@ def reached_snapshots(
 
 
 class SnapshotsV1:
-    """See ``format.snapshot_table.Snapshots`` and the module. Threads may share it.
+    """The snapshots of spec version 1, as ``format.snapshot_table.Snapshots``. Threads may share it.
 
-    Walks raise ``SnapshotNotFoundError`` where an ancestor has no file.
+    A walk raises ``SnapshotNotFoundError`` if an ancestor has no file.
     """
 
     def __init__(self, assets: Assets, readers: int = 32) -> None:
@@ -107,13 +110,13 @@ class SnapshotsV1:
         self._batch = 2 * _STEPS
 
     def __len__(self) -> int:
-        """Return how many were found until now."""
+        """Return the number of snapshots that were found until now."""
         return len(self._entries)
 
-    # One
+    # Single snapshots
 
     def find_snapshot(self, id_: bytes) -> int:
-        """Row of a snapshot, whose file is read if it was not yet; -1 if there is no file."""
+        """Return the row of a snapshot, or -1 if it has no file. Reads the file if it is not cached."""
         row = self._rows.get(id_)
         if row is None:
             try:
@@ -130,10 +133,11 @@ class SnapshotsV1:
         return row
 
     def find_snapshots(self, ids: U8) -> I64:
+        """Return the rows of snapshots, -1 for a snapshot without a file."""
         return np.fromiter(map(self.find_snapshot, id_list(ids)), np.int64, len(ids))
 
     def between(self, first: bytes, last: bytes) -> U8:
-        """Of all that have a file: one listing."""
+        """Return the ids between two ids, of all snapshots that have a file. This needs one listing."""
         names = [info.key.removeprefix(f"{SNAPSHOTS}/") for info in self._assets.storage.list(SNAPSHOTS)]
         ids, _ = ids_from_text(names)
         keys = id_keys(ids)
@@ -149,27 +153,33 @@ class SnapshotsV1:
             return row
 
     def entry(self, row: int) -> SnapshotEntry:
+        """Return the snapshot in a row."""
         return self._entries[row]
 
     def entries(self, rows: I64) -> Iterable[SnapshotEntry]:
+        """Return the snapshots in some rows."""
         return map(self._entries.__getitem__, rows.tolist())
 
     def mentioning(self, rows: I64, name: str, text: str = "") -> I64:
+        """Return the rows whose metadata have an item ``name``. ``text`` is ignored."""
         return rows[np.fromiter((name in entry.metadata for entry in self.entries(rows)), bool, len(rows))]
 
     def id_of(self, row: int) -> bytes:
+        """Return the id of the snapshot in a row."""
         return self._entries[row].id
 
-    # All that were found
+    # All snapshots that were found
 
     def ids(self) -> U8:
+        """Return the ids of all rows, shape (n, 12)."""
         return id_matrix([entry.id for entry in self._entries])
 
     def flushed_at(self) -> NDArray[np.uint64]:
+        """Return the commit times of all rows, in microseconds since 1970."""
         return np.array([entry.flushed_at for entry in self._entries], np.uint64)
 
     def parents(self) -> NDArray[np.int32]:
-        """Walks to the roots of all that were found."""
+        """Return the rows of the parents, -1 for a root. This walks to the roots of all rows."""
         row = 0
         while row < len(self._entries):
             entry = self._entries[row]
@@ -184,9 +194,12 @@ class SnapshotsV1:
     # Walks
 
     def parts(self, row: int) -> Iterator[I64]:
-        """Yield rows from this snapshot to the root, in parts as they are found."""
+        """Yield the rows from this snapshot to the root, in parts."""
         if row < 0:
-            raise SnapshotNotFoundError("the history of a snapshot that is not there: expired, or dropped")
+            raise SnapshotNotFoundError(
+                "there is no history, because the snapshot was expired or dropped. Start again from a branch "
+                "or tag"
+            )
         seen: set[int] = set()
         part: list[int] = []
         size = _STEPS
@@ -204,10 +217,11 @@ class SnapshotsV1:
         raise FormatError(f"the ancestors of snapshot {id_to_text(self.id_of(row))} form a cycle")
 
     def chain(self, row: int) -> I64:
+        """Return the rows from this snapshot to the root."""
         return np.concatenate(list(self.parts(row)))
 
     def _step_from(self, row: int, parent: bytes, *, ahead: bool) -> int:
-        """``_step`` to the parent of a row, or to the one that an expiration has given it since."""
+        """Call ``_step`` for the parent of a row, or for the parent that an expiration has given it."""
         try:
             return self._step(parent, ahead=ahead)
         except StorageError as error:
@@ -216,7 +230,7 @@ class SnapshotsV1:
             now = self._parent_now(row)
             if now is None or now == parent:
                 raise SnapshotNotFoundError(
-                    f"snapshot `{id_to_text(parent)}`, which `{id_to_text(self.id_of(row))}` follows, has no "
+                    f"snapshot `{id_to_text(parent)}`, the parent of `{id_to_text(self.id_of(row))}`, has no "
                     "file: both were expired and collected, or the file is lost. Start again from a branch "
                     "or tag"
                 ) from error
@@ -224,7 +238,7 @@ class SnapshotsV1:
             return self._step(now, ahead=ahead)
 
     def _parent_now(self, row: int) -> bytes | None:
-        """Return the parent that a snapshot's file names now, or None if there is no such file any more."""
+        """Return the parent that the file of a snapshot names now, or None if there is no file any more."""
         entry = self._read_if_exists(self.id_of(row))
         return None if entry is None else entry.parent
 
@@ -259,18 +273,18 @@ class SnapshotsV1:
         except StorageError as error:
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise
-            return None  # collected since it was listed
+            return None  # collected since the listing
 
     # Changes
 
     def reparent(self, id_: bytes, parent: bytes) -> None:
-        """A snapshot's file was written again, with another parent."""
+        """Change the parent of a snapshot, after its file was written again."""
         with self._lock:
             row = self.find_snapshot(id_)
             self._entries[row] = replace(self._entries[row], parent=parent)
 
     def added(self, entry: SnapshotEntry) -> SnapshotsV1:
-        """Return the same: its file says all."""
+        """Return this object, because a new snapshot is read from its file."""
         return self
 
     def select_snapshots(
@@ -279,4 +293,5 @@ class SnapshotsV1:
         new_parents: Mapping[bytes, bytes | None],
         pruned: Mapping[bytes, tuple[bytes, ...]],
     ) -> SnapshotsV1:
+        """Raise ``InternalError``, because there is no table."""
         raise InternalError("snapshots of a repository of spec version 1 are not kept in a table")

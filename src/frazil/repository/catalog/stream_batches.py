@@ -1,19 +1,19 @@
-"""Which micro-batches of streaming queries a version has.
+"""The micro-batches of streaming queries that a version contains.
 
-A version has a batch if the snapshot that the batch has made is in its history. The history is that of the
-branch, with what expired from it (the format keeps the ids of expired snapshots) and with what was merged
-into it. Three places say which snapshot a batch has made:
+A version contains a batch if the snapshot of the batch is in its history. The history is the history of the
+branch, with expired snapshots (the format keeps their ids) and with merged histories. The snapshot of a batch
+is recorded in three places:
 
-    metadata of its commit          as long as the commit does not expire
+    metadata of its commit          until the commit expires
     metadata of the repository      its record, see ``stream_records``
-    metadata of a merge or pick     under ``__frazil``: ``batches`` that came with it, each [query, batch],
-                                    and those that came ``alone``, without the batches before them
+    metadata of a merge or pick     under ``__frazil``: ``batches`` has the batches that it brings, each as
+                                    [query, batch]; ``alone`` has batches without the batches before them
 
-Frazil's own ``amend`` takes the record and the metadata along. Another implementation leaves the record on
-the snapshot that was replaced. Then the ops log says which snapshot took its place: it is read back to the
-commit of the batch, and only where the replaced snapshot can have been a neighbour of the history.
+``amend`` of Frazil copies the record and the metadata. With another implementation, the record stays on the
+replaced snapshot. Then the ops log shows which snapshot replaced it. It is read back to the commit of the
+batch, and only if the replaced snapshot can have been a neighbour of the history.
 
-If none of this decides, the answer is an error: an unknown batch is never taken for a new one.
+If no place decides, the result is an error. An unknown batch is never treated as a new batch.
 """
 
 from __future__ import annotations
@@ -44,21 +44,22 @@ from frazil.repository.catalog.stream_records import (
 )
 from frazil.storage.base import Storage
 
-#: In what Frazil keeps in the metadata of a merge or pick.
+#: Keys of Frazil's values in the metadata of a merge or pick.
 BATCHES: Final = "batches"
 ALONE: Final = "alone"
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSet:
-    """The batches of one query in a version: all up to ``last`` (-1: none), and some ``alone``.
+    """The batches of one query in a version: all up to ``last`` (-1 for none), and the batches ``alone``.
 
-    ``amended`` are records of commits that another implementation has amended, with the snapshots that took
-    their places: to be kept with the next record.
+    ``amended`` has records of commits that another implementation has amended, with the new snapshots. The
+    next record stores them.
 
-    >>> done = BatchSet(4, frozenset({7}))
-    >>> [batch for batch in range(10) if batch in done]
-    [0, 1, 2, 3, 4, 7]
+    Examples:
+        >>> done = BatchSet(4, frozenset({7}))
+        >>> [batch for batch in range(10) if batch in done]
+        [0, 1, 2, 3, 4, 7]
     """
 
     last: int
@@ -70,9 +71,9 @@ class BatchSet:
 
 
 class History:
-    """What a version comes from, and the batches of streaming queries in it.
+    """The history of a version, and the batches of streaming queries in it.
 
-    ``storage`` has the older parts of the ops log; without it only the newest part is read.
+    ``storage`` has the older parts of the ops log. Without it, only the newest part is read.
     """
 
     def __init__(self, info: RepoInfo, tip: bytes, storage: Storage | None = None) -> None:
@@ -86,14 +87,14 @@ class History:
         return read_records(self._info.metadata) if self._info.spec_version > 1 else {}
 
     def recorded(self, branch: str) -> dict[str, Any]:
-        """Return the metadata of the repository, with records of what this version has done of each query.
+        """Return the metadata of the repository with records of the batches of this version.
 
-        So a branch that begins at this version keeps that knowledge after its commits expire, whoever expires
-        them.
+        So a branch that begins at this version still has them after its commits were expired, also by another
+        implementation.
         """
         new: dict[str, list[BatchRecord]] = {}
         for query, records in self._records.items():
-            with suppress(SessionStateError):  # a batch that is tried again will get it
+            with suppress(SessionStateError):  # a batch that is retried gets this error
                 last = self.done(query).last
                 if last >= 0 and not any(
                     each.batch == last and each.snapshot == self._tip for each in records
@@ -109,19 +110,19 @@ class History:
 
     @cached_property
     def _undeclared(self) -> list[bytes]:
-        """What was merged by commits that do not say which batches came with it."""
+        """Snapshots that were merged by commits which do not declare their batches."""
         silent = (each for each in self._integrated if BATCHES not in origin_of(each))
         return [id_ for each in silent for id_ in second_parents(each)]
 
     @cached_property
     def _line(self) -> I64:
-        """Rows of the branch, and of what was merged without saying which batches came with it."""
+        """The rows of the branch, and of merged histories whose batches are not declared."""
         merged = [all_ancestors(self._info, id_) for id_ in self._undeclared]
         return np.unique(np.concatenate([self._chain, *merged]))
 
     @cached_property
     def _pruned(self) -> U8:
-        """Ids of snapshots that expiration took out of the history, (k, 12)."""
+        """The ids of snapshots that expirations removed from the history, shape (k, 12)."""
         if self._info.spec_version == 1:
             return np.zeros((0, OBJECT_ID_BYTES), np.uint8)
         values = self._info.table.pruned().take(self._line).compact().values
@@ -129,18 +130,18 @@ class History:
 
     @cached_property
     def _rows(self) -> I64:
-        """All rows of the history. Of the snapshots that expiration skips some stay, for other refs."""
+        """All rows of the history. Some expired snapshots are still listed, because of other refs."""
         skipped = self._info.snapshots.find_snapshots(self._pruned)
         return np.union1d(self._line, skipped[skipped >= 0])
 
     def contains(self, ids: Sequence[bytes]) -> NDArray[np.bool_]:
-        """Return whether snapshots are, or were before they expired, in the history; bool (k,)."""
+        """Return whether snapshots are in the history, expired snapshots included; bool, shape (k,)."""
         matrix = id_matrix(list(ids))
         rows = self._info.snapshots.find_snapshots(matrix)
         return np.isin(rows, self._rows) | np.isin(id_keys(matrix), id_keys(self._pruned))
 
     def queries(self, other: History) -> set[str]:
-        """Return the names of all queries that may have batches here and not in another history."""
+        """Return the names of the queries that may have batches here, but not in the other history."""
         snapshots = self._info.snapshots
         rows = np.setdiff1d(self._rows, other._rows)
         entries = snapshots.entries(snapshots.mentioning(rows, QUERY))
@@ -150,7 +151,7 @@ class History:
     def done(self, query: str) -> BatchSet:
         """Return the batches of a query.
 
-        Raises ``SessionStateError`` (``not-allowed``) where it cannot be known whether a batch is here.
+        Raises ``SessionStateError`` (``not-allowed``) if Frazil cannot find out whether a batch is here.
         """
         records = self._records.get(query, [])
         is_contained = (
@@ -176,7 +177,7 @@ class History:
         return self._with_amended(done, elsewhere) if elsewhere else done
 
     def _of_commits(self, query: str) -> list[int]:
-        """Batches that the metadata of commits name: the newest of the branch, and all that were merged."""
+        """Return the batches in the metadata of commits: the newest of the branch, and all merged ones."""
         snapshots = self._info.snapshots
         named = snapshots.mentioning(self._chain, QUERY, query)
         newest = (entry for part in _growing(named) for entry in snapshots.entries(part))
@@ -187,7 +188,7 @@ class History:
         return [int(entry.metadata[BATCH]) for entry in (last, *of_query) if entry is not None]
 
     def _with_amended(self, done: BatchSet, records: list[BatchRecord]) -> BatchSet:
-        """With the batches of records whose commits were amended by another implementation."""
+        """Return ``done`` with the batches of commits that another implementation has amended."""
         snapshots = self._info.snapshots
         lost = {
             each.id
@@ -209,14 +210,14 @@ class History:
                 if ops.is_later(merge, record.snapshot):
                     raise _unknown(
                         record.snapshot,
-                        f"the history that the commit {id_to_text(merge)} has merged into it has expired",
+                        f"the history that the commit {id_to_text(merge)} has merged was expired",
                     )
         lines = [each.batch for each in moved if not each.alone]
         singles = {each.batch for each in moved if each.alone}
         return BatchSet(max([done.last, *lines]), done.alone | singles, tuple(moved))
 
     def _may_be_replaced(self, id_: bytes) -> bool:
-        """Whether a commit of the history may be an amendment of a snapshot: both have the same parent."""
+        """Return whether a commit of the history may replace a snapshot, as both have the same parent."""
         snapshots = self._info.snapshots
         row = snapshots.find_snapshot(id_)
         return row < 0 or bool(np.isin(snapshots.parents()[row], self._rows))
@@ -232,22 +233,23 @@ class History:
 
 def _unknown(id_: bytes, reason: str) -> SessionStateError:
     return SessionStateError(
-        f"expected to know whether snapshot {id_to_text(id_)}, which a batch of the query has made, is part "
-        f"of this branch, but {reason}. Look whether the rows of the batch are here. If they are, start the "
-        f"query with another txnAppId and after this batch. If not, remove the record of this snapshot from "
-        f"`{STREAMS}` in the metadata of the repository (Repository.update_metadata)",
+        f"Frazil cannot find out whether snapshot {id_to_text(id_)}, which a batch of the query has written, "
+        f"is part of this branch, because {reason}. Check whether the branch has the rows of the batch. If "
+        f"it has, start the query with another txnAppId and after this batch. If it has not, remove the "
+        f"record of this snapshot from `{STREAMS}` in the metadata of the repository "
+        "(Repository.update_metadata)",
         ErrorKind.NOT_ALLOWED,
     )
 
 
 def _growing(rows: I64) -> list[I64]:
-    """Return rows in parts that grow: mostly the first one decides."""
+    """Return the rows in parts of growing size, because mostly the first part decides."""
     ends = np.minimum(2 ** np.arange(1 + len(rows).bit_length()), len(rows))
     return np.split(rows, np.unique(ends))
 
 
 def _declared(entry: SnapshotEntry) -> Iterator[tuple[str, int, bool]]:
-    """Query, batch, and whether it is alone, of all batches that a merge or pick brings."""
+    """Yield the query, the batch, and whether it is alone, for all batches that a merge or pick brings."""
     for name, alone in ((BATCHES, False), (ALONE, True)):
         pairs = origin_of(entry).get(name)
         for pair in pairs if isinstance(pairs, list) else ():
@@ -266,7 +268,10 @@ def _singles(entry: SnapshotEntry, query: str) -> Iterator[int]:
 def batches_brought(
     info: RepoInfo, source: bytes, into: bytes, storage: Storage
 ) -> tuple[dict[str, BatchSet], bool]:
-    """The batches that a merge of ``source`` brings to ``into``, by query; whether to write that down."""
+    """Return the batches that a merge of ``source`` brings to ``into``, by query.
+
+    The second value says whether the metadata of the merge must record them.
+    """
     origin, target = History(info, source, storage), History(info, into, storage)
     brought = {}
     for query in sorted(origin.queries(target)):
@@ -277,7 +282,7 @@ def batches_brought(
 
 
 def batches_between(info: RepoInfo, parent: bytes, id_: bytes) -> list[tuple[str, int]]:
-    """Query and batch of the commits that are in the history of ``id_`` and not in that of ``parent``."""
+    """Return the queries and batches of the commits in the history of ``id_``, but not of ``parent``."""
     snapshots = info.snapshots
     rows = np.setdiff1d(all_ancestors(info, id_), all_ancestors(info, parent))
     entries = snapshots.entries(snapshots.mentioning(rows, QUERY))

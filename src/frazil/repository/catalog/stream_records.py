@@ -1,17 +1,17 @@
-"""Records of micro-batches in the metadata of a repository.
+"""The records of micro-batches in the metadata of a repository.
 
-A commit that does a batch of a streaming query names the query and the batch in its own metadata. Such a
-commit may expire. So a record of it is kept under ``frazil.streams``, and changes in the same update of the
-repository as the branch does:
+The commit of a batch of a streaming query has the query and the batch in its own metadata. Such a commit may
+expire. So the metadata of the repository have a record of it under ``frazil.streams``, which is written in
+the same update as the branch:
 
     {query: [{"batch": 7, "snapshot": "1CECHNKREP0F1RSTCMT0", "branch": "main"}, ...]}    newest first
 
-``branch`` is the branch that the batch is for; records of earlier versions have none. ``alone`` is true where
-the snapshot brings this batch without those before it (a commit that was picked from another branch).
+``branch`` is the branch of the batch. Records of earlier versions do not have it. ``alone`` is true if the
+snapshot brings this batch without the batches before it (a commit that was picked from another branch).
 
-A record is kept while it can decide something: the last two batches of each query and branch; for each
-branch and tag the newest record in its history; and batches that no metadata of a commit names any more,
-because the commit expired or another implementation amended it.
+A record is kept while it can be needed: the last two batches of each query and branch; the newest record in
+the history of each branch and tag; and batches that are in no metadata of a commit any more, because the
+commit was expired or another implementation amended it.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from frazil.format.ids import OBJECT_ID_BYTES, id_from_text, id_keys, id_matrix,
 from frazil.format.repo_info import RepoInfo, SnapshotTable
 from frazil.repository.catalog.amendments import Operations
 
-#: In the metadata of a repository.
+#: A key of the metadata of a repository.
 STREAMS: Final = "frazil.streams"
-#: In the metadata of a commit.
+#: Keys of the metadata of a commit.
 QUERY: Final = "spark.query"
 BATCH: Final = "spark.batch"
 
-# Queries that are no more leave their records: the oldest go.
+#: The largest number of queries. The records of the oldest queries are dropped.
 _QUERIES: Final = 1000
-#: Batches of a query and branch whose records are kept in any case.
+#: The number of the newest batches of a query and branch whose records are always kept.
 _RECENT: Final = 2
-#: Records of a query: no more than these, the newest of them.
+#: The largest number of records of a query. The newest are kept.
 _MOST: Final = 1000
-#: Records of a query that are about one batch alone: no more than these.
+#: The largest number of records of a query for batches alone.
 _ALONE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """The snapshot that a batch has made; ``alone``: without the batches before it."""
+    """The snapshot of a batch. ``alone`` says that it does not have the batches before this batch."""
 
     batch: int
     snapshot: bytes
@@ -62,20 +62,20 @@ type Records = Mapping[str, Sequence[BatchRecord]]
 def read_records(metadata: Mapping[str, Any]) -> dict[str, list[BatchRecord]]:
     """Return the records in the metadata of a repository.
 
-    Raises ``FormatError`` where something else is under their key: a batch that is taken for new would be
-    written twice.
+    Raises ``FormatError`` if another value has their key: a batch without its record would be written twice.
 
-    >>> snapshot = "1CECHNKREP0F1RSTCMT0"
-    >>> records = read_records({STREAMS: {"q": [{"batch": 3, "snapshot": snapshot}]}})
-    >>> records["q"][0].batch, records["q"][0].branch
-    (3, '')
+    Examples:
+        >>> snapshot = "1CECHNKREP0F1RSTCMT0"
+        >>> records = read_records({STREAMS: {"q": [{"batch": 3, "snapshot": snapshot}]}})
+        >>> records["q"][0].batch, records["q"][0].branch
+        (3, '')
     """
     try:
         return {query: list(map(_record, each)) for query, each in metadata.get(STREAMS, {}).items()}
     except (IcechunkError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise FormatError(
-            f"expected records of streaming queries under `{STREAMS}` in the metadata of the repository, "
-            f"found {str(metadata[STREAMS])[:80]}: restore them with Repository.update_metadata, or remove "
+            f"`{STREAMS}` in the metadata of the repository must have records of streaming queries, "
+            f"got {str(metadata[STREAMS])[:80]}. Restore them with Repository.update_metadata, or remove "
             "the key if no streaming query writes to this repository"
         ) from error
 
@@ -100,7 +100,7 @@ def _document(record: BatchRecord) -> dict[str, Any]:
 
 
 def with_records(info: RepoInfo, new: Records) -> dict[str, Any]:
-    """The metadata of a repository with some more records, and without those that decide nothing any more."""
+    """Return the metadata of a repository with new records, and without records that are not needed."""
     queries = read_records(info.metadata)
     for query, records in new.items():
         if records:
@@ -112,7 +112,7 @@ def with_records(info: RepoInfo, new: Records) -> dict[str, Any]:
 
 
 def _oldest(info: RepoInfo, queries: Records, count: int) -> list[str]:
-    """Return the queries whose newest records are the oldest. The metadata say nothing of their order."""
+    """Return the queries whose newest records are the oldest, by the times of their snapshots."""
     if count <= 0:
         return []
     names = [query for query, records in queries.items() if records]
@@ -122,7 +122,7 @@ def _oldest(info: RepoInfo, queries: Records, count: int) -> list[str]:
 
 
 def with_amended(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[str, Any]:
-    """The metadata of a repository in which a snapshot has taken the place of another one on a branch."""
+    """Return the metadata of a repository after the snapshot ``new`` has replaced ``old`` on a branch."""
     records = {
         query: [replace(each, snapshot=new, branch=branch) for each in records if each.snapshot == old]
         for query, records in read_records(info.metadata).items()
@@ -131,9 +131,9 @@ def with_amended(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[st
 
 
 def _useful(info: RepoInfo, records: Iterable[BatchRecord]) -> list[BatchRecord]:
-    """Those that are kept, of the records of one query: see the module.
+    """Return the records of one query that are kept, by the rules of the module.
 
-    Of amended commits the records name the new snapshot too: later nobody may know what it replaced.
+    Records of amended commits are repeated with the new snapshot, because the ops log may be lost later.
     """
     operations = Operations.back_to(info, None, ())
     once = list(
@@ -161,8 +161,9 @@ def _useful(info: RepoInfo, records: Iterable[BatchRecord]) -> list[BatchRecord]
 
 
 def _newest_of_refs(info: RepoInfo, records: Sequence[BatchRecord]) -> I64:
-    """Which records are the newest ones in the history of some branch or tag, or of a listed snapshot whose
-    commit does not name the query any more.
+    """Return the numbers of the records that are the newest in the history of a branch or tag.
+
+    Records of listed snapshots whose commit does not name the query any more are included.
     """
     table = info.table
     nothing = len(records)
@@ -176,9 +177,10 @@ def _newest_of_refs(info: RepoInfo, records: Sequence[BatchRecord]) -> I64:
 
 
 def _nearest(table: SnapshotTable, marks: I64, nothing: int) -> I64:
-    """For each snapshot its mark, or that of its nearest ancestor that has one, else ``nothing``.
+    """Return for each snapshot its mark, the mark of the nearest ancestor with one, or ``nothing``.
 
-    Pointer jumping: after k rounds each row has the nearest mark among its 2**k nearest ancestors.
+    The algorithm is pointer jumping: after k rounds, each row has the nearest mark among its 2**k nearest
+    ancestors.
     """
     count = len(table)
     ancestors = np.append(np.where(table.parents() < 0, count, table.parents()), count)
@@ -190,8 +192,9 @@ def _nearest(table: SnapshotTable, marks: I64, nothing: int) -> I64:
 
 
 def _marks(table: SnapshotTable, ids: U8, nothing: int) -> tuple[I64, I64]:
-    """For each snapshot the number of its record, or of the newest record among those of the snapshots that
-    expired before it; and the numbers that no metadata of a listed commit can stand for.
+    """Return the number of the record of each snapshot, and the numbers of records without a listed commit.
+
+    A snapshot without a record has the number of the newest record of the snapshots that expired before it.
     """
     marks = np.full(len(table), nothing, np.int64)
     pruned = table.pruned().compact()
@@ -200,11 +203,11 @@ def _marks(table: SnapshotTable, ids: U8, nothing: int) -> tuple[I64, I64]:
     keys = id_keys(ids)[order]
     place = np.minimum(np.searchsorted(keys, id_keys(logs)), len(keys) - 1)
     matches = np.flatnonzero(keys[place] == id_keys(logs))
-    # Oldest first: of several the last one stays.
+    # The logs are in order, oldest first, so the last assignment is the newest record.
     marks[np.repeat(np.arange(len(table)), pruned.lengths)[matches]] = order[place[matches]]
     alone = marks[marks < nothing]
     rows = table.find_snapshots(ids)
-    numbers = np.arange(len(ids))[::-1]  # of two records of one snapshot the first one stays
+    numbers = np.arange(len(ids))[::-1]  # if a snapshot has two records, the first is assigned last
     numbers = numbers[rows[numbers] >= 0]
     marks[rows[numbers]] = numbers
     stamped = np.isin(rows[numbers], table.mentioning(rows[numbers], QUERY))
@@ -212,9 +215,9 @@ def _marks(table: SnapshotTable, ids: U8, nothing: int) -> tuple[I64, I64]:
 
 
 def with_expiring(info: RepoInfo, keep: NDArray[np.bool_]) -> dict[str, Any]:
-    """Return the metadata of a repository in which only the snapshots in ``keep`` stay, bool (n,).
+    """Return the metadata of a repository before an expiration. ``keep`` has the snapshots that stay, (n,).
 
-    A snapshot whose parent goes gets a record of the last batch before it.
+    A snapshot whose parent is removed gets a record of the last batch before it.
     """
     table = info.table
     parents = table.parents()
@@ -238,7 +241,7 @@ def with_expiring(info: RepoInfo, keep: NDArray[np.bool_]) -> dict[str, Any]:
 
 
 def _stamped(table: SnapshotTable, query: str) -> tuple[I64, I64]:
-    """Return the rows of commits that name a query, and their batches."""
+    """Return the rows of the commits of a query, and their batches."""
     rows = table.mentioning(np.arange(len(table)), QUERY, query)
     named = [
         (row, int(entry.metadata[BATCH]))

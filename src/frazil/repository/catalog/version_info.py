@@ -1,4 +1,4 @@
-"""What a repository answers: values that are compared, printed and pickled, and do nothing."""
+"""The public values that a repository returns. They can be compared, printed and pickled."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-#: Whether a commit is a new one, or takes the place of the last one.
+#: Whether a commit is a new commit, or replaces the last commit.
 CommitMethod = Literal["new_commit", "amend"]
 
 
 class SpecVersion(IntEnum):
-    """Version of the format that a repository is in."""
+    """The spec version of a repository."""
 
     v1 = 1
     v2 = 2
@@ -37,12 +37,12 @@ class SpecVersion(IntEnum):
 
     @staticmethod
     def current() -> SpecVersion:
-        """Return the version that new repositories get."""
+        """Return the version that new repositories get: version 2."""
         return SpecVersion.v2
 
 
 class SessionMode(NamedEnum):
-    """What a session may do."""
+    """The operations that a session allows: read, also write, or move nodes."""
 
     readonly = 0
     writable = 1
@@ -50,7 +50,7 @@ class SessionMode(NamedEnum):
 
 
 class RepoAvailability(NamedEnum, IntEnum):
-    """Whether a repository takes changes."""
+    """Whether a repository allows changes."""
 
     online = 0
     read_only = 1
@@ -61,7 +61,13 @@ _AVAILABILITY: Final = {RepoAvailability.online: "Online", RepoAvailability.read
 
 @dataclass(frozen=True, slots=True, repr=False, init=False)
 class RepoStatus(Record):
-    """Whether a repository takes changes, since when, and why not. ``set_at`` is now if not given."""
+    """The status of a repository, which allows or refuses changes.
+
+    Attributes:
+        availability: Online, or read-only.
+        set_at: When the status was set. Default: now.
+        limited_availability_reason: Why the repository refuses changes. None if there is no reason.
+    """
 
     availability: RepoAvailability
     set_at: datetime
@@ -81,7 +87,7 @@ class RepoStatus(Record):
         check_fields(self)
         if self.set_at.tzinfo is None:
             raise TypeError(
-                f"set_at: expected a datetime with a time zone, found {self.set_at.isoformat()} without one"
+                f"set_at must be a datetime with a time zone, got {self.set_at.isoformat()} without one"
             )
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
@@ -92,7 +98,15 @@ class RepoStatus(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SnapshotInfo(Record):
-    """One snapshot: a commit, seen from the history."""
+    """The description of a snapshot in the history.
+
+    Attributes:
+        id: The id, a text of 20 characters.
+        parent_id: The id of the parent snapshot. None for the first snapshot.
+        written_at: The time of the commit.
+        message: The message of the commit.
+        metadata: The metadata of the commit.
+    """
 
     id: str
     parent_id: str | None
@@ -112,7 +126,13 @@ class SnapshotInfo(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ManifestFileInfo(Record):
-    """One manifest file of a snapshot."""
+    """The description of a manifest file of a snapshot.
+
+    Attributes:
+        id: The id, a text of 20 characters.
+        size_bytes: The size of the file in bytes.
+        num_chunk_refs: The number of references in the file.
+    """
 
     id: str
     size_bytes: int
@@ -128,7 +148,14 @@ class ManifestFileInfo(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FeatureFlag(Record):
-    """A feature that can be switched off or on for a repository; ``setting`` None is the default."""
+    """A feature that the owner of a repository can enable or disable.
+
+    Attributes:
+        id: The number of the feature.
+        name: The name of the feature.
+        default_enabled: Whether the feature is enabled by default.
+        setting: The value of this repository. None for the default.
+    """
 
     id: int
     name: str
@@ -139,7 +166,7 @@ class FeatureFlag(Record):
 
     @property
     def enabled(self) -> bool:
-        """Whether the feature is on."""
+        """Whether the feature is enabled in this repository."""
         return self.default_enabled if self.setting is None else self.setting
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
@@ -152,11 +179,14 @@ class FeatureFlag(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LeaseInfo(Record):
-    """A lease: garbage collections spare all files that are not older than ``protects_since``, until
-    ``ends_at``. All times are by the storage's clock.
+    """A lease, which protects files from garbage collections. All times are by the storage's clock.
 
-    ``id`` names it for ``Repository.break_lease``. ``purpose`` says who holds it: ``fork``, a session with
-    forks, or a job with its id and branch. ``taken_at`` is when it was stored.
+    Attributes:
+        id: The id, for ``Repository.break_lease``.
+        purpose: The holder: ``fork`` for a session with forks, or a job with its id and branch.
+        taken_at: When the lease was stored.
+        protects_since: Garbage collections spare all files that are not older than this time.
+        ends_at: When the lease expires.
     """
 
     id: str
@@ -173,14 +203,25 @@ class LeaseInfo(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class GCSummary(Record):
-    """What a garbage collection deleted: bytes, objects of each kind, and what went wrong.
+    """The result of a garbage collection.
 
-    ``bytes_deleted`` is the size of snapshots, transaction logs, manifests and chunks. Backups of the
-    repository's state in ``overwritten/`` are counted apart: ``backups_deleted``, ``backup_bytes_deleted``.
-
-    ``leases_respected`` is the number of leases, of sessions with forks and of jobs, that were older than the
-    limit: files not older than ``spared_since``, a time of the storage's clock, were spared because of them.
-    ``Repository.list_leases`` shows them.
+    Attributes:
+        bytes_deleted: The total size of the deleted snapshots, transaction logs, manifests and chunks.
+        chunks_deleted: The number of deleted chunk files.
+        manifests_deleted: The number of deleted manifests.
+        snapshots_deleted: The number of deleted snapshots.
+        attributes_deleted: The number of deleted attributes files.
+        transaction_logs_deleted: The number of deleted transaction logs.
+        objects_failed_to_delete: The number of objects that the storage did not delete.
+        throttled_batches: The number of requests that the storage throttled.
+        delete_errors: The texts of errors.
+        skipped_phases: The parts of the collection that were skipped.
+        backups_deleted: The number of deleted backups of the file ``repo`` in ``overwritten/``.
+        backup_bytes_deleted: The total size of the deleted backups in bytes.
+        leases_respected: The number of leases, of sessions with forks and of jobs, that protected files older
+            than the cut-off. ``Repository.list_leases`` shows leases.
+        spared_since: Because of these leases, files that are not older than this time of the storage's clock
+            were spared. None without such leases.
     """
 
     bytes_deleted: int = 0
@@ -211,7 +252,13 @@ _SHOWN_IF_SET: Final = {"backups_deleted", "backup_bytes_deleted", "leases_respe
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ChunkStorageStats(Record):
-    """Bytes of chunks by where they are. Statistics of parts can be added."""
+    """The number of bytes of chunks by their location. Statistics can be added with ``+``.
+
+    Attributes:
+        native_bytes: The bytes in chunk files.
+        virtual_bytes: The bytes that virtual references point to.
+        inlined_bytes: The bytes in manifests.
+    """
 
     native_bytes: int = 0
     virtual_bytes: int = 0
@@ -220,11 +267,27 @@ class ChunkStorageStats(Record):
     shown_as: ClassVar[str] = "ops.ChunkStorageStats"
 
     def non_virtual_bytes(self) -> int:
-        """Return bytes that the repository itself stores."""
+        """Return the number of bytes that the repository itself stores.
+
+        Returns:
+            The sum of the native and the inline bytes.
+
+        Examples:
+            >>> ChunkStorageStats(native_bytes=10, virtual_bytes=5, inlined_bytes=1).non_virtual_bytes()
+            11
+        """
         return self.native_bytes + self.inlined_bytes
 
     def total_bytes(self) -> int:
-        """Return all bytes that are referred to."""
+        """Return the number of bytes of all chunks.
+
+        Returns:
+            The sum of the native, virtual and inline bytes.
+
+        Examples:
+            >>> ChunkStorageStats(native_bytes=10, virtual_bytes=5, inlined_bytes=1).total_bytes()
+            16
+        """
         return self.native_bytes + self.virtual_bytes + self.inlined_bytes
 
     def __add__(self, other: ChunkStorageStats) -> ChunkStorageStats:
@@ -238,7 +301,7 @@ class ChunkStorageStats(Record):
         return ((each.name, str(getattr(self, each.name))) for each in fields(self))
 
 
-#: Chunks of one array that are printed before the rest is only counted.
+#: The text of a difference has at most this number of chunks of an array.
 _SHOWN_CHUNKS: Final = 10
 
 _SECTIONS: Final = (
@@ -263,18 +326,29 @@ _NODES: Final = (
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Diff(Record):
-    """What changed between two snapshots, or in a session: paths of nodes, and indices of chunks.
+    """The changes between two snapshots, or the uncommitted changes of a session.
 
-    ``chunk_coordinates`` has, for each array with changed chunks, their indices: uint32, one row for each
-    chunk. ``updated_chunks`` is the same as lists.
+    Attributes:
+        new_groups: The paths of created groups.
+        new_arrays: The paths of created arrays.
+        deleted_groups: The paths of deleted groups.
+        deleted_arrays: The paths of deleted arrays.
+        updated_groups: The paths of groups with changed metadata.
+        updated_arrays: The paths of arrays with changed metadata.
+        chunk_coordinates: The indices of changed chunks by the path of the array, uint32 of shape (k, ndim).
+        moved_nodes: Pairs of the old and the new path of moved nodes.
 
-    >>> print(Diff(new_arrays={"/x"}, chunk_coordinates={"/x": np.array([[0, 1]], "u4")}), end="")
-    Arrays created:
-        /x
-    <BLANKLINE>
-    Chunks updated:
-        /x:
-            [0, 1]
+    Examples:
+        >>> changes = Diff(new_arrays={"/x"}, chunk_coordinates={"/x": np.array([[0, 1]], "u4")})
+        >>> changes.updated_chunks
+        {'/x': [[0, 1]]}
+        >>> print(changes, end="")
+        Arrays created:
+            /x
+        <BLANKLINE>
+        Chunks updated:
+            /x:
+                [0, 1]
     """
 
     new_groups: set[str] = field(default_factory=set)
@@ -290,11 +364,19 @@ class Diff(Record):
 
     @property
     def updated_chunks(self) -> dict[str, list[list[int]]]:
-        """Indices of changed chunks by array."""
+        """The indices of changed chunks by the path of the array, as lists."""
         return {path: rows.tolist() for path, rows in self.chunk_coordinates.items()}
 
     def is_empty(self) -> bool:
-        """Return whether nothing changed."""
+        """Return whether there are no changes.
+
+        Returns:
+            True if all fields are empty.
+
+        Examples:
+            >>> Diff().is_empty()
+            True
+        """
         return not (
             any(getattr(self, name) for _, name in _SECTIONS) or self.chunk_coordinates or self.moved_nodes
         )
@@ -313,7 +395,7 @@ class Diff(Record):
     __hash__ = None  # type: ignore[assignment]  # holds sets and arrays
 
     def __str__(self) -> str:
-        """Sections as the reference writes them: an empty line after each but that of the chunks."""
+        """Return sections in the format of the reference, with an empty line after all except chunks."""
         parts = [
             _section(title, sorted(getattr(self, name))) + "\n"
             for title, name in _SECTIONS
@@ -334,7 +416,7 @@ class Diff(Record):
         return [*lines, f"    ... {more} more"] if more > 0 else lines
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
-        """Only what changed: most fields are empty."""
+        """Return the fields that are not empty."""
         for name in _NODES:
             if paths := getattr(self, name):
                 yield name, "{" + ", ".join(map(literal, sorted(paths))) + "}"

@@ -1,11 +1,10 @@
-"""What users may write for a snapshot.
+"""The texts with which users name a snapshot. All of them are read here.
 
     20 characters      its id
-    4 to 19            the first characters of its id, if no other snapshot's id begins with them
-    a name             of a branch or a tag, where the method says so
+    4 to 19            the first characters of its id, if no other id begins with them
+    a name             the name of a branch or tag, if the method accepts it
 
-A text that can mean several snapshots is an error, which names them. Whatever is written, one place reads it:
-this one.
+A text that can mean several snapshots is an error, which names them.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ from frazil.format.ids import (
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.catalog.repo_requirements import snapshot_not_found
 
-#: So many candidates an error names.
+#: An error names this number of candidates.
 _SHOWN: Final = 5
 
 
 def snapshot_id(text: str, info: Callable[[], RepoInfo]) -> bytes:
-    """The id that a text is, or begins. ``info`` is asked for the first characters of an id only: whether a
-    whole one is there is not looked at.
+    """Return the snapshot id for a text, which is the id or its first characters.
 
-    Raises ``InvalidInputError`` (``invalid-snapshot-id``) for a text that is no id, or begins several;
-    ``SnapshotNotFoundError`` if no id begins so.
+    Only for the first characters of an id, the function calls ``info``. It does not check that a whole id
+    exists. Raises ``InvalidInputError`` (``invalid-snapshot-id``) for a text that cannot be an id, or with
+    which several ids begin, and ``SnapshotNotFoundError`` if no id begins with it.
     """
     if len(text) == ID_TEXT_LENGTH:
         return id_from_text(text)
     if not _may_begin_an_id(text):
         raise InvalidInputError(
-            f"invalid snapshot id {text!r}: expected {ID_TEXT_LENGTH} characters of Crockford base32, or the "
-            f"first {SHORTEST_ID_START} or more of them",
+            f"the snapshot id must be {ID_TEXT_LENGTH} characters of Crockford base32, or the first "
+            f"{SHORTEST_ID_START} or more of them, got {text!r}",
             ErrorKind.INVALID_SNAPSHOT_ID,
         )
     candidates = _beginning(text, info())
@@ -52,10 +51,10 @@ def snapshot_id(text: str, info: Callable[[], RepoInfo]) -> bytes:
 
 
 def find_snapshot(text: str, info: Callable[[], RepoInfo]) -> bytes | None:
-    """``snapshot_id``, or the snapshot of a branch or tag of that name; None for what is neither. 20
-    characters that can be an id are one.
+    """Return the snapshot for an id, the first characters of an id, or the name of a branch or tag.
 
-    Raises ``InvalidInputError`` (``invalid-snapshot-id``) for what can mean several snapshots.
+    None means that there is no such snapshot. 20 characters that can be an id are always an id. Raises
+    ``InvalidInputError`` (``invalid-snapshot-id``) for a text that can mean several snapshots.
     """
     if len(text) == ID_TEXT_LENGTH and is_id_text(text.upper()):
         return id_from_text(text)
@@ -84,7 +83,7 @@ def _only(text: str, candidates: dict[str, bytes]) -> bytes:
         names = list(candidates)
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         raise InvalidInputError(
-            f"`{text}` can mean {', '.join(names[:_SHOWN])}{more}: give a whole snapshot id, or more of it",
+            f"`{text}` can mean {', '.join(names[:_SHOWN])}{more}. Pass the whole snapshot id, or more of it",
             ErrorKind.INVALID_SNAPSHOT_ID,
         )
     return next(iter(candidates.values()))

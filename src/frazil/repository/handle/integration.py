@@ -1,7 +1,7 @@
 """The methods of ``Repository`` that bring changes from one branch to another: merge, cherry-pick, revert.
 
 All three methods take the changes between two versions, carry them to the tip of a branch as a rebase does,
-and commit them there. The new commits are ordinary commits for every reader. Their metadata say under
+and commit them there. The new commits are ordinary commits for every reader. Their metadata record under
 ``__frazil`` where the changes come from.
 """
 

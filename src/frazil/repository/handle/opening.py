@@ -60,8 +60,9 @@ def build_context(storage: Storage, options: HandleOptions, stored: StoredSettin
     Raises:
         InvalidInputError: If a virtual chunk container in the options is not valid.
     """
+    # A saved configuration is not validated: an older version with other rules may have saved it.
     if options.config is not None:
-        options.config.validate()  # only this one: an older version with other rules may have saved the other
+        options.config.validate()
     # A copy, so that later changes of the caller's object do not change this handle.
     config = deepcopy(opened_with(options.config, stored.config, storage.default_settings()))
     settings = Effective.of(config)

@@ -21,7 +21,7 @@ class Recovery(RepositoryBase):
         Every update of the repository leaves one backup.
 
         Args:
-            storage: The place of the repository.
+            storage: The storage of the repository.
 
         Returns:
             The backups.
@@ -51,7 +51,7 @@ class Recovery(RepositoryBase):
         parts of the ops log, the log ends with the entries that the backup itself contains.
 
         Args:
-            storage: The place of the repository.
+            storage: The storage of the repository.
             backup: The name of a backup from ``list_backups``. Default: the latest readable backup.
             dry_run: Whether to change nothing, and only to report.
             overwrite: Whether to replace a readable file ``repo``. This resets the whole repository to the

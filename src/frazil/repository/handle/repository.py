@@ -102,7 +102,7 @@ class Repository(
         that the storage supports conditional writes, because commits rely on them.
 
         Args:
-            storage: The place of the repository, which must be writable.
+            storage: The storage of the repository, which must be writable.
             config: The configuration to use and to save. Default: the default configuration; nothing is
                 saved.
             authorize_virtual_chunk_access: The virtual chunk containers that this handle may read: a dict
@@ -157,7 +157,7 @@ class Repository(
         """Open an existing repository.
 
         Args:
-            storage: The place of the repository.
+            storage: The storage of the repository.
             config: Options for this handle. They override the saved configuration, which overrides the
                 defaults of the storage. Virtual chunk containers replace the saved ones. Default: the saved
                 configuration.
@@ -203,7 +203,7 @@ class Repository(
         others open it.
 
         Args:
-            storage: The place of the repository.
+            storage: The storage of the repository.
             config: See ``open`` and ``create``. It is saved only if the repository is created.
             authorize_virtual_chunk_access: The virtual chunk containers that this handle may read: a dict
                 from URL prefixes to credentials. Default: none.
@@ -252,7 +252,7 @@ class Repository(
         can be opened (``frazil.upgrade``).
 
         Args:
-            storage: The place to look at.
+            storage: The storage to look at.
             storage_settings: Time-outs, retries and other options for the requests. Default: those of
                 ``storage``.
 
@@ -277,7 +277,7 @@ class Repository(
         """Return the saved configuration of a repository without opening it.
 
         Args:
-            storage: The place of the repository.
+            storage: The storage of the repository.
 
         Returns:
             The saved configuration, or None if the repository has none.
@@ -302,7 +302,7 @@ class Repository(
         """Return the version of the format of a repository without opening it.
 
         Args:
-            storage: The place of the repository.
+            storage: The storage of the repository.
             storage_settings: Time-outs, retries and other options for the requests. Default: those of
                 ``storage``.
 

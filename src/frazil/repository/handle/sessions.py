@@ -147,7 +147,7 @@ class Sessions(RepositoryBase):
             branch: The name of the branch.
 
         Returns:
-            A session for ``Session.move``, ``Session.shift_array`` and ``Session.reindex_array``.
+            A session for ``Session.move``.
 
         Raises:
             RefNotFoundError: ``ref-not-found`` if there is no such branch.

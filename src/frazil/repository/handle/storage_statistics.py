@@ -32,6 +32,7 @@ def _deprecated[**P, R](method: Callable[P, R], name: str, instead: str) -> Call
         )
         return method(*args, **kwargs)
 
+    warning.__doc__ = (method.__doc__ or "").replace("_native_bytes", "total_chunks_storage")
     warning.__name__ = name
     warning.__qualname__ = f"StorageStatistics.{name}"
     return inspect.markcoroutinefunction(warning) if inspect.iscoroutinefunction(method) else warning

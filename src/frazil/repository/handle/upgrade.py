@@ -73,7 +73,7 @@ def upgrade_icechunk_repository(
 
     Args:
         repo: A handle on the repository.
-        dry_run: Whether to read everything and write nothing.
+        dry_run: Whether to do everything except writing and deleting.
         delete_unused_v1_files: Whether to delete the refs and the configuration file of spec version 1.
         prefetch_concurrency: How many snapshot files to read at once. Default: 64.
 
@@ -240,7 +240,7 @@ def _require_nothing_new(info: RepoInfo, state: _StateV1) -> None:
         if info.snapshots.find_snapshot(id_) < 0:
             raise ConflictError(
                 message=f"`{name}` of spec version 1 is on snapshot {id_to_text(id_)}, which the "
-                "upgraded repository does not have. Nothing was deleted. Copy `refs/` to another place to "
+                "upgraded repository does not have. Nothing was deleted. Copy `refs/` elsewhere to "
                 "inspect the snapshot there, and delete `refs/` here when it is not needed",
                 kind=ErrorKind.BRANCH_UPDATE_CONFLICT,
             )

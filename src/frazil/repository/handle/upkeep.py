@@ -148,7 +148,7 @@ class Upkeep(RepositoryBase):
         metadata: dict[str, Any] | None = None,
         commit_method: CommitMethod = "new_commit",
     ) -> str:
-        """Rewrite all manifests at the tip of a branch, split as the present configuration says.
+        """Rewrite all manifests at the tip of a branch, with the splitting of this handle's configuration.
 
         The new commit changes nothing else. Its metadata describe the splitting under ``__icechunk``.
 

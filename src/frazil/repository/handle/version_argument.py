@@ -21,7 +21,7 @@ def snapshot_of_version(
     if len(names) != 1:
         raise ValueError(
             f"expected exactly one of branch, tag and snapshot_id, got {len(names)}: "
-            f"{', '.join(map(repr, names)) or 'give branch="main"'}"
+            f"{', '.join(map(repr, names)) or 'pass branch="main"'}"
         )
     if branch is not None:
         return repo_requirements.branch_tip(info, branch)

@@ -1,1 +1,1 @@
-"""Sessions: a version of a repository to read, or a workspace to change and commit."""
+"""Sessions, which read one version of a repository, or change it and commit the changes."""

@@ -124,7 +124,7 @@ def require_conditions[C: ArrayCondition](kind: type[C], conditions: Sequence[C]
     """Return the conditions as a tuple. Raise ``TypeError`` if one of them has another class."""
     for condition in conditions:
         if not isinstance(condition, kind):
-            raise TypeError(f"conditions must be a {kind.__name__} each, got {type(condition).__name__}")
+            raise TypeError(f"each condition must be a {kind.__name__}, got {type(condition).__name__}")
     return tuple(conditions)
 
 

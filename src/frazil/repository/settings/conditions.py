@@ -38,7 +38,7 @@ class ManifestPreloadCondition(ArrayCondition):
     family = "ManifestPreloadCondition"
 
     def __new__(cls, *args: Any, **kwargs: Any) -> ManifestPreloadCondition:
-        """Refuse instances of this class itself: its static methods create instances of its variants."""
+        """Refuse to create an instance of this class. Its static methods create instances of its variants."""
         if cls is ManifestPreloadCondition:
             raise no_constructor(cls, "and_conditions")
         return super().__new__(cls)
@@ -275,7 +275,7 @@ class ManifestSplitCondition(ArrayCondition):
     family = "ManifestSplitCondition"
 
     def __new__(cls, *args: Any, **kwargs: Any) -> ManifestSplitCondition:
-        """Refuse instances of this class itself: its static methods create instances of its variants."""
+        """Refuse to create an instance of this class. Its static methods create instances of its variants."""
         if cls is ManifestSplitCondition:
             raise no_constructor(cls, "AnyArray")
         return super().__new__(cls)

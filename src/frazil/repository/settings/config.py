@@ -5,8 +5,8 @@ saved configuration, which overrides the defaults of the storage. ``config_docum
 ``engine_settings`` has the values with all defaults.
 
 Frazil has additional options: ``packing``, ``chunks``, ``session_lifetime`` and ``fast_forward_timeout``.
-They are saved beside the others. The reference implementation does not read them, and its ``save_config``
-drops them.
+They are saved beside the others. The reference implementation does not read them. It leaves them unchanged,
+except that its ``save_config`` drops them.
 """
 
 from __future__ import annotations
@@ -262,9 +262,10 @@ class RepositoryConfig(Settings):
         inline_chunk_threshold_bytes: Chunks of at most this many bytes are stored in the manifest. Default:
             512.
         get_partial_values_concurrency: How many ranges one call of ``get_partial_values`` reads at once.
-            Default: 10.
+            Default: all of them. The printed configuration shows 10, the default of other implementations.
         compression: Compression of metadata files.
-        max_concurrent_requests: How many requests for chunks one session sends at once. Default: 256.
+        max_concurrent_requests: How many requests for chunks one session sends at once. Default: 64. The
+            printed configuration shows 256, the default of other implementations.
         caching: Sizes of the caches.
         storage: Time-outs, retries, concurrency and storage classes.
         virtual_chunk_containers: Where virtual chunks may be, by ``url_prefix``. Default: none.

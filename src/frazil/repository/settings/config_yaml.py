@@ -15,7 +15,7 @@ import re
 from collections.abc import Buffer
 from typing import Any, ClassVar, Final
 
-import yaml  # type: ignore[import-untyped]  # it has no types of its own
+import yaml  # type: ignore[import-untyped]  # it has no type annotations
 
 from frazil.errors import ErrorKind, FormatError
 from frazil.format.keys import CONFIG

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 
-#: Small coordinate arrays, by the names that the CF conventions and their users give them.
+#: Small coordinate arrays, by their usual names in the CF conventions and in practice.
 DEFAULT_PRELOAD: Final = ManifestPreloadCondition.and_conditions(
     [
         ManifestPreloadCondition.name_matches(

@@ -83,13 +83,17 @@ def _pair(given: Any) -> tuple[Any, Any]:
 
 def _array_condition(condition: Any) -> ManifestSplitCondition:
     if not isinstance(condition, ManifestSplitCondition):
-        raise TypeError(f"split_sizes must begin with ManifestSplitCondition, got {type(condition).__name__}")
+        raise TypeError(
+            f"each rule of split_sizes must have a ManifestSplitCondition, got {type(condition).__name__}"
+        )
     return condition
 
 
 def _dim_size(condition: Any, size: Any) -> tuple[AnyDimCondition, int]:
     if not isinstance(condition, ManifestSplitDimCondition):
-        raise TypeError(f"split_sizes must name ManifestSplitDimCondition, got {type(condition).__name__}")
+        raise TypeError(
+            f"each size of split_sizes must have a ManifestSplitDimCondition, got {type(condition).__name__}"
+        )
     if isinstance(size, bool) or not isinstance(size, numbers.Integral):
         raise TypeError(f"a size in split_sizes must be a number of chunks, got {type(size).__name__}")
     size = int(size)

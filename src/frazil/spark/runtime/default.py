@@ -7,5 +7,5 @@ from frazil.spark.runtime.session import get_spark
 
 
 def engine() -> OnSpark:
-    """Tasks on the active Spark session, or on one that this starts."""
+    """Return an engine on the active Spark session, or on a session that this call starts."""
     return OnSpark(get_spark())

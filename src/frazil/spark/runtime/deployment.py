@@ -1,12 +1,12 @@
-"""The places where Spark runs, and what its settings have to be there.
+"""The places where Spark runs, and the settings that Frazil's jobs need there.
 
     local      a JVM that `get_spark` starts on this machine
-    cluster    a master that somebody else runs: standalone, YARN, Kubernetes
+    cluster    a master outside of this process: standalone, YARN, Kubernetes
     connect    a server of Spark Connect
 
-``SETTINGS`` says which setting is for which place, and why. Some can be changed while a session runs, others
-are read once, when Spark starts; ``get_spark`` gives both to the sessions that it makes. To a session of
-somebody else `ready` gives the first kind, where nothing was said, and tells what is missing of the second.
+``SETTINGS`` has the places and the reason of each setting. A running session can change some settings; Spark
+reads others only when it starts. `get_spark` gives both kinds to the sessions that it makes. `ready` gives
+the first kind to other sessions, unless the user has set it, and reports what is missing of the second kind.
 
 On a cluster the executors need the same minor version of Python, and Frazil installed: a task is sent as
 the name of a function, with its arguments.
@@ -36,7 +36,10 @@ _STARTED: Final[frozenset[Place]] = frozenset({"local", "cluster"})
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting of Spark: a value, why, where. ``running`` if a session that runs can change it."""
+    """One setting of Spark: its value, the reason, and the places that need it.
+
+    ``running`` is True if a running session can change it.
+    """
 
     value: str
     why: str
@@ -44,46 +47,54 @@ class Setting:
     running: bool = False
 
 
-#: What Frazil's jobs want of Spark.
+#: The settings of Spark that Frazil's jobs need.
 SETTINGS: Final[Mapping[str, Setting]] = {
     "spark.driver.bindAddress": Setting("127.0.0.1", "no network is needed", _LOCAL),
-    "spark.driver.host": Setting("127.0.0.1", "nor a host name that resolves", _LOCAL),
+    "spark.driver.host": Setting("127.0.0.1", "no host name has to resolve", _LOCAL),
     "spark.driver.extraJavaOptions": Setting(
         "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "the JVM hands out tasks, the work is done in Python: half the processor time to start",
+        "the JVM only distributes tasks, Python does the work: half the processor time to start",
         _LOCAL,
     ),
     "spark.python.daemon.module": Setting(
-        "frazil.spark.daemon", "workers are forked with all imports done: a second each", _LOCAL
+        "frazil.spark.daemon", "workers are forked with all imports done, which saves a second each", _LOCAL
     ),
     "spark.ui.enabled": Setting("false", "no port, no web server", _LOCAL),
-    "spark.ui.showConsoleProgress": Setting("false", "Progress has the terminal", _STARTED),
-    "spark.python.unix.domain.socket.enabled": Setting("true", "a task costs half the time"),
-    "spark.task.maxFailures": Setting("4", "a task that was lost is tried again"),
+    "spark.ui.showConsoleProgress": Setting("false", "Progress uses the terminal", _STARTED),
+    "spark.python.unix.domain.socket.enabled": Setting("true", "a task takes half the time"),
+    "spark.task.maxFailures": Setting("4", "a task that was lost is retried"),
     "spark.sql.execution.arrow.pyspark.validateSchema.enabled": Setting(
-        "true", "else mapInArrow takes columns by position, whatever their names and types", running=True
+        "true", "otherwise mapInArrow ignores the names and types of columns", running=True
     ),
     "spark.sql.python.filterPushdown.enabled": Setting(
-        "true", "else the data source cannot be asked to take conditions of the query", running=True
+        "true", "otherwise the data source does not get conditions of the query", running=True
     ),
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": Setting(
-        "true", "else nobody knows in which line a worker crashed, and by which signal", running=True
+        "true", "a crash of a worker is reported with its line and its signal", running=True
     ),
-    # Only where the session is ours: another would show its users other clocks.
+    # Only for sessions that Frazil makes: users of other sessions would see times in another zone.
     "spark.sql.session.timeZone": Setting("UTC", "times of CF conventions are in UTC", _STARTED),
 }
 
 
 def settings(place: Place = "cluster") -> dict[str, str]:
-    """The settings for a session that you make yourself.
+    """Return the settings of Spark that Frazil's jobs need, for a session that the caller makes.
 
-    ``place`` is "local", "cluster" or "connect"; the last are settings of the server. Adaptive query
-    execution may stay on: a job names the partition of each task, and those are not coalesced.
+    Adaptive query execution may stay on: a job names the partition of each task, and Spark does not coalesce
+    those.
 
-    >>> settings("connect")["spark.python.unix.domain.socket.enabled"]
-    'true'
+    Args:
+        place: Where Spark runs: ``"local"``, ``"cluster"`` (the default) or ``"connect"``, for the settings
+            of the server.
 
-    >>> builder = SparkSession.builder.master("spark://master:7077").config(map=settings("cluster"))
+    Returns:
+        The names and values of the settings.
+
+    Examples:
+        >>> from frazil.spark import settings
+        >>> settings("connect")["spark.python.unix.domain.socket.enabled"]
+        'true'
+        >>> builder = SparkSession.builder.master("spark://master:7077").config(map=settings("cluster"))
     """
     return {name: each.value for name, each in SETTINGS.items() if place in each.places}
 
@@ -92,11 +103,25 @@ _READY: Final[weakref.WeakSet[SparkSession]] = weakref.WeakSet()
 
 
 def ready(spark: SparkSession) -> tuple[str, ...]:
-    """Make a session that somebody else made fit for Frazil's jobs; returns what could be better.
+    """Prepare a Spark session that the caller made for Frazil's jobs, and return advice about it.
 
-    Sets what a running session can change and nobody has set. What cannot be changed any more is returned,
-    a sentence each, and logged once. Raises ``SessionStateError`` (``not-allowed``) for a session that
-    cannot do the work: Spark before 4.1, or batches of no rows.
+    The call changes the settings that a running session can change, unless the user has set them. It returns,
+    and logs once, a sentence for each setting that only a new session can have.
+
+    Args:
+        spark: The session.
+
+    Returns:
+        The advice; empty if the session has all settings.
+
+    Raises:
+        SessionStateError: The session cannot run Frazil's jobs, because Spark is older than 4.1, or has
+            batches without rows (``not-allowed``).
+
+    Examples:
+        >>> import frazil.spark
+        >>> frazil.spark.ready(frazil.spark.get_spark())
+        ()
     """
     set_ = {name: str(value) for name, value in spark.conf.getAll.items()}
     _refuse_what_cannot_work(spark, set_)
@@ -118,13 +143,13 @@ def _refuse_what_cannot_work(spark: SparkSession, set_: Mapping[str, str]) -> No
     version = tuple(map(int, re.findall(r"\d+", spark.version)[:2]))
     if version < (4, 1):
         raise SessionStateError(
-            f"expected Spark 4.1 or newer, found {spark.version}: this session cannot run Frazil's jobs",
+            f"Spark must be 4.1 or newer, got {spark.version}. This session cannot run Frazil's jobs",
             ErrorKind.NOT_ALLOWED,
         )
     if not int(set_.get(_ROWS_OF_A_BATCH, "10000")) > 0:
         raise SessionStateError(
-            f"expected {_ROWS_OF_A_BATCH} above 0, found {set_[_ROWS_OF_A_BATCH]}: Spark then fails in every "
-            "Python data source; set it to 100000, or unset it",
+            f"{_ROWS_OF_A_BATCH} must be above 0, got {set_[_ROWS_OF_A_BATCH]}. Spark fails in every Python "
+            "data source with this value. Set it to 100000, or unset it",
             ErrorKind.NOT_ALLOWED,
         )
 
@@ -134,14 +159,14 @@ def _advice(set_: Mapping[str, str]) -> tuple[str, ...]:
     local = re.fullmatch(r"local(?:\[[^,\]]*(?:,\s*(\d+))?\])?", set_.get("spark.master", ""))
     if local and int(local[1] or 1) < 2:
         advice.append(
-            f"Spark runs on {set_['spark.master']}, where a task that fails is not tried again: "
+            f"Spark runs on {set_['spark.master']}, where a task that fails is not retried. "
             "local[N,4] tries it up to four times"
         )
     if not local and int(set_.get("spark.task.maxFailures", "4")) < 2:
-        advice.append("spark.task.maxFailures is 1: a task that is lost is not tried again")
+        advice.append("spark.task.maxFailures is 1: a task that is lost is not retried")
     if set_.get("spark.python.unix.domain.socket.enabled", "false").lower() != "true":
         advice.append(
-            "spark.python.unix.domain.socket.enabled is not true: each task takes up to twice the time; "
-            "it has to be set when Spark starts"
+            "spark.python.unix.domain.socket.enabled is not true: each task takes up to twice the time. "
+            "Set it before Spark starts"
         )
     return tuple(advice)

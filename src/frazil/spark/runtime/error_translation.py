@@ -1,11 +1,12 @@
 """Errors of Spark as errors of Frazil.
 
-A task that fails raises ``marked``: its failure as one line of JSON, which Spark passes on inside of its own
-text. The line carries a token that only the driver and the tasks of one run know: the text of an error may
-come from a file of others, and must not be taken for a mark.
+A task that fails raises `marked`: its failure as one line of JSON, which Spark passes on inside of its own
+text. The line has a token that only the driver and the tasks of one run know, because the text of an error
+may come from a foreign file, and must not be taken for a mark.
 
-What has no mark comes from Spark itself: a worker or an executor died, the JVM is gone, or the function could
-not be loaded. Tables of patterns find the cause in the text, since the classes of these errors say little.
+An error without a mark comes from Spark itself: a worker or an executor died, the JVM has ended, or the
+function could not be loaded. Tables of patterns find the cause in the text, since the classes of these errors
+say little.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ from frazil.jobs.traceback_frames import is_library
 
 _log: Final = logging.getLogger(__name__)
 
-#: What a call of Spark raises: the second where Spark has no class for it, the last where a process is gone.
+#: The errors of a call of Spark: the second if Spark has no class for it, the others if a process has ended.
 SPARK_ERRORS: Final = (PySparkException, Py4JError, ConnectionError, EOFError)
 
 
 def marked(token: str, number: int | None, error: BaseException) -> RuntimeError:
-    """In a task: the error to raise in the place of ``error``; ``number`` is that of the task, if known."""
+    """Return the error that a task raises instead of ``error``; ``number`` is that of the task, if known."""
     failure = failure_of(error)
     fields = asdict(failure) | {"error": base64.b64encode(failure.error).decode()}
     return RuntimeError(json.dumps({"frazil task": token, "number": number, "attempt": attempt(), **fields}))
 
 
 def from_spark(error: BaseException, token: str, numbers: Sequence[int], count: int) -> IcechunkError:
-    """On the driver: the error to raise for one of Spark's.
+    """Return the error that the driver raises for an error of Spark.
 
     ``numbers`` holds for each partition the first of its tasks; ``count`` is the number of all tasks.
     """
@@ -63,7 +64,7 @@ def from_spark(error: BaseException, token: str, numbers: Sequence[int], count: 
     return task_error(lost, number, count, int(partition[2]) if partition else 1)
 
 
-# What Spark says of workers that died
+# Workers that died, in the text of Spark
 
 _EXECUTOR: Final = re.compile(r"ExecutorLostFailure \(.*?\)(?: Reason: (.*))?")
 _EXIT_CODE: Final = re.compile(r"exit(?:ed with)? (?:code|status):? (\d+)", re.IGNORECASE)
@@ -72,7 +73,7 @@ _NO_START: Final = re.compile(r"Python worker failed to connect back|PYTHON_WORK
 _FATAL: Final = re.compile(r"Fatal Python error: ([^\n]+)")
 _FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)', re.MULTILINE)
 _LINE: Final = 'File "{file}", line {line}, in {name}'
-#: What the handler of faults in Python calls a signal.
+#: The names of signals in the output of Python's fault handler.
 _SIGNALS: Final = {
     "Segmentation fault": "signal SIGSEGV",
     "Aborted": "signal SIGABRT",
@@ -83,7 +84,7 @@ _SIGNALS: Final = {
 
 
 def _lost_worker(text: str) -> Failure | None:
-    """The failure, if a process of Spark died."""
+    """Return the failure if a process of Spark died, else None."""
     if (fatal := _FATAL.search(text)) is not None:
         ending = _SIGNALS.get(fatal[1].strip(), f"the fatal error {fatal[1].strip()}")
         every = [frame.groupdict() for frame in _FRAME.finditer(text, fatal.end())]
@@ -100,34 +101,34 @@ def _lost_worker(text: str) -> Failure | None:
         line = text[text.rfind("\n", 0, start.start()) + 1 :].partition("\n")[0].strip()
         return Failure(
             "ChildProcessError",
-            f"Spark could not start its Python process: {line}. Look into the log of the executor",
+            f"Spark could not start its Python process: {line}. The log of the executor has details",
             kind=ErrorKind.WORKER_LOST,
         )
     return None
 
 
 def _of_code(code: int) -> str:
-    """Shells and containers report a signal as 128 and its number."""
+    """Return how a process ended. Shells and containers report a signal as 128 plus its number."""
     if code - 128 in signal.valid_signals():
         return f"signal {signal.Signals(code - 128).name}"
     return f"exit code {code}"
 
 
-# All else
+# Other errors of Spark
 
-#: Patterns in the text of Spark, and what to say of them.
+#: Patterns in the text of Spark, and the message for each.
 _CAUSES: Final = (
     (
         "No module named '(?:frazil|pyspark_frazil)",
-        "Frazil is not installed on the executors: install the version of the driver there",
+        "Frazil is not installed on the executors. Install the version of the driver there",
     ),
     (
         r"spark\.driver\.maxResultSize",
-        "the results of the tasks are larger than spark.driver.maxResultSize: raise it",
+        "the results of the tasks are larger than spark.driver.maxResultSize. Raise this setting",
     ),
     (
         r"java\.lang\.OutOfMemoryError",
-        "a JVM of Spark had too little memory: raise spark.driver.memory or spark.executor.memory",
+        "a JVM of Spark had too little memory. Raise spark.driver.memory or spark.executor.memory",
     ),
     (
         r"SparkContext (?:was|has been) ?(?:shut ?down|cancelled|stopped)|stopped SparkContext",
@@ -135,17 +136,17 @@ _CAUSES: Final = (
     ),
     (
         "Connection refused|Answer from Java side is empty|Error while sending or receiving|Py4JNetwork",
-        "Spark's JVM does not answer: it ended, or was killed. Start a new session",
+        "Spark's JVM does not answer, because it ended or was killed. Start a new session",
     ),
     (
         r"StatusCode\.UNAVAILABLE|failed to connect to all addresses",
-        "the server of Spark Connect does not answer: it ended, or cannot be reached",
+        "the server of Spark Connect does not answer, because it ended or cannot be reached",
     ),
     (
         "SESSION_(?:CLOSED|NOT_FOUND|CHANGED)",
-        "the server of Spark Connect closed the session: make a new one",
+        "the server of Spark Connect closed the session. Make a new session",
     ),
-    ("[Jj]ob .*cancelled|OPERATION_CANCELED", "somebody cancelled the Spark job"),
+    ("[Jj]ob .*cancelled|OPERATION_CANCELED", "the Spark job was cancelled"),
 )
 _PYTHON_CAUSE: Final = re.compile(r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt))\b.*", re.MULTILINE)
 _JAVA_CAUSE: Final = re.compile(r"(?:most recent failure: Lost task .*?\): |Caused by: )([^\n]+)")
@@ -153,7 +154,7 @@ _LONGEST: Final = 2_000
 
 
 def _of_spark(error: BaseException, text: str) -> IcechunkError:
-    """The error for a text of Spark that is about no task."""
+    """Return the error for a text of Spark that does not belong to a task."""
     sentence = next((words for pattern, words in _CAUSES if re.search(pattern, text)), None)
     first = _first_cause(text)[:_LONGEST]
     raised = IcechunkError(
@@ -165,7 +166,7 @@ def _of_spark(error: BaseException, text: str) -> IcechunkError:
 
 
 def _first_cause(text: str) -> str:
-    """The line of Spark's text that is the cause: the last one of a traceback of Python, else of Java."""
+    """Return the line of Spark's text with the cause: the last of a Python traceback, else of a Java one."""
     python = text.rfind("Traceback (most recent call last)")
     if python >= 0 and (causes := _PYTHON_CAUSE.findall(text, python)):
         return str(causes[-1] if isinstance(causes[-1], str) else causes[-1][0])

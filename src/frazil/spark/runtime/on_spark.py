@@ -1,16 +1,18 @@
-"""Tasks on Spark's executors: one partition each, so that a retry repeats one task and no other. Of many
-several share one; their retry finds what the others have staged.
+"""Tasks on Spark's executors: one partition for each task, so that a retry repeats only this task.
 
-The tasks are sent as a few Spark jobs, two of them at any time: the second fills the slots that the first
-leaves free, results arrive while others work, and the driver never holds all of them. (``toLocalIterator``
-would run one partition after the other.) Each job costs about 0.1 s, each partition 10 to 15 ms of two
-processors, and a task in it 1 ms: a thousand empty tasks take 3 s where four share one, and 11 to 28 s where
-each has its own. On a cluster there are more slots to fill than anybody knows beforehand, so it takes more
-tasks until they share.
+Where there are many tasks, several tasks share a partition; their retry finds the results that the others
+have staged.
+
+The tasks are sent as a few Spark jobs, two of them at any time. The second job fills the slots that the first
+one leaves free, results arrive while other tasks run, and the driver never holds all tasks.
+(``toLocalIterator`` would run one partition after the other.) Each job costs about 0.1 s, each partition 10
+to 15 ms of two processors, and a task in it 1 ms: a thousand empty tasks take 3 s where four share a
+partition, and 11 to 28 s where each has its own. On a cluster the number of slots is not known beforehand, so
+tasks share partitions only where there are more of them.
 
 ``shared`` is a part of the function that Spark sends. A classic session broadcasts functions of more than 1
-MB, once to each executor. Through Connect they would go with every task (0.3 s for 20 MB): there it is sent
-as an artifact of the session, once.
+MB, once to each executor. Through Connect they would go with every task (0.3 s for 20 MB). There it is sent
+once, as an artifact of the session.
 """
 
 from __future__ import annotations
@@ -41,21 +43,35 @@ from frazil.spark.runtime.deployment import ready
 from frazil.spark.runtime.error_translation import SPARK_ERRORS, from_spark, marked
 from frazil.threads import Purpose, start_threads
 
-#: Of a run, in tasks.
+#: The size of the smallest Spark job of a run, in tasks.
 _SMALLEST_JOB: Final = 32
-#: Of a run with many tasks: on this machine, and on a cluster.
+#: Partitions of a run with many tasks: on this machine, and on a cluster.
 _LOCAL_PARTITIONS: Final = 256
 _PARTITIONS: Final = 2048
-#: Bytes that may go with every task.
+#: The most bytes of ``shared`` that are sent with every task.
 _SMALL: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class OnSpark:
-    """Tasks run on Spark's executors, as at most ``jobs`` Spark jobs and about ``partitions`` partitions: 256
-    on one machine and 2048 elsewhere, unless told otherwise.
+    """An engine that runs tasks on Spark's executors.
 
-    Spark tries a task again as often as ``spark.task.maxFailures`` says. The session is made `ready`.
+    The constructor makes the session `ready`. Spark retries a task until it has failed
+    ``spark.task.maxFailures`` times.
+
+    Attributes:
+        spark: The session.
+        jobs: The most Spark jobs of a run. The default is 12.
+        resumable: Whether jobs stage the results of tasks, so that a later run continues. The default is
+            True.
+        partitions: About how many partitions a run has. The default, None, is 256 (or 8 for each processor)
+            on one machine and 2048 elsewhere.
+
+    Examples:
+        >>> from frazil.spark import OnSpark, get_spark
+        >>> engine = OnSpark(get_spark())
+        >>> list(engine.run(lambda shared, task: shared + task, [b"1", b"2"], b"no. "))
+        [b'no. 1', b'no. 2']
     """
 
     spark: SparkSession
@@ -68,12 +84,28 @@ class OnSpark:
 
     @property
     def slots(self) -> int:
-        """Tasks that run at the same time, as far as the driver knows before executors are there; 1 where it
-        is a client of Spark Connect.
+        """The number of tasks that run at the same time, as far as the driver knows before executors start.
+
+        It is 1 for a client of Spark Connect.
         """
         return 1 if _is_connect(self.spark) else int(self.spark.sparkContext.defaultParallelism)
 
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
+        """Run tasks on the executors.
+
+        Args:
+            task: The function, which is called as ``task(shared, t)`` for each element ``t`` of ``tasks``.
+            tasks: The messages of the tasks.
+            shared: Bytes that all tasks get.
+
+        Yields:
+            The results, in the order of ``tasks``.
+
+        Raises:
+            TaskFailedError: A task failed after all attempts.
+            SessionStateError: The Spark session was stopped (``not-allowed``).
+            IcechunkError: Spark could not run the tasks (``concurrency``).
+        """
         _require_running(self.spark)
         per_job = max(-(-len(tasks) // self.jobs), min(_SMALLEST_JOB, -(-len(tasks) // 3)))
         together = -(-len(tasks) // (self.partitions or _partitions(self.spark)))
@@ -85,14 +117,14 @@ class OnSpark:
         def job(start: int) -> list[bytes]:
             numbered = enumerate(tasks[start : start + per_job], start)
             rows = [((number - start) // together, number, task) for number, task in numbered]
-            label()  # of this thread, which ends with the run
+            label()  # this thread ends with the run, and its label with it
             try:
                 slots = self.spark.createDataFrame(rows, "slot int, number int, task binary")
                 slots = slots.repartitionById(rows[-1][0] + 1, "slot")
                 results = slots.mapInArrow(work, "number int, result binary").collect()
             except SPARK_ERRORS as error:
                 firsts = range(start, start + len(rows), together)
-                raise from_spark(error, tag, firsts, len(tasks))  # noqa: B904  # it has a cause
+                raise from_spark(error, tag, firsts, len(tasks))  # noqa: B904  # the error has a cause
             return [bytes(result) for _, result in sorted(results)]
 
         pool = start_threads(Purpose.SPARK_JOBS)
@@ -111,15 +143,15 @@ class OnSpark:
         except IcechunkError as error:
             raise error.with_traceback(None) from error.__cause__  # without the frames of the pool
         finally:
-            # Also when the caller stops half way: nobody wants the rest.
+            # Also when the caller stops half way: the other results are not needed.
             pool.shutdown(wait=False, cancel_futures=True)
-            while running:  # one may be about to begin, which there is no way to cancel yet
+            while running:  # a job that is about to begin cannot be cancelled yet
                 cancel()
                 wait([*running], timeout=0.2)
             pool.shutdown(wait=True)
 
     def _sent(self, shared: bytes) -> Callable[[], bytes]:
-        """How a task gets at ``shared``."""
+        """Return a function by which a task gets ``shared``."""
         if len(shared) <= _SMALL or not _is_connect(self.spark):
             return partial(bytes, shared)
         name = f"frazil-{hashlib.sha256(shared).hexdigest()[:32]}"
@@ -140,19 +172,19 @@ def _is_connect(spark: SparkSession) -> bool:
 
 
 def _require_running(spark: SparkSession) -> None:
-    """Raises ``SessionStateError`` (``not-allowed``) for a classic session that was stopped."""
+    """Raise ``SessionStateError`` (``not-allowed``) for a classic session that was stopped."""
     if not _is_connect(spark) and getattr(spark.sparkContext, "_jsc", None) is None:
         raise SessionStateError(
-            "the Spark session of the engine was stopped: make a new session and a new engine",
+            "The Spark session of the engine was stopped. Make a new session and a new engine",
             ErrorKind.NOT_ALLOWED,
         )
 
 
 def _labels(spark: SparkSession, tag: str, text: str) -> tuple[Callable[[], None], Callable[[], object]]:
-    """How a thread labels its Spark jobs, and how to cancel those with the tag.
+    """Return a function that labels the Spark jobs of a thread, and a function that cancels these jobs.
 
-    In a classic session ``interruptTag`` finds none. Spark Connect lets nobody set a description, so there
-    the text is a second tag, which cannot hold commas.
+    In a classic session ``interruptTag`` does not find any jobs. Spark Connect does not allow descriptions,
+    so there the text is a second tag, which cannot hold commas.
     """
     if _is_connect(spark):
         tags = tag, text.replace(",", ";")
@@ -178,7 +210,7 @@ _DESCRIPTION: Final = "spark.job.description"
 
 @contextmanager
 def labelled(spark: SparkSession, text: str) -> Iterator[None]:
-    """Describe the Spark jobs that this thread starts; afterwards the description is the one of before."""
+    """Describe the Spark jobs that this thread starts, and restore the earlier description afterwards."""
     if _is_connect(spark):
         tag = text.replace(",", ";")
         is_new = tag not in spark.getTags()
@@ -200,12 +232,12 @@ def labelled(spark: SparkSession, text: str) -> Iterator[None]:
 
 @lru_cache(maxsize=2)
 def _artifact(name: str) -> bytes:
-    """A file that the driver has sent, read once in each process."""
+    """Read a file that the driver has sent, once in each process."""
     return Path(SparkFiles.get(name)).read_bytes()
 
 
 def _window[T, R](submit: Callable[[T], Future[R]], items: Iterable[T], size: int = 2) -> Iterator[R]:
-    """``map`` with at most ``size`` calls under way, so that results do not pile up."""
+    """Work as ``map`` with at most ``size`` calls at the same time, so that results do not pile up."""
     rest = iter(items)
     pending = list(map(submit, islice(rest, size)))
     while pending:
@@ -217,10 +249,10 @@ def _window[T, R](submit: Callable[[T], Future[R]], items: Iterable[T], size: in
 def _worker(
     task: Task, shared: Callable[[], bytes], token: str
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function that Spark calls for a partition."""
+    """Return the function that Spark calls for a partition."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # Spark's worker collects garbage after each task: keep it from walking all of numpy and zarr again.
+        # Spark's worker collects garbage after each task: frozen objects of numpy and zarr are skipped.
         if not gc.get_freeze_count():
             gc.collect()
             gc.freeze()

@@ -1,13 +1,13 @@
 """A Spark session that works without configuration.
 
-Whoever runs Spark already has a session, and gets that one (made `ready`). Else the words of Spark itself are
-looked for: ``SPARK_REMOTE`` is a server of Spark Connect; a master is in ``SPARK_MASTER`` or ``MASTER``, in
-``PYSPARK_SUBMIT_ARGS``, or in ``spark-defaults.conf``. Everybody else gets a JVM on this machine, with what
-Frazil's jobs need: see `frazil.spark.runtime.deployment`.
+`get_spark` returns the active session, if there is one, and makes it `ready`. Otherwise it follows the
+variables of Spark: ``SPARK_REMOTE`` is a server of Spark Connect; a master is in ``SPARK_MASTER`` or
+``MASTER``, in ``PYSPARK_SUBMIT_ARGS``, or in ``spark-defaults.conf``. Otherwise it starts a JVM on this
+machine with the settings that Frazil's jobs need: see `frazil.spark.runtime.deployment`.
 
-The local session asks for nothing but the loopback address, so it starts on a machine without a
-network and with a host name that does not resolve. Its workers run this Python and see this process's
-``sys.path``: what can be imported here can be imported there.
+The local session uses only the loopback address. So it starts on a machine without a network, and with a host
+name that does not resolve. Its workers run this Python with the ``sys.path`` of this process: they can import
+the same modules.
 """
 
 from __future__ import annotations
@@ -41,19 +41,35 @@ _JAVA_HOMES: Final = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines", "/opt
 
 
 def get_spark(cores: int | None = None, *, log: Path | None = None) -> SparkSession:
-    """The active Spark session, else one where the environment says, else a local one.
+    """Return the active Spark session, or start one.
 
-    A local one uses ``cores`` processes (all processors if None) and tries each task up to four times.
-    What its JVM says goes to the file ``log``, or nowhere: errors reach Python as exceptions anyway.
+    Without an active session, the environment names the server or the master (``SPARK_REMOTE``,
+    ``SPARK_MASTER``, ``MASTER``, ``PYSPARK_SUBMIT_ARGS``, ``spark-defaults.conf``). Without these, the call
+    starts a local session, which tries each task up to four times.
 
-    Raises ``SessionStateError`` if there is no Java here, the JVM does not start, or the active session
-    cannot do the work (see `ready`).
+    Args:
+        cores: The number of processes of a local session. The default, None, is the number of processors.
+        log: The file for the log of the JVM of a local session. The default, None, discards the log; errors
+            reach Python as exceptions.
+
+    Returns:
+        The session, made `ready`.
+
+    Raises:
+        SessionStateError: Java is not installed, the JVM does not start, or the active session cannot run
+            Frazil's jobs, see `ready` (``not-allowed``).
+
+    Examples:
+        >>> from frazil.spark import get_spark
+        >>> spark = get_spark(cores=2)
+        >>> spark.range(3).count()
+        3
     """
     active = SparkSession.getActiveSession()
     if active is None and "SPARK_REMOTE" in os.environ:
         active = _connected(os.environ["SPARK_REMOTE"])
     elif active is None:
-        # spark-submit has a JVM for us, with the settings that it was given
+        # spark-submit has started a JVM for this process, with its own settings
         if SparkContext._active_spark_context is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
             _start(cores, log)
         active = SparkSession.builder.getOrCreate()
@@ -63,11 +79,11 @@ def get_spark(cores: int | None = None, *, log: Path | None = None) -> SparkSess
 
 def _connected(remote: str) -> SparkSession:
     with needs("Spark Connect", extra="connect"):
-        importlib.import_module("pyspark.sql.connect")  # it looks for its packages
+        importlib.import_module("pyspark.sql.connect")  # the import checks the packages that Connect needs
     if not remote.startswith("local"):
         return SparkSession.builder.getOrCreate()
-    # pyspark starts a server on this machine. What is said to the builder it would say again to the session,
-    # which cannot change it.
+    # pyspark starts a server on this machine. It would repeat settings of the builder to the session, which
+    # cannot change them. So the settings go to the server.
     conf = [f"--conf={name}={value}" for name, value in settings("local").items()]
     arguments = f"{shlex.join(conf)} {os.environ.get('PYSPARK_SUBMIT_ARGS', 'pyspark-shell')}"
     with _environment({**_for_the_jvm(find_java_home()), "PYSPARK_SUBMIT_ARGS": arguments}):
@@ -90,7 +106,7 @@ def _start(cores: int | None, log: Path | None) -> None:
 
 
 def _master(environment: Mapping[str, str], defaults: Mapping[str, str]) -> str | None:
-    """The master that somebody names, as spark-submit looks for it.
+    """Return the master that the environment names, in the order in which spark-submit looks for it.
 
     >>> _master({"PYSPARK_SUBMIT_ARGS": "--master yarn pyspark-shell"}, {"spark.master": "spark://a:7077"})
     'yarn'
@@ -107,7 +123,7 @@ def _master(environment: Mapping[str, str], defaults: Mapping[str, str]) -> str 
 
 
 def _defaults() -> dict[str, str]:
-    """What ``spark-defaults.conf`` says: a name and a value in each line, white space or ``=`` between."""
+    """Read ``spark-defaults.conf``: a name and a value in each line, with white space or ``=`` in between."""
     home = os.environ.get("SPARK_CONF_DIR") or os.path.join(_find_spark_home(), "conf")
     path = Path(home, "spark-defaults.conf")
     lines = map(str.strip, path.read_text().splitlines() if path.exists() else ())
@@ -116,7 +132,7 @@ def _defaults() -> dict[str, str]:
 
 
 def _launch(conf: SparkConf, log: Path | None) -> Any:
-    # Without a name the file vanishes with the JVM.
+    # A file without a name is deleted with the JVM.
     with tempfile.TemporaryFile() if log is None else log.open("w+b") as output:
         try:
             return launch_gateway(conf, {"stderr": output})  # type: ignore[no-untyped-call]
@@ -125,18 +141,20 @@ def _launch(conf: SparkConf, log: Path | None) -> Any:
             words = output.read().decode(errors="replace").splitlines()[-15:]
             raise SessionStateError(
                 "\n".join(
-                    ["Spark's JVM did not start (it has to be Java 17 or newer). Its last words:", *words]
+                    ["Spark's JVM did not start. It must be Java 17 or newer. The end of its log:", *words]
                 ),
                 ErrorKind.NOT_ALLOWED,
             ) from error
 
 
 def find_java_home(environment: Mapping[str, str] = os.environ, usual: tuple[str, ...] = _JAVA_HOMES) -> Path:
-    """The directory of a Java: ``JAVA_HOME``, the ``java`` on ``PATH``, else one in a usual place.
+    """Return the directory of Java: ``JAVA_HOME``, the ``java`` on ``PATH``, or one in a usual place.
+
+    Raises ``SessionStateError`` if Java is not found.
 
     >>> find_java_home({"PATH": ""}, usual=())
     Traceback (most recent call last):
-    frazil.errors.SessionStateError: Spark needs Java 17 or newer, and none was found: ...
+    frazil.errors.SessionStateError: Spark needs Java 17 or newer, got no Java. Install it ...
     """
     if "JAVA_HOME" in environment and (home := Path(environment["JAVA_HOME"])).joinpath("bin/java").exists():
         return home
@@ -149,9 +167,8 @@ def find_java_home(environment: Mapping[str, str] = os.environ, usual: tuple[str
         ):
             return java.resolve().parents[1]
     raise SessionStateError(
-        "Spark needs Java 17 or newer, and none was found: install one (Debian: openjdk-17-jre-headless), "
-        "or set JAVA_HOME to the directory that has bin/java. Frazil's operations also run without Spark: "
-        "engine='local'",
+        "Spark needs Java 17 or newer, got no Java. Install it (Debian: openjdk-17-jre-headless), or set "
+        "JAVA_HOME to the directory that has bin/java. Operations run without Spark with engine='local'",
         ErrorKind.NOT_ALLOWED,
     )
 
@@ -169,7 +186,7 @@ def _for_the_jvm(java_home: Path) -> dict[str, str]:
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables for a child process; this process gets its own back."""
+    """Set environment variables for a child process, and restore those of this process afterwards."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

@@ -1,9 +1,9 @@
-"""A whole pipeline for each micro-batch, done once.
+"""A whole pipeline for each micro-batch, exactly once.
 
-The pipeline works on a branch of its own, made from the tip of the target's, with as many jobs and commits
-as it likes. At its end a commit with the stamp of the batch goes on top, and the target's branch goes there
-in one step. If others have committed meanwhile, or the driver dies on the way, nothing was published and
-the pipeline runs again; a batch whose stamp is there is skipped.
+The pipeline works on a separate branch, which starts at the tip of the target's branch, with any number of
+jobs and commits. Then a commit with the stamp of the batch is added, and the target's branch moves there in
+one step. If other writers have committed meanwhile, or the driver dies, nothing was published and the
+pipeline runs again. A batch whose stamp is in the history is skipped.
 """
 
 from __future__ import annotations
@@ -26,13 +26,34 @@ type Pipeline = Callable[[DataFrame, Target], object]
 def foreach_batch(
     target: Target, pipeline: Pipeline, *, app_id: str | None = None, message: str | None = None
 ) -> Callable[[DataFrame, int], None]:
-    """For ``df.writeStream.foreachBatch(...)``: ``pipeline(rows, target)`` for each batch, once.
+    """Return a function for ``df.writeStream.foreachBatch(...)`` that runs a pipeline once for each batch.
 
-    The target that the pipeline gets is the given one, on the branch of the batch: give it to operations as
-    ``to``, or open sessions on ``target.branch``. ``app_id`` names the query in place of Spark's id; through
-    Spark Connect it has to be given.
+    The target that the pipeline gets is the given one, on a separate branch for the batch. Pass it to
+    operations as ``to``, or open sessions on ``target.branch``. After the pipeline, the target's branch moves
+    in one step.
 
-    Raises ``ConflictError`` if others always commit first.
+    Args:
+        target: The `Target` of the pipeline.
+        pipeline: The function. It is called as ``pipeline(rows, target)``.
+        app_id: A name for the query, instead of Spark's id. It is required through Spark Connect.
+        message: The message of the commit of a batch. The default, None, is a message that names the batch.
+
+    Returns:
+        The function, which takes the rows and the number of a batch. It raises ``ConflictError`` if other
+        writers commit first at every attempt.
+
+    Examples:
+        >>> import frazil.spark
+        >>> from frazil.spark import Target, foreach_batch, write_table
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> def pipeline(rows, target):
+        ...     write_table(rows.toArrow(), target, dims=["x"])
+        >>> run = foreach_batch(Target(repo), pipeline, app_id="rain")
+        >>> rows = frazil.spark.get_spark().createDataFrame([(1, 2.0)], "x int, t double")
+        >>> run(rows, 0)
+        >>> run(rows, 0)  # the batch is done
+        >>> [info.message for info in repo.ancestry(branch="main")][0]
+        'Batch 0 of query rain: pipeline into main'
     """
 
     def run(rows: DataFrame, batch: int) -> None:
@@ -64,7 +85,7 @@ def _publish(
     repo = target.repo
     work = f"{target.branch}.{hashlib.sha256(stamp.query.encode()).hexdigest()[:12]}.{stamp.batch}"
     with suppress(RefNotFoundError):
-        repo.delete_branch(work)  # of a driver that died
+        repo.delete_branch(work)  # it may be left from a driver that died
     repo.create_branch(work, tip)
     try:
         pipeline(rows, replace(target, branch=work))
@@ -82,7 +103,7 @@ def _query_of(rows: DataFrame) -> str:
     query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
     if query is None:
         raise InvalidInputError(
-            "expected a name for the query, which Spark does not tell here: give app_id",
+            "app_id must be a name for the query where Spark does not give its id, got None",
             ErrorKind.INVALID_ARGUMENT,
         )
     return str(query)

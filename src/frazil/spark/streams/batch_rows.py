@@ -20,7 +20,7 @@ from frazil.spark.tables.write_options import WriteOptions
 
 #: How rows are written. The first is the default.
 MODES: Final = ("upsert", "append", "backfill", "insert")
-#: What to do with two rows of one cell. The first is the default.
+#: What happens to two rows of one cell. The first is the default.
 DUPLICATES: Final = ("error", "last")
 
 
@@ -34,7 +34,7 @@ class BatchWrite:
 
 
 def check(session: Session, columns: Sequence[str], target: BatchWrite) -> None:
-    """Raise the errors of `write_rows` that need no rows to be known."""
+    """Raise those errors of `write_rows` that do not depend on the rows."""
     try:
         layout_of(session, target.group, columns)
     except NodeNotFoundError:
@@ -43,9 +43,9 @@ def check(session: Session, columns: Sequence[str], target: BatchWrite) -> None:
 
 
 def write_rows(session: Session, table: pa.Table, target: BatchWrite) -> None:
-    """Write the rows through a session; new arrays are created and existing ones grow before.
+    """Write the rows through a session; new arrays are created, and existing arrays grow, before that.
 
-    Raises ``InvalidInputError`` where rows and arrays do not fit, and for two rows of one cell.
+    Raises ``InvalidInputError`` if rows and arrays do not fit, and for two rows of one cell.
     """
     dims = dims_for(session, target.group, table.schema, target.options.dims)
     distinct = InMemory(table).distinct(dims)
@@ -54,7 +54,7 @@ def write_rows(session: Session, table: pa.Table, target: BatchWrite) -> None:
 
 
 def _last(layout: Layout, table: pa.Table) -> pa.Table:
-    """The last row of each cell."""
+    """Return the last row of each cell."""
     cells = np.zeros(len(table), np.int64)
     for at, size in zip(layout.require_positions(table), layout.shape, strict=True):
         cells = cells * size + at

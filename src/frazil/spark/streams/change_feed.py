@@ -6,9 +6,9 @@
     path, node_id, from_path
     chunk        coordinates in the grid of chunks
 
-A transaction log says which chunks were touched; the manifests of both versions say what that was. Only
-those that may have one of these chunks are read. A chunk that is in neither version (written and deleted by
-commits that have expired) has no row.
+A transaction log names the touched chunks, and the manifests of both versions show how they changed. Only
+manifests that may have one of these chunks are read. A chunk that is in neither version (written and deleted
+by commits that have expired) has no row.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class CommitSlice:
 
 
 def logs_of(assets: Assets, commits: CommitRange) -> list[TransactionLog]:
-    """The transaction logs of commits, without those of expired commits that a garbage collection deleted."""
+    """Return the transaction logs of commits, except those of expired commits that are deleted."""
     logs = []
     for id_ in commits.logs:
         try:
@@ -87,12 +87,12 @@ def logs_of(assets: Assets, commits: CommitRange) -> list[TransactionLog]:
 
 
 def count_chunks(logs: Sequence[TransactionLog]) -> int:
-    """How many chunks the logs name."""
+    """Return how many chunks the logs name."""
     return sum(map(len, chain.from_iterable(log.updated_chunks.values() for log in logs)))
 
 
 def commit_slices(assets: Assets, ranges: Sequence[CommitRange], rows: int) -> Iterator[CommitSlice]:
-    """The commits in slices of at most ``rows`` chunks."""
+    """Yield the commits in slices of at most ``rows`` chunks."""
     for commits in ranges:
         count = max(count_chunks(logs_of(assets, commits)), 1)
         for first in range(0, count, rows):
@@ -100,7 +100,7 @@ def commit_slices(assets: Assets, ranges: Sequence[CommitRange], rows: int) -> I
 
 
 def read(context: Context, slice_: CommitSlice) -> pa.Table:
-    """The rows of a slice."""
+    """Return the rows of a slice."""
     commits = slice_.commits
     logs = logs_of(context.assets, commits)
     before, after = Workspace(context, commits.before), Workspace(context, commits.after)
@@ -121,7 +121,7 @@ def read(context: Context, slice_: CommitSlice) -> pa.Table:
 
 
 def _part(**columns: Any) -> pa.Table:
-    """Rows of the columns after those of the commit."""
+    """Return rows with the columns after those of the commit."""
     schema = pa.schema(list(SCHEMA)[5:])
     return pa.table({name: columns.get(name, []) for name in schema.names}, schema)
 
@@ -168,7 +168,7 @@ def _chunk_parts(
 
 
 def has_chunks(workspace: Workspace, path: str, index: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """1 for each chunk (k, ndim) of an array that a version has, else 0."""
+    """Return 1 for each chunk (k, ndim) of an array that a version has, else 0."""
     node = workspace.nodes.require_array(path)
     stored = np.zeros(len(index), np.int64)
     assert node.array is not None

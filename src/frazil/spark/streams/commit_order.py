@@ -1,8 +1,8 @@
-"""The commits of a branch, one after the other, as a stream reads them.
+"""The commits of a branch in order, as a stream reads them.
 
-A position in the history is the id of the last snapshot that was read. It stays good when snapshots expire:
-the format keeps the ids of what went, and their transaction logs, with the next snapshot that stayed. The
-changes of those are then told as one step. A position is lost where the branch was reset, or its commit was
+A position in the history is the id of the last snapshot that was read. It stays valid when snapshots expire:
+the format keeps the ids of expired snapshots, and their transaction logs, with the next snapshot that stayed.
+A stream gets their changes as one step. A position is lost if the branch was reset, or its commit was
 amended.
 """
 
@@ -54,6 +54,7 @@ class PendingCommits:
         return len(self.rows)
 
     def first(self, count: int) -> PendingCommits:
+        """Return the first ``count`` of these commits."""
         return PendingCommits(self.info, self.rows[:count], self.read)
 
     @property
@@ -62,6 +63,7 @@ class PendingCommits:
         return self.info.snapshots.id_of(int(self.rows[-1]))
 
     def ranges(self) -> Iterator[CommitRange]:
+        """Return the steps of these commits, oldest first."""
         return (self._step(entry) for entry in self.info.snapshots.entries(self.rows))
 
     def _step(self, entry: SnapshotEntry) -> CommitRange:
@@ -78,10 +80,10 @@ class PendingCommits:
 
 
 def commits_after(info: RepoInfo, tip: bytes, start: bytes, *, fail: bool = True) -> PendingCommits:
-    """The commits after ``start``, up to ``tip``.
+    """Return the commits after ``start``, up to ``tip``.
 
-    Raises ``SessionStateError`` (``not-allowed``) if ``start`` is not in the history of ``tip``, and never
-    was as far as anybody knows; without ``fail`` those after the last snapshot that both histories have.
+    Raises ``SessionStateError`` (``not-allowed``) if ``start`` is not known to be in the history of ``tip``.
+    With ``fail=False``, returns those after the last snapshot that both histories have.
     """
     row = info.snapshots.find_snapshot(start)
     parts: list[I64] = []
@@ -96,9 +98,9 @@ def commits_after(info: RepoInfo, tip: bytes, start: bytes, *, fail: bool = True
             return PendingCommits(info, chain[: at + 1][::-1], frozenset(read))
     if fail:
         raise SessionStateError(
-            f"expected snapshot {id_to_text(start)}, the last one that the stream has read, in the history "
-            f"of {id_to_text(tip)}: the branch was reset, or the commit amended. Start with a new "
-            "checkpoint, or set the option stream-fail-on-data-loss to false to go on after what both have",
+            f"The history of {id_to_text(tip)} must have snapshot {id_to_text(start)}, the last one that the "
+            "stream has read. The branch was reset, or the commit was amended. Start with a new checkpoint, "
+            "or set the option stream-fail-on-data-loss to false to continue after the last common snapshot",
             ErrorKind.NOT_ALLOWED,
         )
     other_chain = info.snapshots.chain(row) if row >= 0 else chain[-1:]
@@ -108,7 +110,7 @@ def commits_after(info: RepoInfo, tip: bytes, start: bytes, *, fail: bool = True
 def commits_between(
     info: RepoInfo, tip: bytes, start: bytes, end: bytes, *, fail: bool = True
 ) -> list[CommitRange]:
-    """The steps after ``start`` up to ``end``, which may have expired since it was named."""
+    """Return the steps after ``start`` up to ``end``, which may have expired meanwhile."""
     if start == end:
         return []
     if info.snapshots.find_snapshot(end) >= 0:
@@ -120,7 +122,7 @@ def commits_between(
             return [*ranges, CommitRange(end, commits.before, commits.after, logs)]
         ranges.append(commits)
     raise SessionStateError(
-        f"expected snapshot {id_to_text(end)}, the end of a batch that was planned, in the history of "
-        f"{id_to_text(tip)}: start with a new checkpoint",
+        f"The history of {id_to_text(tip)} must have snapshot {id_to_text(end)}, the end of a planned batch. "
+        "Start with a new checkpoint",
         ErrorKind.NOT_ALLOWED,
     )

@@ -1,7 +1,7 @@
-"""How much of a stream a batch may take: names of Spark 4.2 and later.
+"""The limits of a batch of a stream: names of Spark 4.2 and later.
 
-Spark 4.1 has none of them: there a batch takes all that is available, and nobody asks for less. The stand-ins
-keep the source importable there.
+Spark 4.1 does not have these names. There a batch takes all available commits, and the stand-ins of this
+module only keep the source importable.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-#: Whether Spark asks a source for a part of what is available.
+#: Whether Spark asks a source for a part of the available data.
 HAS_LIMITS: Final = find_spec("pyspark.sql.streaming.datasource") is not None
 
 if TYPE_CHECKING or HAS_LIMITS:
@@ -31,13 +31,13 @@ else:
 
     @dataclass
     class ReadMaxFiles(ReadLimit):
-        """At most so many commits."""
+        """At most ``max_files`` commits."""
 
         max_files: int
 
     @dataclass
     class ReadMaxRows(ReadLimit):
-        """At most so many rows."""
+        """At most ``max_rows`` rows."""
 
         max_rows: int
 

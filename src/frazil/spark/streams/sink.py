@@ -1,21 +1,21 @@
 """A sink: ``df.writeStream``, one commit for each micro-batch.
 
-    branch          ``main`` unless told otherwise
-    group           where the arrays are
-    write           ``upsert`` (unless told otherwise): cells get the values of their rows, new coordinates
-                    go where they belong; ``append``: all rows are new along ``append-dim`` and behind
-                    those that are there; ``backfill``, ``insert``: see `frazil.spark.tables.axes`
-    dims, chunks    to create arrays that are not there: see `frazil.spark.tables.write_table`
-    duplicates      of two rows of one cell: ``error`` (unless told otherwise), or the ``last`` one wins
-    txnAppId        names the query, in place of Spark's id: a query with a new checkpoint and the same name
-                    does not write again what it wrote before, if it cuts its batches in the same way
-    message         of the commits
+    branch          the branch; the default is ``main``
+    group           the group of the arrays
+    write           ``upsert`` (the default): cells get the values of their rows, new coordinates are inserted
+                    in order; ``append``: all rows are new along ``append-dim`` and behind the existing ones;
+                    ``backfill``, ``insert``: see `frazil.spark.tables.axes`
+    dims, chunks    for new arrays: see `frazil.spark.tables.write_table`
+    duplicates      two rows of one cell: ``error`` (the default), or the ``last`` row wins
+    txnAppId        a name for the query, instead of Spark's id: a query with a new checkpoint and the same
+                    name does not write its earlier batches again, if it cuts its batches in the same way
+    message         the message of the commits
 
 The tasks send their rows, compressed, to the driver's machine, where one process writes them and commits.
-So the rows of a batch must fit into memory there: limit the rate of the source. What is larger is better
-written by a pipeline for each batch.
+So the rows of a batch must fit into memory there: limit the rate of the source. For more rows, use a pipeline
+for each batch (`batch_pipelines`).
 
-A batch without rows makes no commit. When one fails nothing is taken back: what it wrote is garbage.
+A batch without rows makes no commit. If a batch fails, its chunks are not deleted: they are garbage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, override
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark import TaskContext
@@ -47,7 +47,7 @@ _QUERY: Final = "sql.streaming.queryId"
 
 @dataclass(frozen=True)
 class Sent(WriterCommitMessage):
-    """What a task sends: its query, and its rows as an Arrow stream, compressed; None without rows."""
+    """The message of a task: its query, and its rows as an Arrow stream, compressed; None without rows."""
 
     query: str | None
     rows: bytes | None
@@ -55,7 +55,7 @@ class Sent(WriterCommitMessage):
 
 @causes_only
 class RowsWriter(DataSourceStreamArrowWriter):
-    """See the module."""
+    """The writer of a stream: see the module."""
 
     def __init__(self, repo: Repository, options: Options, names: Sequence[str]) -> None:
         self._repo = repo
@@ -72,8 +72,9 @@ class RowsWriter(DataSourceStreamArrowWriter):
         self._target = BatchWrite(group, write_options, choice(options, "duplicates", DUPLICATES))
         check(repo.writable_session(self._branch), names, self._target)
 
+    @override
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """On an executor."""
+        """Compress the rows of a task on an executor."""
         context = TaskContext.get()
         spark_query = None if context is None else context.getLocalProperty(_QUERY)
         query = self._query or spark_query
@@ -87,8 +88,9 @@ class RowsWriter(DataSourceStreamArrowWriter):
                 stream.write_batch(batch)
         return Sent(query, out.getvalue().to_pybytes())
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """On the driver's machine; perhaps more than once for a batch."""
+    @override
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Write the rows of a batch on the driver's machine. Spark may call it twice for a batch."""
         sent = [each for each in messages if isinstance(each, Sent)]
         tables = [pa.ipc.open_stream(each.rows).read_all() for each in sent if each.rows is not None]
         query = self._query or next((each.query for each in sent if each.query), None)
@@ -96,7 +98,7 @@ class RowsWriter(DataSourceStreamArrowWriter):
             return
         if query is None:
             raise InvalidInputError(
-                "expected the id of the query from its tasks, found none: set the option txnAppId",
+                "The tasks must know the id of the query, got none. Set the option txnAppId",
                 ErrorKind.INVALID_ARGUMENT,
             )
         table = pa.concat_tables(tables)
@@ -108,19 +110,20 @@ class RowsWriter(DataSourceStreamArrowWriter):
         )
         _log.info("batch %d of %s: %s", batchId, query, snapshot_id or "done before")
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing: Spark calls it after a commit too, when that failed behind the last step."""
+    @override
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Do nothing. Spark also calls it after a commit, if the query fails after the commit."""
 
 
 def stream_writer(
     repo: Repository, options: Options, schema: StructType, overwrite: bool = False
 ) -> RowsWriter:
-    """The writer of a data source: options by names in lower case, the columns of the rows.
+    """Return the writer of a data source, from options with names in lower case and the columns of the rows.
 
     Raises ``InvalidInputError`` if the columns do not belong to arrays, or for the output mode "complete".
     """
     if overwrite:
         raise InvalidInputError(
-            'expected the output mode "append" or "update", found "complete"', ErrorKind.INVALID_ARGUMENT
+            'The output mode must be "append" or "update", got "complete"', ErrorKind.INVALID_ARGUMENT
         )
     return RowsWriter(repo, options, schema.names)

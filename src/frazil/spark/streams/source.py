@@ -66,20 +66,20 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         unknown = set(self._names) - set(change_feed.SCHEMA.names)
         if unknown:
             raise InvalidInputError(
-                f"expected columns of the table {change_feed.FEED} "
-                f"({', '.join(change_feed.SCHEMA.names)}), found {', '.join(sorted(unknown))}: "
-                f"commits are read with the option table={change_feed.FEED}",
+                f"The columns must be those of the table {change_feed.FEED} "
+                f"({', '.join(change_feed.SCHEMA.names)}), got {', '.join(sorted(unknown))}. Set the option "
+                f"table={change_feed.FEED} to read commits",
                 ErrorKind.INVALID_ARGUMENT,
             )
         if not HAS_LIMITS and (self._commits is not None or self._rows is not None):
             raise InvalidInputError(
-                "expected Spark 4.2 or newer for stream-max-commits and stream-max-rows, found an older one: "
-                "it takes all that is available",
+                "Spark must be 4.2 or newer for stream-max-commits and stream-max-rows, got an older "
+                "version, where a batch takes all available commits",
                 ErrorKind.NOT_ALLOWED,
             )
         if self._since is not None and "stream-from" in options:
             raise InvalidInputError(
-                "expected one of the options stream-from and stream-from-timestamp, found both",
+                "Only one of the options stream-from and stream-from-timestamp is allowed, got both",
                 ErrorKind.CONFLICTING_ARGUMENTS,
             )
 
@@ -98,6 +98,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Offsets, on the driver's machine
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802  # Spark's names
+        """Return the position where a new query begins."""
         info = self._context.catalog.repo_info()
         return _offset(self._begin(info, repo_requirements.branch_tip(info, self._branch)))
 
@@ -117,16 +118,19 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return the limit of a batch that the options set."""
         if self._commits is not None:
             return ReadMaxFiles(self._commits)
         return ReadAllAvailable() if self._rows is None else ReadMaxRows(self._rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fix the tip of the branch up to which the query reads."""
         self._target = repo_requirements.branch_tip(self._context.catalog.repo_info(), self._branch)
 
     def latestOffset(  # noqa: N802
         self, start: dict[str, str] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, str]:
+        """Return the position after the next batch."""
         info = self._context.catalog.repo_info()
         if start is None:  # Spark 4.1
             return _offset(self._tip(info))
@@ -138,7 +142,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offset(pending.end) if len(pending) else start
 
     def _within(self, pending: commit_order.PendingCommits, rows: int) -> int:
-        """How many of the commits have at most ``rows`` rows together; at least one."""
+        """Return how many of the commits have at most ``rows`` rows together; at least one."""
         for number, commits in enumerate(pending.ranges()):
             rows -= change_feed.count_chunks(change_feed.logs_of(self._context.assets, commits))
             if rows < 0:
@@ -146,11 +150,13 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return len(pending)
 
     def reportLatestOffset(self) -> dict[str, str]:  # noqa: N802
+        """Return the position of the tip of the branch, for the progress of the query."""
         return _offset(repo_requirements.branch_tip(self._context.catalog.repo_info(), self._branch))
 
     # Rows
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
+        """Return the tasks of a batch."""
         info = self._context.catalog.repo_info()
         ranges = commit_order.commits_between(info, self._tip(info), _id(start), _id(end), fail=self._fail)
         tasks: list[list[change_feed.CommitSlice]] = []
@@ -164,11 +170,12 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(pickle.dumps(task)) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task."""
         for slice_ in pickle.loads(partition.value):
             yield from change_feed.read(self._context, slice_).select(self._names).to_batches(1 << 17)
 
     def commit(self, end: dict[str, str]) -> None:
-        """Nothing: the history stays."""
+        """Do nothing: the repository keeps the history."""
 
 
 def _offset(id_: bytes) -> dict[str, str]:
@@ -180,5 +187,8 @@ def _id(offset: dict[str, Any]) -> bytes:
 
 
 def stream_reader(repo: Repository, options: Options, schema: StructType) -> FeedReader:
-    """The reader of a data source: options by names in lower case, and the columns that Spark wants."""
+    """Return the reader of a data source.
+
+    The names of ``options`` are in lower case, and ``schema`` has the columns that Spark reads.
+    """
     return FeedReader(repo, options, schema.names)

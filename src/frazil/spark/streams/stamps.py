@@ -1,19 +1,19 @@
-"""How a micro-batch is known to be done: its stamp.
+"""The stamp of a micro-batch, which shows that the batch is done.
 
-A batch is named by its query (an id of Spark's, or the ``txnAppId`` that the user gives) and its number.
-The commit that does it says so in its metadata, so that data and stamp are one atomic step: whatever
-happens to the driver afterwards, and whatever Spark's own log says, the batch is found done when it is
-tried again. The same update of the repository writes a record of it into the repository's metadata, which
-outlives the commit (`frazil.repository.catalog.stream_records`).
+A batch is named by its query (an id of Spark's, or the ``txnAppId`` of the user) and its number. The metadata
+of its commit hold the stamp, so that data and stamp are one atomic step. If the driver dies afterwards, or
+Spark's own log lacks the batch, a retry finds that the batch is done. The same update of the repository
+writes a record of it into the repository's metadata, which outlives the commit
+(`frazil.repository.catalog.stream_records`).
 
-A version has a batch if the commit of the batch is in its history, whether it has expired, was amended,
-merged or picked since (`frazil.repository.catalog.stream_batches`). So a branch that is reset to before a
-batch has not done it, and one that was created from another has done what that had done. Spec version 1
-has no such metadata: there the stamp lives as long as the commit.
+A version has a batch if the commit of the batch is in its history, also if the commit has expired, was
+amended, merged or picked since (`frazil.repository.catalog.stream_batches`). So a branch that is reset to
+before a batch does not have the batch, and a branch that was created from another has the batches of the
+other. Spec version 1 has no such metadata: there the stamp lives as long as the commit.
 
-Others commit to the branch meanwhile, perhaps even a second driver of the same query. So a commit that
-comes too late is taken to the new tip, where the stamp is looked for again; if its rows conflict with what
-was committed there, the batch is written anew.
+Other writers may commit to the branch meanwhile, even a second driver of the same query. A late commit is
+rebased onto the new tip, where the stamp is looked for again. If its rows conflict with the other commits,
+the batch is written again.
 """
 
 from __future__ import annotations
@@ -60,21 +60,21 @@ class Stamp:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """For its commit."""
+        """Return the stamp for the metadata of a commit."""
         return {QUERY: self.query, BATCH: self.batch}
 
 
 def batches_done(repo: Repository, snapshot_id: str, query: str) -> BatchSet:
-    """The batches of a query that a version has.
+    """Return the batches of a query that a version has.
 
-    Raises ``SessionStateError`` (``not-allowed``) where that cannot be known.
+    Raises ``SessionStateError`` (``not-allowed``) if that is unknown.
     """
     context = context_of(repo)
     return History(context.catalog.repo_info(), id_from_text(snapshot_id), context.storage).done(query)
 
 
 def is_done(repo: Repository, snapshot_id: str, stamp: Stamp) -> bool:
-    """Whether a version has this batch, or a later one of its query."""
+    """Return whether a version has this batch, or a later batch of its query."""
     return stamp.batch in batches_done(repo, snapshot_id, stamp.query)
 
 
@@ -85,11 +85,11 @@ def commit_once(
     write: Callable[[Session], None],
     message: str,
 ) -> str | None:
-    """What ``write`` does to a session, as one commit, unless the batch is done; the snapshot's id.
+    """Commit the changes of ``write`` to a session, unless the batch is done; return the id of the snapshot.
 
-    ``write`` is called again, with another session, if what it wrote conflicts with other commits. Raises
-    ``RebaseFailedError`` if it always does, ``SessionStateError`` (``not-allowed``) if it cannot be known
-    whether the batch is done.
+    ``write`` is called again, with another session, if its changes conflict with other commits. Raises
+    ``RebaseFailedError`` if they conflict at every attempt, ``SessionStateError`` (``not-allowed``) if it is
+    unknown whether the batch is done.
     """
     for pause in pauses():
         session = repo.writable_session(branch)
@@ -120,9 +120,10 @@ def _committed(
 
 
 def stamped(session: Session, branch: str, stamp: Stamp, message: str, done: BatchSet) -> str:
-    """Commit on the very version that the session has seen: ``ConflictError`` if there is a newer one.
+    """Commit on exactly the version that the session has seen.
 
-    ``branch`` is the branch that the batch is for, ``done`` what that version has of its query.
+    ``branch`` is the branch of the batch, ``done`` are the batches of its query that this version has. Raises
+    ``ConflictError`` if there is a newer version.
     """
 
     def note(info: RepoInfo, id_: bytes) -> dict[str, Any]:
@@ -135,7 +136,7 @@ def stamped(session: Session, branch: str, stamp: Stamp, message: str, done: Bat
 
 
 def pauses() -> Iterator[Callable[[], None]]:
-    """What to do between attempts: wait, a while longer each time, and not all for the same time."""
+    """Yield the pauses between attempts: functions that wait, longer each time, for a random time."""
     return (partial(_pause, min(0.05 * 2**n, 5.0)) for n in range(_TRIES))
 
 

@@ -12,13 +12,13 @@ Arrays to rows:
     decoding                elements of an array to values of a column
     conditions, predicates  conditions on columns: their text, and their evaluation
     scan_blocks, scan_plan  which blocks a query reads, and which task reads them
-    version_slices          what a task needs of a version, so that it requests nothing but chunks
+    version_slices          the part of a version that a task needs, so that it requests only chunks
     batches                 the work of a task: blocks to Arrow batches
 
 Rows to arrays:
 
     write_table             `frazil.spark.write_table`
-    write_options           the choices of a caller
+    write_options           the options of a caller
     write_job               the job that writes rows
     row_sources             where the rows come from; `dataframe_rows`: from a DataFrame
     write_layout            dimensions and arrays that rows are written to; `row_groups`: units and tasks
@@ -33,6 +33,5 @@ Tables about a repository:
     repository_schemas      their columns
     table_sessions          the session and the arrays that a table reads
     sql_functions           the tables as functions of SQL
-
     arrow_columns, schemas  columns and schemas of Arrow and of Spark
 """

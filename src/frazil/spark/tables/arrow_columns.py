@@ -11,7 +11,7 @@ from frazil.format.nodes import NodeTable
 
 
 def text_column(rows: Ragged) -> pa.Array:
-    """A column of text, without a Python object for each text."""
+    """Return a column of text, without a Python object for each text."""
     whole = rows.compact()
     offsets = np.append(whole.starts, whole.total()).astype(np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(whole.values))]
@@ -19,25 +19,25 @@ def text_column(rows: Ragged) -> pa.Array:
 
 
 def list_column(rows: Ragged) -> pa.Array:
-    """A column of lists of numbers."""
+    """Return a column of lists of numbers."""
     whole = rows.compact()
     offsets = np.append(whole.starts, whole.total()).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(whole.values.astype(np.int64)))
 
 
 def index_column(index: NDArray[np.uint32]) -> pa.Array:
-    """A column of lists, each the chunk coordinates of one row."""
+    """Return a column of lists, each the chunk coordinates of one row."""
     n, width = index.shape
     offsets = pa.array(np.arange(n + 1, dtype=np.int32) * np.int32(width))
     return pa.ListArray.from_arrays(offsets, pa.array(index.reshape(-1).astype(np.int64)))
 
 
 def constant_column(text: str, rows: int) -> pa.Array:
-    """A column of text that has the same text in every row."""
+    """Return a column of text that has the same text in every row."""
     return pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), [text]).cast(pa.string())
 
 
 def paths_by_id(nodes: NodeTable) -> dict[bytes, str]:
-    """The path of each node, by its id."""
+    """Return the path of each node, by its id."""
     ids, _ = nodes.identities(np.arange(len(nodes)))
     return dict(zip(ids, nodes.paths_list(), strict=True))

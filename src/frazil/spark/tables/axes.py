@@ -2,13 +2,12 @@
 
     append             all coordinates are new, and behind the existing ones along the append dimension
     insert             all coordinates exist: their values are replaced, nothing is added
-    upsert, backfill   values of existing coordinates are replaced, new ones are put at their place in order
+    upsert, backfill   values of existing coordinates are replaced, new coordinates are inserted in order
     overwrite-region   as insert; cells in the box of the coordinates that have no row are cleared
 
-An axis of numbers, times or durations is in order if its values only rise or only fall; new values keep
-that order. An axis of one value rises. Text has no order, and neither have unsorted values: new ones are
-put behind the existing ones, in ascending order. A dimension without coordinates grows to the largest number
-of a cell.
+An axis of numbers, times or durations is in order if its values only rise or only fall; new values keep that
+order. An axis of one value rises. Text and unsorted values have no order: their new values are added behind
+the existing ones, in ascending order. A dimension without coordinates grows to the largest number of a cell.
 """
 
 from __future__ import annotations
@@ -48,13 +47,13 @@ class Growth:
 
 
 def ascending(values: pa.Array) -> pa.Array:
-    """The values in ascending order."""
+    """Return the values in ascending order."""
     half = pa.types.is_float16(values.type)  # Arrow cannot order them
     return values.take(pc.sort_indices(values.cast(pa.float32()) if half else values))
 
 
 def grow_axis(axis: Axis, fresh: pa.Array) -> Growth:
-    """The axis with new coordinates at their places in order. ``fresh``: none of them exists.
+    """Return the axis with new coordinates at their places in order. ``fresh``: none of them exists.
 
     >>> axis = Axis("x", 3, pa.array([30, 20, 10]))
     >>> growth = grow_axis(axis, pa.array([5, 25]))
@@ -76,7 +75,7 @@ def grow_axis(axis: Axis, fresh: pa.Array) -> Growth:
 
 
 def require_behind(axis: Axis, fresh: pa.Array) -> None:
-    """``InvalidInputError`` (``invalid-chunk-index``) for coordinates that mode append may not add."""
+    """Raise ``InvalidInputError`` (``invalid-chunk-index``) for coordinates that mode append may not add."""
     if axis.values is None:
         numbers = fresh.cast(pa.int64()).to_numpy(zero_copy_only=False)
         if len(numbers) and numbers.min() < axis.size:
@@ -92,14 +91,14 @@ def require_behind(axis: Axis, fresh: pa.Array) -> None:
 
 def _early(axis: Axis, neighbour: str, last: Any, early: Any) -> InvalidInputError:
     return InvalidInputError(
-        f"mode append: expected coordinates behind {neighbour} along {axis.name}, {last}, found "
-        f"{axis.name} = {early}: mode upsert (or backfill) puts it where it belongs",
+        f"New coordinates must be behind {neighbour} along {axis.name}, {last}, in mode append, got "
+        f"{axis.name} = {early}. Mode upsert (or backfill) inserts it in order",
         ErrorKind.INVALID_CHUNK_INDEX,
     )
 
 
 def coordinate_text(value: pa.Scalar) -> str:
-    """A coordinate for a message; times are in UTC and say so.
+    """Return a coordinate for a message, with times in UTC.
 
     >>> coordinate_text(pa.scalar(0, pa.timestamp("us", "UTC"))), coordinate_text(pa.scalar("a"))
     ('1970-01-01T00:00:00Z', "'a'")
@@ -111,7 +110,7 @@ def coordinate_text(value: pa.Scalar) -> str:
 
 
 def _direction(values: pa.Array) -> bool | None:
-    """True if the values fall, False if they rise (or are fewer than two), None if they have no order."""
+    """Return True if the values fall, False if they rise (or are fewer than two), None without order."""
     numbers = _numbers(values)
     if numbers is None:
         return None
@@ -121,7 +120,7 @@ def _direction(values: pa.Array) -> bool | None:
 
 
 def _numbers(values: pa.Array) -> NDArray[Any] | None:
-    """Numbers in the order of the values; None for values without order."""
+    """Return numbers in the order of the values, or None for values without order."""
     column = values.type
     if pa.types.is_timestamp(column) or pa.types.is_duration(column):
         values = values.view(pa.int64())

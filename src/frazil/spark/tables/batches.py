@@ -1,7 +1,8 @@
 """The work of a scan task: blocks of arrays become Arrow batches, column by column.
 
-Values of a block are read once for each array, repeated along the dimensions that it does not have, and cut
-into batches. No loop runs over rows. From a remote storage the next blocks are read while Spark gets one.
+Values of a block are read once for each array, repeated along the dimensions that the array does not have,
+and cut into batches. No loop runs over rows. For a remote storage, the next blocks are read while Spark
+processes one.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ type _Region = tuple[slice, ...]
 
 
 def batches(scan: Scan, task: ScanTask) -> Iterator[pa.RecordBatch]:
-    """The rows of one task."""
+    """Yield the rows of one task."""
     reader = _BlockReader(scan, task, scan.shared.session(task.tables))
     for columns in _prefetched_blocks(reader, task.blocks):
         yield from _cut(columns, scan)
@@ -53,7 +54,7 @@ class _BlockReader:
         }
 
     def block(self, number: NDArray[np.int64]) -> tuple[list[Values], int]:
-        """The values of all returned columns, of shape (rows,), and the number of rows."""
+        """Return the values of all returned columns, of shape (rows,), and the number of rows."""
         grid = self.scan.grid
         starts = number * np.array(grid.block, np.int64)
         stops = np.minimum(starts + grid.block, grid.shape)
@@ -92,7 +93,7 @@ class _BlockReader:
         return [each.take((rows,)) for each in out], len(rows)
 
     def _matching_rows(self, region: _Region) -> list[NDArray[np.intp]]:
-        """The cells along each dimension that meet the conditions on columns of this dimension alone."""
+        """Return the cells along each dimension that meet the conditions on columns of this dimension."""
         along = [np.ones(s.stop - s.start, np.bool_) for s in region]
         for column, each in self._where:
             if len(column.axes) == 1:
@@ -100,7 +101,7 @@ class _BlockReader:
         return list(map(np.flatnonzero, along))
 
     def _read(self, column: Column, region: _Region) -> Values:
-        """Values of a column in its own dimensions."""
+        """Return values of a column in its own dimensions."""
         mine = tuple(region[axis] for axis in column.axes)
         if column.path is None:
             return index_values(mine[0].start, mine[0].stop)
@@ -110,20 +111,20 @@ class _BlockReader:
                 tuple(slice(s.start - at, s.stop - at) for s, at in zip(mine, first, strict=True))
             )
         values = column.decoder.decode(np.asarray(self._arrays[column.path][mine]))
-        # zarr does not store chunks of fill values, which are values of a coordinate as others are.
+        # zarr does not store chunks of fill values, but the fill value is a valid coordinate.
         if self.scan.missing == "fill" or column.is_key:
             return values
         return values.or_null(_missing(self.task.tables[column.path], column.chunks, mine))
 
 
 def _is_remote(table: ChunkTable) -> bool:
-    """Whether its virtual chunks are on another machine, judged by the first one."""
+    """Return whether its virtual chunks are on another machine, judged by the first one."""
     locations = table.foreign.locations
     return len(locations) > 0 and not locations.text(0).startswith("file:")
 
 
 def _missing(table: ChunkTable, chunks: Sequence[int], region: _Region) -> Mask | None:
-    """The elements of a region whose chunk is not stored; None if all chunks are stored."""
+    """Return the elements of a region whose chunk is not stored; None if all chunks are stored."""
     first = [s.start // step for s, step in zip(region, chunks, strict=True)]
     last = [-(-s.stop // step) for s, step in zip(region, chunks, strict=True)]
     low, high = np.array(first, np.int64), np.array(last, np.int64)
@@ -141,7 +142,7 @@ def _missing(table: ChunkTable, chunks: Sequence[int], region: _Region) -> Mask 
 
 
 def _spread(values: Values, axes: tuple[int, ...], shape: tuple[int, ...]) -> Values:
-    """The values of some dimensions for all cells of a shape, as one dimension."""
+    """Return the values of some dimensions for all cells of a shape, as one dimension."""
     data = _broadcast(values.data, axes, shape).reshape(-1)
     return Values(data, None if values.null is None else _broadcast(values.null, axes, shape).reshape(-1))
 
@@ -173,18 +174,18 @@ def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
         return array.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
-            f"expected values of {field.type} in the column {field.name}, found {array.type}: {error}",
+            f"The column {field.name} must have values of {field.type}, got {array.type}: {error}",
             ErrorKind.INVALID_ARRAY_METADATA,
         ) from error
 
 
 def _empty(rows: int) -> pa.RecordBatch:
-    """Rows without columns."""
+    """Return rows without columns."""
     return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
 
 
 def _prefetched_blocks(reader: _BlockReader, blocks: NDArray[np.int64]) -> Iterator[tuple[list[Values], int]]:
-    """The blocks in order; those of a remote storage are read ahead."""
+    """Yield the blocks in order; those of a remote storage are read ahead."""
     if reader.is_local or len(blocks) < 2:
         yield from map(reader.block, blocks)
         return
@@ -200,7 +201,7 @@ def _prefetched_blocks(reader: _BlockReader, blocks: NDArray[np.int64]) -> Itera
 
 
 def blocks_of(scan: Scan, task: ScanTask) -> Iterator[Mapping[str, Any]]:
-    """The values of each block of a task by column: masked arrays of shape (rows,)."""
+    """Yield the values of each block of a task by column: masked arrays of shape (rows,)."""
     reader = _BlockReader(scan, task, scan.shared.session(task.tables))
     for values, rows in _prefetched_blocks(reader, task.blocks):
         if rows:
@@ -211,6 +212,6 @@ def blocks_of(scan: Scan, task: ScanTask) -> Iterator[Mapping[str, Any]]:
 
 
 def table(scan: Scan, tasks: Sequence[ScanTask]) -> pa.Table:
-    """All rows of a scan, read in this process without Spark."""
+    """Return all rows of a scan, read in this process without Spark."""
     every = [batch for each in tasks for batch in batches(scan, each)]
     return pa.Table.from_batches(every, scan.schema)

@@ -25,12 +25,12 @@ def changes(
     start: str | None = None,
     end: str | None = None,
 ) -> pa.Table:
-    """The changes after ``start`` up to ``end``, from the transaction logs of the commits in between.
+    """Return the changes after ``start`` up to ``end``, from the transaction logs of the commits in between.
 
-    Each is a snapshot id, a branch or a tag; ``end`` is ``main`` and ``start`` the snapshot before ``end``
-    unless given. ``change`` is one of new_group, new_array, deleted_group, deleted_array, updated_group,
-    updated_array (metadata), moved (``from_path``), chunk_added, chunk_changed, chunk_removed (``chunk``, of
-    arrays that ``end`` has). A chunk that was added and removed in between has no row.
+    Each is a snapshot id, a branch or a tag. The default of ``end`` is ``main``, the default of ``start`` is
+    the parent snapshot of ``end``. ``change`` is one of new_group, new_array, deleted_group, deleted_array,
+    updated_group, updated_array (metadata), moved (``from_path``), chunk_added, chunk_changed, chunk_removed
+    (``chunk``, of arrays that ``end`` has). A chunk that was added and removed in between has no row.
     """
     context = context_of(repo)
     info = context.catalog.repo_info()
@@ -89,7 +89,7 @@ def _chunk_changes(path: str, index: NDArray[np.uint32], old: ChunkTable | None,
 
 
 def _snapshot(repo: Repository, name: str) -> bytes:
-    """The snapshot that a text names: its id or the first characters of that, a branch or a tag."""
+    """Return the snapshot of a text: its id or the first characters of it, a branch or a tag."""
     info = context_of(repo).catalog.repo_info()
     id_ = find_snapshot(name, lambda: info)
     if id_ is None:

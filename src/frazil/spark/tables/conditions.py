@@ -9,7 +9,7 @@
                 name  [NOT] LIKE 'x%' | '%x' | '%x%'
     literal     12  -0.5e3  'text'  true  false  null  nan  inf  -inf  TIMESTAMP '2024-05-01 12:00'
 
-All conditions must hold. There is no OR and no arithmetic: those are for Spark.
+All conditions must hold. OR and arithmetic are not supported; use them in queries of Spark.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ _CONSTANTS: Final[dict[str, Any]] = {
 
 
 def predicates(grid: Grid, conditions: Conditions) -> list[Predicate]:
-    """The conditions on columns of a grid.
+    """Return the conditions on columns of a grid.
 
-    Raises ``InvalidInputError`` (``invalid-argument``) for what is no condition, and where a value cannot be
-    compared exactly with a column; (``node-not-found``) for a column that is not there.
+    Raises ``InvalidInputError`` (``invalid-argument``) for a text that is not a condition, and for a value
+    that cannot be compared exactly with a column; (``node-not-found``) for a missing column.
     """
     if isinstance(conditions, str):
         return [_checked(grid, each) for each in parse(conditions)]
@@ -72,7 +72,7 @@ def predicates(grid: Grid, conditions: Conditions) -> list[Predicate]:
 def _of_tuple(name: str, op: str, value: Any) -> Predicate:
     op = op.lower()
     if op not in _WORDS:
-        raise _refused(f"a condition with one of {', '.join(_WORDS)}", repr(op))
+        raise _refused(f"The comparison of a condition must be one of {', '.join(_WORDS)}", repr(op))
     several = op in ("in", "not in")
     return Predicate(name, _SPELLED.get(op, op), tuple(value) if several else value, op in _NEGATED)
 
@@ -87,12 +87,14 @@ def _checked(grid: Grid, predicate: Predicate) -> Predicate:
     if pa.types.is_integer(column.type):
         checked = _of_integers(checked)
     if not checked.comparable(column.type):
-        raise _refused(f"a value to compare with {column.name} ({column.type})", repr(predicate.value))
+        raise _refused(
+            f"The value must be comparable with {column.name} ({column.type})", repr(predicate.value)
+        )
     return checked
 
 
 def _plain(column: pa.DataType, value: Any) -> Any:
-    """A value as the type of Python that is compared with a column of this type, as Spark casts it."""
+    """Return a value as the Python type that is compared with a column of this type, as Spark casts it."""
     if isinstance(value, np.datetime64):
         value = value.astype("datetime64[us]").item()
     elif isinstance(value, np.generic):
@@ -113,15 +115,15 @@ def _plain(column: pa.DataType, value: Any) -> Any:
     return value
 
 
-#: A number with a fraction, among integers: the comparison with the one below it.
+#: For a number with a fraction among integers: the comparison with the integer below it.
 _BELOW: Final = {"<": "<=", "<=": "<=", ">": ">", ">=": ">"}
-#: Comparisons with a number that is larger, or smaller, than all integers: which are true.
+#: The comparisons with a number larger, or smaller, than all integers that are true.
 _TRUE_BELOW: Final = frozenset({"<", "<="})
 _TRUE_ABOVE: Final = frozenset({">", ">="})
 
 
 def _of_integers(predicate: Predicate) -> Predicate:
-    """The same condition with integers only, so that it is exact. NaN is larger than all numbers."""
+    """Return the same condition with integers only, so that it is exact. NaN is larger than all numbers."""
     if predicate.op == "in":
         return replace(
             predicate, value=tuple(each for each in map(_whole, predicate.value) if not _has_fraction(each))
@@ -129,7 +131,7 @@ def _of_integers(predicate: Predicate) -> Predicate:
     value = _whole(predicate.value)
     if not _has_fraction(value):
         return replace(predicate, value=value)
-    # No integer is equal to it; null stays null, and is no row.
+    # No integer is equal to the value. Null stays null, which excludes the row.
     nothing = replace(predicate, op="in", value=())
     if predicate.op not in _BELOW:
         return nothing
@@ -140,17 +142,17 @@ def _of_integers(predicate: Predicate) -> Predicate:
 
 
 def _whole(value: Any) -> Any:
-    """A number without a fraction as an integer; others as they are."""
+    """Return a number without a fraction as an integer; other values unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _has_fraction(value: Any) -> bool:
-    """Whether a number is no integer: NaN and the infinities are none."""
+    """Return whether a number is not an integer, as NaN and the infinities."""
     return isinstance(value, float | Decimal)
 
 
 def parse(text: str) -> list[Predicate]:
-    """Conditions in words of SQL.
+    """Return the conditions of a text in SQL.
 
     >>> [(each.column, each.op, each.value, each.negated) for each in parse("lat >= -5 AND x NOT IN ('a')")]
     [('lat', '>=', -5, False), ('x', 'in', ('a',), True)]
@@ -178,7 +180,7 @@ class _Words:
         while text[at:].strip():
             match = _TOKEN.match(text, at)
             if match is None or match.lastgroup is None:
-                raise _refused("conditions", repr(text[at:]))
+                raise _refused("The conditions must be in SQL", repr(text[at:]))
             yield match.lastgroup, match[match.lastgroup]
             at = match.end()
 
@@ -188,14 +190,14 @@ class _Words:
 
     def _next(self) -> tuple[str, str]:
         if self.done:
-            raise _refused("more of a condition", f"the end of {self._text!r}")
+            raise _refused("The condition must be complete", f"the end of {self._text!r}")
         self._at += 1
         return self._tokens[self._at - 1]
 
     def expect(self, word: str) -> None:
         kind, token = self._next()
         if kind in ("text", "quoted", "number") or token.lower() != word:
-            raise _refused(word.upper(), f"{token!r} in {self._text!r}")
+            raise _refused(f"The next word must be {word.upper()}", f"{token!r} in {self._text!r}")
 
     def _is(self, word: str) -> bool:
         kind, token = ("", "") if self.done else self._tokens[self._at]
@@ -206,7 +208,7 @@ class _Words:
     def condition(self) -> list[Predicate]:
         kind, name = self._next()
         if kind not in ("word", "quoted"):
-            raise _refused("the name of a column", f"{name!r} in {self._text!r}")
+            raise _refused("A condition must begin with the name of a column", f"{name!r} in {self._text!r}")
         if self._is("is"):
             negated = self._is("not")
             self.expect("null")
@@ -220,7 +222,7 @@ class _Words:
             return self._between(name, negated)
         kind, op = self._next()
         if kind != "op" or negated or op not in (*COMPARISONS, *_SPELLED):
-            raise _refused("a comparison", f"{op!r} in {self._text!r}")
+            raise _refused("A comparison must follow the column", f"{op!r} in {self._text!r}")
         return [Predicate(name, _SPELLED.get(op, op), self._literal(), op in _NEGATED)]
 
     def _between(self, name: str, negated: bool) -> list[Predicate]:
@@ -228,7 +230,7 @@ class _Words:
         self.expect("and")
         high = self._literal()
         if negated:
-            raise _refused("BETWEEN without NOT, which would be an OR,", repr(self._text))
+            raise _refused("BETWEEN must be without NOT, which would be an OR", repr(self._text))
         return [Predicate(name, ">=", low), Predicate(name, "<=", high)]
 
     def _like(self, name: str, negated: bool) -> Predicate:
@@ -237,7 +239,7 @@ class _Words:
         ends = (str(pattern).startswith("%"), str(pattern).endswith("%"))
         op = {(False, True): "starts", (True, False): "ends", (True, True): "contains", (False, False): "="}
         if not inner or "%" in inner or "_" in inner or "\\" in inner:
-            raise _refused("LIKE with 'x%', '%x' or '%x%'", repr(pattern))
+            raise _refused("The pattern of LIKE must be 'x%', '%x' or '%x%'", repr(pattern))
         return Predicate(name, op[ends], inner, negated)
 
     def _list(self) -> Iterator[Any]:
@@ -248,7 +250,7 @@ class _Words:
             if kind == "op" and token == ")":
                 return
             if token != ",":
-                raise _refused("a list of values", repr(self._text))
+                raise _refused("IN must have a list of values in parentheses", repr(self._text))
 
     def _literal(self) -> Any:
         kind, token = self._next()
@@ -260,8 +262,8 @@ class _Words:
             return timestamp(str(self._literal()), "where")
         if kind == "word" and token.lower() in _CONSTANTS:
             return _CONSTANTS[token.lower()]
-        raise _refused("a value", f"{token!r} in {self._text!r}")
+        raise _refused("A comparison must end with a value", f"{token!r} in {self._text!r}")
 
 
-def _refused(expected: str, actual: str) -> InvalidInputError:
-    return InvalidInputError(f"expected {expected}, found {actual}", ErrorKind.INVALID_ARGUMENT)
+def _refused(requirement: str, actual: str) -> InvalidInputError:
+    return InvalidInputError(f"{requirement}, got {actual}", ErrorKind.INVALID_ARGUMENT)

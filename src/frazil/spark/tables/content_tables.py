@@ -22,7 +22,7 @@ from frazil.spark.tables.table_sessions import array_paths, session_of
 def nodes(
     repo: Repository, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
 ) -> pa.Table:
-    """Groups and arrays, with their ``zarr.json``."""
+    """Return groups and arrays, with their ``zarr.json``."""
     table = session_of(repo, branch, tag, snapshot_id).workspace.snapshot.nodes
     return pa.table(
         {
@@ -38,7 +38,7 @@ def nodes(
 def arrays(
     repo: Repository, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
 ) -> pa.Table:
-    """Arrays: shape, chunks, dimensions, types, attributes."""
+    """Return arrays: shape, chunks, dimensions, types, attributes."""
     table = session_of(repo, branch, tag, snapshot_id).workspace.snapshot.nodes
     rows = table.select_nodes(table.is_array).exact()
     documents = list(map(json.loads, rows.user_data.blobs()))
@@ -64,7 +64,7 @@ def arrays(
 
 
 def _sizes(grid: Any) -> list[int] | None:
-    """Chunks of one shape; None for a grid of several."""
+    """Return chunks of one shape; None for a grid of several."""
     regular = isinstance(grid, list) and all(isinstance(each, int) for each in grid)
     return grid if regular else None
 
@@ -76,7 +76,7 @@ def _json(value: Any) -> str:
 def manifests(
     repo: Repository, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
 ) -> pa.Table:
-    """A row for each manifest and array that it has references of, with the box that these lie in."""
+    """Return a row for each manifest and array, with the box of the references in the manifest."""
     snapshot = session_of(repo, branch, tag, snapshot_id).workspace.snapshot
     rows = snapshot.nodes.select_nodes(snapshot.nodes.is_array)
     used = rows.manifests.compact()
@@ -109,7 +109,7 @@ def chunks(
     snapshot_id: str | None = None,
     array: str | None = None,
 ) -> pa.Table:
-    """Every reference: of one array, or of all. ``location`` of a native chunk is its file."""
+    """Return every reference of one array, or of all. ``location`` of a native chunk is its file."""
     session = session_of(repo, branch, tag, snapshot_id)
     parts = [_chunks(path, session.chunk_table(path)) for path in array_paths(session, array)]
     return pa.concat_tables([SCHEMAS["chunks"].empty_table(), *parts])

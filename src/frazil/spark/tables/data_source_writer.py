@@ -1,19 +1,19 @@
-"""``df.write.format("frazil")``: rows as they come, without a shuffle.
+"""``df.write.format("frazil")``: rows in their order, without a shuffle.
 
 With the option ``write`` = ``upsert`` a task writes the units of which it has all cells, and sends back the
-rows of the others; in other modes it sends back all rows. The driver puts these together, and commits once.
-So this is for rows that are ordered as the arrays are, or few: ``write_table`` sends every row where it
-belongs first.
+rows of the others; in other modes it sends back all rows. The driver joins these rows, and commits once. So
+this writer is for rows in the order of the arrays, or for few rows. ``write_table`` first sends every row to
+the task of its unit.
 
-Nothing is deleted when a job is aborted: what tasks have written is garbage, and Spark also aborts after a
-commit that it could not see the end of.
+Nothing is deleted when a job is aborted: the chunks of its tasks are garbage. Spark also aborts after a
+commit whose end it could not see.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, override
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
@@ -36,13 +36,13 @@ from frazil.spark.tables.write_job import job_of
 from frazil.spark.tables.write_layout import Layout, layout_of
 from frazil.spark.tables.write_options import WriteOptions
 
-#: Bytes of rows, compressed, that all tasks together may leave to the driver.
+#: The most bytes of compressed rows that all tasks together may send to the driver.
 LEFT_BYTES: Final = 1 << 30
 
 
 @dataclass
 class TaskWrite(WriterCommitMessage):
-    """What one task did: changes of its fork, the units that it wrote, the rows that it could not write."""
+    """The result of one task: changes of its fork, its written units, and rows that it could not write."""
 
     changes: bytes | None
     units: NDArray[np.int64]
@@ -52,8 +52,9 @@ class TaskWrite(WriterCommitMessage):
 
 @causes_only
 class TableWriter(DataSourceArrowWriter):
-    """See the module. Spark's modes mean ``append`` and ``overwrite-region``; the option ``write`` says it
-    more exactly.
+    """The writer of rows: see the module.
+
+    Spark's modes mean ``append`` and ``overwrite-region``; the option ``write`` names the mode exactly.
     """
 
     def __init__(self, repo: Repository, options: Options, schema: pa.Schema, overwrite: bool) -> None:
@@ -84,6 +85,7 @@ class TableWriter(DataSourceArrowWriter):
             if mode in GROWING:
                 self._fork, self._layout = session.fork(), layout
 
+    @override
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWrite:
         rows = rest = _rows(iterator, self._schema)
         changes, units = None, np.zeros(0, np.int64)
@@ -92,7 +94,7 @@ class TableWriter(DataSourceArrowWriter):
             if len(units):
                 fork = self._fork.fork()
                 write_rows(fork, self._layout, rows.filter(pa.array(mine)))
-                fork.workspace.writer.flush()  # nothing may refer to chunks that are not durable
+                fork.workspace.writer.flush()  # references may only name durable chunks
                 changes = wire.encode(fork.workspace.changes)
                 rest = rows.filter(pa.array(~mine))
         sink = pa.BufferOutputStream()
@@ -100,6 +102,7 @@ class TableWriter(DataSourceArrowWriter):
             out.write_table(rest)
         return TaskWrite(changes, units, sink.getvalue().to_pybytes(), len(rows))
 
+    @override
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         done = [each for each in messages if isinstance(each, TaskWrite)]
         if not sum(each.count for each in done):
@@ -107,8 +110,8 @@ class TableWriter(DataSourceArrowWriter):
         left = sum(len(each.rows) for each in done)
         if left > LEFT_BYTES:
             raise InvalidInputError(
-                f"expected rows in the order of the arrays, found {left} bytes of rows whose chunks are in "
-                "many tasks: write them with frazil.spark.write_table, which sends each row to the task of "
+                f"The rows must be in the order of the arrays, got {left} bytes of rows whose chunks are in "
+                "many tasks. Write them with frazil.spark.write_table, which sends each row to the task of "
                 "its chunk",
                 ErrorKind.NOT_ALLOWED,
             )
@@ -143,27 +146,34 @@ class TableWriter(DataSourceArrowWriter):
         run_job(job, engine)
 
     def _once(self, rows: pa.Table, units: NDArray[np.int64]) -> None:
-        """A unit that a task wrote whole has no cells for rows of others."""
+        """Raise ``InvalidInputError`` for rows in units that a task wrote whole.
+
+        All cells of such a unit have a row already.
+        """
         assert self._layout is not None
         numbers, has_unit = unit_numbers(self._layout, self._layout.find_positions(rows))
         if len(np.unique(units)) < len(units) or np.isin(numbers[has_unit], units).any():
             raise InvalidInputError(
-                "expected one row for each cell, found more of cells that another task has written",
+                "Each cell must have one row, got more rows of cells that another task has written",
                 ErrorKind.INVALID_CHUNK_INDEX,
             )
 
+    @override
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing: see the module."""
 
 
 def _rows(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """The rows of a task. Spark's batches have the time zone of the session, and fields that may be null."""
+    """Return the rows of a task with the types of ``schema``.
+
+    Spark's batches have the time zone of the session, and fields that may be null.
+    """
     tables = [pa.table(batch.columns, schema.names).cast(schema) for batch in batches]
     return pa.concat_tables([schema.empty_table(), *tables])
 
 
 def complete(layout: Layout, rows: pa.Table) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Which rows, bool (n,), are of units of which all cells are among the rows, and these units."""
+    """Return which rows, bool (n,), are of units of which all cells are among the rows, and these units."""
     numbers, has_unit = unit_numbers(layout, layout.find_positions(rows))
     units, counts = np.unique(numbers[has_unit], return_counts=True)
     cells = np.ones(len(units), np.int64)
@@ -175,11 +185,11 @@ def complete(layout: Layout, rows: pa.Table) -> tuple[NDArray[np.bool_], NDArray
 
 
 def chunks_option(options: Options) -> dict[str, int] | None:
-    """The option ``chunks``: ``time=24,lat=100``."""
+    """Return the option ``chunks``: ``time=24,lat=100``."""
     pairs = [each.partition("=") for each in location.listed(options, "chunks")]
     if any(not size.strip().isdigit() or int(size) < 1 for _, _, size in pairs):
         raise InvalidInputError(
-            f"option `chunks`: expected dimension=number, found {options['chunks']!r}",
+            f"Option `chunks` must be dimension=number, got {options['chunks']!r}",
             ErrorKind.INVALID_ARGUMENT,
         )
     return {name.strip(): int(size) for name, _, size in pairs} or None

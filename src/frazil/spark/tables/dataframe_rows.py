@@ -33,9 +33,11 @@ class DataFrameRows:
 
     @property
     def schema(self) -> pa.Schema:
+        """The columns of the rows, as an Arrow schema."""
         return to_arrow_schema(self.frame.schema)
 
     def distinct(self, dims: Sequence[str]) -> Distinct:
+        """Return the distinct values of some columns, by one Spark job."""
         columns = self.frame.select(*dims)
         schema = to_arrow_schema(columns.schema)
 
@@ -58,7 +60,7 @@ class DataFrameRows:
             with labelled(spark, description(unique)):
                 every = columns.mapInArrow(unique, to_spark(as_lists)).toArrow()
         except SPARK_ERRORS as error:
-            raise from_spark(error, "", (), 1)  # noqa: B904  # it has a cause
+            raise from_spark(error, "", (), 1)  # noqa: B904  # the error has a cause
         return {
             name: distinct_values(
                 [each.flatten() for each in every[name].chunks] or [pa.array([], field.type)]
@@ -69,6 +71,7 @@ class DataFrameRows:
     def run(
         self, grouping: Grouping, task: Task, messages: Mapping[int, bytes], shared: bytes
     ) -> Iterator[bytes]:
+        """Send each row to the task of its group, and yield the results of the tasks."""
         schema, token = self.schema, str(uuid.uuid4())
         keyed = to_spark(pa.schema([*schema, pa.field(_GROUP, pa.int32())]))
         work = _group_worker(task, messages, shared, to_arrow_schema(keyed), token)
@@ -79,7 +82,7 @@ class DataFrameRows:
                 collected = shuffled.mapInArrow(work, "number int, result binary").collect()
         except SPARK_ERRORS as error:
             groups = range(grouping.groups)
-            raise from_spark(error, token, groups, grouping.groups)  # noqa: B904  # it has a cause
+            raise from_spark(error, token, groups, grouping.groups)  # noqa: B904  # the error has a cause
         results = {row[0]: bytes(row[1]) for row in collected}
         yield from map(results.__getitem__, messages)
 
@@ -89,7 +92,7 @@ type PartitionFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Record
 
 
 def _group_keys(grouping: Grouping, schema: pa.Schema, token: str) -> PartitionFunction:
-    """A function that adds the number of its group to each row."""
+    """Return a function that adds the number of its group to each row."""
 
     def key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -106,7 +109,7 @@ def _group_keys(grouping: Grouping, schema: pa.Schema, token: str) -> PartitionF
 def _group_worker(
     task: Task, messages: Mapping[int, bytes], shared: bytes, schema: pa.Schema, token: str
 ) -> PartitionFunction:
-    """A function that calls the task of a partition with its rows. The partition is one group."""
+    """Return a function that calls the task of a partition with its rows. The partition is one group."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -117,7 +120,7 @@ def _group_worker(
             return
         rows = pa.Table.from_batches(filled) if filled else schema.empty_table()
         if filled and pc.min_max(rows[_GROUP]).as_py() != {"min": number, "max": number}:
-            raise InternalError(f"rows of another task came to task {number}")
+            raise InternalError(f"task {number} got rows of another task")
         with with_rows(rows.drop_columns([_GROUP])):
             try:
                 result = task(shared, messages[number])

@@ -3,11 +3,11 @@
     _FillValue, missing_value     null
     _Unsigned                     the same bytes, read as unsigned numbers
     scale_factor, add_offset      floating point numbers
-    units "days since ..."        timestamps (UTC, microseconds); text in other calendars than the usual ones
+    units "days since ..."        timestamps (UTC, microseconds); text in unusual calendars
     datetime64, NaT               timestamps, null
 
-Integers with a fill value stay integers: unlike numpy, columns have nulls. NaN is a number of its own and
-stays one, unless it is the fill value.
+Integers with a fill value stay integers: unlike numpy, columns have nulls. NaN stays NaN, unless it is the
+fill value.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from xarray.coding.times import decode_cf_datetime, decode_cf_timedelta
 
 from frazil.errors import ErrorKind, InvalidInputError
 
-#: How times in other calendars are given: as text, as the numbers that are stored, or not at all.
+#: How times in unusual calendars are read: as text, as the stored numbers, or not at all.
 CALENDARS: Final = ("string", "raw", "error")
 _USUAL: Final = frozenset({"standard", "gregorian", "proleptic_gregorian"})
 _SINCE: Final = re.compile(r"\s*[A-Za-z]+\s+since\s+\S+", re.IGNORECASE)
@@ -52,16 +52,17 @@ _TYPES: Final[dict[str, pa.DataType]] = {
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Values of a column, and which of them are null (None: none)."""
+    """Values of a column, and a mask of the nulls; None if there are none."""
 
     data: NDArray[Any]
     null: NDArray[np.bool_] | None = None
 
     def take(self, region: tuple[Any, ...]) -> Values:
+        """Return the values of a region."""
         return Values(self.data[region], None if self.null is None else self.null[region])
 
     def or_null(self, null: NDArray[np.bool_] | None) -> Values:
-        """With more nulls."""
+        """Return the values with more nulls."""
         if null is None:
             return self
         return Values(self.data, null if self.null is None else self.null | null)
@@ -69,7 +70,7 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """What becomes of the elements of one array. ``type`` is that of the column."""
+    """How the elements of one array become values. ``type`` is the type of the column."""
 
     type: pa.DataType
     fills: tuple[Any, ...] = ()
@@ -81,7 +82,7 @@ class Decoder:
     calendar: str = "standard"
 
     def decode(self, raw: NDArray[Any]) -> Values:
-        """Values of the elements, in their shape."""
+        """Return values of the elements, in their shape."""
         null: NDArray[np.bool_] | None = None
         for fill in self.fills:
             is_fill = np.isnan(raw) if isinstance(fill, float) and fill != fill else raw == fill
@@ -118,8 +119,8 @@ class Decoder:
             times = decode_cf_datetime(numbers, units, self.calendar, time_unit="us")
         except (ValueError, OverflowError) as error:
             raise InvalidInputError(
-                f"expected numbers of time units of the CF conventions, found {units!r} ({self.calendar}): "
-                f"{error}. Read them with the option cf=false",
+                f"The units of times must follow the CF conventions, got {units!r} ({self.calendar}): "
+                f"{error}. Set the option cf=false to read the numbers",
                 ErrorKind.INVALID_ARRAY_METADATA,
             ) from error
         if pa.types.is_string(self.type):
@@ -127,8 +128,8 @@ class Decoder:
             return Values(flat.reshape(data.shape), null)
         if times.dtype.kind != "M":
             raise InvalidInputError(
-                f"expected times in {self.units!r} ({self.calendar}) that timestamps can hold, found dates "
-                "before the calendar of 1582: read them with the option cf=false",
+                f"Timestamps cannot hold the times in {self.units!r} ({self.calendar}), which are before the "
+                "calendar reform of 1582. Set the option cf=false to read the numbers",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
         return Values(times.astype("datetime64[us]"), null)
@@ -137,9 +138,9 @@ class Decoder:
 def decoder(
     path: str, dtype: Any, attributes: Mapping[str, Any], *, cf: bool = True, calendars: str = "string"
 ) -> Decoder:
-    """How an array's elements become values.
+    """Return how an array's elements become values.
 
-    Raises ``InvalidInputError`` (``invalid-array-metadata``) for a type that no column can have.
+    Raises ``InvalidInputError`` (``invalid-array-metadata``) for a type that a column cannot have.
 
     >>> import numpy as np
     >>> packed = decoder("/t", np.dtype("i2"), {"scale_factor": 0.5, "_FillValue": -1})
@@ -162,14 +163,14 @@ def decoder(
                 return Decoder(TIMESTAMP, fills, unsigned, scale, offset, floating, units, calendar)
             if calendars == "error":
                 raise InvalidInputError(
-                    f"expected times of a usual calendar in `{path}`, found the calendar {calendar!r}: give "
-                    "the option calendar=string or calendar=raw",
+                    f"`{path}` must have times of a usual calendar, got the calendar {calendar!r}. Set the "
+                    "option calendar=string or calendar=raw",
                     ErrorKind.INVALID_ARRAY_METADATA,
                 )
             if calendars == "string":
                 return Decoder(pa.string(), fills, unsigned, scale, offset, floating, units, calendar)
         if isinstance(units, str) and str(attributes.get("dtype")).startswith("timedelta64"):
-            # how xarray writes them
+            # xarray writes durations so
             return Decoder(pa.duration("us"), fills, unsigned, scale, offset, floating, units)
         if floating is not None:
             return Decoder(_type(path, np.dtype(floating)), fills, unsigned, scale, offset, floating)
@@ -188,7 +189,7 @@ def _type(path: str, dtype: np.dtype[Any]) -> pa.DataType:
     column_type = _TYPES.get(dtype.name)
     if column_type is None:
         raise InvalidInputError(
-            f"expected numbers, booleans, text, bytes or times in `{path}`, found {dtype}: leave it out "
+            f"`{path}` must have numbers, booleans, text, bytes or times, got {dtype}. Name the other arrays "
             "with the option variables",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
@@ -196,7 +197,7 @@ def _type(path: str, dtype: np.dtype[Any]) -> pa.DataType:
 
 
 def is_readable(dtype: Any) -> bool:
-    """Whether a column can hold elements of this type."""
+    """Return whether a column can hold elements of this type."""
     dtype = np.dtype(dtype)
     return dtype.kind in "UTOSMm" or (dtype.kind == "V" and dtype.names is None) or dtype.name in _TYPES
 
@@ -209,7 +210,7 @@ def _unsigned(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> str | None
 
 
 def _fills(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Elements that stand for nothing, of the array's own type."""
+    """Return the elements that mean null, in the type of the array."""
     out: list[Any] = []
     for name in ("_FillValue", "missing_value"):
         value = attributes.get(name)
@@ -225,7 +226,7 @@ def _fills(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> tuple[Any, ..
                     typed = np.asarray(each).astype(dtype)[()] if dtype.kind in "iuf" else each
             except (ValueError, TypeError, OverflowError):
                 continue
-            # What the type cannot hold is in no element; the unsigned ones are the same bytes.
+            # No element has a value that the type cannot hold. Unsigned values are the same bytes.
             if dtype.kind in "iu" and typed != each and typed != each - (1 << 8 * dtype.itemsize):
                 continue
             out.append(float("nan") if dtype.kind == "f" and typed != typed else typed)
@@ -233,7 +234,7 @@ def _fills(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> tuple[Any, ..
 
 
 def _from_text(text: str, dtype: np.dtype[Any]) -> Any:
-    """A number that JSON cannot hold, as zarr and as xarray write it."""
+    """Return a number that JSON cannot hold, as zarr and as xarray write it."""
     if dtype.kind != "f":
         return None
     if text in _SPECIAL:
@@ -252,14 +253,15 @@ def _number(attributes: Mapping[str, Any], name: str) -> float | None:
 
 
 def _floating(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> str:
-    """The type of unpacked numbers. JSON has lost that of the attributes, so it is wide enough for all but
-    numbers that are floating point already.
+    """Return the type of unpacked numbers.
+
+    JSON does not keep the type of the attributes, so the type is float64 for all but short floats.
     """
     return "float32" if dtype.kind == "f" and dtype.itemsize <= 4 else "float64"
 
 
 def to_arrow(values: Values, column: pa.DataType) -> pa.Array:
-    """An Arrow array of values of one dimension. Without nulls and of a plain type nothing is copied."""
+    """Return an Arrow array of values of one dimension. Plain types without nulls are not copied."""
     data, null = values.data, values.null
     kind = data.dtype.kind
     if kind == "M":
@@ -271,7 +273,7 @@ def to_arrow(values: Values, column: pa.DataType) -> pa.Array:
         return pa.array(data.tolist(), pa.binary(), mask=null)
     if data.dtype == np.uint64 and data.size and int(data.max()) > np.iinfo(np.int64).max:
         raise InvalidInputError(
-            f"expected numbers below 2**63, found {int(data.max())}: Spark has no larger whole numbers",
+            f"Numbers must be below 2**63, the largest integer of Spark, got {int(data.max())}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     if not data.dtype.isnative:

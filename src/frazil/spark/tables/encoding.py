@@ -18,15 +18,15 @@ from frazil.spark.tables.decoding import Decoder
 
 #: Times of new arrays.
 UNITS: Final = "microseconds since 1970-01-01"
-#: What xarray writes for a fill value of NaN.
+#: The text that xarray writes for a fill value of NaN.
 NAN_AS_TEXT: Final = base64.b64encode(struct.pack("<d", np.nan)).decode()
 
 
 def encode(values: pa.Array, decoder: Decoder, dtype: np.dtype[Any], name: str) -> NDArray[Any]:
-    """Elements of ``dtype`` that ``decoder`` makes these values of, shape (n,).
+    """Return the elements of ``dtype`` that ``decoder`` reads as these values, shape (n,).
 
     Raises ``InvalidInputError`` (``invalid-array-metadata``) for values that the array cannot hold, and for
-    nulls where it has no element for them.
+    nulls if it has no element for them.
     """
     plain = as_type(values, decoder.type, name)
     null = plain.is_null().to_numpy(zero_copy_only=False) if plain.null_count else None
@@ -55,10 +55,10 @@ def encode(values: pa.Array, decoder: Decoder, dtype: np.dtype[Any], name: str) 
 
 
 def as_type(values: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
-    """The values as another type that can hold them; ``InvalidInputError`` if it cannot.
+    """Return the values as another type that can hold them. Raise ``InvalidInputError`` if it cannot.
 
-    What is of another kind is no value of the column, even where Arrow has a conversion: numbers are no
-    times, and text is no number.
+    Values of another kind are refused, also where Arrow has a conversion: a number is not a time, and a text
+    is not a number.
     """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
@@ -66,17 +66,17 @@ def as_type(values: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
         return values
     if not pa.types.is_null(values.type) and _kind(values.type) != _kind(wanted):
         raise InvalidInputError(
-            f"expected values of {wanted} in the column {name}, found {values.type}: convert them",
+            f"The column {name} must have values of {wanted}, got {values.type}. Convert the values",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     try:
         if pa.types.is_timestamp(values.type) and values.type.tz is None and pa.types.is_timestamp(wanted):
-            return values.cast(pa.timestamp("us")).cast(wanted)  # it is UTC
-        # Numbers with a fraction are rounded to the precision that there is; whole ones are kept or refused.
+            return values.cast(pa.timestamp("us")).cast(wanted)  # times without a zone are UTC
+        # Floats are rounded to the available precision; integers are kept exactly or refused.
         converted = values.cast(wanted, safe=not pa.types.is_floating(wanted))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
-            f"expected values of {wanted} in the column {name}, found {values.type}: {error}",
+            f"The column {name} must have values of {wanted}, got {values.type}: {error}",
             ErrorKind.INVALID_ARRAY_METADATA,
         ) from error
     if pa.types.is_floating(wanted) and pa.types.is_floating(values.type):
@@ -94,47 +94,47 @@ _KINDS: Final = (
 
 
 def _kind(column: pa.DataType) -> int:
-    """Which of ``_KINDS`` a type is; all others are one more."""
+    """Return which of ``_KINDS`` a type is; all other types are one kind more."""
     plain = column.value_type if pa.types.is_dictionary(column) else column
     return next((number for number, is_one in enumerate(_KINDS) if is_one(plain)), len(_KINDS))
 
 
 def _times(data: NDArray[Any], decoder: Decoder) -> NDArray[Any]:
-    """Numbers of the units of a column of times, from microseconds."""
+    """Return the numbers of a column of times in the units of the array, from microseconds."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of numbers that are not whole: see _whole
+        warnings.simplefilter("ignore")  # warnings about fractions: see _whole
         if pa.types.is_duration(decoder.type):
             return np.asarray(encode_cf_timedelta(data.view("timedelta64[us]"), decoder.units)[0])
         return np.asarray(encode_cf_datetime(data.view("datetime64[us]"), decoder.units, decoder.calendar)[0])
 
 
 def _whole(data: NDArray[Any], wanted: bool, null: NDArray[np.bool_] | None, units: str, name: str) -> None:
-    """Integers count whole units: what lies between two of them would become another time."""
+    """Raise ``InvalidInputError`` for times between two whole units: integers would store another time."""
     if wanted and data.dtype.kind == "f":
         _same(np.abs(data - np.rint(data)) < _ROUNDED, null, f"whole {units}", name)
 
 
-#: Of a unit: so much is lost by counting in floating point numbers.
+#: The part of a unit that counting in floating point numbers may lose.
 _ROUNDED: Final = 1e-7
 
 
 def _same(same: NDArray[np.bool_], null: NDArray[np.bool_] | None, wanted: str, name: str) -> None:
-    """``InvalidInputError`` if some value is not what its element would be read as."""
+    """Raise ``InvalidInputError`` if a value differs from the value that its element is read as."""
     good = same if null is None else same | null
     if not good.all():
         raise InvalidInputError(
-            f"expected times in {wanted} in the column {name}, found {int((~good).sum())} with a fraction of "
-            "it, which would be lost: round them, or make an array of finer units",
+            f"The column {name} must have times in whole {wanted}, got {int((~good).sum())} with a fraction, "
+            "which would be lost. Round the times, or create an array with finer units",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
 
 
 def _finite(values: NDArray[Any], converted: NDArray[Any], wanted: str, name: str) -> None:
-    """``InvalidInputError`` for numbers that a smaller type has no room for."""
+    """Raise ``InvalidInputError`` for numbers that do not fit into a smaller type."""
     lost = np.isinf(converted) & ~np.isinf(values)
     if lost.any():
         raise InvalidInputError(
-            f"expected values that {wanted} can hold in the column {name}, found {values[lost][0]}",
+            f"The values of the column {name} must fit into {wanted}, got {values[lost][0]}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
 
@@ -153,7 +153,7 @@ def _numbers(values: pa.Array) -> NDArray[Any]:
 def _narrowed(
     data: NDArray[Any], dtype: np.dtype[Any], null: NDArray[np.bool_] | None, name: str
 ) -> NDArray[Any]:
-    """As elements of an array's type."""
+    """Return the values as elements of the array's type."""
     if dtype.kind == "f" and data.dtype.kind == "f" and dtype.itemsize < data.dtype.itemsize:
         with np.errstate(over="ignore"):
             smaller = data.astype(dtype)
@@ -165,11 +165,10 @@ def _narrowed(
         data = np.rint(data)
     given = data if null is None else data[~null]
     limits = np.iinfo(dtype)
-    # NaN is in no range.
+    # NaN is outside of every range.
     if given.size and not (given.min() >= limits.min and given.max() <= limits.max):
         raise InvalidInputError(
-            f"expected values that {dtype} can hold in the column {name}, found {given.min()} to "
-            f"{given.max()}",
+            f"The values of the column {name} must fit into {dtype}, got {given.min()} to {given.max()}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     if null is not None:
@@ -178,7 +177,7 @@ def _narrowed(
 
 
 def _null(decoder: Decoder, dtype: np.dtype[Any], name: str) -> Any:
-    """The element for null."""
+    """Return the element for null."""
     if decoder.fills:
         return decoder.fills[0]
     if dtype.kind == "f":
@@ -186,7 +185,7 @@ def _null(decoder: Decoder, dtype: np.dtype[Any], name: str) -> Any:
     if dtype.kind in "Mm":
         return np.array("NaT", dtype)
     raise InvalidInputError(
-        f"expected no nulls in the column {name}: its array has no _FillValue for them",
+        f"The column {name} must not have nulls, because its array has no _FillValue for them",
         ErrorKind.INVALID_ARRAY_METADATA,
     )
 
@@ -194,21 +193,21 @@ def _null(decoder: Decoder, dtype: np.dtype[Any], name: str) -> Any:
 def _texts(values: pa.Array, decoder: Decoder, dtype: np.dtype[Any], name: str) -> NDArray[Any]:
     if decoder.units is not None:
         raise InvalidInputError(
-            f"expected times of a usual calendar in the column {name}, found those of {decoder.calendar!r}: "
-            "they cannot be written as text",
+            f"The column {name} must have times of a usual calendar, got {decoder.calendar!r}, which cannot "
+            "be written as text",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     if values.null_count:
         values = pc.fill_null(values, _null(decoder, dtype, name))
     data: NDArray[Any] = values.to_numpy(zero_copy_only=False)
     if dtype.kind in "USV" and len(values):
-        # Numpy would cut them.
+        # Numpy would truncate them.
         longest = pc.max(pc.utf8_length(values) if dtype.kind == "U" else pc.binary_length(values)).as_py()
         room = dtype.itemsize // (4 if dtype.kind == "U" else 1)
         if longest > room:
             raise InvalidInputError(
-                f"expected values of at most {room} {'characters' if dtype.kind == 'U' else 'bytes'} in the "
-                f"column {name}, found one of {longest}",
+                f"The values of the column {name} must have at most {room} "
+                f"{'characters' if dtype.kind == 'U' else 'bytes'}, got one of {longest}",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
     return data.astype(dtype) if dtype.kind in "USTV" else data

@@ -57,10 +57,12 @@ class Column:
 
     @property
     def type(self) -> pa.DataType:
+        """The Arrow type of the values."""
         return self.decoder.type
 
     @property
     def size(self) -> int:
+        """The number of elements of the array."""
         return int(np.prod(self.shape, dtype=np.int64))
 
 
@@ -74,12 +76,15 @@ class Grid:
     block: tuple[int, ...]
 
     def column(self, name: str) -> Column:
-        """A column by its name, in any case if that is clear; ``InvalidInputError`` if there is none."""
+        """Return a column by its name, in upper or lower case if only one column fits.
+
+        Raises ``InvalidInputError`` (``node-not-found``) for a missing column.
+        """
         exact = [each for each in self.columns if each.name == name]
         loose = exact or [each for each in self.columns if each.name.lower() == name.lower()]
         if len(loose) != 1:
             raise InvalidInputError(
-                f"expected a column of {', '.join(each.name for each in self.columns)}, found {name!r}"
+                f"A column must be one of {', '.join(each.name for each in self.columns)}, got {name!r}"
                 f"{suggest(name, [each.name for each in self.columns])}",
                 ErrorKind.NODE_NOT_FOUND,
             )
@@ -87,12 +92,23 @@ class Grid:
 
     @property
     def schema(self) -> pa.Schema:
+        """The columns as an Arrow schema."""
         return pa.schema([pa.field(each.name, each.type) for each in self.columns])
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which arrays are a table, and how their elements are read; see the options of the data source."""
+    """Which arrays are a table, and how their elements are read.
+
+    Attributes:
+        group: The path of the group.
+        variables: The names of the arrays. The default, ``()``, is the arrays that share the dimensions of
+            the array with the most dimensions.
+        cf: Whether the CF conventions are applied: fill values, packed data, times.
+        calendars: How times of unusual calendars are read: ``"string"``, ``"raw"`` (the stored numbers) or
+            ``"error"``.
+        block_rows: About how many rows one read takes, at least a chunk.
+    """
 
     group: str = "/"
     variables: tuple[str, ...] = ()
@@ -102,6 +118,6 @@ class Selection:
 
 
 def index_values(start: int, stop: int) -> Values:
-    """The numbers of cells along a dimension."""
+    """Return the numbers of cells along a dimension."""
     numbers: NDArray[np.int64] = np.arange(start, stop, dtype=np.int64)
     return Values(numbers)

@@ -39,10 +39,10 @@ class _Ragged:
 
 
 def grid_of(session: Session, selection: Selection) -> Grid:
-    """The table of a group's arrays.
+    """Return the table of a group's arrays.
 
-    Without named variables: those that share the dimensions of the one with the most. Raises
-    ``NodeNotFoundError`` for a group or variable that is not there, ``InvalidInputError``
+    Without named variables, it has those that share the dimensions of the array with the most dimensions.
+    Raises ``NodeNotFoundError`` for a missing group or variable, ``InvalidInputError``
     (``invalid-array-metadata``) if the variables do not fit one grid.
     """
     group = "/" + selection.group.strip("/")
@@ -51,7 +51,7 @@ def grid_of(session: Session, selection: Selection) -> Grid:
     wanted = list(selection.variables) or _largest(arrays)
     for name in wanted:
         if name not in by_name:
-            raise NodeNotFoundError(f"no array `{name}` in the group `{group}`{suggest(name, by_name)}")
+            raise NodeNotFoundError(f"The group `{group}` has no array `{name}`{suggest(name, by_name)}")
     ragged = _ragged(arrays)
     dims: dict[str, int] = {}
     for name in sorted(wanted, key=lambda each: -len(by_name[each].dims)):
@@ -61,8 +61,9 @@ def grid_of(session: Session, selection: Selection) -> Grid:
         for dim, size in zip(array.dims, array.shape, strict=True):
             if dims.setdefault(dim, size) != size:
                 raise InvalidInputError(
-                    f"expected variables on one grid, found {dims[dim]} and {size} for the dimension "
-                    f"`{dim}` in the group `{group}`: name variables that fit with the option variables",
+                    f"The variables must be on one grid, got the sizes {dims[dim]} and {size} for the "
+                    f"dimension `{dim}` in the group `{group}`. Name the variables of one grid with the "
+                    "option variables",
                     ErrorKind.INVALID_ARRAY_METADATA,
                 )
     if ragged is not None and ragged.sample in dims and len(dims) > 1:
@@ -80,7 +81,7 @@ def _arrays(session: Session, group: str, variables: Sequence[str]) -> list[_Arr
     workspace = session.workspace
     prefix = group.rstrip("/") + "/"
     if group != "/" and workspace.nodes.require_node(group).array is not None:
-        raise InvalidInputError(f"expected a group at `{group}`, found an array", ErrorKind.NOT_A_GROUP)
+        raise InvalidInputError(f"`{group}` must be a group, got an array", ErrorKind.NOT_A_GROUP)
     names = dict.fromkeys([*workspace.nodes.children(group), *(each.strip("/") for each in variables)])
     return [
         _array(session, name, prefix + name)
@@ -99,13 +100,13 @@ def _array(session: Session, name: str, path: str) -> _Array:
 
 
 def _named_by(arrays: Iterable[_Array], attribute: str) -> set[str]:
-    """The names that an attribute of the arrays lists."""
+    """Return the names that an attribute of the arrays lists."""
     texts = (array.attributes.get(attribute) for array in arrays)
     return {name for each in texts if isinstance(each, str) for name in each.split()}
 
 
 def _largest(arrays: Sequence[_Array]) -> list[str]:
-    """The variables on the dimensions of the one with the most."""
+    """Return the variables on the dimensions of the array with the most dimensions."""
     helpers = _named_by(arrays, "coordinates") | _named_by(arrays, "bounds")
     data = [
         each
@@ -115,7 +116,7 @@ def _largest(arrays: Sequence[_Array]) -> list[str]:
     ] or [each for each in arrays if is_readable(each.dtype)]
     if not data:
         raise InvalidInputError(
-            "expected a group with arrays to make a table of, found none: give the option group",
+            "The group must have arrays that can be columns, got none. Set the option group",
             ErrorKind.NODE_NOT_FOUND,
         )
     rank = max(len(each.dims) for each in data)
@@ -129,7 +130,8 @@ def _largest(arrays: Sequence[_Array]) -> list[str]:
             for names, dims in reversed(grids.items())
         )
         raise InvalidInputError(
-            f"expected variables on one grid, found {shown}: name those of one with the option variables",
+            f"The variables must be on one grid, got {shown}. Name the variables of one grid with the option "
+            "variables",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     dims = next(iter(grids))
@@ -137,7 +139,7 @@ def _largest(arrays: Sequence[_Array]) -> list[str]:
 
 
 def _ragged(arrays: Sequence[_Array]) -> _Ragged | None:
-    """How the data are ragged; None if they are not."""
+    """Return how the data are ragged; None if they are not."""
     for each in arrays:
         sample = each.attributes.get("sample_dimension")
         if isinstance(sample, str) and len(each.dims) == 1:
@@ -153,7 +155,7 @@ def _size_of(arrays: Sequence[_Array], dim: str) -> int:
         if dim in each.dims:
             return each.shape[each.dims.index(dim)]
     raise InvalidInputError(
-        f"expected arrays along the dimension `{dim}`, found none", ErrorKind.INVALID_ARRAY_METADATA
+        f"The dimension `{dim}` must belong to an array, got no array", ErrorKind.INVALID_ARRAY_METADATA
     )
 
 
@@ -185,7 +187,7 @@ class _ColumnMaker:
         return tuple(each for each in columns.values() if each.name not in bounds or each.name in self.wanted)
 
     def _dimensions(self, by_name: Mapping[str, _Array]) -> dict[str, Column]:
-        """A column for each dimension: its coordinate, or the number of the cell."""
+        """Return a column for each dimension: its coordinate, or the number of the cell."""
         columns: dict[str, Column] = {}
         for axis, (dim, size) in enumerate(self.dims.items()):
             array = by_name.get(dim)
@@ -196,7 +198,7 @@ class _ColumnMaker:
         return columns
 
     def _instance_columns(self, ragged: _Ragged) -> dict[str, Column]:
-        """The columns whose values are those of instances."""
+        """Return the columns whose values are those of instances."""
         return {
             each.name: Column(
                 each.name,
@@ -228,7 +230,10 @@ class _ColumnMaker:
 
 
 def _block(columns: Sequence[Column], shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
-    """The largest chunks of the variables with all dimensions; several where they have few rows."""
+    """Return the largest chunks of the variables with all dimensions.
+
+    Several chunks are one block if they have few rows.
+    """
     block = [1] * len(shape)
     whole = [each for each in columns if each.path and len(each.axes) == len(shape) and not each.instances]
     for each in whole:

@@ -1,7 +1,7 @@
 """New arrays for the columns of rows.
 
-Their chunks do not depend on how few rows the first batch has: with one chunk of a coordinate for each batch,
-every batch would read all chunks of the batches before it.
+Their chunks do not depend on the number of rows of the first batch: with one chunk of a coordinate for each
+batch, every batch would read all chunks of the batches before it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _DTYPES: Final[dict[pa.DataType, Any]] = {
     pa.string(): str,
     pa.large_string(): str,
 }
-#: The integer that stands for no time: that of NaT.
+#: The integer for a missing time: that of NaT.
 _NO_TIME: Final = -(1 << 63)
 #: Elements in a chunk of a new array.
 _CHUNK: Final = 1 << 20
-#: Elements in a chunk of a new coordinate, and cells along the first dimension, at least.
+#: The least number of elements in a chunk of a new coordinate, and of cells along the first dimension.
 LABELS: Final = 4096
 
 
@@ -61,14 +61,14 @@ def create_arrays(
     variables = [name for name in schema.names if name not in dims]
     if missing or not variables:
         raise InvalidInputError(
-            f"expected columns for the dimensions {', '.join(dims)} and one more at least, found "
+            f"The rows must have columns for the dimensions {', '.join(dims)} and at least one more, got "
             f"{', '.join(schema.names)}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     unknown = [dim for dim in chunks if dim not in dims]
     if unknown:
         raise InvalidInputError(
-            f"expected chunks of the dimensions {', '.join(dims)}, found some of {', '.join(unknown)}",
+            f"chunks must be for the dimensions {', '.join(dims)}, got {', '.join(unknown)}",
             ErrorKind.INVALID_ARGUMENT,
         )
     node = zarr.open_group(session.store, path=group.strip("/"), mode="a", zarr_format=3)
@@ -80,7 +80,7 @@ def create_arrays(
             existing.append(dim)
             continue
         values = ascending(distinct[dim])
-        if pa.types.is_float16(values.type):  # no index of pandas has them
+        if pa.types.is_float16(values.type):  # pandas has no index of float16
             values = values.cast(pa.float32())
         sizes.append(len(values))
         step = max(chunks.get(dim, 0), LABELS)
@@ -97,7 +97,7 @@ def create_arrays(
 
 
 def _steps(shape: tuple[int, ...], dims: Sequence[str], chunks: Mapping[str, int]) -> tuple[int, ...]:
-    """Chunks of whole rows along the last dimensions, at most ``_CHUNK`` elements.
+    """Return chunks of whole rows along the last dimensions, at most ``_CHUNK`` elements.
 
     Along the first dimension a chunk also has room for cells of later batches.
     """
@@ -126,7 +126,7 @@ def _create(
         dtype = _DTYPES[column]
     else:
         raise InvalidInputError(
-            f"expected numbers, booleans, text, timestamps or durations in the column {name}, found {column}",
+            f"The column {name} must have numbers, booleans, text, timestamps or durations, got {column}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     fill: Any = None

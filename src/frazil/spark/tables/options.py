@@ -13,7 +13,7 @@ from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark.tables.location import PLACE_OPTIONS, Options
 
-#: Under this name the options of a table are in the metadata of its first column.
+#: The name of the options of a table in the metadata of its first column.
 TABLE_OPTIONS: Final = "frazil"
 
 _VERSIONS: Final = frozenset({"tag", "snapshot-id", "as-of-timestamp"})
@@ -83,15 +83,15 @@ _FOREIGN: Final[Mapping[str, str]] = {
     "maxbytespertrigger": "use `stream-max-rows`",
     "readchangefeed": "use the option `table` with the value `changes`",
     "readchangedata": "use the option `table` with the value `changes`",
-    "pushdown": "use `where`, which belongs to one relation: conditions of one query that Spark hands over "
-    "would also be applied to other queries of the same relation",
-    "mergeschema": "columns that are not there yet are written with frazil.spark.write_table",
+    "pushdown": "use `where`, which belongs to one relation. If Spark passed on the conditions of one query, "
+    "they would also apply to other queries of the same relation",
+    "mergeschema": "use frazil.spark.write_table to write new columns",
     "overwriteschema": "delete the arrays first, and write them again",
     "replacewhere": 'mode("overwrite") replaces the box around the rows',
     "partitionoverwritemode": 'mode("overwrite") replaces the box around the rows',
     "partitionby": "use `chunks`",
     "userMetadata".lower(): "use `message`",
-    "paths": "a relation has one path: read each repository by itself, and combine them with union",
+    "paths": "a relation has one path: read each repository separately, and combine them with union",
     "accesskey": "use `access-key-id`",
     "awsaccesskeyid": "use `access-key-id`",
     "fss3aaccesskey": "use `access-key-id`",
@@ -118,12 +118,12 @@ STREAM: Final = Use("a stream", (PLACE_OPTIONS - _VERSIONS) | _STREAMING)
 
 
 def options_of(query: Options, use: Use, schema: StructType | None = None) -> dict[str, str]:
-    """The options of a reader or writer: those of the query, or those in the schema of a table.
+    """Return the options of a reader or writer: those of the query, or those in the schema of a table.
 
-    Options of another ``use`` are allowed: a table has those for reading and for writing. Raises
-    ``InvalidInputError`` (``invalid-argument``) for one that is not known.
+    Options of another ``use`` are allowed, because a table has options for reading and for writing. Raises
+    ``InvalidInputError`` (``invalid-argument``) for an unknown option.
     """
-    # A catalog gives each option of a table twice, and adds options of its own.
+    # A catalog passes each option of a table twice, and adds its own options.
     options = {name.lower().removeprefix("option."): value for name, value in query.items()}
     if "provider" in options:
         options = {name: value for name, value in options.items() if name in _ALL}
@@ -139,7 +139,7 @@ def options_of(query: Options, use: Use, schema: StructType | None = None) -> di
 
 
 def advice(name: str, use: Use) -> str:
-    """A message about an unknown option.
+    """Return a message about an unknown option.
 
     >>> advice("versionasof", READ), advice("brunch", WRITE), advice("snapshot_id", READ)
     ('unknown option `versionasof`: use `tag` or `snapshot-id`', \

@@ -1,11 +1,11 @@
-"""Conditions on columns, evaluated as Spark would on the rows.
+"""Conditions on columns, with the semantics of Spark.
 
     =  <=>  <  <=  >  >=  IN  IS NULL  LIKE 'x%' '%x' '%x%', and NOT before any of them
 
-A condition is true, false or null; a row stays where all of its conditions are true. As in Spark, NaN equals
-NaN and is larger than every other number. Numbers are compared exactly: float32 is widened to float64, and
-what cannot be compared exactly (a decimal, a date, a number with a text) is refused by ``comparable``, so
-that Spark does it itself.
+A condition is true, false or null; a row stays if all of its conditions are true. As in Spark, NaN equals
+NaN and is larger than every other number. Numbers are compared exactly: float32 is widened to float64.
+``comparable`` refuses values without an exact comparison (a decimal, a date, a number with a text), so that
+Spark compares them itself.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ _EXACT: Final = 1 << 53
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """One condition: ``column``, one of ``COMPARISONS``, ``TEXTS``, "in" or "null", and what to compare with.
+    """One condition on ``column``.
 
-    ``value`` of "in" is a tuple; "null" has none. ``negated``: NOT.
+    ``op`` is one of ``COMPARISONS``, ``TEXTS``, "in" or "null". ``value`` is compared with the column; it is
+    a tuple for "in", and unused for "null". With ``negated`` the condition is NOT.
 
     >>> Predicate("lat", ">=", 80.0).holds(Values(np.array([79.0, 80.0, np.nan])))
     array([False,  True,  True])
@@ -46,7 +47,7 @@ class Predicate:
     negated: bool = False
 
     def comparable(self, column: pa.DataType) -> bool:
-        """Whether ``holds`` gives exactly what Spark would for values of this type."""
+        """Return whether ``holds`` gives exactly the result of Spark for values of this type."""
         if self.op == "null":
             return True
         values = self.value if self.op == "in" else (self.value,)
@@ -55,7 +56,7 @@ class Predicate:
         return all(each is None or _matches(column, each) for each in values)
 
     def holds(self, values: Values) -> Mask:
-        """Where it is true; the shape of the values."""
+        """Return where the condition is true, in the shape of the values."""
         true, unknown = self._evaluate(values)
         return ~(true | unknown) if self.negated else true & ~unknown
 
@@ -125,7 +126,7 @@ def _among(values: Values, given: list[Any]) -> Mask:
 
 
 def micros(value: datetime) -> int:
-    """Microseconds since 1970; without a time zone it is UTC."""
+    """Return microseconds since 1970; a time without a zone is UTC."""
     when = value.replace(tzinfo=UTC) if value.tzinfo is None else value
     delta = when - _EPOCH
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds

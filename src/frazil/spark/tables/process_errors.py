@@ -1,8 +1,8 @@
 """Errors in the processes of Spark, without traceback and causes.
 
 Spark shows users the whole traceback of its Python process, with those of all causes, before the message.
-The text of an error of Frazil is enough, so it leaves the entry points of a data source without them. The log
-has them at the level ``debug``. Other errors are defects, and keep their tracebacks.
+The text of an error of Frazil is enough, so it leaves the entry points of a data source without a traceback.
+The log has the tracebacks at the level ``debug``. Other errors are defects, and keep their tracebacks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ENTRIES: Final = (
 
 
 def causes_only[C: type](cls: C) -> C:
-    """A class for Spark whose own entry points raise our errors without traceback and causes."""
+    """Return a class for Spark whose entry points raise errors of Frazil without traceback and causes."""
     for name in _ENTRIES:
         method = vars(cls).get(name)
         if inspect.isgeneratorfunction(method):

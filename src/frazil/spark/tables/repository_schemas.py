@@ -98,10 +98,10 @@ SCHEMAS: Final[Mapping[str, pa.Schema]] = {
 
 
 def schema_of(name: str) -> pa.Schema:
-    """The columns of a table; ``InvalidInputError`` if there is none of that name."""
+    """Return the columns of a table. Raise ``InvalidInputError`` for an unknown name."""
     if name not in SCHEMAS:
         raise InvalidInputError(
-            f"option `table`: expected one of {', '.join(SCHEMAS)}, found {name!r}{suggest(name, SCHEMAS)}",
+            f"Option `table` must be one of {', '.join(SCHEMAS)}, got {name!r}{suggest(name, SCHEMAS)}",
             ErrorKind.UNKNOWN_CHOICE,
         )
     return SCHEMAS[name]

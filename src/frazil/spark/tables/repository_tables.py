@@ -1,6 +1,6 @@
 """The tables about a repository: for Spark, SQL, or pyarrow.
 
-    snapshots   every snapshot that a branch or tag leads to      history   those of one ref, newest first
+    snapshots   every snapshot of a branch or tag                 history   those of one ref, newest first
     refs        branches and tags                                 ops       every operation on the repository
     nodes       groups and arrays of one version                  arrays    arrays: shape, chunks, types
     manifests   files of references of one version                chunks    every reference of one version
@@ -8,7 +8,7 @@
     changes     changes from one version to another
 
 Each is a function of a repository that returns a ``pyarrow.Table`` with the schema in ``SCHEMAS``. It needs
-no Spark. Versions are named as in ``Repository.readonly_session``; without a name it is the tip of ``main``.
+no Spark. Versions are named as in ``Repository.readonly_session``; the default is the tip of ``main``.
 No loop runs over chunks.
 """
 
@@ -47,7 +47,7 @@ __all__ = [
 
 
 def table(repo: Repository, options: Options) -> pa.Table:
-    """The table that the options name, of the version that they name."""
+    """Return the table that the options name, of the version that they name."""
     schema_of(options["table"])
     return _BY_OPTIONS[options["table"]](repo, options)
 

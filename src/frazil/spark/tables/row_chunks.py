@@ -1,8 +1,8 @@
 """Rows become chunks.
 
-``write_rows`` is what every writer of rows ends in: helpers, the data source, streams. It has to get all
-rows of each unit that it writes (see ``write_layout``): a chunk that these do not fill is read first, and
-written with what is new.
+Every writer of rows ends in `write_rows`: helpers, the data source, streams. It has to get all rows of each
+unit that it writes (see ``write_layout``). A chunk that these rows do not fill is read first, and written
+with the new values.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from frazil.spark.tables.encoding import encode
 from frazil.spark.tables.write_layout import Layout, Positions
 from frazil.zarr_store.arrays import array_at
 
-#: Columns that a message names.
+#: The most columns that a message names.
 _NAMED: Final = 8
 
 
 def message_of(count: int, columns: Sequence[str], group: str, mode: str) -> str:
-    """The commit message for rows, where the user gives none.
+    """Return the commit message for rows, if the user gives none.
 
     >>> message_of(1, ["time", "pr"], "/x", "append")
     'Write 1 row to `/x` (time, pr), mode append'
@@ -47,10 +47,10 @@ def write_rows(
 ) -> Outcome:
     """Write the rows to the arrays of the layout, through a session or a fork.
 
-    With ``cleared``, which positions along each dimension (bool (size,)), all cells at these get the fill
-    value unless a row says otherwise; ``units`` (k, ndim) are then those to look at. Raises
-    ``InvalidInputError`` for coordinates that are not there, for two rows of one cell, and for values that
-    an array cannot hold.
+    With ``cleared``, which has positions along each dimension (bool (size,)), all cells at these positions
+    without a row get the fill value; ``units`` (k, ndim) are then the units to write. Raises
+    ``InvalidInputError`` for missing coordinates, for two rows of one cell, and for values that an array
+    cannot hold.
     """
     positions = layout.require_positions(rows)
     cells = np.zeros(len(rows), np.int64)
@@ -86,7 +86,7 @@ def write_rows(
 
 
 def unit_numbers(layout: Layout, positions: Positions) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The unit of each row, and which rows have one: all of their coordinates are there."""
+    """Return the unit of each row, and which rows have one, because all of their coordinates exist."""
     rows = len(positions[0]) if positions else 0
     number, has_unit = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
     for at, step, count in zip(positions, layout.unit, layout.units, strict=True):
@@ -98,7 +98,7 @@ def unit_numbers(layout: Layout, positions: Positions) -> tuple[NDArray[np.int64
 def _where(
     layout: Layout, unit: int, positions: Positions, rows: NDArray[np.int64]
 ) -> tuple[list[slice], list[NDArray[np.int64]]]:
-    """The region of a unit, and where in it its rows are."""
+    """Return the region of a unit, and where in it its rows are."""
     corner = np.unravel_index(unit, layout.units) if layout.units else ()
     starts = [int(at) * step for at, step in zip(corner, layout.unit, strict=True)]
     region = [
@@ -114,7 +114,7 @@ def _block(
     rows: int,
     cleared: Sequence[NDArray[np.bool_] | None],
 ) -> NDArray[Any]:
-    """What is in a region before the rows come: nothing that matters, what was there, or fill values."""
+    """Return the values of a region before the rows are written: empty, the existing ones, or fill values."""
     shape = tuple(each.stop - each.start for each in region)
     size = int(np.prod(shape, dtype=np.int64))
     masks = [each for each in cleared if each is not None]
@@ -133,13 +133,13 @@ def _filled(array: zarr.Array[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 def _once(layout: Layout, rows: pa.Table, cells: NDArray[np.int64]) -> None:
-    """``InvalidInputError`` if two rows are about one cell."""
+    """Raise ``InvalidInputError`` if two rows are about one cell."""
     order = np.argsort(cells, kind="stable")
     twice = np.flatnonzero(cells[order][1:] == cells[order][:-1])
     if len(twice):
         row = int(order[twice[0]])
         cell = ", ".join(f"{axis.name} = {rows[axis.name][row].as_py()!r}" for axis in layout.axes)
         raise InvalidInputError(
-            f"expected one row for each cell, found {len(twice)} more: the first at {cell}",
+            f"Each cell must have one row, got {len(twice)} more, the first at {cell}",
             ErrorKind.INVALID_CHUNK_INDEX,
         )

@@ -28,7 +28,7 @@ class Grouping:
 
     @staticmethod
     def of(layout: Layout, touched: Sequence[NDArray[np.int64]], groups: int) -> Grouping:
-        """A grouping of the units at ``touched``: positions along each dimension."""
+        """Return a grouping of the units at ``touched``: positions along each dimension."""
         ranks = []
         for positions, step, count in zip(touched, layout.unit, layout.units, strict=True):
             rank = np.full(count, -1, np.int64)
@@ -46,7 +46,7 @@ class Grouping:
         return int(np.prod(self.counts, dtype=np.int64))
 
     def group(self, rows: pa.Table) -> NDArray[np.int32]:
-        """The task of each row."""
+        """Return the task of each row."""
         positions = self.layout.require_positions(rows)
         number = np.zeros(len(rows), np.int64)
         for at, rank, step, count in zip(positions, self.ranks, self.layout.unit, self.counts, strict=True):
@@ -54,7 +54,7 @@ class Grouping:
         return (number * self.groups // max(self.total, 1)).astype(np.int32)
 
     def units(self, group: int) -> NDArray[np.int64]:
-        """The units (k, ndim) of a task."""
+        """Return the units (k, ndim) of a task."""
         if not self.counts:
             return np.zeros((1, 0), np.int64)
         first, last = (-(-self.total * each // self.groups) for each in (group, group + 1))

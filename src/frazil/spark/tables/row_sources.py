@@ -1,4 +1,4 @@
-"""Where the rows come from that a job writes, and how a task gets those of its group."""
+"""Where the rows of a job come from, and how a task gets the rows of its group."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ class RowSource(Protocol):
     """Rows that a job writes: in memory, or in a DataFrame."""
 
     @property
-    def schema(self) -> pa.Schema: ...
+    def schema(self) -> pa.Schema:
+        """The columns of the rows."""
 
     def distinct(self, dims: Sequence[str]) -> Distinct:
-        """The distinct values of some columns."""
+        """Return the distinct values of some columns."""
 
     def run(
         self, grouping: Grouping, task: Task, messages: Mapping[int, bytes], shared: bytes
@@ -39,13 +40,13 @@ class RowSource(Protocol):
 
 
 def current_rows() -> pa.Table:
-    """The rows of the task that runs in this thread."""
+    """Return the rows of the task that runs in this thread."""
     return _CURRENT.get()
 
 
 @contextmanager
 def with_rows(rows: pa.Table) -> Iterator[None]:
-    """A context in which `current_rows` are these."""
+    """Enter a context in which `current_rows` returns these rows."""
     token = _CURRENT.set(rows)
     try:
         yield
@@ -55,20 +56,23 @@ def with_rows(rows: pa.Table) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class InMemory:
-    """Rows of a table of Arrow."""
+    """Rows of an Arrow table."""
 
     table: pa.Table
 
     @property
     def schema(self) -> pa.Schema:
+        """The columns of the rows."""
         return self.table.schema
 
     def distinct(self, dims: Sequence[str]) -> Distinct:
+        """Return the distinct values of some columns."""
         return {name: distinct_values([self.table[name]]) for name in dims}
 
     def run(
         self, grouping: Grouping, task: Task, messages: Mapping[int, bytes], shared: bytes
     ) -> Iterator[bytes]:
+        """Call the task for each group in this process, and yield its results."""
         groups = grouping.group(self.table)
         order = np.argsort(groups, kind="stable")
         bounds = np.searchsorted(groups[order], np.arange(grouping.groups + 1))
@@ -78,5 +82,5 @@ class InMemory:
 
 
 def distinct_values(columns: Sequence[Any]) -> pa.Array:
-    """The distinct values of columns of one type."""
+    """Return the distinct values of columns of one type."""
     return pc.unique(normalize_zeros(columns[0] if len(columns) == 1 else pa.chunked_array(columns)))

@@ -24,14 +24,14 @@ LARGEST_COLUMN: Final = 1 << 22
 
 
 def is_small(grid: Grid, column: Column) -> bool:
-    """Whether the driver reads all values of a column, to evaluate conditions on them."""
+    """Return whether the driver reads all values of a column, to evaluate conditions on them."""
     if column.instances is not None:
         return True
     return column.size <= LARGEST_COLUMN and (column.is_key or len(column.axes) < len(grid.shape))
 
 
 def read_column(session: Session, column: Column) -> Values:
-    """All values of a column along its own dimensions; those of instances repeated."""
+    """Return all values of a column along its own dimensions; those of instances repeated."""
     if column.path is None:
         return index_values(0, column.shape[0])
     raw = np.asarray(_open(session, column.path)[...])
@@ -49,16 +49,16 @@ def _open(session: Session, path: str) -> zarr.Array[Any]:
 
 
 def counts_of(grid: Grid) -> tuple[int, ...]:
-    """Number of blocks along each dimension."""
+    """Return the number of blocks along each dimension."""
     return tuple(-(-size // block) for size, block in zip(grid.shape, grid.block, strict=True))
 
 
 def matching_blocks(
     session: Session, grid: Grid, where: Iterable[Predicate], coordinates: Mapping[str, Values]
 ) -> Mask:
-    """The blocks in which all conditions may hold.
+    """Return the blocks in which all conditions may hold.
 
-    ``coordinates`` are values that are in memory, by column.
+    ``coordinates`` are values in memory, by column.
     """
     matching = np.ones(counts_of(grid), np.bool_)
     by_axes: dict[tuple[int, ...], Mask] = {}
@@ -85,7 +85,7 @@ def matching_blocks(
 
 
 def stored_blocks(grid: Grid, variables: Sequence[Column], tables: Mapping[str, ChunkTable]) -> Mask:
-    """The blocks in which some variable has a stored chunk."""
+    """Return the blocks in which some variable has a stored chunk."""
     stored = np.zeros(counts_of(grid), np.bool_)
     if not variables:
         return ~stored

@@ -2,10 +2,12 @@
 
     conditions on coordinates ──> where each one holds, along its own dimensions
                               ──> blocks in which any cell is left
+
     blocks, in the order of the grid ──> partitions of about one size, with the references of their chunks
 
-A condition on a coordinate (or on anything with fewer dimensions than the grid) is evaluated here on all of
-its values: no order is assumed. The tasks evaluate it again, cell by cell, so that what they return is exact.
+The driver evaluates a condition on a coordinate (or on an array with fewer dimensions than the grid) on all
+of its values, without assuming an order. The tasks evaluate it again, cell by cell, so that their rows are
+exact.
 """
 
 from __future__ import annotations
@@ -35,19 +37,24 @@ from frazil.spark.tables.scan_blocks import (
 )
 from frazil.spark.tables.version_slices import SharedVersion, rows_in_box
 
-#: Bytes of rows in one task, if `Split` does not say another number.
+#: Bytes of rows in one task, if `Split` does not set another number.
 TARGET_BYTES: Final = 128 << 20
 #: The most blocks of a grid, and the most that a query reads: planning takes seconds.
 LARGEST_GRID: Final = 1 << 30
 MOST_BLOCKS: Final = 1 << 22
-#: The value of a cell whose chunk is not stored: the fill value of the array, null, or no row if no variable
+#: The value of a cell whose chunk is missing: the fill value of the array, null, or no row if no variable
 #: has a chunk.
 MISSING: Final = ("fill", "null", "skip")
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How rows are split into tasks: by the number of tasks, by rows of a task, or by `TARGET_BYTES`."""
+    """How rows are split into tasks. Without an attribute, a task gets about 128 MiB of rows.
+
+    Attributes:
+        partitions: The number of tasks.
+        rows: The number of rows of a task.
+    """
 
     partitions: int | None = None
     rows: int | None = None
@@ -57,7 +64,7 @@ class Split:
 class Scan:
     """What all tasks of a query share.
 
-    grid      its columns are those of the result
+    grid      the grid, with the columns of the result
     schema    names and types of the columns of the result
     read      columns that only conditions need
     where     conditions that every row must meet
@@ -94,10 +101,10 @@ def plan_scan(
     split: Split = Split(),  # a frozen value
     batch_rows: int = 1 << 17,
 ) -> tuple[Scan, list[ScanTask]]:
-    """The tasks that read all rows that may meet the conditions.
+    """Return the tasks that read all rows that may meet the conditions.
 
-    ``schema`` has the columns that are wanted, all unless given. Raises ``InvalidInputError`` for a column
-    does not exist.
+    ``schema`` has the columns of the result; the default is all columns. Raises ``InvalidInputError`` for a
+    column that does not exist.
     """
     schema = grid.schema if schema is None else schema
     wanted = tuple(map(grid.column, schema.names))
@@ -129,27 +136,27 @@ def plan_scan(
 
 
 def _require_bounded(grid: Grid, blocks: int, most: int) -> None:
-    """``InvalidInputError`` (``invalid-argument``) for more blocks than a query can be planned with."""
+    """Raise ``InvalidInputError`` (``invalid-argument``) for more blocks than a query can plan."""
     if blocks > most:
         shape = " x ".join(map(str, grid.shape))
         raise InvalidInputError(
-            f"expected at most {most} blocks of cells to read, found {blocks} in a grid of "
-            f"{prod(grid.shape)} cells ({shape}): say which cells with the option where, leave out chunks "
-            "that are not there with include-missing=skip, or make blocks larger with block-rows. A limit "
-            "of the query comes too late: Spark plans all tasks first",
+            f"A query must read at most {most} blocks of cells, got {blocks} in a grid of "
+            f"{prod(grid.shape)} cells ({shape}). Choose cells with the option where, skip missing chunks "
+            "with include-missing=skip, or make blocks larger with block-rows. A LIMIT of the query does not "
+            "help: Spark plans all tasks first",
             ErrorKind.INVALID_ARGUMENT,
         )
 
 
 def _is_in_tasks(column: Column) -> bool:
-    """Whether tasks have the values of a column with them: one of at most one dimension."""
+    """Return whether tasks carry the values of a column: one of at most one dimension."""
     return column.path is None or len(column.axes) <= 1
 
 
 def _split_blocks(
     blocks: NDArray[np.int64], grid: Grid, columns: Sequence[Column], split: Split
 ) -> list[NDArray[np.int64]]:
-    """The blocks of each task."""
+    """Return the blocks of each task."""
     if not len(blocks):
         return []
     block_rows = int(np.prod(grid.block, dtype=np.int64))
@@ -199,6 +206,6 @@ def _scan_task(
 
 
 def _compact(values: Values) -> Values:
-    """A copy, so that the whole array is not pickled."""
+    """Return a copy, so that the whole array is not pickled."""
     null = values.null
     return Values(values.data.copy(), None if null is None or not null.any() else null.copy())

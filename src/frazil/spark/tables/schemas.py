@@ -47,14 +47,14 @@ _ARROW: Final = {spark: arrow for arrow, spark in _SPARK.items()}
 
 
 def to_spark_type(arrow: pa.DataType) -> DataType:
-    """The type of a column in Spark."""
+    """Return the type of a column in Spark."""
     if pa.types.is_list(arrow):
         return ArrayType(to_spark_type(arrow.value_type))
     return _SPARK[arrow]
 
 
 def to_spark(schema: pa.Schema, metadata: Mapping[str, Any] | None = None) -> StructType:
-    """The schema in Spark, with ``metadata`` at each of its columns."""
+    """Return the schema in Spark, with ``metadata`` at each of its columns."""
     column_metadata = dict(metadata or {})
     return StructType(
         [
@@ -65,7 +65,7 @@ def to_spark(schema: pa.Schema, metadata: Mapping[str, Any] | None = None) -> St
 
 
 def to_arrow_type(spark: DataType, name: str) -> pa.DataType:
-    """``InvalidInputError`` for a type that no column can have."""
+    """Return the Arrow type. Raise ``InvalidInputError`` for a type that a column cannot have."""
     if isinstance(spark, ArrayType):
         return pa.list_(to_arrow_type(spark.elementType, name))
     arrow = _ARROW.get(spark)
@@ -75,23 +75,23 @@ def to_arrow_type(spark: DataType, name: str) -> pa.DataType:
         return pa.duration("us")  # of hours only, ...
     if arrow is None:
         raise InvalidInputError(
-            f"expected a simple type for the column {name}, found {spark.simpleString()}",
+            f"The column {name} must have a simple type, got {spark.simpleString()}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     return arrow
 
 
 def to_arrow_schema(schema: StructType) -> pa.Schema:
-    """The schema of batches for Spark."""
+    """Return the schema of batches for Spark."""
     return pa.schema([pa.field(each.name, to_arrow_type(each.dataType, each.name)) for each in schema.fields])
 
 
 def can_become(stored: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a column can be read as another type: values of one kind, or their text.
+    """Return whether a column can be read as another type: values of one kind, or their text.
 
-    A number as another number, also a narrower one: a value that does not fit is an error of its task. A
-    number is no time and no truth value, even where Arrow has a conversion; nor is a time a date, which
-    would lose the hours without an error.
+    A number can be read as another number, also a narrower one: a value that does not fit is an error of its
+    task. A number cannot be read as a time or a truth value, even where Arrow has a conversion. A time cannot
+    be read as a date, which would lose the hours without an error.
 
     >>> can_become(pa.float64(), pa.float32()), can_become(pa.string(), pa.binary())
     (True, True)
@@ -115,7 +115,7 @@ def _has_text(column: pa.DataType) -> bool:
     return not pa.types.is_nested(column) and not pa.types.is_duration(column)
 
 
-#: Types of columns, and what they can be read as.
+#: Types of columns, and the types that they can be read as.
 _BECOMES: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], bool]], ...]] = (
     (_is_number, _is_number),
     (_is_text, _is_text),

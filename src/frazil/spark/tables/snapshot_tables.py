@@ -21,7 +21,7 @@ from frazil.spark.tables.table_sessions import session_of
 
 
 def snapshots(repo: Repository) -> pa.Table:
-    """Every snapshot of the repository, newest first.
+    """Return every snapshot of the repository, newest first.
 
     >>> import frazil
     >>> snapshots(frazil.Repository.create(frazil.in_memory_storage()))["message"].to_pylist()
@@ -35,14 +35,14 @@ def snapshots(repo: Repository) -> pa.Table:
 def history(
     repo: Repository, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
 ) -> pa.Table:
-    """A snapshot and all before it, newest first."""
+    """Return a snapshot and its ancestors, newest first."""
     tip = session_of(repo, branch, tag, snapshot_id).workspace.snapshot_id
     columns = _entries(chain.from_iterable(ancestry(context_of(repo).catalog.repo_info(), tip)))
     return pa.table({"position": np.arange(len(columns["snapshot_id"])), **columns}, SCHEMAS["history"])
 
 
 def refs(repo: Repository) -> pa.Table:
-    """Branches, tags, and tags that were deleted, whose names are never used again."""
+    """Return branches, tags, and deleted tags, whose names cannot be used again."""
     info = context_of(repo).catalog.repo_info()
     groups = {"branch": info.branches, "tag": info.tags}
     names = [name for each in groups.values() for name in sorted(each)]
@@ -60,7 +60,7 @@ def refs(repo: Repository) -> pa.Table:
 
 
 def ops(repo: Repository) -> pa.Table:
-    """Everything that was ever done to the repository, newest first (spec version 2)."""
+    """Return all operations on the repository, newest first (spec version 2)."""
     context_of(repo).require_version_2()
     entries = list(ops_log(repo.storage, context_of(repo).catalog.repo_info()))
     return pa.table(

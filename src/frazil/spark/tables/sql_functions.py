@@ -45,7 +45,7 @@ def _function(table: str) -> type[Any]:
 
 
 def parse_options(text: str | None) -> dict[str, str]:
-    """Options as text.
+    """Return options as text.
 
     >>> parse_options("tag=v1, array=tas")
     {'tag': 'v1', 'array': 'tas'}
@@ -53,7 +53,7 @@ def parse_options(text: str | None) -> dict[str, str]:
     parts = [each.partition("=") for each in (text or "").split(",") if each.strip()]
     pairs = [(name.strip().lower(), equal, value) for name, equal, value in parts]
     unknown = [
-        advice(name, _USE) if equal else f"expected an option as name=value, found `{name}`"
+        advice(name, _USE) if equal else f"An option must be name=value, got `{name}`"
         for name, equal, _ in pairs
         if not equal or name not in _USE.options
     ]

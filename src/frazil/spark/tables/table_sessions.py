@@ -7,14 +7,14 @@ from frazil.repository.session.session import Session
 
 
 def session_of(repo: Repository, branch: str | None, tag: str | None, snapshot_id: str | None) -> Session:
-    """A session that reads a version: the tip of ``main`` if none is named."""
+    """Return a session that reads a version: the tip of ``main`` if none is named."""
     if branch is None and tag is None and snapshot_id is None:
         branch = "main"
     return repo.readonly_session(branch, tag=tag, snapshot_id=snapshot_id)
 
 
 def array_paths(session: Session, array: str | None) -> list[str]:
-    """The path of one array, or those of all arrays if ``array`` is None."""
+    """Return the path of one array, or those of all arrays if ``array`` is None."""
     if array is not None:
         path = "/" + array.strip("/")
         session.workspace.nodes.require_array(path)

@@ -1,4 +1,4 @@
-"""Prepares the arrays that rows are written to: creates them, lets dimensions grow, enforces modes.
+"""Prepares the arrays for rows: creates them, lets dimensions grow, enforces modes.
 
 The module `axes` explains the modes.
 """
@@ -23,9 +23,9 @@ from frazil.spark.tables.new_arrays import LABELS, create_arrays
 from frazil.spark.tables.write_layout import Distinct, Layout, dims_of, layout_of, open_array
 from frazil.spark.tables.write_options import WriteOptions
 
-#: A coordinate in more chunks than these, smaller than ``LABELS``, gets larger ones when it grows.
+#: A coordinate that grows gets larger chunks if it has more chunks than this, each smaller than ``LABELS``.
 _PIECES: Final = 16
-#: Bytes of an array that are moved at once.
+#: Bytes of an array that are moved at a time.
 _MOVED: Final = 64 << 20
 
 
@@ -36,15 +36,15 @@ def prepare(
     distinct: Distinct,
     options: WriteOptions,
 ) -> Layout:
-    """Create the arrays, or let them grow, for rows with these columns; returns the layout of the rows.
+    """Create the arrays, or let them grow, for rows with these columns; return the layout of the rows.
 
     ``distinct`` has the coordinates of all rows by dimension. Raises ``InvalidInputError``
-    (``invalid-chunk-index``) where a mode does not allow what the rows bring, and what ``layout_of`` raises.
+    (``invalid-chunk-index``) if a mode does not allow the coordinates, and the errors of ``layout_of``.
     """
     mode, dims, append_dim = options.mode, options.dims, options.append_dim
     if mode not in MODES:
         raise InvalidInputError(
-            f"expected one of the modes {', '.join(MODES)}, found {mode!r}", ErrorKind.UNKNOWN_CHOICE
+            f"mode must be one of {', '.join(MODES)}, got {mode!r}", ErrorKind.UNKNOWN_CHOICE
         )
     try:
         layout = layout_of(session, group, schema.names)
@@ -58,8 +58,8 @@ def prepare(
             return layout
     if dims and tuple(dims) != tuple(axis.name for axis in layout.axes):
         raise InvalidInputError(
-            f"expected the dimensions {', '.join(axis.name for axis in layout.axes)} of the arrays that are "
-            f"there, found {', '.join(dims)}",
+            f"dims must be the dimensions of the existing arrays, "
+            f"{', '.join(axis.name for axis in layout.axes)}, got {', '.join(dims)}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     additions = _new_coordinates(layout, distinct, mode, append_dim)
@@ -73,7 +73,7 @@ def prepare(
 def _new_coordinates(
     layout: Layout, distinct: Distinct, mode: str, append_dim: str | None
 ) -> dict[str, pa.Array]:
-    """Coordinates to add, by dimension."""
+    """Return the coordinates to add, by dimension."""
     along = append_dim or layout.axes[0].name
     _require_append_dim(append_dim, [axis.name for axis in layout.axes])
     out: dict[str, pa.Array] = {}
@@ -85,14 +85,14 @@ def _new_coordinates(
         if is_appended and len(fresh) < len(values):
             existing = coordinate_text(values.filter(pa.array(positions >= 0))[0])
             raise InvalidInputError(
-                f"mode append: expected rows that are new along {along}, found {along} = {existing}, which "
-                "exists: mode upsert replaces it",
+                f"Rows must be new along {along} in mode append, got {along} = {existing}, which exists. "
+                "Mode upsert overwrites it",
                 ErrorKind.INVALID_CHUNK_INDEX,
             )
         if len(fresh) and not is_appended and mode not in GROWING:
             raise InvalidInputError(
-                f"mode {mode}: expected coordinates that are in the repository, found {axis.name} = "
-                f"{coordinate_text(fresh[0])}: mode upsert adds it"
+                f"The coordinates must exist in the repository in mode {mode}, got {axis.name} = "
+                f"{coordinate_text(fresh[0])}. Mode upsert adds it"
                 + ("" if mode == "append" else f", mode append if it is behind the others along {axis.name}"),
                 ErrorKind.INVALID_CHUNK_INDEX,
             )
@@ -106,7 +106,7 @@ def _new_coordinates(
 def _require_append_dim(append_dim: str | None, dims: Sequence[str]) -> None:
     if append_dim is not None and append_dim not in dims:
         raise InvalidInputError(
-            f"expected one of the dimensions {', '.join(dims)} to append along, found {append_dim!r}",
+            f"append_dim must be one of the dimensions {', '.join(dims)}, got {append_dim!r}",
             ErrorKind.UNKNOWN_CHOICE,
         )
 
@@ -119,7 +119,7 @@ def _grow(session: Session, layout: Layout, name: str, fresh: pa.Array) -> None:
         numbers = fresh.cast(pa.int64()).to_numpy(zero_copy_only=False)
         if numbers.min() < 0:
             raise InvalidInputError(
-                f"expected numbers of cells from 0 on, found {name} = {numbers.min()}",
+                f"The numbers of cells must be at least 0, got {name} = {numbers.min()}",
                 ErrorKind.INVALID_CHUNK_INDEX,
             )
         size = int(numbers.max()) + 1
@@ -154,7 +154,7 @@ def _write_labels(session: Session, array: zarr.Array[Any], growth: Growth) -> N
 
 
 def _recut(session: Session, array: zarr.Array[Any]) -> zarr.Array[Any]:
-    """The array without its elements, in larger chunks; as it is where its chunks are made of others."""
+    """Return the array without its elements, in larger chunks; unchanged if it has shards."""
     path = "/" + array.path.strip("/")
     node = session.workspace.nodes.require_array(path)
     document = json.loads(node.user_data)

@@ -1,4 +1,4 @@
-"""Tables about what is stored: chunks by array and slab, files by kind."""
+"""Tables about the stored data: chunks by array and slab, files by kind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from frazil.repository.session.session import Session
 from frazil.spark.tables.repository_schemas import SCHEMAS
 from frazil.spark.tables.table_sessions import array_paths, session_of
 
-#: Objects that one step counts.
+#: The number of objects that one step counts.
 _BATCH: Final = 50_000
 _partition = methodcaller("partition", "/")
 
@@ -32,10 +32,10 @@ def regions(
     array: str | None = None,
     slab: str | None = None,
 ) -> pa.Table:
-    """How many chunks of each array are stored, and their bytes.
+    """Return how many chunks of each array are stored, and their bytes.
 
     With ``slab``, the name or number of a dimension: for each row of chunks along it, with the elements
-    ``start`` up to but not including ``stop``. Arrays without that dimension are left out.
+    ``start`` up to but not including ``stop``. Arrays without that dimension have no row.
     """
     session = session_of(repo, branch, tag, snapshot_id)
     parts = [_regions(session, path, slab) for path in array_paths(session, array)]
@@ -85,7 +85,7 @@ def _regions(session: Session, path: str, slab: str | None) -> pa.Table | None:
 def _slab_bounds(
     document: bytes, axis: int, count: int, size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The first element of each row of chunks along an axis, and the one after its last."""
+    """Return the first element of each row of chunks along an axis, and the one after its last."""
     length = chunk_lengths(document)[axis]
     steps = np.full(count, length) if isinstance(length, int) else np.array(length[:count], np.int64)
     stop = np.cumsum(steps, dtype=np.int64)
@@ -93,7 +93,7 @@ def _slab_bounds(
 
 
 def storage(repo: Repository) -> pa.Table:
-    """The number of files of each kind and their bytes: all objects of the storage, garbage included."""
+    """Return the number of files of each kind and their bytes: all objects of the storage with garbage."""
     folders: list[str] = []
     count = bytes_ = np.zeros(0, np.int64)
     for objects in batched(repo.storage.list(""), _BATCH):

@@ -1,7 +1,7 @@
 """A slice of a version that a task reads without requests for metadata.
 
     driver     snapshot, manifests ──> the nodes that are read, and for each task its references
-    task       a session over these alone: it requests nothing but chunks
+    task       a session over these alone: it requests only chunks
 
 The context and the nodes, which all tasks share, are pickled once. A task has the rows of the chunk tables
 that are in its part of the grid.
@@ -39,7 +39,7 @@ class SharedVersion:
 
     @staticmethod
     def of(session: Session, paths: Sequence[str]) -> SharedVersion:
-        """The version of a session, with the arrays at these paths.
+        """Return the version of a session, with the arrays at these paths.
 
         ``session`` may have changes, if the tables of the tasks have them.
         """
@@ -48,7 +48,7 @@ class SharedVersion:
         return SharedVersion(pickle.dumps(workspace.context), workspace.snapshot_id, nodes)
 
     def session(self, tables: Tables) -> Session:
-        """A session that reads these arrays, with the references of the tables."""
+        """Return a session that reads these arrays, with the references of the tables."""
         ids = {node.path: node.id for node in self.nodes}
         changes = ChangeSet(
             chunks={ids[path]: ChunkChanges(path, table.ndim, (table,)) for path, table in tables.items()}
@@ -63,7 +63,7 @@ class SharedVersion:
 
 @functools.lru_cache(maxsize=4)
 def _context(pickled: bytes) -> Context:
-    """The context, one for each process: it keeps the connections."""
+    """Return the context, one for each process: it keeps the connections."""
     context: Context = pickle.loads(pickled)
     return context
 
@@ -77,7 +77,7 @@ def _without_manifests(node: Node) -> Node:
 
 
 def rows_in_box(table: ChunkTable, low: Sequence[int], high: Sequence[int]) -> ChunkTable:
-    """The rows in a box of chunk coordinates, ``low`` up to but not including ``high``."""
+    """Return the rows in a box of chunk coordinates, ``low`` up to but not including ``high``."""
     if not table.ndim:
         return table
     # Rows are sorted by the first coordinate: only these rows are compared.

@@ -50,7 +50,7 @@ def job_of(
     metadata: Mapping[str, Any] | None = None,
     before: Callable[[Session], None] | None = None,
 ) -> tuple[Job, Engine]:
-    """The job that writes rows, and the engine that brings the rows to its tasks.
+    """Return the job that writes rows, and the engine that brings the rows to its tasks.
 
     ``before`` is called with the session of the job before arrays are created.
     """
@@ -82,7 +82,7 @@ def job_of(
 
 
 def dims_for(session: Session, group: str, schema: pa.Schema, dims: Sequence[str] | None) -> list[str]:
-    """The dimensions of the rows: those of the existing arrays, or ``dims``."""
+    """Return the dimensions of the rows: those of the existing arrays, or ``dims``."""
     require_distinct_names(schema.names)
     from_arrays: list[str] = []
     for name in schema.names:
@@ -90,16 +90,16 @@ def dims_for(session: Session, group: str, schema: pa.Schema, dims: Sequence[str
         if node is not None and node.array is not None:
             declared = node.array.dimension_names or (None,) * len(node.array.shape)
             names = [each or f"dim_{axis}" for axis, each in enumerate(declared)]
-            if names != [name]:  # a coordinate alone is no table
+            if names != [name]:  # a coordinate alone is not a table
                 from_arrays = max(from_arrays, names, key=len)
     result = from_arrays or list(dims or ())
     missing = [name for name in result if name not in schema.names]
     if missing or not result:
-        problem = "no array for any column: give dims to create them"
+        problem = "no column that is an array. Pass dims to create arrays"
         if missing:
             problem = f"none for {', '.join(missing)}"
         raise InvalidInputError(
-            f"expected a column for each dimension, found {problem}", ErrorKind.INVALID_ARRAY_METADATA
+            f"The rows must have a column for each dimension, got {problem}", ErrorKind.INVALID_ARRAY_METADATA
         )
     return result
 
@@ -123,7 +123,7 @@ def _grouping(
 
 
 def _write(fork: ForkSession, shared: _Shared, item: bytes) -> Outcome:
-    """The work of a task: it writes the rows of its group."""
+    """Return the work of a task: it writes the rows of its group."""
     number = int(_MARK.search(item)[1])  # type: ignore[index]  # made above
     units = None if shared.cleared is None else shared.grouping.units(number)
     return write_rows(fork, shared.grouping.layout, current_rows(), cleared=shared.cleared, units=units)
@@ -132,7 +132,7 @@ def _write(fork: ForkSession, shared: _Shared, item: bytes) -> Outcome:
 class _RowEngine:
     """An engine that brings each task its rows.
 
-    It stages nothing, because a later run may bring other rows.
+    It does not stage results, because a later run may have other rows.
     """
 
     resumable = False

@@ -26,7 +26,7 @@ from frazil.spark.tables.encoding import as_type
 from frazil.zarr_store.arrays import array_at
 
 type Positions = list[NDArray[np.int64]]
-#: All values of the columns that are dimensions, each once.
+#: The distinct values of the columns that are dimensions.
 type Distinct = Mapping[str, pa.Array]
 
 
@@ -40,11 +40,10 @@ class Axis:
     path: str | None = None
 
     def find_positions(self, column: pa.Array) -> NDArray[np.int64]:
-        """The positions of values, -1 for unknown ones. ``InvalidInputError`` for nulls."""
+        """Return the positions of values, -1 for unknown values. Raise ``InvalidInputError`` for nulls."""
         if column.null_count:
             raise InvalidInputError(
-                f"expected a coordinate in every row, found {column.null_count} nulls in the column "
-                f"{self.name}",
+                f"The column {self.name} must have a coordinate in every row, got {column.null_count} nulls",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
         if self.values is None:
@@ -79,6 +78,7 @@ class Layout:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The length of each dimension."""
         return tuple(axis.size for axis in self.axes)
 
     @property
@@ -87,51 +87,53 @@ class Layout:
         return tuple(-(-size // step) for size, step in zip(self.shape, self.unit, strict=True))
 
     def find_positions(self, rows: pa.Table) -> Positions:
-        """The positions of all rows along each dimension, -1 for an unknown coordinate."""
+        """Return the positions of all rows along each dimension, -1 for an unknown coordinate."""
         return [axis.find_positions(_whole(rows[axis.name])) for axis in self.axes]
 
     def require_positions(self, rows: pa.Table) -> Positions:
-        """The positions of all rows along each dimension. ``InvalidInputError`` for an unknown coordinate."""
+        """Return the positions of all rows along each dimension.
+
+        Raises ``InvalidInputError`` for an unknown coordinate.
+        """
         located = self.find_positions(rows)
         for axis, positions in zip(self.axes, located, strict=True):
             if len(positions) and positions.min() < 0:
                 value = rows[axis.name][int(np.argmin(positions))].as_py()
                 raise InvalidInputError(
-                    f"expected coordinates that are in the repository, found {axis.name} = {value!r}: write "
-                    "with mode upsert or append to add them",
+                    f"The coordinates must exist in the repository, got {axis.name} = {value!r}. Write "
+                    "with mode upsert or append to add new coordinates",
                     ErrorKind.INVALID_CHUNK_INDEX,
                 )
         return located
 
 
 def layout_of(session: Session, group: str, names: Sequence[str]) -> Layout:
-    """The layout for columns of these names: dimensions, and arrays on all of them.
+    """Return the layout for columns of these names: dimensions, and arrays on all of them.
 
     Raises ``NodeNotFoundError`` if no column is an array, ``InvalidInputError`` (``invalid-array-metadata``)
     for columns that are neither an array nor a dimension, for arrays on different dimensions, and for
-    coordinates that are there twice.
+    coordinates that occur twice.
     """
     require_distinct_names(names)
     arrays = {name: array for name in names if (array := open_array(session, group, name)) is not None}
-    # The dimensions of the first array by name: columns have any order. A coordinate alone is no table.
+    # The dimensions of the first array by name: columns have any order. A coordinate alone is not a table.
     candidates = (dims_of(arrays[name]) for name in sorted(arrays) if dims_of(arrays[name]) != (name,))
     dims = max(candidates, key=len, default=tuple(arrays))
     variables = {name: array for name, array in arrays.items() if name not in dims}
     if not variables:
         raise NodeNotFoundError(
-            f"expected an array in the group `{group}` for one of the columns {', '.join(names)}, found none"
+            f"The group `{group}` must have an array for one of the columns {', '.join(names)}, got none"
         )
     for name in names:
         if name not in dims and (name not in variables or set(dims_of(variables[name])) != set(dims)):
             raise InvalidInputError(
-                f"expected columns that are dimensions ({', '.join(dims)}) or arrays on all of them, found "
-                f"{name}",
+                f"The columns must be dimensions ({', '.join(dims)}) or arrays on all dimensions, got {name}",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
     missing = [dim for dim in dims if dim not in names]
     if missing:
         raise InvalidInputError(
-            f"expected a column for each dimension, found none for {', '.join(missing)}",
+            f"The rows must have a column for each dimension, got none for {', '.join(missing)}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     first = next(iter(variables.values()))
@@ -144,7 +146,7 @@ def layout_of(session: Session, group: str, names: Sequence[str]) -> Layout:
 
 
 def open_array(session: Session, group: str, name: str) -> zarr.Array[Any] | None:
-    """An array of a group; None if there is none."""
+    """Return an array of a group; None if there is none."""
     path = f"{group.rstrip('/')}/{name}"
     node = session.workspace.nodes.node(path)
     if node is None or node.array is None:
@@ -154,7 +156,7 @@ def open_array(session: Session, group: str, name: str) -> zarr.Array[Any] | Non
 
 
 def dims_of(array: zarr.Array[Any]) -> tuple[str, ...]:
-    """Names of the dimensions of an array."""
+    """Return the names of the dimensions of an array."""
     names = getattr(array.metadata, "dimension_names", None) or (None,) * array.ndim
     return tuple(each or f"dim_{axis}" for axis, each in enumerate(names))
 
@@ -167,8 +169,7 @@ def _axis(session: Session, group: str, dim: str, size: int) -> Axis:
     values = normalize_zeros(to_arrow(codec.decode(np.asarray(array[...])), codec.type))
     if len(pc.unique(values)) < len(values):
         raise InvalidInputError(
-            f"expected each coordinate once in `{array.path}`, found some twice: rows cannot say which one "
-            "they mean",
+            f"`{array.path}` must have each coordinate once, got some twice, which rows cannot distinguish",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     return Axis(dim, size, values, "/" + array.path.strip("/"))
@@ -187,18 +188,18 @@ def _variable(group: str, name: str, array: zarr.Array[Any], dims: Sequence[str]
 
 
 def normalize_zeros(values: pa.Array) -> pa.Array:
-    """Floating point numbers with 0 in place of -0: Arrow compares their bits."""
+    """Return floating point numbers with 0 instead of -0, because Arrow compares their bits."""
     if not (pa.types.is_float32(values.type) or pa.types.is_float64(values.type)):
         return values
     return pc.add(values, pa.scalar(0, values.type))
 
 
 def require_distinct_names(names: Sequence[str]) -> None:
-    """``InvalidInputError`` for two columns of one name."""
+    """Raise ``InvalidInputError`` for two columns of one name."""
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InvalidInputError(
-            f"expected columns of different names, found several {', '.join(twice)}",
+            f"The columns must have different names, got several named {', '.join(twice)}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
 

@@ -1,4 +1,4 @@
-"""How rows are written: what a caller of a writer chooses."""
+"""The options of a write of rows."""
 
 from __future__ import annotations
 

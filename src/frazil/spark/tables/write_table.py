@@ -5,7 +5,7 @@
     executors   rows -> chunks
     driver      merge, one commit
 
-It is a job like any other (`frazil.jobs.job`), on an engine that brings each task its rows.
+This is a job as any other (`frazil.jobs.job`), on an engine that brings each task its rows.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ from frazil.spark.tables.write_options import WriteOptions
 class WriteRunOptions(TypedDict, total=False):
     """The options of a run of `write_table`.
 
-    job_id      the name of the job: if the history of the branch has a commit of this job, nothing is done
-    message     the message of the commit; None is a message that names the operation
-    metadata    more metadata of the commit
-    progress    a `Progress` that shows the tasks
+    Attributes:
+        job_id: The id of the job. If the history of the branch has a commit of this job, the call returns its
+            result without writing. The default, None, is a new id for each call.
+        message: The message of the commit. The default, None, is a message that names the operation.
+        metadata: More metadata of the commit.
+        progress: A `Progress`, which shows how many tasks are done. The default, None, shows nothing.
     """
 
     job_id: str | None
@@ -65,34 +67,48 @@ def write_table(
     partitions: int | None = None,
     **run_options: Unpack[WriteRunOptions],
 ) -> JobResult:
-    """Write rows to the arrays of the target's group: a column for each dimension and each array.
+    """Write rows to the arrays of a group, with one column for each dimension and each array, in one commit.
 
-    ``mode`` is one of
+    A ``pyarrow.Table`` is written by this process, without Spark. The rows of a DataFrame are read twice:
+    cache a DataFrame that is costly to compute. Existing coordinates do not change. If a task fails, the
+    branch stays unchanged. The modes are:
 
-        upsert, backfill   cells get the values of their rows; new coordinates go where they belong
-        append             all rows are new along ``append_dim`` (the first dimension unless given), and
-                           behind the existing ones
-        insert             as upsert, but nothing is added
-        overwrite-region   as insert, and cells in the box of all coordinates of the rows that have no row
-                           are cleared
+        upsert, backfill   cells get the values of their rows; new coordinates are inserted in order
+        append             all rows are new along ``append_dim``, and behind the existing ones
+        insert             as upsert, but new coordinates are refused
+        overwrite-region   as insert; cells without a row in the box of all coordinates are cleared
 
-    Where no column but the dimensions is an array yet they are created: ``dims`` says which columns are
-    the dimensions, and ``chunks`` how many cells of each are a chunk. Existing coordinates are kept.
-    ``partitions`` is the number of tasks. This process writes a ``pyarrow.Table`` without Spark. The rows are
-    read twice: cache a DataFrame that is costly to compute.
+    Args:
+        rows: The rows, as a DataFrame of Spark or a ``pyarrow.Table``.
+        target: The `Target`: the repository, the branch and the group.
+        mode: The mode: ``"upsert"`` (the default), ``"backfill"``, ``"append"``, ``"insert"`` or
+            ``"overwrite-region"``.
+        dims: The columns that are the dimensions of new arrays. It is needed if only dimensions, or none of
+            the columns, are arrays yet.
+        append_dim: The dimension along which the mode ``"append"`` adds rows. The default, None, is the first
+            one.
+        chunks: The chunk lengths of new arrays, by dimension.
+        partitions: The number of tasks. The default, None, is about 128 MiB of elements for each task.
+        **run_options: The options of `frazil.spark.tables.write_table.WriteRunOptions`: ``job_id``,
+            ``message``, ``metadata``, ``progress``.
 
-    Raises ``InvalidInputError``: ``invalid-array-metadata`` (columns and arrays do not fit),
-    ``invalid-chunk-index`` (coordinates that a mode does not allow); ``TaskFailedError`` from tasks, for two
-    rows of one cell and values that an array cannot hold; then nothing is committed. ``IcechunkError``
-    (``concurrency``) if Spark cannot compute the rows.
+    Returns:
+        The `JobResult`, whose ``version`` has the rows.
 
-    >>> import frazil, pyarrow
-    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-    >>> rows = pyarrow.table({"x": [10, 30, 20], "t2m": [1.0, 3.0, 2.0]})
-    >>> result = write_table(rows, Target(repo), dims=["x"])
-    >>> import zarr
-    >>> zarr.open_group(result.version.session().store, mode="r")["t2m"][:].tolist()
-    [1.0, 2.0, 3.0]
+    Raises:
+        InvalidInputError: The columns do not fit the arrays (``invalid-array-metadata``), or the mode does
+            not allow the coordinates (``invalid-chunk-index``).
+        TaskFailedError: Two rows are about one cell, or an array cannot hold a value.
+        IcechunkError: Spark cannot compute the rows (``concurrency``).
+        TypeError: An option is unknown.
+
+    Examples:
+        >>> import frazil.spark, pyarrow, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> rows = pyarrow.table({"x": [10, 30, 20], "t2m": [1.0, 3.0, 2.0]})
+        >>> result = frazil.spark.write_table(rows, frazil.spark.Target(repo), dims=["x"])
+        >>> zarr.open_group(result.version.session().store, mode="r")["t2m"][:].tolist()
+        [1.0, 2.0, 3.0]
     """
     run = WriteRun(**run_options)
     source: RowSource = InMemory(_without_views(rows)) if isinstance(rows, pa.Table) else DataFrameRows(rows)
@@ -102,7 +118,7 @@ def write_table(
 
 
 def _without_views(rows: pa.Table) -> pa.Table:
-    """The rows with strings instead of string views, from which Arrow cannot take rows."""
+    """Return the rows with strings instead of string views, from which Arrow cannot take rows."""
     fields = [
         field.with_type(pa.string()) if pa.types.is_string_view(field.type) else field
         for field in rows.schema

@@ -82,8 +82,8 @@ class ConstantProvider:
 class RefreshProvider:
     """A provider that calls the user's function, and again when its last result is about to expire.
 
-    From five minutes before the end, the client asks before every request. Therefore the last result is
-    cached.
+    From five minutes before the end, the client asks before every request. Therefore the last
+    result is cached.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from frazil.storage.settings import StorageSettings
 
-#: The name of the client in ``repr``. The reference has two clients for S3, and this is its default.
+#: The name of the client in ``repr``. The reference has two clients for S3. This one is its default.
 NATIVE: Final = "S3 (native)"
 
 

@@ -251,8 +251,8 @@ def azure_credentials(
         The credentials.
 
     Raises:
-        InvalidInputError: ``invalid-credentials`` for more than one way, and for a function that cannot be
-            pickled.
+        InvalidInputError: ``invalid-credentials`` for more than one way, and for a function that
+            cannot be pickled.
 
     Examples:
         >>> azure_credentials(anonymous=True)

@@ -84,7 +84,8 @@ def choose_way(function: str, **ways: bool) -> str | None:
     chosen = [name for name, is_given in ways.items() if is_given]
     if len(chosen) > 1:
         raise InvalidInputError(
-            f"{function}: expected one of {', '.join(ways)}, got {' and '.join(chosen)}. Pass only one",
+            f"{function}: the arguments must contain only one of {', '.join(ways)}, got "
+            f"{' and '.join(chosen)}. Pass only one",
             ErrorKind.INVALID_CREDENTIALS,
         )
     return chosen[0] if chosen else None
@@ -92,7 +93,9 @@ def choose_way(function: str, **ways: bool) -> str | None:
 
 def incomplete(function: str, expected: str) -> InvalidInputError:
     """Return the error for arguments of ``function`` that are not a complete credential."""
-    return InvalidInputError(f"{function}: expected {expected}", ErrorKind.INVALID_CREDENTIALS)
+    return InvalidInputError(
+        f"{function}: the arguments must contain {expected}", ErrorKind.INVALID_CREDENTIALS
+    )
 
 
 def build_static_variant[T](function: str, ways: Mapping[str, tuple[str | None, Callable[[str], T]]]) -> T:

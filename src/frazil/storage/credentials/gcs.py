@@ -256,8 +256,8 @@ def gcs_credentials(
         The credentials.
 
     Raises:
-        InvalidInputError: ``invalid-credentials`` for more than one way, and for a function that cannot be
-            pickled.
+        InvalidInputError: ``invalid-credentials`` for more than one way, and for a function that
+            cannot be pickled.
 
     Examples:
         >>> gcs_credentials(anonymous=True)

@@ -55,7 +55,7 @@ def _lock_file(descriptor: int, path: str, deadline: float) -> None:
             return
         if time.monotonic() > deadline:
             raise _lock_timeout(path)
-        # A random pause prevents that waiting processes try at the same moments.
+        # With a random pause, waiting processes do not try at the same moments.
         time.sleep(pause * (0.5 + secrets.randbelow(1000) / 1000))
         pause = min(pause * 2, 0.004)
 

@@ -140,7 +140,8 @@ def link_if_equal(source: str, target: str, data: memoryview) -> bool:
             status = os.fstat(descriptor)
             equal = status.st_size == len(data) and read_large(descriptor, source, 0, None) == bytes(data)
             if equal:
-                # Another program may have written the file without a flush. A link would change its metadata.
+                # Another program may have written the file without a flush. Flush it before the link changes
+                # it.
                 os.fsync(descriptor)
                 os.link(source, temporary)
                 # The name may be another file now. The inode of an open file is not reused.

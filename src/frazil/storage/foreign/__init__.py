@@ -4,10 +4,10 @@ A virtual chunk is a range of an object. Often it has a condition: the etag of t
 which the object did not change. The reader compares both with the answer that contains the bytes. So no
 change can happen in between, and no server needs to support conditions.
 
-URLs are read in the same way as the reference reads them. A ``file:`` URL is a complete URL: percent codes
-are decoded, ``..`` is resolved, and the text after ``?`` or ``#`` does not belong to the path. In ``s3:``,
-``gs:`` and ``az:`` all characters after the bucket are the key, without decoding. An ``http:`` URL has no
-query.
+URLs are read in the same way as the reference reads them. A ``file:`` URL is a complete URL: percent
+codes are decoded, ``..`` is resolved, and the text after ``?`` or ``#`` does not belong to the path. In
+``s3:``, ``gs:`` and ``az:`` all characters after the bucket are the key, without decoding. An ``http:``
+URL has no query.
 """
 
 from frazil.storage.foreign.base import ForeignObjects

@@ -39,8 +39,8 @@ def open_foreign(
 
     Raises:
         InvalidInputError: ``invalid-virtual-ref`` for a store that cannot hold such URLs;
-            ``invalid-credentials`` for credentials of another kind of store; ``storage-config`` for a store
-            in memory.
+            ``invalid-credentials`` for credentials of another kind of store; ``storage-config`` for a
+            store in memory.
 
     Examples:
         >>> from frazil.storage import open_foreign, s3_store

@@ -29,8 +29,8 @@ def reason_of_status(status: int, url: str) -> tuple[ErrorKind, str]:
 def reason_of(error: BaseException, url: str) -> tuple[ErrorKind, str]:
     """Return the kind of an error of the client, and a text with the cause and the remedy.
 
-    The function also searches the causes of the error. Without a known cause, the text is the error's
-    message.
+    The function also searches the causes of the error. Without a known cause, the text is the
+    error's message.
     """
     cause: BaseException | None = error
     while cause is not None:

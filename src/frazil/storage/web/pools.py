@@ -1,9 +1,9 @@
 """One request to one web server, with retries where they may help. urllib3 holds the connections.
 
-``Retry`` of urllib3 counts the tries and computes the pauses. The loop is in this module for three reasons.
-urllib3 does not retry when a body that is read in parts breaks off. It has no limit for all tries together.
-It logs URLs with their queries, which may contain signatures. ``frazil.storage.web.client`` follows
-redirects.
+``Retry`` of urllib3 counts the tries and computes the pauses. The loop is in this module for three
+reasons. urllib3 does not retry when a body that is read in parts breaks off. It has no limit for all
+tries together. It logs URLs with their queries, which may contain signatures.
+``frazil.storage.web.client`` follows redirects.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Pools:
     def send(self, method: str, url: str, headers: Mapping[str, str], max_bytes: int | None) -> Answer:
         """Return the answer to one request, without redirects. The body ends after ``max_bytes`` bytes.
 
-        Names of ``headers`` are in lower case. After the last try, an answer with a status such as 503 is
-        returned.
+        Names of ``headers`` are in lower case. After the last try, an answer with a status such as 503
+        is returned.
 
         Raises:
             UnreachableError: No answer came.

@@ -1,0 +1,64 @@
+"""Docstrings of public names: a summary, the arguments, the result, and an example that runs.
+
+`python -m tests.support.docstrings` lists what is missing. `test_doctests.py` runs the examples.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.support.docstrings import PUBLIC_MODULES, PublicName, gaps_of, public_names
+
+ROOT = Path(__file__).parents[1]
+NAMES = public_names()
+
+
+def test_public_names_have_complete_docstrings() -> None:
+    gaps = {name.name: missing for name in NAMES if (missing := gaps_of(name))}
+    assert gaps == {}
+
+
+def test_there_are_public_names_of_every_kind() -> None:
+    names = {name.name for name in NAMES}
+    assert {
+        "frazil.Repository.create",
+        "frazil.Session.commit",
+        "frazil.Session.snapshot_id",
+        "frazil.pipeline.ingest",
+        "frazil.local_filesystem_storage",
+    } <= names
+    assert len(names) > 300
+
+
+def test_the_page_of_the_interface_lists_the_public_modules() -> None:
+    listed = set(re.findall(r"^\| `(frazil[\w.]*)`", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE))
+    assert listed == set(PUBLIC_MODULES)
+
+
+def test_gaps_are_noticed() -> None:
+    def bare(one: int) -> int:
+        return one
+
+    def brief(one: int) -> int:
+        """Return the argument."""
+        return one
+
+    def complete(one: int) -> int:
+        """Return the argument.
+
+        Args:
+            one: A number.
+
+        Returns:
+            The number.
+
+        Examples:
+            >>> complete(1)
+            1
+        """
+        return one
+
+    assert gaps_of(PublicName("frazil.bare", bare)) == ["no docstring"]
+    assert gaps_of(PublicName("frazil.brief", brief)) == ["no argument one", "no Returns:", "no example"]
+    assert gaps_of(PublicName("frazil.complete", complete)) == []
