@@ -119,19 +119,21 @@ def quick(chosen: Sequence[Workload]) -> dict[Workload, list[Round]]:
     round_: dict[Workload, dict[str, dict[str, float]]] = {workload: {} for workload in tiny}
     for _, same in groupby(jobs, key=lambda job: package_of(job[0])):
         mine = list(same)
-        for (name, workload), found in zip(mine, measure(mine), strict=True):
+        for (name, workload), found in zip(mine, measure(mine, seconds=None), strict=True):
             round_[workload][name] = found
     return {workload: [found] for workload, found in round_.items()}
 
 
-def measure(jobs: Sequence[tuple[str, Workload]]) -> list[dict[str, float]]:
-    """What one process measured."""
+def measure(
+    jobs: Sequence[tuple[str, Workload]], seconds: float | None = MEASUREMENT_SECONDS
+) -> list[dict[str, float]]:
+    """Return what one process measured. It may run for this many seconds, or without a limit."""
     told = json.dumps([(name, workload.run, dict(workload.sizes)) for name, workload in jobs])
     process = subprocess.run(
         [sys.executable, str(HERE / "measure.py"), told],
         capture_output=True,
         text=True,
-        timeout=MEASUREMENT_SECONDS * min(len(jobs), 2),
+        timeout=seconds,
         env={**os.environ, "ICECHUNK_LOG": "error"},
     )
     if process.returncode:

@@ -31,11 +31,15 @@ def uses_spark(page: Path) -> bool:
     return "get_spark(" in code_of(page)
 
 
-WITH_CODE = [
-    pytest.param(page, id=page.stem, marks=[pytest.mark.spark, pytest.mark.deep] if uses_spark(page) else [])
-    for page in PAGES
-    if code_of(page)
-]
+def marks_of(page: Path) -> list[pytest.MarkDecorator]:
+    if uses_spark(page):
+        return [pytest.mark.spark, pytest.mark.deep]
+    return [pytest.mark.deep] if page.stem in LONG else []
+
+
+#: Pages that run many jobs. Tests of `frazil.pipeline` have the same jobs in the first tier.
+LONG = {"ingest", "reduce", "transform"}
+WITH_CODE = [pytest.param(page, id=page.stem, marks=marks_of(page)) for page in PAGES if code_of(page)]
 
 
 @pytest.mark.parametrize("page", WITH_CODE)

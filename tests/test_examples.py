@@ -99,7 +99,12 @@ def run(name: str, *arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("name", SHOWS)
+#: They start servers or other processes.
+LONG = {"parallel_writes", "storage", "virtual_datasets"}
+NAMES = [pytest.param(name, marks=[pytest.mark.deep] if name in LONG else []) for name in SHOWS]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_how_to(name: str) -> None:
     needed = NEEDS.get(name)
     if needed and importlib.util.find_spec(needed) is None:

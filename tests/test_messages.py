@@ -101,7 +101,11 @@ ROWS: Final = {
         lambda repo: repo.readonly_session("main", as_of=EARLY),
         frazil.SnapshotNotFoundError,
         ErrorKind.NO_SNAPSHOT_AT_TIME,
-        ("at or before 2020-01-01T00:00:00", "the first snapshot of this history is of 20", "Z. Pass"),
+        (
+            "at or before 2020-01-01T00:00:00",
+            "the first snapshot of this history is of 20",
+            "Z. Pass this time",
+        ),
     ),
     "time without zone": Row(
         lambda repo: repo.readonly_session("main", as_of=datetime(2020, 1, 1)),

@@ -271,6 +271,7 @@ def test_the_reference_reads_it_and_attempts_leave_only_garbage(
     same_by_reference(tmp_path)
 
 
+@pytest.mark.deep
 @pytest.mark.interop
 @pytest.mark.parametrize("spec_version", [1, 2])
 def test_arrays_that_are_split_by_default_go_back_and_forth(
@@ -339,6 +340,7 @@ class Collects:
             self.collect()
 
 
+@pytest.mark.deep
 @pytest.mark.interop
 @pytest.mark.parametrize("who", ["ours", "on executors", "the reference"])
 @pytest.mark.parametrize("resumable", [False, True])

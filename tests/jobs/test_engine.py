@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.jobs import tasks
+from tests.support.patience import patience
 
 from frazil.errors import IcechunkError, InvalidInputError, TaskFailedError
 from frazil.spark import Engine, Inline, Local, OnSpark
@@ -176,6 +177,7 @@ def test_each_task_has_a_slot_of_its_own(spark: SparkSession) -> None:
     assert set(frozen) == {"True"}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
 def test_workers_go_with_their_driver(tmp_path: Path, number: signal.Signals) -> None:
     program = (
@@ -199,8 +201,7 @@ def test_workers_go_with_their_driver(tmp_path: Path, number: signal.Signals) ->
     _, stderr = driver.communicate()
     assert stderr.count(b"Traceback") == (number == signal.SIGINT)  # of the driver alone
     pids = [int(path.name) for path in workers]
-    for _ in range(200):
-        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
-            return
+    until = time.monotonic() + patience(10)
+    while left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
+        assert time.monotonic() < until, left
         time.sleep(0.05)
-    raise AssertionError(f"still there: {pids}")

@@ -109,10 +109,14 @@ OPERATIONS: Final[dict[str, tuple[Operation, float]]] = {
         4,
     ),
 }
+QUICK: Final = {"mean", "quantile", "validate", "coarsen", "rechunk"}
 BOUNDED: Final = ("coarsen", "pyramid", "select", "crop", "map_blocks", "rechunk", "regrid")
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.deep) for name in OPERATIONS],
+)
 def test_peaks(repo: frazil.Repository, name: str) -> None:
     call, most = OPERATIONS[name]
     target = to(repo, name.replace(" ", "-"))

@@ -328,7 +328,7 @@ def test_tasks_that_write_one_chunk_are_an_error_and_not_staged(
     """Corrected, the job does not go on from there."""
     job = counting(repo, id="monday")
     wrong = replace(job, work=writes_one_chunk)
-    with pytest.raises(SessionStateError, match="written by more than one fork") as caught:
+    with pytest.raises(SessionStateError, match="more than one fork") as caught:
         run_job(wrong, engine)
     assert caught.value.kind == ErrorKind.MERGE_FAILED
     assert left(repo) == []
@@ -471,6 +471,7 @@ def fails(fork: frazil.ForkSession, shared: str, start: int) -> Any:
     return killed.counts(fork, shared, start)
 
 
+@pytest.mark.deep
 def test_retries_are_counted_and_lost_workers_replaced(repo: frazil.Repository, tmp_path: Path) -> None:
     job = counting(repo)
     work = replace(

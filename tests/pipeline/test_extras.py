@@ -189,6 +189,7 @@ for name in sys.argv[1:] or ["hdf5", "grib", "geotiff"]:
 """
 
 
+@pytest.mark.deep
 def test_a_reader_without_its_library_is_no_problem_of_the_file(tmp_path: Path) -> None:
     for _, data, name, _ in READERS:
         (tmp_path / name).write_bytes(data)
@@ -222,6 +223,7 @@ if find_spec("cfgrib") is not None:  # which imports it
     COMMANDS["eccodes"] = ("inline", "the reader of grib files needs eccodes", "grib")
 
 
+@pytest.mark.deep
 def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "grib").write_bytes(b"GRIB")
     programs = [((package,), command(engine)) for package, (engine, _, _) in COMMANDS.items()]
@@ -240,6 +242,7 @@ def test_other_commands_need_no_extra(tmp_path: Path) -> None:
     assert "[repository-not-found]" in done.stderr
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="needs pyspark")
 def test_spark_connect_needs_its_packages(tmp_path: Path) -> None:
     program = "import os; os.environ['SPARK_REMOTE'] = 'sc://127.0.0.1:1'\n"

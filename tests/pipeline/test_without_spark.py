@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.pipeline.blocked import run
 
 PROGRAM = """\
@@ -11,6 +12,8 @@ import sys
 
 import h5py
 import numpy as np
+
+import pytest
 
 import frazil
 import frazil.spark
@@ -67,6 +70,7 @@ main()
 """
 
 
+@pytest.mark.deep
 def test_operations_run_on_this_machine(tmp_path: Path) -> None:
     done = run(PROGRAM, ("pyspark", "py4j", "dask"), tmp_path)
     assert done.returncode == 0, done.stderr

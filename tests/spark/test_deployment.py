@@ -18,6 +18,7 @@ from tests.spark.cases import CASES, batches_are_published, pipelines
 from tests.spark.driver import Case, Driver, describe, driver
 from tests.support import ceph, servers
 from tests.support.judge import same_by_reference
+from tests.support.patience import patience
 from tests.support.servers import RunningServer
 
 import frazil
@@ -77,7 +78,7 @@ def on_files(where: Driver, case: Case, directory: Path) -> None:
 @pytest.mark.cluster
 @each_case
 def test_cluster(on_cluster: Driver, cluster: SparkCluster, case: Case, tmp_path: Path) -> None:
-    before = cluster.executors(at_least=2)
+    before = cluster.executors(at_least=2, seconds=patience(60))
     on_files(on_cluster, case, tmp_path)
     assert not before.keys() <= cluster.executors().keys()
 
@@ -101,7 +102,7 @@ def test_a_host_is_lost(on_cluster: Driver, cluster: SparkCluster, tmp_path: Pat
     path = tmp_path / "repo"
     storage = frazil.local_filesystem_storage(str(path))
     repo = frazil.Repository.create(storage)
-    before = cluster.executors(at_least=2)
+    before = cluster.executors(at_least=2, seconds=patience(60))
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(on_cluster.run, case, storage, tmp_path, losing=False)
         while not running.done() and not any((path / "chunks").glob("*")):

@@ -45,6 +45,7 @@ def write(folder: Path, *files: xr.Dataset) -> list[str]:
     return paths
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("files", "name"),
     [
@@ -91,6 +92,7 @@ def test_one_scalar_in_other_units_is_the_same(tmp_path: Path, repo: frazil.Repo
     assert dataset.time.values == np.datetime64("2020-01-03")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("mode", ["insert", "upsert", "backfill"])
 @pytest.mark.parametrize("first", [(2.0, 2.0), (2.0, 3.0)], ids=["a scalar", "along"])
 def test_new_variables_leave_the_scalars_of_others_as_they_are(
@@ -158,6 +160,7 @@ def test_a_copy_follows_references_in_other_chunks(tmp_path: Path, repo: frazil.
     assert dataset.a.values.tolist() == [1.0, 11.0, 21.0]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("mode", ["upsert", "backfill", "insert"])
 def test_steps_of_another_level_do_not_replace_those_of_one(
     repo: frazil.Repository, tmp_path: Path, mode: Any

@@ -17,6 +17,7 @@ from frazil.spark import Inline, ingest
 pytestmark = pytest.mark.filterwarnings("ignore:numpy.ndarray size changed")
 
 
+@pytest.mark.deep
 def test_a_sparse_dataset_is_not_read_where_it_is_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -226,6 +226,7 @@ def test_stacked_as_xarray_stacks_them(
             assert_same_dataset(stored_dataset(result.version), nested(in_order, dim, kind))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("promoted", [False, True], ids=["many first", "one first"])
 @pytest.mark.parametrize("mode", ["append", "upsert", "backfill"])
 def test_an_archive_that_grows_by_a_file(
@@ -384,6 +385,7 @@ def test_grib_is_stacked_as_cfgrib_and_xarray_do(tmp_path: Path, repo: frazil.Re
         }
 
 
+@pytest.mark.deep
 def test_a_grid_of_files_is_refused_with_what_helps(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = [
         write(tmp_path / f"{time}_{step}.nc", forecast(time, step).drop_vars("valid_time"))
@@ -422,6 +424,7 @@ def test_files_that_nothing_tells_apart(tmp_path: Path, repo: frazil.Repository)
         ingest(path, repo, concat_dim="z", engine=Inline())
 
 
+@pytest.mark.deep
 def test_work_grows_with_the_files(tmp_path: Path) -> None:
     """What the driver does: ten times the files are about ten times the steps."""
     template = inspect_all(

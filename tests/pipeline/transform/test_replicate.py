@@ -161,6 +161,7 @@ def test_a_source_that_has_lost_a_file_is_not_copied_in_silence(folder: str) -> 
     assert not list(repo.storage.list("leases"))
 
 
+@pytest.mark.deep
 def test_a_copy_beside_a_collection_is_whole_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit, an expiration and a collection before the n-th request to the source, for every n."""
     real = {name: getattr(MemoryStorage, name) for name in ("get", "get_versioned", "put", "list", "head")}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import zarr
+from tests.counting import python_steps
 
 import frazil
 from frazil.errors import InvalidInputError, RefNotFoundError
@@ -159,7 +159,7 @@ def test_changes(repo: frazil.Repository) -> None:
     }
 
 
-def test_a_million_references_take_two_seconds(tmp_path: Path) -> None:
+def test_a_million_references_are_read_without_a_loop(tmp_path: Path) -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage())
     session = repo.writable_session("main")
     zarr.create_array(session.store, name="x", shape=(1000, 1000), chunks=(1, 1), dtype="f4")
@@ -168,9 +168,9 @@ def test_a_million_references_take_two_seconds(tmp_path: Path) -> None:
     virtual = ChunkTable.from_virtual(index, np.repeat(places, 1000).tolist(), index[:, 1] * 4, 4, etag="e")
     session.workspace.chunks.set_refs("/x", virtual)
     session = repo.readonly_session(snapshot_id=session.commit("a million"))
-    started = time.process_time()
-    table = repository_tables.chunks(repo)
-    assert time.process_time() - started < 2
+    tables = []
+    assert python_steps(lambda: tables.append(repository_tables.chunks(repo)), all_threads=True) < 100_000
+    [table] = tables
     assert len(table) == 1_000_000
     assert table.slice(123_456, 1).to_pylist() == [
         {
@@ -192,7 +192,7 @@ def test_what_is_no_table_and_no_option(repo: frazil.Repository) -> None:
     with pytest.raises(InvalidInputError, match=r"unknown option `brnch`\. Did you mean `branch`"):
         parse_options("brnch=main")
     assert parse_options("TAG=v1, array=a=b") == {"tag": "v1", "array": "a=b"}
-    with pytest.raises(RefNotFoundError, match="first 4 or more characters, found `v9`"):
+    with pytest.raises(RefNotFoundError, match=r"first 4 or more characters\), got `v9`"):
         repository_tables.changes(repo, "v9")
 
 
