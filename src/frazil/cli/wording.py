@@ -11,8 +11,8 @@ from typing import Final
 
 #: A value of Python as messages show it: text, brackets of any kind, a word.
 _VALUE: Final = r"(?:'[^']*'|\[[^\]]*\]|\{(?:[^{}]|\{[^{}]*\})*\}|\([^()]*\)|[\w.]+)?"
-#: ``name=value (--option value)``: only the option stays.
-_WITH_OPTION: Final = re.compile(rf"\b[a-z_]+={_VALUE} \((--[^()]+)\)")
+#: ``name=value (--option value)`` or ``mode 'value' (--option value)``: only the option stays.
+_WITH_OPTION: Final = re.compile(rf"\b(?:[a-z_]+={_VALUE}|mode '[a-z]+') \((--[^()]+)\)")
 #: Arguments of `frazil.pipeline.ingest` that are an option with a value of one word.
 _TEXT_ARGUMENTS: Final = re.compile(
     r"\b(mode|on_problem|on_change|concat_dim|source_group|format|engine|message)=(['\"])([^'\"]*)\2"
@@ -35,6 +35,8 @@ def for_terminal(message: str) -> str:
 
     >>> for_terminal("on_problem='skip' (--on-problem skip) leaves them out, unpack=True stores values")
     '--on-problem skip leaves them out, --unpack stores values'
+    >>> for_terminal("use mode 'upsert' (--mode upsert)")
+    'use --mode upsert'
     >>> for_terminal("reader_options={'filter_by_keys': {'level': 2}} chooses fields")
     '--filter-by-keys KEY=VALUE,... chooses fields'
     """

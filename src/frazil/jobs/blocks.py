@@ -81,11 +81,11 @@ def block_shape(
     counts = cells(shape, grid)
     out = [min(step, length) for step, length in zip(grid, shape, strict=True)]
     for axis in _growth(order, len(out)):
-        room = budget // max(math.prod(out), 1)
-        if room < 2 or counts[axis] < 2:
-            continue
         if math.prod(out[:axis] + out[axis + 1 :]) * shape[axis] <= budget:
-            out[axis] = shape[axis]
+            out[axis] = shape[axis]  # fits also where two whole cells do not: the last one may be shorter
+            continue
+        room = budget // max(math.prod(out), 1)
+        if room < 2:
             continue
         pieces = -(-counts[axis] // room)
         out[axis] = -(-counts[axis] // pieces) * grid[axis]

@@ -50,6 +50,8 @@ from frazil.repository.handle.interior import context_of, default_metadata_of
 from frazil.repository.handle.repository import Repository
 from frazil.storage.base import Storage
 
+__all__ = ["garbage_collect", "rewrite_manifests", "storage_stats", "verify"]
+
 _FILES_PER_TASK: Final = 50_000
 _ERRORS_REPORTED: Final = 10
 
