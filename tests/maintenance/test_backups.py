@@ -139,6 +139,7 @@ def scheduled(storage: MemoryStorage, schedule: Schedule, actor: int) -> frazil.
     return opened_by(storage, Seen(storage, lambda what: schedule.request(actor, what)), config(3))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("first", [0, 1])
 def test_updates_at_the_same_time(first: int) -> None:
     """Whatever the order of requests, no backup that the log names is deleted."""

@@ -349,6 +349,7 @@ def test_threads_with_disjoint_chunks_all_succeed(repo):
     assert len(list(repo.ancestry(branch="main"))) == 26
 
 
+@pytest.mark.deep
 def test_processes_with_disjoint_chunks_all_succeed(tmp_path):
     storage = frazil.local_filesystem_storage(str(tmp_path))
     with frazil.Repository.create(storage).transaction("main", message="base") as store:
