@@ -15,20 +15,20 @@ NAMES = public_names()
 
 
 def test_public_names_have_complete_docstrings() -> None:
-    gaps = {name.name: found for name in NAMES if (found := gaps_of(name))}
+    gaps = {name.name: missing for name in NAMES if (missing := gaps_of(name))}
     assert gaps == {}
 
 
 def test_there_are_public_names_of_every_kind() -> None:
-    found = {name.name for name in NAMES}
+    names = {name.name for name in NAMES}
     assert {
         "frazil.Repository.create",
         "frazil.Session.commit",
         "frazil.Session.snapshot_id",
         "frazil.pipeline.ingest",
         "frazil.local_filesystem_storage",
-    } <= found
-    assert len(found) > 300
+    } <= names
+    assert len(names) > 300
 
 
 def test_the_page_of_the_interface_lists_the_public_modules() -> None:

@@ -8,6 +8,7 @@ import graphlib
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple, get_origin
@@ -215,8 +216,13 @@ def is_deliberate(edge: Import) -> bool:
     return edge.in_function and (edge.module, edge.target) in DELIBERATE
 
 
-EVERY_IMPORT = [edge for module in PATHS for edge in imports_of(module)]
-IMPORTS = [edge for edge in EVERY_IMPORT if not is_deliberate(edge)]
+@cache
+def every_import() -> list[Import]:
+    return [edge for module in PATHS for edge in imports_of(module)]
+
+
+def unlisted_imports() -> list[Import]:
+    return [edge for edge in every_import() if not is_deliberate(edge)]
 
 
 def listed(offences: list[Import]) -> str:
@@ -230,7 +236,7 @@ def test_every_room_is_in_the_table() -> None:
 def test_rooms_import_only_what_the_table_allows() -> None:
     offences = [
         edge
-        for edge in IMPORTS
+        for edge in unlisted_imports()
         if is_ours(edge.target)
         and room(edge.target) not in MAY_IMPORT[room(edge.module)] | COMMON | {room(edge.module)}
     ]
@@ -240,7 +246,7 @@ def test_rooms_import_only_what_the_table_allows() -> None:
 def test_other_packages_stay_in_their_rooms() -> None:
     offences = [
         edge
-        for edge in IMPORTS
+        for edge in unlisted_imports()
         if room(edge.module) not in ONLY_IN.get(edge.target.partition(".")[0], {room(edge.module)})
     ]
     assert not offences, f"not in this room:\n{listed(offences)}"
@@ -253,7 +259,7 @@ def may_import_pyspark(module: str) -> bool:
 def test_pyspark_stays_in_its_rooms() -> None:
     offences = [
         edge
-        for edge in EVERY_IMPORT
+        for edge in every_import()
         if edge.target.partition(".")[0] == "pyspark" and not may_import_pyspark(edge.module)
     ]
     assert not offences, f"imports pyspark:\n{listed(offences)}"
@@ -262,7 +268,7 @@ def test_pyspark_stays_in_its_rooms() -> None:
 def closure(module: str) -> set[str]:
     """All that an import of a module imports, the packages that it lies in included."""
     targets: dict[str, set[str]] = {}
-    for edge in EVERY_IMPORT:
+    for edge in every_import():
         if not edge.in_function:
             targets.setdefault(edge.module, set()).add(edge.target)
     reached, pending = set(), [module]
@@ -280,12 +286,12 @@ def test_pipelines_do_not_import_pyspark(module: str) -> None:
 
 
 def test_no_imports_inside_functions() -> None:
-    offences = [edge for edge in IMPORTS if edge.in_function]
+    offences = [edge for edge in unlisted_imports() if edge.in_function]
     assert not offences, f"inside a function:\n{listed(offences)}"
 
 
 def test_deliberate_imports_still_exist() -> None:
-    existing = {(edge.module, edge.target) for edge in EVERY_IMPORT if edge.in_function}
+    existing = {(edge.module, edge.target) for edge in every_import() if edge.in_function}
     assert existing >= {edge for edge in DELIBERATE if edge[0] in PATHS}
 
 

@@ -51,12 +51,12 @@ def test_filters(directives: str, levels: dict[str, int], capsys) -> None:
 @pytest.mark.parametrize("directive", ["nonsense=???", "a=b=c", "=", "frazil=7", "8", "loud"])
 def test_what_is_no_directive_is_ignored_and_named(directive: str, capsys) -> None:
     frazil.set_logs_filter(f"{directive},info")
-    assert f"ignoring `{directive}`" in capsys.readouterr().err
+    assert f"ignoring the log directive `{directive}`" in capsys.readouterr().err
     assert logging.getLogger("frazil").level == logging.INFO
 
 
 def test_a_filter_is_text() -> None:
-    with pytest.raises(TypeError, match="expected text or None, found int"):
+    with pytest.raises(TypeError, match="must be text or None, got int"):
         frazil.set_logs_filter(3)  # type: ignore[arg-type]
 
 

@@ -60,12 +60,12 @@ ROWS: Final = {
     "tag as branch": Row(
         lambda repo: repo.readonly_session("v1"),
         *_REF,
-        ("no branch `v1`; there is a tag `v1`", 'use tag="v1"'),
+        ("no branch `v1`, but a tag `v1` exists", 'Use tag="v1"'),
     ),
     "branch as tag": Row(
         lambda repo: repo.readonly_session(tag="dev"),
         *_REF,
-        ("no tag `dev`; there is a branch `dev`", 'use branch="dev"'),
+        ("no tag `dev`, but a branch `dev` exists", 'Use branch="dev"'),
     ),
     "misspelled branch": Row(
         lambda repo: repo.writable_session("mian"), *_REF, ("no branch `mian`", "Did you mean `main`?")
@@ -80,7 +80,7 @@ ROWS: Final = {
         lambda repo: repo.merge("dve", into="main"),
         *_REF,
         (
-            "expected a branch, a tag, or the id of a snapshot or its first 4 or more",
+            "must be a branch, a tag, or the id of a snapshot (or its first 4 or more characters)",
             "`dve`",
             "Did you mean `dev`?",
         ),
@@ -89,7 +89,7 @@ ROWS: Final = {
         lambda repo: repo.readonly_session(snapshot_id="not an id!"),
         frazil.InvalidInputError,
         ErrorKind.INVALID_SNAPSHOT_ID,
-        ("expected 20 characters of Crockford base32, or the first 4 or more of them",),
+        ("must be 20 characters of Crockford base32, or the first 4 or more of them",),
     ),
     "unknown snapshot": Row(
         lambda repo: repo.readonly_session(snapshot_id="ZZZZZZZZZZZZZZZZZZZ0"),
@@ -101,7 +101,11 @@ ROWS: Final = {
         lambda repo: repo.readonly_session("main", as_of=EARLY),
         frazil.SnapshotNotFoundError,
         ErrorKind.NO_SNAPSHOT_AT_TIME,
-        ("at or before 2020-01-01T00:00:00", "the first snapshot of this history is of 20", "Z. Ask"),
+        (
+            "at or before 2020-01-01T00:00:00",
+            "the first snapshot of this history is of 20",
+            "Z. Pass this time",
+        ),
     ),
     "time without zone": Row(
         lambda repo: repo.readonly_session("main", as_of=datetime(2020, 1, 1)),
@@ -133,20 +137,20 @@ ROWS: Final = {
         lambda repo: repo.readonly_session("main").chunk_type("/air", [0]),
         frazil.InvalidInputError,
         ErrorKind.NOT_AN_ARRAY,
-        ("expected an array at `/air`, found a group",),
+        ("the node at `/air` must be an array, got a group",),
     ),
     # Creating
     "create twice": Row(
         lambda repo: frazil.Repository.create(repo.storage),
         frazil.InvalidInputError,
         ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
-        ("there is a repository in in-memory", "open it with Repository.open"),
+        ("a repository already exists in the storage in-memory", "Open it with Repository.open"),
     ),
     "create twice, unclean": Row(
         lambda repo: frazil.Repository.create(repo.storage, check_clean_root=False),
         frazil.InvalidInputError,
         ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
-        ("there is a repository in in-memory", "open it with Repository.open"),
+        ("a repository already exists in the storage in-memory", "Open it with Repository.open"),
     ),
     # Configuration
     "lifetime": Row(
@@ -255,8 +259,8 @@ def test_a_place_with_other_files(tmp_path: Path) -> None:
         lambda: frazil.Repository.create(frazil.local_filesystem_storage(tmp_path)),
         frazil.InvalidInputError,
         ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
-        f"found `data.csv` in the directory {tmp_path}",
-        "use an empty directory",
+        f"got `data.csv` in the directory {tmp_path}",
+        "Use an empty directory",
         "check_clean_root=False",
     )
 
@@ -287,8 +291,8 @@ def test_a_creation_that_fails_is_no_race(
 def test_refs_of_spec_version_1() -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=1)
     repo.create_tag("v1", repo.lookup_branch("main"))
-    check(lambda: repo.readonly_session("v1"), *_REF, "there is a tag `v1`")
-    check(lambda: repo.readonly_session(tag="main"), *_REF, "there is a branch `main`")
+    check(lambda: repo.readonly_session("v1"), *_REF, "a tag `v1` exists")
+    check(lambda: repo.readonly_session(tag="main"), *_REF, "a branch `main` exists")
     check(lambda: repo.readonly_session("mian"), *_REF, "Did you mean `main`?")
 
 

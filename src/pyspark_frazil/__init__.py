@@ -49,7 +49,7 @@ class DefaultSource(DataSource):
         return self._data_source().writer(schema, overwrite)
 
     @override
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # Spark's name
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return self._data_source().streamReader(schema)
 
     @override

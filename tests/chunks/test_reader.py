@@ -113,7 +113,7 @@ def test_a_range_has_no_negative_ends(read: Read, start: int, stop: int | None) 
 def test_an_object_that_is_too_short_is_named(read: Read, is_local: bool, offset: int) -> None:
     reader = reader_on(Storage(is_local=is_local))
     with pytest.raises(
-        StorageError, match=rf"{chunk_key(PACK_ID)}.*at least {offset + 20} .*found 10000"
+        StorageError, match=rf"{chunk_key(PACK_ID)}.*at least {offset + 20} .*got 10000"
     ) as error:
         read(reader, native(offset, 20), 0, None)
     assert error.value.kind == ErrorKind.INVALID_OBJECT_SIZE
@@ -123,7 +123,7 @@ def test_an_object_that_is_too_short_is_named(read: Read, is_local: bool, offset
 @near_and_far
 def test_a_foreign_object_that_is_too_short_is_named(read: Read, is_local: bool) -> None:
     reader = reader_on(Storage(is_local=is_local), foreign())
-    with pytest.raises(StorageError, match=rf"{FOREIGN}.*at least 10010 .*found 10000") as error:
+    with pytest.raises(StorageError, match=rf"{FOREIGN}.*at least 10010 .*got 10000") as error:
         read(reader, VirtualRef(FOREIGN, 9_990, 20), 0, None)
     assert error.value.kind == ErrorKind.INVALID_OBJECT_SIZE
 

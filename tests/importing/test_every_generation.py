@@ -659,5 +659,5 @@ def test_files_that_changed_places_are_refused(name: str, folder: str) -> None:
     keys = sorted(key for key in files if key.startswith(f"{folder}/"))
     for one, other in pairwise(keys):
         changed = files | {one: files[other], other: files[one]}
-        with pytest.raises(FormatError, match=f"{folder}/.*one file lies under the name of another"):
+        with pytest.raises(FormatError, match=f"{folder}/.*The file has the name of another file"):
             upgrade(stored(changed), MemoryStorage())

@@ -202,5 +202,7 @@ def test_rectilinear_grids_are_refused(repo: frazil.Repository) -> None:
     session = repo.writable_session("main")
     with zarr.config.set({"array.rectilinear_chunks": True}):
         zarr.create_array(session.store, name="uneven", shape=(5,), chunks=[[2, 3]], dtype="i4")
-        with pytest.raises(InvalidInputError, match="`uneven` must have one shape, got a rectilinear grid"):
+        with pytest.raises(
+            InvalidInputError, match="`uneven` must have chunks of one shape, got a rectilinear grid"
+        ):
             plan(session, [Block("uneven", (0,), (2,))])

@@ -15,6 +15,7 @@ import pytest
 import zarr
 from tests.fixtures import fixture_folders
 from tests.repository.version_1 import copy_of
+from tests.support.tiers import deep
 
 import frazil
 from frazil.errors import ConflictError, InvalidInputError
@@ -95,6 +96,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes | None]] = {
     **FLIPS,
 }
 LOST = {"deleted", "cut", "emptied"}
+WAYS = ["deleted", "cut", "a bit at 0.6", *deep("emptied", "longer", "a bit at 0.0", "a bit at 1.0")]
 
 
 def damaged(storage: Any, key: str, how: str) -> Iterator[None]:
@@ -123,7 +125,7 @@ def keys_of_findings(repo: frazil.Repository, level: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("spec_version", [1, 2])
-@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize("how", WAYS)
 def test_every_damage_of_a_metadata_file_is_detected(spec_version: int, how: str) -> None:
     repo = small(spec_version)
     storage = repo.storage
@@ -146,7 +148,7 @@ def test_every_exchange_of_metadata_files_is_detected(spec_version: int) -> None
                 assert {one, other} <= damaged or FIRST in (one, other)
 
 
-@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize("how", WAYS)
 def test_damage_of_repo_is_a_finding_that_names_a_backup(how: str) -> None:
     repo = small()
     newest = keys(repo.storage, "overwritten")[0]
@@ -173,7 +175,7 @@ def chain_of(repo: frazil.Repository) -> list[str]:
     return used
 
 
-@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize("how", WAYS)
 def test_damage_of_backups_is_detected(how: str) -> None:
     repo = small()
     chain = chain_of(repo)
@@ -200,7 +202,7 @@ def test_backups_that_a_collection_has_taken_are_no_findings() -> None:
 
 @pytest.mark.parametrize("spec_version", [1, 2])
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize("how", WAYS)
 def test_damage_of_chunks_is_detected_where_sizes_differ(spec_version: int, level: Any, how: str) -> None:
     repo = small(spec_version)
     for key in keys(repo.storage, "chunks")[:3]:

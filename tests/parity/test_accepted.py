@@ -211,7 +211,7 @@ def test_a_store_is_no_session() -> None:
     with pytest.raises(TypeError, match="session must be Session, got IcechunkStore"):
         frazil.xarray.to_icechunk(xarray.Dataset(), store)  # type: ignore[arg-type]
     target = np.zeros(4)
-    with pytest.raises(frazil.InvalidInputError, match="stores of one session as targets"):
+    with pytest.raises(frazil.InvalidInputError, match="stores of one session"):
         frazil.dask.store_dask(sources=[dask.array.zeros(4)], targets=[target])  # type: ignore[list-item]
 
 

@@ -236,5 +236,5 @@ def test_hostile_headers(data: st.DataObject, tmp_path_factory) -> None:
 
 def test_other_groups_are_refused(tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.nc", FORMATS[0])
-    with pytest.raises(FormatError, match="it has no groups"):
+    with pytest.raises(FormatError, match="file has no groups"):
         open_source(str(path), group="/a")

@@ -111,7 +111,7 @@ def test_the_session_and_its_fork_may_not_write_one_chunk(repo, forks_again):
         session.merge(session.fork())
         session.fork()
     write(fork, slice(0, 1), 2)
-    with pytest.raises(SessionStateError, match="more than one fork, or since the fork"):
+    with pytest.raises(SessionStateError, match="more than one fork, or a fork and the session"):
         session.merge(fork)
     session.commit("mine")
     assert read(repo)[:3, 0].tolist() == [1, 1, -1]

@@ -88,7 +88,7 @@ def test_a_reader_learns_that_the_version_is_gone(storage: MemoryStorage, read: 
             READS[read](each)
         except SessionSnapshotNotFoundError as error:
             assert error.kind == ErrorKind.SNAPSHOT_NOT_FOUND  # noqa: PT017  # it may read what it has
-            assert "open another version" in str(error)  # noqa: PT017
+            assert "Open another version" in str(error)  # noqa: PT017
             assert not isinstance(error, KeyError)  # noqa: PT017
         else:
             assert warm

@@ -111,7 +111,7 @@ def test_a_result_of_an_input_that_others_changed_is_refused(repo: frazil.Reposi
     assert error.value.kind == ErrorKind.STALE_READ
     assert error.value.snapshot == culprit
     assert error.value.reads == [StaleRead("/foo", "others wrote the chunks", np.array([[0]], np.uint32))]
-    assert "read it again and write again in a new session" in str(error.value)
+    assert "Read and write again in a new session" in str(error.value)
     assert isinstance(error.value, ConflictError)
     assert isinstance(error.value, RebaseFailedError)
     assert error.value.conflicts == []
@@ -244,7 +244,7 @@ def test_what_cannot_be_declared_is_an_error_at_once(
     if error is None:
         session.rebase(ConflictDetector(), reads=reads)
         return
-    with pytest.raises(error, match=r"reads|path|expected an array at `/group`"):
+    with pytest.raises(error, match=r"reads|path|the node at `/group` must be an array"):
         session.commit("bar", reads=reads)
     with pytest.raises(error):
         session.rebase(ConflictDetector(), reads=reads)

@@ -218,6 +218,7 @@ def commit_alone(path, worker):
             zarr.open_array(store, path="a", mode="r+")[10 * worker : 10 * worker + 10] = number + 1
 
 
+@pytest.mark.deep
 def test_many_processes_that_know_nothing_of_each_other(tmp_path):
     path = str(tmp_path / "repo")
     repo = with_array(frazil.local_filesystem_storage(path))
@@ -236,6 +237,7 @@ def write_part(fork, part):
     return fork
 
 
+@pytest.mark.deep
 def test_workers_whose_writes_are_aligned_share_a_session_and_commit_once(tmp_path):
     repo = with_array(frazil.local_filesystem_storage(str(tmp_path / "repo")), None)
     session = repo.writable_session("main")

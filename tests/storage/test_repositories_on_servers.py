@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import zarr
 from tests.support.fault_proxy import Fault, FaultProxy
+from tests.support.tiers import deep
 
 import frazil
 from frazil.storage.object_store import ObjectStorage
@@ -24,8 +25,7 @@ _WRITERS, _COMMITS = 4, 5
 
 @pytest.fixture(
     params=[
-        "ministack",
-        "gcs",
+        *deep("ministack", "gcs"),
         pytest.param("ceph", marks=pytest.mark.servers),
         pytest.param("azurite", marks=pytest.mark.servers),
     ]

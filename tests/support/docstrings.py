@@ -59,12 +59,18 @@ class PublicName:
 
 
 def public_names() -> list[PublicName]:
-    """Each public function and method once, under its first public name."""
+    """Each public function and method once. A method has the name of the public class that defines it."""
     names: dict[int, PublicName] = {}
     for module_name in PUBLIC_MODULES:
         for name in _names_of(importlib.import_module(module_name)):
-            names.setdefault(id(name.function), name)
+            earlier = names.get(id(name.function))
+            if earlier is None or (_defines(name) and not _defines(earlier)):
+                names[id(name.function)] = name
     return sorted(names.values(), key=lambda name: (name.module, name.name))
+
+
+def _defines(name: PublicName) -> bool:
+    return name.owner is not None and name.function.__qualname__ == ".".join(name.name.split(".")[-2:])
 
 
 def _names_of(module: ModuleType) -> Iterator[PublicName]:

@@ -20,6 +20,8 @@ SUBJECTS: Final = {
     "test_command.py": "`python -m frazil`",
     "test_docs.py": "the code and the links of docs/",
     "test_doctests.py": "the examples in docstrings",
+    "test_design.py": "the design pages",
+    "test_docstrings.py": "the docstrings of public names",
     "test_examples.py": "the programs in examples/",
     "test_house.py": "imports, public names and files of the repository",
     "test_house_code.py": "names, sizes and errors in the code",

@@ -87,7 +87,7 @@ def test_regions_are_those_of_numpy(session: frazil.Session, region: Any, shape:
 )
 def test_regions_that_do_not_fit_write_nothing(session: frazil.Session, region: Any) -> None:
     target = arrays(session.store)[0]
-    with pytest.raises(frazil.InvalidInputError, match="expected a region"):
+    with pytest.raises(frazil.InvalidInputError, match="the region of a target"):
         store_dask(sources=[da.ones((8, 30), chunks=(4, 5))], targets=[target], regions=[region])
     assert (target[:] == 0).all()
 
@@ -102,7 +102,7 @@ def test_arguments_that_cannot_be_meant(session: frazil.Session) -> None:
 
 @pytest.mark.parametrize("arrays", [3, None, [3], np.zeros(3), "abc"])
 def test_only_dask_arrays_are_reduced(arrays: Any) -> None:
-    with pytest.raises(TypeError, match="arrays: expected a dask array, or a list of them, found"):
+    with pytest.raises(TypeError, match="arrays must be a dask array or a list of dask arrays, got"):
         session_merge_reduction(arrays, split_every=None)
 
 
@@ -134,7 +134,7 @@ def test_workers_elsewhere_cannot_read_memory(tmp_path: Path) -> None:
         )
         scheduler = Client(worker).get
         if refused:
-            with pytest.raises(frazil.InvalidInputError, match=f"found one in memory, and {worker}"):
+            with pytest.raises(frazil.InvalidInputError, match=f"in memory and the worker {worker}"):
                 store_dask(sources=[source], targets=[target], scheduler=scheduler)
         else:
             store_dask(sources=[source], targets=[target], scheduler=scheduler)
@@ -150,7 +150,7 @@ def test_forks_in_lists(session: frazil.Session, repo: frazil.Repository) -> Non
     assert extract_session(arrays(session.store)[0]) is session
     session.merge(merge_sessions([forks[:1], [forks[1:2], forks[2:]]]))
     assert arrays(session.store)[0][:, 0].tolist() == [1] * 4 + [2] * 4 + [3] * 4 + [4] * 4 + [0] * 4
-    with pytest.raises(TypeError, match="found int"):
+    with pytest.raises(TypeError, match="got int"):
         merge_sessions(forks[0], 3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least one"):
         merge_sessions([])

@@ -13,6 +13,7 @@ import xarray as xr
 import zarr
 from hypothesis import event, given
 from hypothesis import strategies as st
+from tests.support.tiers import deep
 from xarray.testing import assert_equal, assert_identical
 
 import frazil
@@ -172,7 +173,7 @@ REFUSED: dict[str, tuple[Callable[[], xr.Dataset], str, list[str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("chunked", [False, True], ids=["memory", "dask"])
+@pytest.mark.parametrize("chunked", [False, *deep(True)], ids=["memory", "dask"])
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(case: str, chunked: bool) -> None:
     make, check, words = REFUSED[case]
@@ -187,7 +188,7 @@ def test_refused(case: str, chunked: bool) -> None:
     assert_identical(read(session), weather())
 
 
-@pytest.mark.parametrize("chunked", [False, True], ids=["memory", "dask"])
+@pytest.mark.parametrize("chunked", [False, *deep(True)], ids=["memory", "dask"])
 def test_appended(chunked: bool) -> None:
     session = next_session(weather())
     to_icechunk(more().chunk() if chunked else more(), session, append_dim="time")
@@ -218,7 +219,7 @@ TAKEN: dict[str, Callable[[], xr.Dataset]] = {
 }
 
 
-@pytest.mark.parametrize("chunked", [False, True], ids=["memory", "dask"])
+@pytest.mark.parametrize("chunked", [False, *deep(True)], ids=["memory", "dask"])
 @pytest.mark.parametrize("case", TAKEN)
 def test_taken(case: str, chunked: bool) -> None:
     session = next_session(weather())
@@ -241,7 +242,7 @@ def next_session(dataset: xr.Dataset, **options: Any) -> frazil.Session:
     return repo.writable_session("main")
 
 
-@pytest.mark.parametrize("chunked", [False, True], ids=["memory", "dask"])
+@pytest.mark.parametrize("chunked", [False, *deep(True)], ids=["memory", "dask"])
 def test_coordinates_with_fewer_bits_keep_those_that_are_stored(chunked: bool) -> None:
     def grid(start: str, dtype: str) -> xr.Dataset:
         x = np.array([0.1, 0.2, 1 / 3])
@@ -269,7 +270,7 @@ def test_labels_of_a_region_are_stored_with_all_their_bits() -> None:
 TEXTS = ["U", "U5", "O", np.dtypes.StringDType()]
 
 
-@pytest.mark.parametrize("chunked", [False, True], ids=["memory", "dask"])
+@pytest.mark.parametrize("chunked", [False, *deep(True)], ids=["memory", "dask"])
 @pytest.mark.parametrize(
     ("stored", "new"), [*((one, other) for one in TEXTS for other in TEXTS), ("S", "S5"), ("S5", "S")]
 )
@@ -327,7 +328,7 @@ def test_lazy_values_are_checked_as_they_are_computed() -> None:
     np.testing.assert_allclose(read(session)["packed"][-1], 275.0, atol=0.0051)
 
 
-@pytest.mark.parametrize("chunked", [False, True], ids=["memory", "dask"])
+@pytest.mark.parametrize("chunked", [False, *deep(True)], ids=["memory", "dask"])
 @pytest.mark.parametrize("case", [case for case in REFUSED if REFUSED[case][1] != "variables"])
 def test_accepted(case: str, chunked: bool) -> None:
     """With all checks accepted, xarray does what it does with any store."""
@@ -421,7 +422,7 @@ def test_static_values_that_are_accepted_have_to_fit() -> None:
     assert read(session)["height"].values.tolist() == [1, 2, 30]
 
 
-@pytest.mark.parametrize("chunked", [False, True], ids=["memory", "dask"])
+@pytest.mark.parametrize("chunked", [False, *deep(True)], ids=["memory", "dask"])
 def test_appended_twice_in_one_session(chunked: bool) -> None:
     """Chunks that were not committed are continued, those of dask arrays by a fork."""
     session = writable()
@@ -478,7 +479,7 @@ def box(**changes: Any) -> xr.Dataset:
     return weather()[["t", "packed"]].drop_vars("name").assign_coords(**changes)
 
 
-@pytest.mark.parametrize("chunked", [False, True], ids=["memory", "dask"])
+@pytest.mark.parametrize("chunked", [False, *deep(True)], ids=["memory", "dask"])
 @pytest.mark.parametrize(
     ("make", "check", "words"),
     [
@@ -573,7 +574,7 @@ HELD: list[tuple[dict[str, Any], Any, bool]] = [
 ]
 
 
-@pytest.mark.parametrize("chunked", [False, True], ids=["memory", "dask"])
+@pytest.mark.parametrize("chunked", [False, *deep(True)], ids=["memory", "dask"])
 @pytest.mark.parametrize(("encoding", "values", "right"), HELD, ids=str)
 def test_held(encoding: dict[str, Any], values: Any, right: bool, chunked: bool) -> None:
     new = np.array(values, "M8[ns]") if "units" in encoding else np.asarray(values)

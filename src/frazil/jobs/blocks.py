@@ -161,7 +161,7 @@ def regular_grid(array: zarr.Array[Any]) -> tuple[int, ...]:
         return tuple(array.shards or array.chunks)
     except NotImplementedError as error:  # zarr raises this for a rectilinear grid
         raise InvalidInputError(
-            f"chunks of `{array.path}` must have one shape, got a rectilinear grid",
+            f"`{array.path}` must have chunks of one shape, got a rectilinear grid",
             ErrorKind.INVALID_ARRAY_METADATA,
         ) from error
 

@@ -109,7 +109,7 @@ class Staging:
 
         Raises:
             InvalidInputError: ``conflicting-arguments`` if results of another job with the same id are
-            staged.
+                staged.
         """
         place = place_of(branch, job)
         plan = _read_plan(repo, place)

@@ -11,12 +11,12 @@ from frazil.errors import ErrorKind, FormatError, StorageError
 def damaged(url: str, expected: str, actual: object) -> FormatError:
     """Return the error for a file that is damaged, truncated or of another format. All readers raise it."""
     text = " ".join(str(actual).split())
-    return FormatError(f"{url}: expected {expected}, found {text}", ErrorKind.INVALID_FILE_FORMAT)
+    return FormatError(f"{url}: expected {expected}, got {text}", ErrorKind.INVALID_FILE_FORMAT)
 
 
 def no_group(url: str, group: str, actual: object) -> FormatError:
     """Return the error for a group that a file does not have. All readers raise it."""
-    return FormatError(f"{url}: expected a group {group}, found {actual}", ErrorKind.KEY_NOT_FOUND)
+    return FormatError(f"{url}: no group {group}: {actual}", ErrorKind.KEY_NOT_FOUND)
 
 
 @contextmanager
@@ -25,6 +25,6 @@ def file_access(url: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise StorageError(f"{url}: expected a file, found nothing", ErrorKind.OBJECT_NOT_FOUND) from error
+        raise StorageError(f"{url}: the file does not exist", ErrorKind.OBJECT_NOT_FOUND) from error
     except OSError as error:
         raise StorageError(f"{url}: cannot be read: {error}", ErrorKind.IO) from error

@@ -134,7 +134,7 @@ def find_file(url: str, storage_options: Mapping[str, Any] | None = None) -> Fil
 
     >>> find_file("nowhere.nc")
     Traceback (most recent call last):
-    frazil.errors.StorageError: file:///.../nowhere.nc: expected a file, found nothing
+    frazil.errors.StorageError: file:///.../nowhere.nc: the file does not exist
     """
     path = local_path(url)
     if path is not None:
@@ -148,7 +148,7 @@ def find_file(url: str, storage_options: Mapping[str, Any] | None = None) -> Fil
     storage, key = object_storage(url, storage_options)
     info = storage.head(key) if key else None
     if info is None:
-        raise StorageError(f"{url}: expected an object, found nothing", ErrorKind.OBJECT_NOT_FOUND)
+        raise StorageError(f"{url}: the object does not exist", ErrorKind.OBJECT_NOT_FOUND)
     return File(url, info.size, info.modified, info.etag, None, storage, key)
 
 

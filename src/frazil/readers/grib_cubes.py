@@ -98,8 +98,7 @@ def open_cubes(path: str, url: str, options: GribOptions) -> Cubes:
 
     Raises:
         InvalidInputError: ``key-not-found`` if ``filter_by_keys`` matches no field, ``unimplemented`` if
-        cfgrib
-            can arrange no field. cfgrib and eccodes raise other errors for a damaged file.
+            cfgrib can arrange no field. cfgrib and eccodes raise other errors for a damaged file.
     """
     keys = cfgrib.compute_index_keys(tuple(options.time_dims), dict(options.extra_coords or {}))
     chosen = dict(options.filter_by_keys or {})
@@ -118,7 +117,7 @@ def open_cubes(path: str, url: str, options: GribOptions) -> Cubes:
             _note_hidden(cube, skipped)
     if not cubes:
         raise InvalidInputError(
-            f"{url}: expected fields that cfgrib can arrange, found none: {next(iter(skipped.values()))}",
+            f"{url}: cfgrib cannot arrange any of the fields: {next(iter(skipped.values()))}",
             ErrorKind.UNIMPLEMENTED,
         )
     return Cubes(tuple(cubes), skipped)
@@ -198,7 +197,7 @@ def _no_field(url: str, path: str, chosen: Mapping[str, Any], options: GribOptio
         f"{key} {_listed(whole[key])}" for key in dict.fromkeys((*chosen, *CHOICES[:2])) if key in whole
     ]
     return InvalidInputError(
-        f"{url}: expected fields with {_equal(chosen)} (filter_by_keys), found none; the file has "
+        f"{url}: filter_by_keys must match fields of the file, got {_equal(chosen)}; the file has "
         f"{'; '.join(choices)}",
         ErrorKind.KEY_NOT_FOUND,
     )

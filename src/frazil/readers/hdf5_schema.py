@@ -29,7 +29,7 @@ def read_group(file: File, root: h5py.File, path: str) -> FileContents:
     """
     group = root.get(path)
     if not isinstance(group, h5py.Group):
-        raise no_group(file.url, path, f"none; there are {_group_paths(root)}")
+        raise no_group(file.url, path, f"the file has the groups {_group_paths(root)}")
     members = list(_datasets(file, group))
     scopes = Scopes(group, [(each.key, each.dataset) for each in members if each.is_hard_link])
     attrs, unreadable = attributes(group)

@@ -51,7 +51,7 @@ class NetCdf3Reader(BaseReader):
     def __init__(self, file: File, group: str = "/") -> None:
         super().__init__(file, group)
         if self.group != "/":
-            raise no_group(file.url, self.group, "a NetCDF-3 file: it has no groups")
+            raise no_group(file.url, self.group, "a NetCDF-3 file has no groups")
         self._header = read_header(file)
 
     @override

@@ -139,7 +139,7 @@ class ChunkReferences:
             row = min(rows)
             raise FormatError(
                 f"{next(iter(self.locations), 'a file')}: expected bytes of the chunk at "
-                f"{self.index[row].tolist()} in the file or inline, found none",
+                f"{self.index[row].tolist()} in the file or inline, got none",
                 ErrorKind.INVALID_FILE_FORMAT,
             )
 

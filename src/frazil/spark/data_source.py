@@ -128,7 +128,7 @@ class FrazilDataSource(spark.DataSource):
         return TableWriter(self._repository(options), options, to_arrow_schema(schema), overwrite)
 
     @override
-    def streamReader(self, schema: StructType) -> FeedReader:  # Spark's names
+    def streamReader(self, schema: StructType) -> FeedReader:
         options = options_of(self.options, STREAM, schema)
         return stream_reader(self._repository(options), options, schema)
 

@@ -134,9 +134,9 @@ def wrap_tolerant(pattern: str) -> str:
 # Moves
 
 _REASONS: Final[dict[str, str]] = {
-    "missing source": "node not found",
+    "missing source": "no group or array at|node not found",
     "below itself": "below itself|descendant",
-    "occupied": "there is a node already|overwrite",
+    "occupied": "there is already a node|overwrite",
     "no parent": "there is no group|parent",
     "parent is an array": "is an array|not a group",
 }

@@ -152,5 +152,5 @@ def test_a_walk_through_backups_that_lead_back_ends() -> None:
     name = info.repo_before_updates
     assert name is not None
     repo.storage.put(backup_key(name), repo.storage.get("repo"))
-    with pytest.raises(FormatError, match=f"{OVERWRITTEN}/{name}: expected updates before"):
+    with pytest.raises(FormatError, match=f"{OVERWRITTEN}/{name}: the updates must be before"):
         list(frazil.Repository.open(repo.storage).ops_log())

@@ -372,6 +372,7 @@ def recovered(order: list[int]) -> tuple[Schedule, Any]:
     return schedule, done
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_snapshot_is_recovered_between_any_two_requests_of_a_collection(first: int) -> None:
     ends = set()

@@ -167,7 +167,7 @@ def test_a_session_ends(storage, monkeypatch):
         lambda: fill(fork.store),
         lambda: session.merge(fork),
     ):
-        with pytest.raises(SessionStateError, match=r"this session ended at .* a new session") as error:
+        with pytest.raises(SessionStateError, match=r"this session expired at .* a new session") as error:
             write()
         assert error.value.kind == ErrorKind.SESSION_EXPIRED
     assert repo.lookup_branch("main") == session.snapshot_id
@@ -192,7 +192,7 @@ def test_one_session_has_a_lifetime_of_its_own(storage, monkeypatch):
     monkeypatch.setattr("frazil.repository.session.session_state.now_us", lambda: end - 1)
     fill(session.store, value=5)
     monkeypatch.setattr("frazil.repository.session.session_state.now_us", lambda: end)
-    with pytest.raises(SessionStateError, match="this session ended"):
+    with pytest.raises(SessionStateError, match="this session expired"):
         session.commit("late")
     usual = repo.writable_session("main")
     assert usual.expires_at - now < dt.timedelta(hours=25)

@@ -53,7 +53,9 @@ def test_bombs_are_refused(codec: Any, data: bytes) -> None:
     store, array = array_of(compressors=codec)
     array[:] = np.arange(2000)
     put(store, data)
-    with pytest.raises(FormatError, match=f"x/c/0: expected at most 8000 bytes in (zstd|blosc).*{LARGE}"):
+    with pytest.raises(
+        FormatError, match=f"x/c/0: the (zstd|blosc) data must have at most 8000 bytes.*{LARGE}"
+    ):
         array[:1000]
     assert (array[1000:] == np.arange(1000, 2000)).all()
 
@@ -106,7 +108,7 @@ def test_sizes_of_frames_are_added(size: int, checksum: bool) -> None:
 def test_streams_that_are_a_little_too_long_are_refused() -> None:
     store, array = array_of(shape=(1 << 22,), chunks=(1 << 22,), compressors=ZstdCodec())
     put(store, stream(bytes(8 * (1 << 22) + 1), 50_000))
-    with pytest.raises(FormatError, match=f"expected at most {8 << 22} bytes"):
+    with pytest.raises(FormatError, match=f"at most {8 << 22} bytes"):
         array[:]
 
 

@@ -192,7 +192,7 @@ def test_what_is_no_table_and_no_option(repo: frazil.Repository) -> None:
     with pytest.raises(InvalidInputError, match=r"unknown option `brnch`\. Did you mean `branch`"):
         parse_options("brnch=main")
     assert parse_options("TAG=v1, array=a=b") == {"tag": "v1", "array": "a=b"}
-    with pytest.raises(RefNotFoundError, match="first 4 or more characters, found `v9`"):
+    with pytest.raises(RefNotFoundError, match=r"first 4 or more characters\), got `v9`"):
         repository_tables.changes(repo, "v9")
 
 

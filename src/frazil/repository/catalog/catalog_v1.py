@@ -1,4 +1,4 @@
-"""The catalog of a repository of spec version 1, where each change is one conditional write of a small file.
+"""The catalog of spec version 1, where each change is one conditional write of a small file.
 
 The functions of ``repo_changes`` are the same as for version 2. They get a repo info that reads refs and
 snapshots when they are needed, and return the next repo info with its ops log entry. Version 1 has no ops

@@ -11,7 +11,7 @@ from frazil.storage.base import IfAbsent, Storage
 def not_empty(storage: Storage, key: str, *, is_repository: bool) -> InvalidInputError:
     """Return the error for a new repository in a storage that already has the object ``key``."""
     if is_repository:
-        text = f"there is already a repository in {storage.label()}. Open it with Repository.open"
+        text = f"a repository already exists in the storage {storage.label()}. Open it with Repository.open"
     else:
         text = (
             f"the storage must be empty for a new repository, got `{key}` in {storage.label()}. Use an empty "

@@ -235,8 +235,8 @@ class Session(Rearranging):
                 default metadata of the repository. Default: none.
             rebase_with: Decides the conflicts of a late commit: a ``ConflictSolver``, or any object with a
                 method ``solve``. Default: None, no rebase with a solver.
-            rebase_tries: The largest number of rebases, at least 0. Only with ``rebase_with``.
-            allow_empty: Whether to make a commit without changes.
+            rebase_tries: The largest number of rebases with ``rebase_with``, at least 0. Default: 1000.
+            allow_empty: Whether to make a commit without changes. Default: False.
             reads: The inputs of the changes, as for ``rebase``. Before each rebase, Frazil compares them, and
                 the tracked reads of a session with ``track_reads``, with the commits of other writers. A
                 commit without a rebase needs no comparison.
@@ -245,12 +245,17 @@ class Session(Rearranging):
             The id of the new snapshot.
 
         Raises:
-            ConflictError: Another writer moved the branch first (``commit-conflict``). The error has
-                ``expected_parent`` and ``actual_parent``.
+            ConflictError: Another writer moved the branch first (``commit-conflict``); the error has
+                ``expected_parent`` and ``actual_parent``. Or a garbage collection is running that will delete
+                chunks of the session (``garbage-collection-running``): commit again later.
             RebaseFailedError: The solver left a conflict undecided (``rebase-failed``).
             StaleReadError: Another writer changed a read of this session (``stale-read``).
             SessionStateError: There are no changes (``no-changes-to-commit``), the session cannot commit
-                (``commit-not-allowed``), or it has expired (``session-expired``).
+                (``commit-not-allowed``) or has expired (``session-expired``), or garbage collection has
+                deleted its chunks (``garbage-collected``).
+            ReadOnlyError: The status of the repository is not online (``read-only-repository``).
+            OutcomeUnknownError: An answer of the storage was lost, and Frazil cannot find out whether the
+                commit took effect (``outcome-unknown``).
             InvalidInputError: The message or the metadata cannot be stored (``bad-metadata``), or
                 ``rebase_tries`` is negative (``invalid-commit-configuration``).
 
@@ -463,8 +468,9 @@ class Session(Rearranging):
 
         Args:
             message: Describes the new commit. The message of the replaced commit is not used.
-            metadata: Values that JSON can hold, by name. The metadata of the replaced commit are not used.
-            allow_empty: Whether to amend without changes, such as to correct the message.
+            metadata: Values that JSON can hold, by name. The metadata of the replaced commit are not used,
+                except those that Frazil itself has stored there. Default: none.
+            allow_empty: Whether to amend without changes, such as to correct the message. Default: False.
 
         Returns:
             The id of the new snapshot.
@@ -655,7 +661,7 @@ class Session(Rearranging):
 
         Args:
             array_path: The path of the array.
-            batch_size: The number of chunks that are converted at a time, at least 1.
+            batch_size: The number of chunks that are converted at a time, at least 1. Default: 1000.
 
         Yields:
             The index of one chunk along each dimension. Missing chunks are left out.

@@ -89,7 +89,7 @@ class RowsWriter(DataSourceStreamArrowWriter):
         return Sent(query, out.getvalue().to_pybytes())
 
     @override
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # Spark's name
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Write the rows of a batch on the driver's machine. Spark may call it twice for a batch."""
         sent = [each for each in messages if isinstance(each, Sent)]
         tables = [pa.ipc.open_stream(each.rows).read_all() for each in sent if each.rows is not None]
