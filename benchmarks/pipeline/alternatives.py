@@ -79,8 +79,8 @@ type Shape = tuple[int, ...]
 type Shape = tuple[int, ...]
 
 #: The result of `rechunker.algorithm.rechunking_plan` (rechunker 0.5.4), by shape and ``max_mem``: the blocks
-#: of the first copy, the chunks of the array between, the blocks of the second copy. It asks for zarr 2, so
-#: it cannot be installed beside icechunk. These are for the chunks in ``workloads``, and float32.
+#: of the first copy, the chunks of the intermediate array, the blocks of the second copy. rechunker needs
+#: zarr 2, so it cannot be installed beside icechunk. The values are for the chunks in ``workloads``, float32.
 RECHUNKER: dict[tuple[Shape, int], tuple[Shape, Shape, Shape]] = {
     ((48, 500, 1000), 16_000_000): ((16, 250, 1000), (16, 50, 1000), (48, 50, 1000)),
     ((48, 500, 1000), 64_000_000): ((48, 300, 1000), (48, 300, 1000), (48, 300, 1000)),
