@@ -33,15 +33,28 @@ _LOOPBACK = {
 for _name, _value in _LOOPBACK.items():
     os.environ.setdefault(_name, _value)
 
-# One of each: the tests that need it go to one worker (pytest -n, --dist loadgroup).
-_SHARED = ("cluster", "connect", "spark", "servers")
+#: One of each: the tests that need it run on one worker (pytest -n, --dist loadgroup). A test with two of
+#: these marks belongs to the first.
+_KINDS = ("cluster", "connect", "spark", "servers")
+#: The longest chain of tests first.
+_CHAINS = ("spark", "cluster", "connect", "servers")
 
 
 @pytest.hookimpl(wrapper=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, None, None]:
     for item in items:
-        for name in _SHARED:
+        for name in _KINDS:
             if item.get_closest_marker(name):
                 item.add_marker(pytest.mark.xdist_group(name))
                 break
+    if hasattr(config, "workerinput"):
+        # A chain that starts late ends alone, while the other workers have nothing left to do.
+        items.sort(key=_place_of_chain)
     return (yield)
+
+
+def _place_of_chain(item: pytest.Item) -> int:
+    places = (place for place, name in enumerate(_CHAINS) if item.get_closest_marker(name))
+    return next(places, len(_CHAINS))

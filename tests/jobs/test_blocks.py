@@ -41,7 +41,8 @@ def test_no_axis_could_be_longer(axes: list, most: int) -> None:
     for axis in range(len(shape))[::-1]:
         if block[axis] < shape[axis]:
             longer = list(block)
-            longer[axis] = -(-shape[axis] // (cells(shape, block)[axis] - 1))  # one block less on this axis
+            fewer = cells(shape, block)[axis] - 1  # blocks along this axis
+            longer[axis] = -(-cells(shape, grid)[axis] // fewer) * grid[axis]  # whole cells
             assert math.prod(longer) > most
             break
 
