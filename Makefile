@@ -1,13 +1,13 @@
-# The verbs of the house. Each makes itself ready first (scripts/setup); a second run is quick.
+# The commands of the project. Each first installs the packages that it needs (scripts/setup).
 
 .PHONY: demo pipeline test test-all test-lowest test-minimal test-pipeline lint types check build bench fuzz golden clean
 .NOTPARALLEL:
 
-demo:    ## real data through Spark into one repository, and what came out
+demo:    ## write real data with Spark into one repository, and show the result
 	@scripts/setup demo
 	@scripts/run python examples/demo.py
 
-pipeline: ## a daily pipeline: on this machine, and on a cluster that loses a worker; each twice
+pipeline: ## a daily pipeline, on this machine and on a cluster that loses a worker; each runs twice
 	@scripts/setup demo
 	@scripts/run python examples/daily_pipeline.py pipeline-output/machine $(ARGS)
 	@scripts/run python examples/daily_pipeline.py pipeline-output/machine $(ARGS)
@@ -18,18 +18,18 @@ test:    ## the tests for every change: a few minutes. ARGS="-k name" for pytest
 	@scripts/setup test
 	@scripts/test $(ARGS)
 
-test-all: ## also clusters, servers, Connect, deep properties, every fixture
+test-all: ## all tests: also clusters, servers, Spark Connect, long property tests, all fixtures
 	@scripts/setup test
 	@scripts/test --all $(ARGS)
 
-test-lowest: ## the lowest supported Python, with the pinned and with the lowest versions of packages
+test-lowest: ## the lowest supported Python, with the pinned and with the lowest versions
 	@scripts/test-python 3.12 $(ARGS)
 	@scripts/test-python 3.12 --lowest $(ARGS)
 
 test-minimal: ## the core packages alone, without any extra
 	@scripts/test-python 3.12 --minimal $(ARGS)
 
-test-pipeline: ## the extra `pipeline` alone, without pyspark: pinned versions, and the lowest
+test-pipeline: ## the extra `pipeline` alone, without pyspark, with the pinned and with the lowest versions
 	@scripts/test-python 3.12 --pipeline $(ARGS)
 	@scripts/test-python 3.12 --pipeline --lowest $(ARGS)
 
@@ -42,21 +42,21 @@ types:   ## strict type check
 	@scripts/setup test lint
 	@scripts/run mypy
 
-check: lint types test-minimal test-pipeline test-lowest test-all   ## what CI runs
+check: lint types test-minimal test-pipeline test-lowest test-all   ## the checks of CI, except the build
 
-build:   ## the wheel and the sdist, checked, installed into an empty environment and tried
+build:   ## build the wheel and the sdist, check them, and test the wheel in an empty environment
 	@scripts/setup lint
 	@scripts/build
 
-fuzz:    ## the property tests, deep and at random
+fuzz:    ## the property tests, with many new random examples
 	@scripts/setup test
 	@HYPOTHESIS_PROFILE=fuzz scripts/test -m hypothesis --timeout 7200 $(ARGS)
 
-bench:   ## Frazil beside the reference; writes benchmarks/RESULTS.md
+bench:   ## compare Frazil with the reference; writes benchmarks/RESULTS.md
 	@scripts/setup bench
 	@scripts/run python benchmarks/run.py $(ARGS)
 
-golden:  ## write tests/golden anew with the published wheels
+golden:  ## write tests/golden again with the published wheels
 	@scripts/setup test
 	@scripts/run python tests/golden/make.py $(ARGS)
 

@@ -1,4 +1,4 @@
-"""Chunks through zarr: written and committed, read back whole, and one by one."""
+"""Writing, committing and reading chunks through zarr, as a whole array and one by one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PIPELINES = {"default": "Batched", "fused": "Fused"}
 def local(
     implementation: str, chunks: int, chunk_kib: int, codec: str = "none", pipeline: str = "default"
 ) -> Measured:
-    """Chunks of float32 on the local file system."""
+    """Measure chunks of float32 on the local file system."""
     values = chunk_kib * 256
     rng = np.random.default_rng(0)
     data = np.round(np.cumsum(rng.standard_normal(chunks * values)).astype("f4"), 2)
@@ -70,7 +70,7 @@ def _zarr(
 
 
 def twice(implementation: str, chunks: int, chunk_kib: int) -> Measured:
-    """The same bytes in two arrays and commits; Frazil recognises them."""
+    """Measure the same bytes in two arrays and two commits. Frazil stores them once."""
     values = chunk_kib * 1024
     data = np.random.default_rng(0).integers(0, 256, chunks * values, "u1")
     icechunk = importlib.import_module(implementation)
@@ -123,7 +123,7 @@ def _tensorstore(root: str, data: np.ndarray, values: int, codec: str, points: l
 
 
 def own_share(implementation: str, chunks: int, chunk_kib: int) -> Measured:
-    """What of a chunk's way is the store's own, without zarr's pipeline: set and get, called directly."""
+    """Measure `set` and `get` of the store, without the pipeline of zarr."""
     assert implementation == "frazil"
     from zarr.core.buffer import default_buffer_prototype
 

@@ -1,4 +1,4 @@
-"""Commits of little: one process alone, and many at once."""
+"""Small commits of one process, and of many processes at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def group(count: int) -> Any:
 
 
 def alone(implementation: str, commits: int) -> Measured:
-    """One process changes the attributes of a group and commits, again and again."""
+    """Measure one process that repeatedly changes the attributes of a group and commits."""
     from zarr.core.sync import sync
 
     icechunk = importlib.import_module(implementation)
@@ -36,7 +36,7 @@ def alone(implementation: str, commits: int) -> Measured:
 
 
 def contending(implementation: str, processes: int, commits: int) -> Measured:
-    """Processes that commit to one branch, each trying again until told that its commit is done."""
+    """Measure processes that commit to one branch. Each retries until its commit is reported as done."""
     icechunk = importlib.import_module(implementation)
     out = Measured()
     with scratch() as root:
@@ -71,7 +71,7 @@ def contending(implementation: str, processes: int, commits: int) -> Measured:
 
 
 def work(implementation: str, root: str, number: str, commits: str) -> None:
-    """One of the processes; tells which commits it was told are done."""
+    """Run one of the processes, and report the commits that it saw as done."""
     from zarr.core.sync import sync
 
     icechunk = importlib.import_module(implementation)

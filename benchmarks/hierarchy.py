@@ -1,4 +1,4 @@
-"""A snapshot of very many arrays."""
+"""A snapshot with many arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zarr.core.sync import sync
 
 
 def many_arrays(implementation: str, arrays: int) -> Measured:
-    """Make them, open, list, change one."""
+    """Measure creating the arrays, opening the repository, listing the arrays, and changing one array."""
     icechunk = importlib.import_module(implementation)
     out = Measured()
     with scratch() as root:

@@ -17,7 +17,7 @@ ROUNDS = 5
 
 
 def long(implementation: str, commits: int) -> Measured:
-    """Open it, look a chunk up, walk its history, commit."""
+    """Measure opening the repository, looking up a chunk, reading the history, and a commit."""
     from zarr.core.sync import sync
 
     icechunk = importlib.import_module(implementation)
@@ -44,7 +44,7 @@ def long(implementation: str, commits: int) -> Measured:
 
 
 def make(root: str, commits: int) -> None:
-    """A repository of that many commits. Only the last one's files are there: nothing asks for the others."""
+    """Make a repository of ``commits`` commits. Only the files of the last commit exist."""
     from frazil import Repository, local_filesystem_storage
     from frazil.format.repo_info import (
         OpsEntry,
@@ -75,7 +75,7 @@ def make(root: str, commits: int) -> None:
     entries.append(replace(tip, parent=ids[-2]))
     base = replace(new_repo_info(start, info.config), snapshots=SnapshotTable.of(entries))
     base = replace(base, branches={"main": tip.id})
-    # The newest updates only: of older ones a repo info holds no more than where to find them.
+    # Only the newest updates: a repo info holds only the location of older updates.
     for k in range(max(1, commits - 999), commits):
         told = OpsEntry(UpdateKind.NEW_COMMIT, start + k * SECOND + 1, name="main", new_snapshot=ids[k])
         base = base.recorded(told, backup=f"repo.{k}.{os.urandom(8).hex()}", keep=1000)

@@ -1,8 +1,8 @@
-"""Measurements in a process of their own: ``measure.py '[["frazil", "module.function", {"size": 9}]]'``.
+"""Runs measurements in a new process: ``measure.py '[["frazil", "module.function", {"size": 9}]]'``.
 
-Prints a line of JSON for each: what was measured, by name. Every name ends in its unit, and less is better.
-A process that measures one thing shares neither caches nor memory with another, so it may be compared with
-one of another implementation that ran just before it.
+Prints one line of JSON for each measurement, with the values by name. Every name ends in its unit, and less
+is better. A process shares neither caches nor memory with another process. So its values can be compared with
+the values of another implementation that ran just before it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Measured(dict[str, float]):
 
     @contextmanager
     def seconds_of_all(self, name: str) -> Iterator[None]:
-        """By the clock, and of processors: all threads together. The latter says more on a busy machine."""
+        """Measure wall time, and processor time of all threads, which is more reliable on a busy machine."""
         with self.seconds(name):
             start = time.process_time()
             yield
@@ -56,8 +56,8 @@ class Measured(dict[str, float]):
 
 
 def peak_mib() -> float:
-    """The most memory that this process has had so far."""
-    # Not getrusage: what it tells a new process includes the one that started it.
+    """Return the largest memory of this process so far."""
+    # Not getrusage: in a new process, its value includes the parent process.
     fields = Path("/proc/self/status").read_text().splitlines()
     kib = next(line.split()[1] for line in fields if line.startswith("VmHWM"))
     return int(kib) / 1024
@@ -65,7 +65,7 @@ def peak_mib() -> float:
 
 @contextmanager
 def scratch() -> Iterator[str]:
-    """A directory that is gone afterwards. TMPDIR says on which file system."""
+    """Return a temporary directory. TMPDIR chooses the file system."""
     root = tempfile.mkdtemp(prefix="bench-")
     try:
         yield root

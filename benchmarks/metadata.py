@@ -1,4 +1,4 @@
-"""A huge array of virtual chunks: what its references cost."""
+"""The references of a very large array of virtual chunks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LENGTH = 4096
 
 
 def at_scale(implementation: str, references: int) -> Measured:
-    """Set and commit that many references, look some up in a new session, change one."""
+    """Measure setting and committing references, looking up some in a new session, and changing one."""
     icechunk = importlib.import_module(implementation)
     out = Measured()
     with scratch() as root:
@@ -78,7 +78,7 @@ def at_scale(implementation: str, references: int) -> Measured:
 
 
 def codec(implementation: str, references: int, locations: int) -> Measured:
-    """Encode and decode a manifest, without storage or session."""
+    """Measure encoding and decoding a manifest, without storage or session."""
     from frazil.format.manifest import ChunkTable, Manifest, decode_manifest, encode_manifest
 
     assert implementation == "frazil"

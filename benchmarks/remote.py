@@ -1,4 +1,4 @@
-"""Chunks on an object store: a small S3 server on the loopback."""
+"""Chunks on an object store, a small S3 server on the loopback interface."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import numpy as np
 import zarr
 from measure import Measured
 
-# The server is one of those of the tests.
+# The tests use the same server.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-#: Nobody looks for credentials on the network.
+#: No client looks for credentials on the network.
 os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 
 
 def s3(implementation: str, chunks: int, chunk_kib: int) -> Measured:
-    """Written and committed, and read back."""
+    """Measure writing, committing and reading chunks."""
     from tests.support.servers import ministack
 
     icechunk = importlib.import_module(implementation)

@@ -1,8 +1,8 @@
-"""Tables of what was measured: medians of each implementation, and ratios within each round.
+"""Tables of measurements: medians of each implementation, and ratios within each round.
 
-Machines are shared and disks have moods, so seconds of different rounds say little together. A ratio is
-taken between two measurements of one round, made one after the other; the median of the ratios is what
-counts, and the smallest and largest say how far to trust it.
+Machines are shared and the speed of disks varies, so times of different rounds cannot be compared. A ratio
+compares two measurements of one round, made one after the other. The median of the ratios is the result, and
+the smallest and the largest ratio show how reliable it is.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from statistics import median
 
 from workload import FRAZIL, Medians, Workload
 
-#: One round: what each implementation measured.
+#: One round: the values of each implementation, by name.
 type Round = Mapping[str, Mapping[str, float]]
 
 
 def section(workload: Workload, rounds: Sequence[Round]) -> Iterable[str]:
-    """A table of one workload in Markdown; a row for each measurement."""
+    """Yield the lines of a Markdown table for one workload, with a row for each measurement."""
     present = [name for name in workload.implementations if any(name in each for each in rounds)]
     pairs = [pair for pair in workload.pairs() if set(pair) <= set(present)]
     columns = ["", *present]
@@ -60,7 +60,7 @@ def expectation(workload: Workload, name: str) -> str:
 
 
 def measured(present: Sequence[str], rounds: Sequence[Round]) -> list[str]:
-    """All names of measurements."""
+    """Return the names of all measurements."""
     return list(dict.fromkeys(name for who in present for each in rounds for name in each.get(who, ())))
 
 
@@ -74,7 +74,7 @@ def values(rounds: Sequence[Round], who: str, name: str) -> list[float]:
 
 
 def ratios(rounds: Sequence[Round], ours: str, other: str, name: str) -> list[float]:
-    """Of one implementation to the other, in each round that has both."""
+    """Return the ratio of one implementation to the other, for each round that has both."""
     return [
         each[ours][name] / each[other][name]
         for each in rounds
@@ -83,7 +83,7 @@ def ratios(rounds: Sequence[Round], ours: str, other: str, name: str) -> list[fl
 
 
 def missed(workload: Workload, rounds: Sequence[Round]) -> Iterable[str]:
-    """Expectations that do not hold."""
+    """Yield a line for each expectation that does not hold."""
     first = workload.implementations[0]
     for name, bound in workload.expected.items():
         ours, other = workload.pairs()[0]

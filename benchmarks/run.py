@@ -1,14 +1,14 @@
-"""Frazil beside the reference, zarr's LocalStore and tensorstore; writes a table of ratios.
+"""Compares Frazil with the reference, the LocalStore of zarr, and tensorstore; writes tables of ratios.
 
-    make bench                                   all of it, about ten minutes
+    make bench                                   all workloads, about ten minutes
     make bench ARGS="--only pipeline"            the data pipeline alone
-    make bench ARGS="--large --only pipeline"    and what takes minutes for itself
+    make bench ARGS="--large --only pipeline"    and workloads that take minutes
     make bench ARGS="--only chunk_io --rounds 5"
-    make bench ARGS="--quick --output /tmp/x.md"   tiny sizes: does the tool itself still work?
+    make bench ARGS="--quick --output /tmp/x.md"   tiny sizes, to test the tool itself
 
-Every measurement runs in a new process. Within a round the implementations take turns, in an order that is
-reversed from round to round; all workloads have their first round before any has its second, and rounds
-go on until the time is up.
+Every measurement runs in a new process. In a round, the implementations run one after the other, and the
+order is reversed in each new round. All workloads run their first round before any workload runs its second
+round. Rounds continue until the time is used up.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PACKAGES = (
     *("frazil", "icechunk", "zarr", "tensorstore", "numpy", "obstore", "zstandard"),
     *("pyspark", "pyarrow", "xarray", "dask", "virtualizarr", "h5netcdf"),
 )
-#: Which package an implementation is in, if it is not its name.
+#: The package of an implementation, if the two have different names.
 PACKAGE_OF = {"LocalStore": "zarr", **PACKAGES_OF_PIPELINE}
 
 
@@ -79,10 +79,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="tiny sizes, one round")
-    parser.add_argument("--large", action="store_true", help="what takes minutes for itself as well")
-    parser.add_argument("--rounds", type=int, help="rounds of each workload, at most (5; 1 if quick)")
-    parser.add_argument("--minutes", type=float, default=9.5, help="begin nothing that would end after this")
-    parser.add_argument("--only", action="append", help="workloads with this in their name; can be repeated")
+    parser.add_argument("--large", action="store_true", help="also run workloads that take minutes")
+    parser.add_argument("--rounds", type=int, help="most rounds of each workload (default 5; 1 with --quick)")
+    parser.add_argument("--minutes", type=float, default=9.5, help="start no round that would end later")
+    parser.add_argument("--only", action="append", help="only workloads with this text; repeatable")
     parser.add_argument("--output", default=HERE / "RESULTS.md", help="the file to write")
     options = parser.parse_args(arguments)
     options.rounds = options.rounds or (1 if options.quick else 5)
@@ -91,7 +91,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def in_turns(chosen: Sequence[Workload], most: int, until: float) -> dict[Workload, list[Round]]:
-    """Rounds of all workloads, until the time is up."""
+    """Run rounds of all workloads, until the time is used up."""
     rounds: dict[Workload, list[Round]] = {workload: [] for workload in chosen}
     longest: dict[Workload, float] = {}
     for number in range(most):
@@ -109,8 +109,9 @@ def in_turns(chosen: Sequence[Workload], most: int, until: float) -> dict[Worklo
 
 
 def quick(chosen: Sequence[Workload]) -> dict[Workload, list[Round]]:
-    """One round of tiny sizes, in one process for each package (one JVM is enough); workloads that differ in
-    their sizes only are done once.
+    """Run one round of tiny sizes, in one process for each package, because one JVM is enough.
+
+    Of workloads that differ only in their sizes, one runs.
     """
     once = {(each.run, json.dumps(each.quick)): each for each in reversed(chosen)}
     tiny = [replace(each, sizes=each.quick, expected={}, limits={}) for each in reversed(once.values())]
@@ -127,7 +128,7 @@ def quick(chosen: Sequence[Workload]) -> dict[Workload, list[Round]]:
 def measure(
     jobs: Sequence[tuple[str, Workload]], seconds: float | None = MEASUREMENT_SECONDS
 ) -> list[dict[str, float]]:
-    """Return what one process measured. It may run for this many seconds, or without a limit."""
+    """Run jobs in one new process, and return their values. ``seconds`` is its time limit; None: no limit."""
     told = json.dumps([(name, workload.run, dict(workload.sizes)) for name, workload in jobs])
     process = subprocess.run(
         [sys.executable, str(HERE / "measure.py"), told],
@@ -144,7 +145,7 @@ def measure(
 
 @contextmanager
 def inputs() -> Iterator[None]:
-    """A folder for files that all processes read, made by the first that needs them."""
+    """Provide a folder for files that all processes read. The first process that needs a file makes it."""
     with tempfile.TemporaryDirectory(prefix="bench-inputs-") as folder:
         os.environ[INPUTS] = folder
         yield
@@ -159,12 +160,13 @@ def installed(implementation: str) -> bool:
 
 
 def preface(chosen: Sequence[Workload], command: str, load: Sequence[float], seconds: float) -> Iterator[str]:
-    """What was run, where and when."""
-    yield "Less is better, in every row: ratios are Frazil's value over the other's, or the first's over the"
-    yield "second's where two are named. Implementations ran one"
-    yield "after the other, each in a new process, in an order reversed from round to round; a ratio is taken"
-    yield "within a round, and the median of the rounds is shown with the smallest and the largest."
-    yield "What Frazil reports as committed is flushed to disk; icechunk and LocalStore do not flush."
+    """Yield the lines about the command, the versions and the machine."""
+    yield "Less is better in every row. A ratio is Frazil's value divided by the other value. If a column"
+    yield "names two implementations, it is the first value divided by the second. Implementations ran one"
+    yield "after the other, each in a new process, and the order was reversed in each new round. A ratio"
+    yield "compares values of one round. A cell shows the median of the rounds, with the smallest and the"
+    yield "largest. Frazil flushes a commit to disk before it reports the commit; icechunk and LocalStore"
+    yield "do not flush."
     yield ""
     yield f"- Command: `{command}`, {seconds / 60:.1f} minutes, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     yield f"- Versions: {', '.join(versions())}"
@@ -173,7 +175,7 @@ def preface(chosen: Sequence[Workload], command: str, load: Sequence[float], sec
     names = dict.fromkeys(name for each in chosen for name in each.implementations)
     absent = [name for name in names if not installed(name)]
     if absent:
-        yield f"- Not installed, and left out: {', '.join(absent)}"
+        yield f"- Not installed, and therefore omitted: {', '.join(absent)}"
     yield ""
 
 
@@ -195,7 +197,7 @@ def machine() -> str:
 
 
 def file_system(path: str) -> str | None:
-    """Its kind: that of the longest mount point above the path."""
+    """Return the kind of the file system of a path, by the longest mount point above the path."""
     try:
         mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
     except OSError:

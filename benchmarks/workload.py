@@ -1,4 +1,4 @@
-"""What one workload is: sizes, who runs it, and what is expected of the results."""
+"""The description of a workload: sizes, implementations, and expected results."""
 
 from __future__ import annotations
 
@@ -10,18 +10,24 @@ from typing import Any
 FRAZIL, REFERENCE = "frazil", "icechunk"
 BOTH = (FRAZIL, REFERENCE)
 
-#: What each implementation measured, medians of all rounds.
+#: The values of each implementation, as medians of all rounds.
 type Medians = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Workload:
-    """``run`` is ``module.function`` beside this file; ``quick`` are sizes for a test of the tool itself.
+    """A function to measure, with its sizes, its implementations and the expected results.
 
-    ``compare`` are pairs of implementations for ratios, the first over the second; by default Frazil over
-    each of the others. ``expected`` holds upper bounds of the first of these ratios, by name of the
-    measurement, and ``limits`` of the values themselves, of the first implementation. ``rounds`` is the most
-    that is run of it; ``large`` are run only when asked for. ``note`` says in words what the numbers mean.
+    Attributes:
+        run: ``module.function``, in a module beside this file.
+        quick: Sizes for a test of the tool itself.
+        compare: Pairs of implementations. A ratio is the value of the first divided by the value of the
+            second. Default: Frazil with each of the others.
+        expected: Upper bounds of the first ratio, by the name of the measurement.
+        limits: Upper bounds of the values of the first implementation.
+        rounds: The largest number of rounds.
+        large: Whether the workload runs only with ``--large``.
+        note: Returns a sentence about the values.
     """
 
     title: str

@@ -1,6 +1,6 @@
-"""What is measured: a line for each workload, with its sizes, and with what is expected of the ratios.
+"""The list of workloads, with their sizes and the expected ratios.
 
-Those of the pipeline are in `pipeline.workloads`.
+The workloads of the pipeline are in `pipeline.workloads`.
 """
 
 from __future__ import annotations

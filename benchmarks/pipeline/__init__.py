@@ -1,3 +1,5 @@
-"""The data pipeline beside what else there is. A session of Spark is there before anything is timed, and each
-implementation has done the same with a little data before: what that costs is a table of its own.
+"""The data pipeline compared with its alternatives.
+
+A session of Spark runs before the measurement starts, and each implementation has run the same work with a
+little data. A separate table shows the cost of this start.
 """

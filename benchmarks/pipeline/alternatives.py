@@ -1,4 +1,4 @@
-"""What people do today: xarray, dask and VirtualiZarr on the published icechunk."""
+"""The alternatives to Frazil: xarray, dask and VirtualiZarr on the published icechunk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from obstore.store import LocalStore
 from virtualizarr import open_virtual_mfdataset
 from virtualizarr.parsers import HDFParser
 
-#: As many threads as Spark has slots. Processes were not tried.
+#: The number of threads is the number of slots of Spark. Processes were not measured.
 SCHEDULER: dict[str, Any] = {"scheduler": "threads", "num_workers": 2}
 
 
@@ -78,9 +78,9 @@ type Shape = tuple[int, ...]
 
 type Shape = tuple[int, ...]
 
-#: What `rechunker.algorithm.rechunking_plan` of rechunker 0.5.4 answers, by shape and ``max_mem``: the blocks
-#: of the first copy, the chunks of the array between, the blocks of the second copy. It asks for zarr 2, so
-#: it cannot be installed beside icechunk. These are for the chunks in ``workloads``, and float32.
+#: The result of `rechunker.algorithm.rechunking_plan` (rechunker 0.5.4), by shape and ``max_mem``: the blocks
+#: of the first copy, the chunks of the intermediate array, the blocks of the second copy. rechunker needs
+#: zarr 2, so it cannot be installed beside icechunk. The values are for the chunks in ``workloads``, float32.
 RECHUNKER: dict[tuple[Shape, int], tuple[Shape, Shape, Shape]] = {
     ((48, 500, 1000), 16_000_000): ((16, 250, 1000), (16, 50, 1000), (48, 50, 1000)),
     ((48, 500, 1000), 64_000_000): ((48, 300, 1000), (48, 300, 1000), (48, 300, 1000)),
@@ -90,7 +90,7 @@ RECHUNKER: dict[tuple[Shape, int], tuple[Shape, Shape, Shape]] = {
 
 
 def rechunk(source: str, path: str, between: str, chunks: Shape, max_mem: int | None) -> None:
-    """By the plan of rechunker; without ``max_mem`` by none: each new chunk for itself."""
+    """Rechunk by the plan of rechunker. Without ``max_mem``, write each new chunk separately."""
     old: zarr.Array[Any] = zarr.open_array(opened(source).store, path="tas", mode="r")
     session = create(path).writable_session("main")
     new = zarr.create_array(session.store, name="tas", shape=old.shape, dtype="f4", chunks=chunks)

@@ -18,7 +18,7 @@ from pipeline.engines import WORKERS, engine_of
 from pipeline.inputs import archive, grid
 from pipeline.names import DASK, NAIVE, NUMPY, ONE, PROCESSES, SPARK
 
-#: What is done with a little data before it is timed: imports, workers, connections.
+#: Operations run with a little data before the measurement, for imports, workers and connections.
 WARM = 2
 
 
@@ -31,10 +31,10 @@ def created(path: str) -> frazil.Repository:
 
 
 def ingested(implementation: str, files: int, steps: int, lat: int, lon: int) -> Measured:
-    """An archive of NetCDF-4 files, chunks as in the files: as copies, and as references."""
+    """Measure ingest of NetCDF-4 files with the chunks of the files, as copies and as references."""
     paths = archive(files, steps, lat, lon)
     copy, refer = _ingests(implementation, steps)
-    # Those processes are new for each run: there is nothing to warm but this one.
+    # These processes are new in each run, so only this process can be prepared.
     warm, warm_refer = _ingests(ONE, steps) if implementation == PROCESSES else (copy, refer)
     out = Measured()
     with scratch() as root:
@@ -81,7 +81,7 @@ def _mib(folder: Path) -> float:
 def rechunked(
     implementation: str, shape: list[int], old: list[int], new: list[int], max_mem: list[int]
 ) -> Measured:
-    """Other chunks for one array, within a memory; the naive plan knows none."""
+    """Measure rechunking of one array with bounded memory. The naive plan has no bound."""
     source = grid(tuple(shape), tuple(old))
     warm = grid(tuple(map(min, shape, (8, 20, 40))), tuple(map(min, old, (4, 10, 20))))
     chunks, small = tuple(new), tuple(map(min, new, (8, 5, 10)))
@@ -113,7 +113,7 @@ def _rechunk(source: str, to: str, chunks: tuple[int, ...], max_mem: int | str, 
 
 
 def averaged(implementation: str, shape: list[int], chunks: list[int]) -> Measured:
-    """The mean over time, written as an array and committed."""
+    """Measure the mean over time, written as an array and committed."""
     source = grid(tuple(shape), tuple(chunks))
     warm = grid((8, 20, 40), (4, 10, 20))
     out = Measured()
@@ -123,7 +123,7 @@ def averaged(implementation: str, shape: list[int], chunks: list[int]) -> Measur
         with out.seconds_of_all("mean"):
             average(source, f"{root}/mean")
         if implementation not in (DASK, NUMPY):
-            del out["mean, processor s"]  # the work is in other processes
+            del out["mean, processor s"]  # other processes do the work
         found: Any = zarr.open_array(
             opened(f"{root}/mean").readonly_session("main").store, path="tas", mode="r"
         )
@@ -141,7 +141,7 @@ def _average(implementation: str) -> Callable[[str, str], object]:
 
 
 def _by_hand(source: str, to: str) -> None:
-    """Slab after slab, in as many threads."""
+    """Compute the mean slab by slab, in threads."""
     array: Any = zarr.open_array(opened(source).readonly_session("main").store, path="tas", mode="r")
     step = array.chunks[0]
 
@@ -157,8 +157,10 @@ def _by_hand(source: str, to: str) -> None:
 def scaled(
     implementation: str, files: list[int], grids: list[list[int]], max_mem: int, slots: bool = True
 ) -> Measured:
-    """The same work with more slots; without ``slots`` in one session for all. ``files`` is the archive:
-    number, steps, latitudes, longitudes.
+    """Measure the same work with several numbers of slots.
+
+    Without ``slots``, one session runs all of it. ``files`` is the archive: number, steps, latitudes,
+    longitudes.
     """
     implementation = implementation if slots else SPARK
     engine = engine_of(implementation)
@@ -178,7 +180,7 @@ def scaled(
 
 
 def break_even(implementation: str, megabytes: list[int], files: list[int]) -> Measured:
-    """How long little work takes, and how long more: a mean over time, and copies of files."""
+    """Measure a mean over time and copies of files, for several sizes."""
     engine = engine_of(implementation)
     count, steps, lat, lon = files
     paths = archive(count, steps, lat, lon)

@@ -1,4 +1,4 @@
-"""What the driver does: starting things, handing out tasks, taking their results, committing."""
+"""The work of the driver: starting engines, sending tasks, receiving results, committing."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ from pipeline.names import SPARK
 
 
 def overhead(implementation: str, tasks: int) -> Measured:
-    """What Spark costs where there is nothing to do: once (in a process that has no session), and for each
-    task.
-    """
+    """Measure the overhead of Spark: of the start (in a process without a session), and of an empty task."""
     out = Measured()
     with out.seconds("start of a session and its JVM"):
         spark = spark_with(WORKERS)
@@ -62,7 +60,7 @@ def _empty_job(repo: frazil.Repository, tasks: int, engine: Engine) -> None:
 
 
 def change_sets(implementation: str, references: int, parts: int) -> Measured:
-    """How tasks tell which chunks they wrote, and how long it takes to put that together."""
+    """Measure the size of the change sets of tasks, and the time to merge them."""
     side = references // 1000
     index = np.stack(np.divmod(np.arange(references), 1000), axis=1).astype("u4")
     rng = np.random.default_rng(0)
@@ -96,7 +94,7 @@ def change_sets(implementation: str, references: int, parts: int) -> Measured:
 
 
 def big_commit(implementation: str, references: int, per_task: int) -> Measured:
-    """Very many references in one commit; the tasks are in other processes, so the memory is the driver's."""
+    """Measure many references in one commit. Tasks run in other processes, so the memory is the driver's."""
     rows, each = references // work.WIDE, max(per_task // work.WIDE, 1)
     out = Measured()
     with scratch() as root:
@@ -127,7 +125,7 @@ def big_commit(implementation: str, references: int, per_task: int) -> Measured:
 
 @dataclass(slots=True)
 class _Timed:
-    """Tasks run here, and the clock runs while they do: the rest is the driver's time."""
+    """An engine that runs tasks here and times them. The remaining time is the time of the driver."""
 
     resumable: bool = True
     seconds: float = 0.0
@@ -146,7 +144,7 @@ class _Timed:
 def driver_share(
     implementation: str, tasks: int, references: int, shape: list[int], chunks: list[list[int]]
 ) -> Measured:
-    """What a task costs the driver, and what a slot asks of the store: what a thousand slots would meet."""
+    """Measure the time of the driver per task and the requests of a slot, to estimate a thousand slots."""
     out = Measured()
     few, many = tasks // 2, tasks
     seconds, result = {}, None

@@ -1,4 +1,4 @@
-"""Where Frazil's tasks run, by the name of an implementation."""
+"""The engines for the tasks of Frazil, by the name of the implementation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from frazil.spark import Engine, Inline, Local, OnSpark, get_spark
 from pipeline.names import ONE, PROCESSES, SLOTS, SPARK
 
-#: As many as the machine has that the numbers are for.
+#: The number of cores of the machine of `RESULTS.md`.
 WORKERS = 2
 
 
@@ -22,7 +22,7 @@ def engine_of(implementation: str) -> Engine:
 
 
 def spark_with(slots: int) -> SparkSession:
-    """A session with that many slots. One JVM serves all sessions of a process, one after the other."""
+    """Return a session with ``slots`` slots. One JVM serves all sessions of a process in turn."""
     active = SparkSession.getActiveSession()
     if active is not None:
         if active.sparkContext.defaultParallelism == slots:

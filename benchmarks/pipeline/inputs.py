@@ -1,4 +1,4 @@
-"""What all implementations read: NetCDF files, and an array in a repository. Made once in a run."""
+"""The input of all implementations: NetCDF files, and an array in a repository. Each run makes it once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.names import INPUTS
 
 
 def made(name: str, make: Callable[[Path], object]) -> Path:
-    """A folder of that name, which is there or else made."""
+    """Return the folder with this name. Make it if it is missing."""
     path = Path(os.environ[INPUTS]) / name
     if not path.exists():
         unfinished = path.with_suffix(".unfinished")
@@ -27,7 +27,7 @@ def made(name: str, make: Callable[[Path], object]) -> Path:
 
 
 def field(seed: int, *shape: int) -> np.ndarray:
-    """Values as measurements are: smooth, with a little noise, of two decimals; float32."""
+    """Return values like measurements: smooth, with a little noise, two decimals; float32."""
     rng = np.random.default_rng(seed)
     wave = np.add.outer(np.sin(np.linspace(0, 3, shape[-2])), np.cos(np.linspace(0, 5, shape[-1])))
     noise = rng.standard_normal(shape, "f4")
@@ -35,7 +35,7 @@ def field(seed: int, *shape: int) -> np.ndarray:
 
 
 def archive(files: int, steps: int, lat: int, lon: int) -> list[str]:
-    """NetCDF-4 files of ``steps`` steps each, in chunks of one step, compressed as is usual."""
+    """Make NetCDF-4 files of ``steps`` steps each, in compressed chunks of one step."""
 
     def make(folder: Path) -> None:
         for number in range(files):
@@ -68,7 +68,7 @@ def _netcdf(path: Path, number: int, steps: int, lat: int, lon: int) -> None:
 
 
 def grid(shape: tuple[int, int, int], chunks: tuple[int, int, int]) -> str:
-    """A repository with an array ``tas`` and its coordinates, as the published icechunk writes it."""
+    """Make a repository with an array ``tas`` and its coordinates. The published icechunk writes it."""
 
     def make(folder: Path) -> None:
         repo = icechunk.Repository.create(icechunk.local_filesystem_storage(str(folder)))

@@ -1,6 +1,6 @@
-"""Names of implementations, and where they come from."""
+"""Names of implementations, and their packages."""
 
-#: In the environment: the folder for files that all processes read.
+#: The environment variable with the folder of the files that all processes read.
 INPUTS = "BENCH_INPUTS"
 
 SPARK, ONE, PROCESSES = "Spark", "one process", "two processes"

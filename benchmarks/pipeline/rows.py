@@ -1,4 +1,4 @@
-"""Arrays as rows, and reading from far away."""
+"""Arrays as rows, and reads from a slow server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROW_BYTES = 28
 
 
 def scanned(implementation: str, shape: list[int], chunks: list[int], tasks: int) -> Measured:
-    """Every cell as a row (time, lat, lon, tas), to a sink that takes all and keeps none."""
+    """Measure every cell as a row (time, lat, lon, tas), into a sink that discards the rows."""
     path = grid(tuple(shape), tuple(chunks))
     rows = int(np.prod(shape))
     out = Measured()
@@ -74,7 +74,7 @@ def _per_row(out: Measured, name: str, rows: int) -> Iterator[None]:
 
 
 def _reference(path: str, shape: tuple[int, ...], tasks: int) -> DataFrame:
-    """The same rows from a session of the published icechunk."""
+    """Return the same rows from a session of the published icechunk."""
     session = icechunk.Repository.open(icechunk.local_filesystem_storage(path)).readonly_session("main")
     shared = pickle.dumps(session)
 
@@ -106,7 +106,7 @@ def _batches(array: Any, axes: list[np.ndarray], start: int, stop: int, size: in
         )
 
 
-# Far away
+# Slow server
 
 SERVER = """
 import sys, time
@@ -141,7 +141,7 @@ server.serve_forever()
 
 @contextmanager
 def _far_away(milliseconds: int, size: int) -> Iterator[str]:
-    """A web server whose every answer takes that long."""
+    """Run a web server that answers after this latency."""
     command = [sys.executable, "-c", SERVER, str(milliseconds / 1000), str(size)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -153,7 +153,7 @@ def _far_away(milliseconds: int, size: int) -> Iterator[str]:
 
 
 def far(implementation: str, files: int, side: int, latency_ms: int) -> Measured:
-    """The mean of one chunk in each of many files, behind a server that takes its time."""
+    """Measure the mean of one chunk in each of many files, on a server with latency."""
     module: Any = icechunk if implementation == REFERENCE else frazil
     out = Measured()
     with scratch() as root, _far_away(latency_ms, side * side * 4) as url:

@@ -1,4 +1,4 @@
-"""What tasks do that are measured for themselves: a module, since workers import it."""
+"""The functions of measured tasks. They are in a module, because workers import them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def no_item(fork: ForkSession, shared: Any, item: Any) -> Outcome:
 
 
 def refer(fork: ForkSession, shared: Any, rows: tuple[int, int]) -> Outcome:
-    """Rows of an array of virtual chunks: a location for each row."""
+    """Set rows of an array of virtual chunks, with one location for each row."""
     low, high = rows
     count = high - low
     names = np.repeat([f"s3://bucket/model/run-{row:06d}/file.nc" for row in range(low, high)], WIDE).tolist()

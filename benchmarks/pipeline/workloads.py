@@ -1,4 +1,4 @@
-"""What is measured of the pipeline."""
+"""The workloads of the data pipeline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FEW_FILES = {"files": 4, "steps": 2, "lat": 10, "lon": 20}
 _GRID: dict[str, Any] = {"shape": [48, 500, 1000], "old": [4, 250, 500], "new": [48, 50, 100]}
 _SMALL_GRID: dict[str, Any] = {"shape": [8, 20, 40], "old": [4, 10, 20], "new": [8, 5, 10]}
 
-#: Two rounds: each begins with a session of Spark, for many of them.
+#: Two rounds, because most rounds start a session of Spark first.
 _ROUNDS = 2
 
 PIPELINE = (
@@ -39,7 +39,7 @@ PIPELINE = (
         rounds=_ROUNDS,
     ),
     Workload(
-        "Pipeline: other chunks for 96 MB, (4, 250, 500) to (48, 50, 100), with so much memory for a task",
+        "Pipeline: rechunk 96 MB from (4, 250, 500) to (48, 50, 100), with bounded memory for each task",
         "pipeline.arrays.rechunked",
         {**_GRID, "max_mem": [16_000_000, 64_000_000]},
         {**_SMALL_GRID, "max_mem": [8000]},
@@ -77,7 +77,7 @@ PIPELINE = (
         rounds=_ROUNDS,
     ),
     Workload(
-        "Pipeline: what a thousand slots would meet",
+        "Pipeline: limits for a thousand slots",
         "pipeline.driver.driver_share",
         {
             "tasks": 1000,
@@ -97,7 +97,7 @@ PIPELINE = (
         note=notes.thousand_slots,
     ),
     Workload(
-        "Pipeline: from which size on Spark pays",
+        "Pipeline: the size from which Spark is faster",
         "pipeline.arrays.break_even",
         {"megabytes": [10, 50, 200, 400], "files": list(_ARCHIVE.values())},
         {"megabytes": [1], "files": list(_FEW_FILES.values())},
@@ -107,7 +107,7 @@ PIPELINE = (
         note=notes.pays,
     ),
     Workload(
-        "Pipeline: what Spark costs where there is nothing to do, with two slots",
+        "Pipeline: overhead of Spark for empty tasks, with two slots",
         "pipeline.driver.overhead",
         {"tasks": 1000},
         {"tasks": 4},
