@@ -42,7 +42,7 @@ types:   ## strict type check
 	@scripts/setup test lint
 	@scripts/run mypy
 
-check: lint types test-minimal test-pipeline test-lowest test-all   ## the checks of CI, except the build
+check: lint types test-minimal test-pipeline test-lowest build test-all   ## the checks of CI
 
 build:   ## build the wheel and the sdist, check them, and test the wheel in an empty environment
 	@scripts/setup lint
