@@ -55,7 +55,7 @@ def test_create_open_exists(storage):
         storage,
         check_clean_root=False,
     )
-    with pytest.raises(ValueError, match="spec version"):
+    with pytest.raises(ValueError, match="spec_version must be 1 or 2, got"):
         frazil.Repository.create(storage, spec_version=3)
 
 
