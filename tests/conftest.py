@@ -27,7 +27,6 @@ _LOOPBACK = {
     "no_proxy": "127.0.0.1,localhost",
     "SPARK_LOCAL_IP": "127.0.0.1",
     "SPARK_LOCAL_HOSTNAME": "localhost",
-    "ICECHUNK_LOG": "error",  # the published icechunk, in tests of parity
     "PYSPARK_PYTHON": sys.executable,  # else its workers run whatever python3 is on PATH
 }
 for _name, _value in _LOOPBACK.items():

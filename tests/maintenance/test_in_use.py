@@ -258,7 +258,7 @@ def test_a_session_that_lost_its_chunks_says_so() -> None:
     write(session, 4)
     session.workspace.writer.flush()
     assert repo.garbage_collect(TOMORROW).chunks_deleted == 1
-    with pytest.raises(SessionStateError, match="gone") as error:
+    with pytest.raises(SessionStateError, match="garbage collection deleted") as error:
         session.commit("too late")
     assert error.value.kind == ErrorKind.GARBAGE_COLLECTED
     assert values(repo) == [1] * 8

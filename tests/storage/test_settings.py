@@ -37,7 +37,7 @@ def test_pickling() -> None:
 
 
 def test_wrong_values_are_refused_in_calls_and_assignments() -> None:
-    with pytest.raises(InvalidInputError, match="max_tries: expected 1 to 65535, found 0"):
+    with pytest.raises(InvalidInputError, match="max_tries must be between 1 and 65535, got 0"):
         StorageRetriesSettings(max_tries=0)
     with pytest.raises(InvalidInputError):
         StorageTimeoutSettings(connect_timeout_ms=2**32)

@@ -39,6 +39,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from frazil.display import counted
 from frazil.errors import ConflictError, ErrorKind, SessionStateError, StorageError
 from frazil.format.columns import U8
 from frazil.format.ids import id_keys, ids_to_text
@@ -147,7 +148,7 @@ def is_uncollected(storage: Storage, info: RepoInfo, update: int, files: Callabl
     if not all(exists):
         lost = [key for key, is_stored in zip(keys, exists, strict=True) if not is_stored]
         raise SessionStateError(
-            f"garbage collection deleted {len(lost)} files that this session refers to, such as `{lost[0]}`. "
+            f"garbage collection deleted {counted(len(lost), 'file')} that this session refers to, such as `{lost[0]}`. "
             "Its cut-off was later than the start of the session, or the version of the files was expired or "
             "dropped. Write the data again in a new session",
             ErrorKind.GARBAGE_COLLECTED,
