@@ -149,8 +149,8 @@ def is_uncollected(storage: Storage, info: RepoInfo, update: int, files: Callabl
         lost = [key for key, is_stored in zip(keys, exists, strict=True) if not is_stored]
         raise SessionStateError(
             f"garbage collection deleted {counted(len(lost), 'file')} that this session refers to, such as "
-            f"`{lost[0]}`. Its cut-off was later than the start of the session, or the version of the files was "
-            "expired or dropped. Write the data again in a new session",
+            f"`{lost[0]}`. Its cut-off was later than the start of the session, or the version of the files "
+            "was expired or dropped. Write the data again in a new session",
             ErrorKind.GARBAGE_COLLECTED,
         )
     ids = id_keys(np.concatenate([needed.chunks, needed.manifests]))
