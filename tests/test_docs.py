@@ -34,11 +34,11 @@ def uses_spark(page: Path) -> bool:
 def marks_of(page: Path) -> list[pytest.MarkDecorator]:
     if uses_spark(page):
         return [pytest.mark.spark, pytest.mark.deep]
-    return [pytest.mark.deep] if page.stem in LONG else []
+    return [] if page.stem in FIRST_PAGES else [pytest.mark.deep]
 
 
-#: Pages that run many jobs. Tests of `frazil.pipeline` have the same jobs in the first tier.
-LONG = {"ingest", "reduce", "transform"}
+#: Pages of the first tier: what a new user reads first.
+FIRST_PAGES = {"quickstart", "storage", "version-control", "conflicts"}
 WITH_CODE = [pytest.param(page, id=page.stem, marks=marks_of(page)) for page in PAGES if code_of(page)]
 
 

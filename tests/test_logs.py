@@ -60,6 +60,7 @@ def test_a_filter_is_text() -> None:
         frazil.set_logs_filter(3)  # type: ignore[arg-type]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["FRAZIL_LOG", "ICECHUNK_LOG"])
 def test_the_environment_is_read_on_import(name: str) -> None:
     code = "import frazil; frazil.Repository.create(frazil.in_memory_storage()).writable_session('main')"

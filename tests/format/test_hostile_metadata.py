@@ -135,6 +135,7 @@ def test_a_file_cut_anywhere(make: Callable[[], bytes], exhaust: Exhaust, kind: 
     assert all(refused(exhaust, data[:size]) for size in range(len(data)))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("make", "exhaust", "kind", "spec"), KINDS)
 def test_a_payload_cut_anywhere(
     make: Callable[[], bytes], exhaust: Exhaust, kind: FileType, spec: int

@@ -294,6 +294,7 @@ def test_saved_configuration(turns: tuple[Side, Side]) -> None:
     agree(writer, reader)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("split", [None, 2, 5])
 def test_arrays_that_grow_and_shrink(turns: tuple[Side, Side], split: int | None) -> None:
     """Alternately by both, with and without splitting of manifests."""
@@ -548,6 +549,7 @@ def files_of(path: Path, *folders: str) -> set[str]:
     return {str(file) for file in files if file.parts[0] in wanted}
 
 
+@pytest.mark.deep
 def test_amended_moved_flushed_and_rewritten_by_the_reference(both: tuple[Side, Side]) -> None:
     ours, theirs = both
     ours.create(ours.config())

@@ -94,6 +94,7 @@ def opens(repo: frazil.Repository) -> bool:
     return True
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("group", ["/", "/data"])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_warning_means_that_the_tree_does_not_open(name: str, group: str) -> None:

@@ -418,6 +418,7 @@ def test_a_second_driver_goes_on_with_what_the_first_has_staged(
     assert not list(repo.storage.list("staging"))
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_on_spark(tmp_path: Path, spark: SparkSession) -> None:
     repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)), new_repo().config)

@@ -29,6 +29,7 @@ def test_results_come_in_the_order_of_the_tasks(every_engine: Engine, count: int
     assert results == [b"shared:\0" + message[::-1] for message in messages]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("engine", [Inline(), Local(3), Local(2, processes=True)], ids=repr)
 def test_a_thousand_tasks(engine: Engine) -> None:
     messages = [b"%d" % n for n in range(1000)]
@@ -51,6 +52,7 @@ def test_a_failure_names_the_task_and_the_reason(every_engine: Engine) -> None:
     assert isinstance(error.__cause__, FileNotFoundError)
 
 
+@pytest.mark.deep
 def test_the_caller_may_stop(every_engine: Engine, tmp_path: Path) -> None:
     messages = [str(tmp_path / str(n)).encode() for n in range(60)]
     results = every_engine.run(tasks.touches, messages, b"0.1")
@@ -64,6 +66,7 @@ def test_the_caller_may_stop(every_engine: Engine, tmp_path: Path) -> None:
     assert list(every_engine.run(tasks.joined, [b"x"], b"")) == [b"x"]  # and on with something else
 
 
+@pytest.mark.deep
 def test_large_messages(every_engine: Engine) -> None:
     large = os.urandom(5_000_000)
     results = every_engine.run(tasks.joined, [large, b"", large[:3_000_000]], large)

@@ -130,12 +130,14 @@ QUICK: Final = {"mean", "rechunk", "validate"}
 NAMES: Final = [pytest.param(name, marks=() if name in QUICK else pytest.mark.deep) for name in OPERATIONS]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", [each for each in NAMES if each.values != ("map_blocks",)])
 def test_work_grows_with_the_arrays(name: str) -> None:
     few, many = steps_of_both(OPERATIONS[name], (10, 1), (40, 1))
     assert exponent(few, many, 4) < MOST, (few, many)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", NAMES)
 def test_work_grows_with_the_chunks(name: str) -> None:
     few, many = steps_of_both(OPERATIONS[name], (1, 100), (1, 400))

@@ -128,6 +128,7 @@ def test_errors_of_frazil_arrive_whole(engine: Engine, of: type[IcechunkError]) 
 # Processes that die
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("how", "message"),
     [
@@ -267,6 +268,7 @@ def test_whose_a_line_is(file: str, is_of_others: bool) -> None:
 # Spark itself
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_a_worker_of_spark_that_dies_is_reported(spark: SparkSession) -> None:
     engine = OnSpark(spark, jobs=3)

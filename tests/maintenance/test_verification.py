@@ -175,6 +175,7 @@ def chain_of(repo: frazil.Repository) -> list[str]:
     return used
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("how", WAYS)
 def test_damage_of_backups_is_detected(how: str) -> None:
     repo = small()

@@ -23,7 +23,7 @@ import frazil
 import frazil.dask
 import frazil.xarray
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
 Program = Callable[[Any, Path], Any]
 PROGRAMS: dict[str, Program] = {}

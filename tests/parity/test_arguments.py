@@ -23,7 +23,7 @@ import zarr
 import frazil
 
 ic = pytest.importorskip("icechunk")
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
 VALUES: tuple[Any, ...] = (
     *(None, 3, -1, 1.5, np.int64(3), "", "x", "main", b"x"),

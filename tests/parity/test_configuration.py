@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 icechunk = pytest.importorskip("icechunk")
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
 
 class Names:

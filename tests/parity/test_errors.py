@@ -23,7 +23,7 @@ from zarr.core.sync import sync
 
 import frazil
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
 UNKNOWN = "ZZZZZZZZZZZZZZZZZZZ0"
 

@@ -25,7 +25,7 @@ from frazil.format.repo_info import (
     new_repo_info,
 )
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 START_US = int(START.timestamp()) * 1_000_000

@@ -24,7 +24,7 @@ import frazil
 from frazil.format.repo_info import decode_repo_info
 from frazil.repository.catalog.history import ops_log
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
 FOLDERS = ("snapshots", "transactions", "manifests", "chunks")
 FIELDS = [name for name in dir(icechunk.GCSummary) if not name.startswith("_")]

@@ -15,7 +15,7 @@ from tests.support.examples import examples
 
 import frazil
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
 BRANCHES = ("main", "alpha", "Zeta", "é")
 messages = st.text(

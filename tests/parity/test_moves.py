@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.interop.both import Side, check_same, content_of, sides
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
 GROUPS = ("a", "a/b", "a/b/c", "a-b", "d", "é")
 ARRAYS = ("a/b/x", "y", "a-b/z")

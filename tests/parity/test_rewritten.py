@@ -9,7 +9,7 @@ import pytest
 import zarr
 from tests.interop.both import Side, check_same, sides, splitting
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
 
 def boxes(side: Side, id_: str) -> Any:

@@ -22,7 +22,7 @@ import pytest
 import frazil
 
 ic = pytest.importorskip("icechunk")
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
 #: Modules that are not for users.
 INTERNAL = {"_exceptions", "_icechunk_python", "vendor", "vendor.xarray"}

@@ -19,7 +19,7 @@ import zarr
 import frazil
 
 ic = pytest.importorskip("icechunk")
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
 THEN = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
 Make = Callable[[Any], Any]

@@ -16,7 +16,7 @@ from tests.interop.both import Side, check_same, sides, state_of
 import frazil
 from frazil.format.repo_info import RepoInfo
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
 PACKAGES = (frazil, icechunk)
 FIXTURES = [path for folder in fixture_folders("v1-*/*") for path in sorted(folder.glob("repo*"))]

@@ -159,6 +159,7 @@ IMPORTS = [
 ]
 
 
+@pytest.mark.deep
 def test_an_import_ends_with_one_line(tmp_path: Path) -> None:
     messages = errors([([package], program) for package, program, _, _ in IMPORTS], tmp_path)
     assert messages == [

@@ -219,6 +219,7 @@ def test_other_levels_are_refused(repo: frazil.Repository) -> None:
         maintenance.verify(repo, "all", engine=Inline())  # type: ignore[arg-type]
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_on_spark(root: Path, repo: frazil.Repository, spark: SparkSession) -> None:
     engine = OnSpark(spark)

@@ -42,6 +42,7 @@ def test_every_twin_is_awaited_and_has_the_parameters_of_its_method() -> None:
     assert pairs > 40
 
 
+@pytest.mark.deep
 async def test_five_hundred_at_once() -> None:
     repo = _repository()
     tip = repo.lookup_branch("main")

@@ -218,6 +218,7 @@ def test_any_order(version: int, operation: str, meanwhile: str) -> None:
                 break
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("meanwhile", ["expire", "commit, expire", "reset, commit"])
 @pytest.mark.parametrize("operation", ["commit and rebase", "commit", "merge"])
 def test_what_can_succeed_does(operation: str, meanwhile: str) -> None:

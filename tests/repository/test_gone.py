@@ -73,6 +73,7 @@ async def _all(values: Any) -> list[str]:
     return [value async for value in values]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("warm", [False, True])
 def test_a_reader_learns_that_the_version_is_gone(storage: MemoryStorage, read: str, warm: bool) -> None:

@@ -668,6 +668,7 @@ def test_forks_of_forks_and_of_sessions_that_do_not_track(repo: frazil.Repositor
     assert other.workspace.reads is None
 
 
+@pytest.mark.deep
 def test_threads_read_at_the_same_time(repo: frazil.Repository) -> None:
     session = tracking(repo)
     array = opened(session, "wide/plane")

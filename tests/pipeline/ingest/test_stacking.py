@@ -109,6 +109,7 @@ ALONE = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("format", ENGINES)
 @pytest.mark.parametrize("case", ALONE)
 def test_one_file_is_what_xarray_sees_in_it(
@@ -358,6 +359,7 @@ GRIB: dict[str, tuple[str, list[list[dict[str, Any]]]]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("case", GRIB)
 def test_grib_is_stacked_as_cfgrib_and_xarray_do(tmp_path: Path, repo: frazil.Repository, case: str) -> None:
     grib = pytest.importorskip("tests.readers.test_grib")

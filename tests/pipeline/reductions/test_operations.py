@@ -420,6 +420,7 @@ def test_what_cannot_be_is_refused(repo: frazil.Repository, asked: dict[str, Any
     assert repo.lookup_branch("main") == tip
 
 
+@pytest.mark.deep
 @pytest.mark.interop
 @pytest.mark.parametrize("kind", ["inline", pytest.param("spark", marks=pytest.mark.spark)])
 def test_the_reference_reads_the_results(

@@ -48,6 +48,7 @@ def test_equal_to_xarray(axes: list, dtype: str, how: Any, boundary: Any, most: 
     assert output.dtype == expected.dtype
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("how", [how for how in CELL_METHODS if how != "first"])
 @pytest.mark.parametrize("windows", [{"y": 1}, {"y": 1, "x": 1}, {"y": 1, "x": 2}, {"y": 2}])
 @pytest.mark.parametrize("kind", ["f4 with NaN", "f8 with a fill value", "i4", "packed", "bool"])
@@ -80,6 +81,7 @@ def small_repository(kind: str) -> frazil.Repository:
     return repo
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("boundary", ["trim", "pad"])
 @pytest.mark.parametrize("how", [how for how in CELL_METHODS if how != "first"])
 @pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])

@@ -270,6 +270,7 @@ def restored_after_a_collection(number: int) -> tuple[MemoryStorage, frazil.Repo
     return storage, REPO.open(storage)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("number", range(11))
 def test_the_ops_log_after_a_collection_and_a_restore(number: int) -> None:
     """The collection has deleted most backups. Whatever the restored one needs, later updates and collections

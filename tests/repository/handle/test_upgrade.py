@@ -77,6 +77,7 @@ def test_dry_run_writes_nothing(template: MemoryStorage) -> None:
         upgrade(repo, dry_run=True, prefetch_concurrency=0)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("keeps", [False, True])
 @pytest.mark.parametrize("takes_effect", [False, True])
 def test_killed_at_any_call(takes_effect: bool, keeps: bool, template: MemoryStorage, wanted: Any) -> None:

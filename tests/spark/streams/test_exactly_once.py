@@ -189,6 +189,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path / "repo", 0)
 
 
+@pytest.mark.deep
 def test_an_amended_commit_still_names_its_batch(world: World) -> None:
     world.do("main", 0, 0)
     session = world.repo.writable_session("main")
@@ -251,6 +252,7 @@ def test_a_batch_that_was_merged_is_done_when_its_branch_is_gone(world: World, b
     assert world.replayed == 3
 
 
+@pytest.mark.deep
 def test_a_picked_batch_is_done_alone(world: World) -> None:
     for batch in range(3):
         world.do("dev", 0, batch)
@@ -260,6 +262,7 @@ def test_a_picked_batch_is_done_alone(world: World) -> None:
     assert world.replayed == 2
 
 
+@pytest.mark.deep
 def test_a_batch_that_was_reverted_is_not_done_again(world: World) -> None:
     """Somebody took it back on purpose. A branch that is reset to before it has not done it."""
     world.do("main", 0, 0)

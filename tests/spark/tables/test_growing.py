@@ -139,6 +139,7 @@ def test_times_of_messages_are_in_utc() -> None:
         by_table(repo, early, "append")
 
 
+@pytest.mark.deep
 @given(
     first=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=8, unique=True),
     then=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=8, unique=True),
@@ -192,6 +193,7 @@ def test_chunks_do_not_depend_on_a_small_first_batch(asked: dict[str, int] | Non
     assert array(repo, "x").chunks == (max(wanted, 4096),)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("chunk", [None, 1], ids=["new arrays", "a coordinate of tiny chunks"])
 def test_batches_cost_what_they_bring(chunk: int | None) -> None:
     """The 41st batch reads about as many chunks as the 11th: so the exponent of all batches is about 1."""

@@ -157,6 +157,7 @@ def values(repo: frazil.Repository) -> np.ndarray:
 WHOLE = np.arange(8)[::-1, None] * 100 + np.arange(6) * 10.0
 
 
+@pytest.mark.deep
 def test_the_task_of_a_chunk_writes_its_rows(spark: SparkSession, stations: frazil.Repository) -> None:
     result = write_table(shuffled(spark), Target(stations), partitions=3)
     assert (values(stations) == WHOLE).all()

@@ -186,6 +186,7 @@ def test_places(tmp_path: Path) -> None:
             storage_at({"path": path})
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("prefix", ["plain", "with space/ünï", "a%20b"])
 def test_a_repository_in_an_object_store(server: servers.RunningServer, prefix: str) -> None:
     options = {
