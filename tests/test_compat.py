@@ -22,6 +22,7 @@ def run(program: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.deep
 def test_everything_public_is_frazils() -> None:
     assert run("""
         import frazil.compat

@@ -592,6 +592,7 @@ CASES: Final = [
 ]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_no_python_step_for_each_row(case: Case) -> None:
     assert_no_step_for_each_row(case.make, case.call)

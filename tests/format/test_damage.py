@@ -109,6 +109,7 @@ class TestDamage:
     def test_cut_off_at_every_byte(self, kind: FileType, file: bytes, read: Read) -> None:
         assert not any(_survives(read, file[:end]) for end in range(len(file)))
 
+    @pytest.mark.deep
     def test_payload_cut_off_at_every_byte(self, kind: FileType, file: bytes, read: Read) -> None:
         payload = bytes(open_envelope(file, kind)[1])
         survivors = [end for end in range(len(payload)) if _survives(read, seal([payload[:end]], kind))]

@@ -125,6 +125,7 @@ def fill(store: Any) -> dict[str, Any]:
     return out
 
 
+@pytest.mark.deep
 def test_data_of_all_kinds(turns: tuple[Side, Side]) -> None:
     writer, reader = turns
     writer.create(writer.config())

@@ -121,6 +121,7 @@ def test_each_reads_what_the_other_wrote(reports: dict[str, Any], directory: Pat
     assert len(seen["frazil", "frazil"]) == len(seen["icechunk", "icechunk"]) > 40
 
 
+@pytest.mark.deep
 def test_every_public_module_of_the_wheel_exists() -> None:
     """By name, from the files of the published package; with their public classes and functions."""
     top = importlib.metadata.distribution("icechunk").locate_file("icechunk")

@@ -99,6 +99,7 @@ def items(draw: st.DrawFn) -> list[Any]:
     return [item for item in draw(st.permutations(out)) if item[1]]
 
 
+@pytest.mark.deep
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
 @given(parts, items(), parts, st.booleans(), st.booleans())
 def test_the_same_as_on_the_driver(

@@ -113,6 +113,7 @@ QUICK: Final = {"mean", "quantile", "validate", "coarsen", "rechunk"}
 BOUNDED: Final = ("coarsen", "pyramid", "select", "crop", "map_blocks", "rechunk", "regrid")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in QUICK else pytest.mark.deep) for name in OPERATIONS],

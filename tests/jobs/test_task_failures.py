@@ -342,6 +342,7 @@ ENTRIES: Final[dict[str, tuple[Callable[[SparkSession, dict[str, str], Path], ob
 }
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 @pytest.mark.not_for_the_reference("one of its chunks is damaged")
 @pytest.mark.parametrize(

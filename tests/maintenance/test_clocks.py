@@ -162,6 +162,7 @@ class Scene:
         return opened_by(self.storage, Seen(self.storage, meet))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("whose", "ahead"), CLOCKS)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("at", ["once", *deep("put repo", "delete snapshots", "delete chunks")])

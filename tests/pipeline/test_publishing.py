@@ -115,6 +115,7 @@ def test_failed_work_stays_on_its_branch_and_starts_again(repo: frazil.Repositor
 STEPS = ["begin_audit_branch", "commit_audit", "publish", "create_tag_once", "delete_if_published"]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("job_id", [None, "monday"])

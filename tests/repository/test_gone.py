@@ -126,6 +126,7 @@ USES: dict[str, Use] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("use", USES)
 def test_methods_of_a_repository(storage: MemoryStorage, use: str) -> None:
     id_ = ids(frazil.Repository.open(storage, CONFIG))[1]

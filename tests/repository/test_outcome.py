@@ -135,6 +135,7 @@ def raised_by(work: Callable[[], Any]) -> IcechunkError | None:
 CASES = [(2, op) for op in OPERATIONS] + [(1, op) for op in OPERATIONS if op not in ONLY_VERSION_2]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("version", "operation"), CASES)
 @pytest.mark.parametrize("fault", ["before", "after"])
 @pytest.mark.parametrize("forever", [False, True])
@@ -255,6 +256,7 @@ def test_others_change_the_same_file_after_an_answer_was_lost(operation: str) ->
         work()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("version", [2, 1])
 @pytest.mark.parametrize("local", [True, False])
 def test_creation(version: int, local: bool) -> None:

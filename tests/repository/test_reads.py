@@ -502,6 +502,7 @@ async def listed(items: Any) -> list[Any]:
     return [each async for each in items]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("read", "change", "is_stale"),
     [

@@ -45,6 +45,7 @@ def test_names_that_need_spark_are_objects_of_their_modules() -> None:
         frazil.spark.nothing  # noqa: B018
 
 
+@pytest.mark.deep
 def test_pyspark_is_imported_when_it_is_asked_for() -> None:
     program = "import sys, frazil.spark; assert 'pyspark' not in sys.modules; import frazil.spark.daemon\n"
     program += (

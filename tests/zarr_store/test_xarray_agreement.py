@@ -270,6 +270,7 @@ def test_labels_of_a_region_are_stored_with_all_their_bits() -> None:
 TEXTS = ["U", "U5", "O", np.dtypes.StringDType()]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("chunked", [False, *deep(True)], ids=["memory", "dask"])
 @pytest.mark.parametrize(
     ("stored", "new"), [*((one, other) for one in TEXTS for other in TEXTS), ("S", "S5"), ("S5", "S")]

@@ -191,6 +191,7 @@ def published(folder: Path) -> xr.Dataset:
     return xr.open_zarr(store, consolidated=False, chunks=None).load()
 
 
+@pytest.mark.deep
 @pytest.mark.interop
 @pytest.mark.parametrize(
     "leading", [pytest.param(0, id="first"), pytest.param(2, id="second", marks=pytest.mark.deep)]

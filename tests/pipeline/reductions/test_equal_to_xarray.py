@@ -160,6 +160,7 @@ OWN = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "way", [pytest.param(way, marks=() if way == "stored" else pytest.mark.deep) for way in WAYS]
 )
