@@ -114,7 +114,7 @@ def test_a_job_whose_input_was_corrected_is_not_committed(
     repo: frazil.Repository, before_commit: Callable[[Any], None]
 ) -> None:
     before_commit(partial(put, repo))
-    with pytest.raises(StaleReadError, match=r"`tenfold` .*`/foo`: others wrote the chunks") as error:
+    with pytest.raises(StaleReadError, match=r"`tenfold` .*`/foo`: another session wrote") as error:
         run_job(tenfold(repo, foo_of(repo)), ENGINE)
     tip = repo.lookup_branch("main")
     assert error.value.snapshot == tip

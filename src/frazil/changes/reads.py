@@ -143,7 +143,7 @@ def _trees(trees: frozenset[str], nodes: Mapping[str, str], writes: Mapping[str,
     first = _first_below(paths) if groups else {}
     for path in groups:
         below = first[path]
-        yield StaleRead(path, f"below it, `{below}`: {nodes.get(below, 'others wrote chunks')}")
+        yield StaleRead(path, f"below it, `{below}`: {nodes.get(below, 'another session wrote chunks')}")
 
 
 def _first_below(paths: Set[str]) -> dict[str, str]:
@@ -178,7 +178,7 @@ def _boxes(boxes: Mapping[str, U32], writes: Mapping[str, U32]) -> Iterator[Stal
 
 
 def _chunks_of(path: str, coords: U32) -> StaleRead:
-    return StaleRead(path, "others wrote the chunks", coords)
+    return StaleRead(path, "another session wrote the chunks", coords)
 
 
 def joined_reads(parts: Sequence[ReadSet]) -> ReadSet:

@@ -135,7 +135,7 @@ class Sessions(RepositoryBase):
             ...     session.commit("bar", rebase_with=frazil.ConflictDetector())
             ... except frazil.StaleReadError as error:
             ...     print(*error.reads)
-            `/foo`: others wrote the chunks [0], [1]
+            `/foo`: another session wrote the chunks [0], [1]
         """
         check_session_lifetime("lifetime", lifetime)
         return self._session(branch, SessionMode.writable, lifetime, track_reads=track_reads)
