@@ -184,7 +184,9 @@ def test_each_task_has_a_slot_of_its_own(spark: SparkSession) -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
 def test_workers_go_with_their_driver(tmp_path: Path, number: signal.Signals) -> None:
     program = (
-        "import sys; from frazil.spark import Local; from tests.jobs import tasks\n"
+        "import signal, sys; from frazil.spark import Local; from tests.jobs import tasks\n"
+        # A shell that runs the tests in the background lets its children ignore the signal.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "list(Local(2, processes=True).run(tasks.leaves_its_process, [sys.argv[1].encode()] * 1000, b''))"
     )
     driver = subprocess.Popen(

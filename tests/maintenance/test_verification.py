@@ -124,6 +124,7 @@ def keys_of_findings(repo: frazil.Repository, level: Any) -> set[str]:
     return {each.key for each in repo.verify(level).findings}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("spec_version", [1, 2])
 @pytest.mark.parametrize("how", WAYS)
 def test_every_damage_of_a_metadata_file_is_detected(spec_version: int, how: str) -> None:
@@ -201,6 +202,7 @@ def test_backups_that_a_collection_has_taken_are_no_findings() -> None:
     assert repo.verify("checksum").ok
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("spec_version", [1, 2])
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("how", WAYS)

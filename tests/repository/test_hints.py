@@ -148,6 +148,7 @@ S3: list[Callable[[str], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("prefix", "kind", "options"),
     [*(("az://box/", "azure", each) for each in AZURE), *(("gs://box/", "gcs", each) for each in GCS)],
@@ -163,6 +164,7 @@ def test_azure_and_gcs(
     assert listener.visits == []
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("options", S3)
 @pytest.mark.parametrize("kind", ["s3", "s3_compatible", "tigris"])
 def test_s3(listener: Listener, kind: str, options: Callable[[str], dict[str, Any]]) -> None:

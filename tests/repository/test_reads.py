@@ -122,6 +122,7 @@ def test_a_result_of_an_input_that_others_changed_is_refused(repo: frazil.Reposi
         session.commit("bar", rebase_with=solver, reads=["/foo"])
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("reads", "change", "is_stale"),
     [

@@ -329,6 +329,7 @@ def test_lazy_values_are_checked_as_they_are_computed() -> None:
     np.testing.assert_allclose(read(session)["packed"][-1], 275.0, atol=0.0051)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("chunked", [False, *deep(True)], ids=["memory", "dask"])
 @pytest.mark.parametrize("case", [case for case in REFUSED if REFUSED[case][1] != "variables"])
 def test_accepted(case: str, chunked: bool) -> None:
@@ -720,6 +721,7 @@ def parts_of_one(draw: st.DrawFn) -> tuple[xr.Dataset, xr.Dataset]:
     return first, part(start, draw(st.sampled_from([24, 24, 24, 6])), other=True)
 
 
+@pytest.mark.deep
 @given(parts_of_one())
 def test_appended_is_what_xarray_concatenates_or_nothing_is_changed(
     parts: tuple[xr.Dataset, xr.Dataset],

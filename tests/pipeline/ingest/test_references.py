@@ -126,6 +126,7 @@ FILES: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", FILES)
 def test_each_reader(name: str, pair: Pair) -> None:
     path = pair.folder / "file"

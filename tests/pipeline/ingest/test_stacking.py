@@ -202,6 +202,7 @@ def archives(draw: st.DrawFn) -> tuple[list[tuple[int, int, float]], str, str, b
     return files, dim, draw(st.sampled_from(list(ENGINES))), draw(st.booleans())
 
 
+@pytest.mark.deep
 @settings(max_examples=12)
 @given(archives(), st.booleans())
 def test_stacked_as_xarray_stacks_them(

@@ -132,6 +132,7 @@ def test_groupby(way: str, data: xr.DataArray, by: str) -> None:
         equal(output[f"x_{name}"], expected)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("way", WAYS)
 @few
 @given(data=arrays(), freq=st.sampled_from(["1D", "5D", "MS", "YS", "QS-DEC"]))

@@ -159,6 +159,7 @@ def test_changes(repo: frazil.Repository) -> None:
     }
 
 
+@pytest.mark.deep
 def test_a_million_references_are_read_without_a_loop(tmp_path: Path) -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage())
     session = repo.writable_session("main")

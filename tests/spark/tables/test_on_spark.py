@@ -42,6 +42,7 @@ def pushing(spark: SparkSession) -> Iterator[SparkSession]:
     spark.conf.unset(PUSHDOWN)
 
 
+@pytest.mark.deep
 def test_the_data_source_reads_versions(spark: SparkSession, place: str) -> None:
     reader = spark.read.format("frazil").option("path", place)
     assert reader.load().schema["time"].dataType.simpleString() == "timestamp"
