@@ -10,6 +10,7 @@ and environment.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import runpy
@@ -153,7 +154,8 @@ def _run(program: str) -> int:
 
 
 def _fork_each(sequence: Iterator[dict[str, Any]]) -> None:
-    for name in _PACKAGES:
+    # Environments with the lowest versions have few extras.
+    for name in filter(importlib.util.find_spec, _PACKAGES):
         __import__(name)
     for request in sequence:
         child = os.fork()
