@@ -7,7 +7,8 @@
     publishing     write, audit, publish; roll back
     provenance     lineage: the inputs and outputs of jobs
     maintenance    garbage collection, verification and others, by tasks
-    replication    copies of repositories
+    replication    copies, clones and exports of repositories
+    compaction     the merge of small chunk files, by tasks
 
 `frazil.jobs` has the parts that every operation consists of: a job, which is prepared, run by tasks, and
 committed; and engines, which run tasks in this thread, in processes of this machine, or on Spark.
@@ -43,6 +44,7 @@ with needs("frazil.pipeline", extra="pipeline"):
     from frazil.jobs.staging import StagedJob, discard_job, staged_jobs
     from frazil.jobs.task_results import Outcome
     from frazil.jobs.versions import Input, Source, Target, Version
+    from frazil.pipeline.compaction import compact
     from frazil.pipeline.ingest.operation import IngestResult, ingest, inspect_files
     from frazil.pipeline.ingest.pattern import ConcatDim, FilePattern, MergeDim
     from frazil.pipeline.maintenance import verify
@@ -152,6 +154,7 @@ __all__ = [
     "anomaly",
     "climatology",
     "coarsen",
+    "compact",
     "copy_repository",
     "count",
     "crop",
