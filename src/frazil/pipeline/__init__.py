@@ -68,7 +68,7 @@ with needs("frazil.pipeline", extra="pipeline"):
     from frazil.pipeline.reductions import max as max  # noqa: A004
     from frazil.pipeline.reductions import min as min  # noqa: A004
     from frazil.pipeline.reductions import sum as sum  # noqa: A004
-    from frazil.pipeline.replication import Copied, copy_repository
+    from frazil.pipeline.replication import Copied, RepositoryPart, clone_repository, copy_repository
     from frazil.pipeline.transform import (
         coarsen,
         crop,
@@ -138,6 +138,7 @@ __all__ = [
     "Range",
     "Regular",
     "Report",
+    "RepositoryPart",
     "Row",
     "Rule",
     "Shape",
@@ -153,6 +154,7 @@ __all__ = [
     "Written",
     "anomaly",
     "climatology",
+    "clone_repository",
     "coarsen",
     "compact",
     "copy_repository",
