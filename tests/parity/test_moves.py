@@ -13,9 +13,10 @@ import icechunk
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.interop.both import Side, check_same, content_of, sides
+from tests.support.examples import examples
 
 pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
@@ -76,6 +77,7 @@ def diff_of(side: Side, id_: str) -> Any:
 
 
 @pytest.mark.deep
+@settings(max_examples=examples(40))
 @given(moves=moves, more=moves)
 def test_both_move_the_same(planted: Path, moves: list[tuple[str, str]], more: list[tuple[str, str]]) -> None:
     folder = Path(tempfile.mkdtemp(prefix="frazil-moves-"))
