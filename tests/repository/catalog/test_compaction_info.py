@@ -16,13 +16,18 @@ from frazil.repository.catalog.compaction_info import LiveFiles
         ({"live_fraction": 1.5}, "live_fraction must be from 0 to 1, got 1.5"),
         ({"small_size": -1}, "small_size must be at least 0, got -1"),
         ({"pack_size": 0}, "pack_size must be from 1 to"),
-        ({"arrays": "/t"}, "arrays must be a tuple of patterns"),
     ],
 )
 def test_limits_outside_of_their_ranges(limits: dict, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as caught:
         frazil.CompactionLimits(**limits)
     assert caught.value.kind == "invalid-argument"
+
+
+@pytest.mark.parametrize("limits", [{"arrays": "/t"}, {"arrays": (1,)}, {"live_fraction": "0.5"}])
+def test_limits_of_other_types(limits: dict) -> None:
+    with pytest.raises(TypeError, match=f"{next(iter(limits))} must be"):
+        frazil.CompactionLimits(**limits)
 
 
 def test_rows_of_a_report() -> None:

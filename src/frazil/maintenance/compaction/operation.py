@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from frazil.arguments import wrong_type
 from frazil.changes.prepared_manifests import PreparedManifests
 from frazil.errors import ConflictError, ErrorKind, InvalidInputError, StorageError
 from frazil.format.columns import U8, U32
@@ -95,11 +96,14 @@ def compaction_commits(
 
     Raises:
         InvalidInputError: ``invalid-argument`` without a branch.
+        TypeError: A name is not text.
 
     Examples:
         >>> [each.branch for each in compaction_commits("compact", ["main", "dev"], {}, "new_commit")]
         ['main', 'dev']
     """
+    if not isinstance(branch, Sequence) or not all(isinstance(name, str) for name in branch):
+        raise wrong_type("branch", branch, "str", "Sequence[str]")
     branches = [branch] if isinstance(branch, str) else list(dict.fromkeys(branch))
     if not branches:
         raise InvalidInputError("branch must name a branch, got an empty list", ErrorKind.INVALID_ARGUMENT)

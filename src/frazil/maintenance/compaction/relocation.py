@@ -44,6 +44,8 @@ def relocate_piece(context: Context, item: Any) -> Iterator[Relocation]:
         []
     """
     pack_size, works = item
+    if not works:
+        return
     tables = [_table(context, work) for work in works]
     moves = [_move(work, table) for work, table in zip(works, tables, strict=True)]
     places, copied = _copy(context, moves, pack_size)

@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from frazil.arguments import check_fields, wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_matrix
@@ -39,8 +40,8 @@ class RepositoryPart:
         arrays: Patterns of the paths of arrays. They need ``newest_only``. Default: all arrays.
 
     Raises:
-        InvalidInputError: ``invalid-argument`` for ``arrays`` without ``newest_only``, or for text instead of
-            a tuple.
+        InvalidInputError: ``invalid-argument`` for ``arrays`` without ``newest_only``.
+        TypeError: For a value of another type.
 
     Examples:
         >>> from frazil.pipeline import RepositoryPart
@@ -54,13 +55,12 @@ class RepositoryPart:
     arrays: tuple[str, ...] = _ALL
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in ("branches", "tags", "arrays"):
-            value = getattr(self, name)
-            if not isinstance(value, tuple):
-                raise InvalidInputError(
-                    f"{name} must be a tuple of patterns such as ('main', 'dev-*'), got {value!r}",
-                    ErrorKind.INVALID_ARGUMENT,
-                )
+            patterns = tuple(getattr(self, name))
+            if not all(isinstance(pattern, str) for pattern in patterns):
+                raise wrong_type(name, patterns, "tuple[str, ...]")
+            object.__setattr__(self, name, patterns)  # the hash of the patterns is part of ids
         if self.arrays != _ALL and not self.newest_only:
             raise InvalidInputError(
                 f"arrays must be all arrays in a copy with history, got {self.arrays!r}. Pass "

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from frazil.arguments import check_fields, wrong_type
 from frazil.display import Record, Shown, counted
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64, U8
@@ -37,6 +38,7 @@ class CompactionLimits:
 
     Raises:
         InvalidInputError: ``invalid-argument`` for a value outside of its range.
+        TypeError: For a value of another type.
 
     Examples:
         >>> import frazil
@@ -51,17 +53,15 @@ class CompactionLimits:
     manifests: bool | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not 0 <= self.live_fraction <= 1:
             raise _bad_limit("live_fraction", "from 0 to 1", self.live_fraction)
         if self.small_size < 0:
             raise _bad_limit("small_size", "at least 0", self.small_size)
         if not 1 <= self.pack_size <= _MAX_PACK:
             raise _bad_limit("pack_size", f"from 1 to {_MAX_PACK}", self.pack_size)
-        if not isinstance(self.arrays, tuple):
-            raise InvalidInputError(
-                f"arrays must be a tuple of patterns such as ('/temperature',), got {self.arrays!r}",
-                ErrorKind.INVALID_ARGUMENT,
-            )
+        if not all(isinstance(pattern, str) for pattern in self.arrays):
+            raise wrong_type("arrays", self.arrays, "tuple[str, ...]")
 
 
 def _bad_limit(name: str, expected: str, value: float) -> InvalidInputError:
