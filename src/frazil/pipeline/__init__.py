@@ -68,7 +68,14 @@ with needs("frazil.pipeline", extra="pipeline"):
     from frazil.pipeline.reductions import max as max  # noqa: A004
     from frazil.pipeline.reductions import min as min  # noqa: A004
     from frazil.pipeline.reductions import sum as sum  # noqa: A004
-    from frazil.pipeline.replication import Copied, RepositoryPart, clone_repository, copy_repository
+    from frazil.pipeline.replication import (
+        Copied,
+        RepositoryPart,
+        clone_repository,
+        copy_repository,
+        export_netcdf,
+        export_zarr,
+    )
     from frazil.pipeline.transform import (
         coarsen,
         crop,
@@ -162,6 +169,8 @@ __all__ = [
     "crop",
     "default_engine",
     "discard_job",
+    "export_netcdf",
+    "export_zarr",
     "groupby",
     "ingest",
     "inspect_files",

@@ -7,7 +7,16 @@ export_netcdf       arrays of a version as a NetCDF file
 """
 
 from frazil.pipeline.replication.copy_report import Copied
+from frazil.pipeline.replication.netcdf_export import export_netcdf
 from frazil.pipeline.replication.operation import clone_repository, copy_repository
 from frazil.pipeline.replication.part import RepositoryPart
+from frazil.pipeline.replication.zarr_export import export_zarr
 
-__all__ = ["Copied", "RepositoryPart", "clone_repository", "copy_repository"]
+__all__ = [
+    "Copied",
+    "RepositoryPart",
+    "clone_repository",
+    "copy_repository",
+    "export_netcdf",
+    "export_zarr",
+]

@@ -13,9 +13,9 @@ import numpy as np
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_keys, id_matrix, id_to_text
 from frazil.format.keys import snapshot_key, transaction_key
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
-from frazil.format.snapshot import NodeTable, Snapshot, encode_snapshot
+from frazil.format.snapshot import Snapshot, encode_snapshot
 from frazil.format.transaction_log import TransactionLog, empty_log, encode_transaction_log
-from frazil.pipeline.replication.part import RepositoryPart, first_entry, is_match, refs_of
+from frazil.pipeline.replication.part import RepositoryPart, first_entry, nodes_of_arrays, refs_of
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.lineage import FRAZIL
 
@@ -81,7 +81,7 @@ def flat_id(source: bytes, part: RepositoryPart) -> bytes:
 def _flat(context: Context, info: RepoInfo, part: RepositoryPart, id_: bytes) -> FlatSnapshot:
     before = context.assets.snapshot(id_)
     entry = info.table.entry(info.table.find_snapshot(id_))
-    nodes = _chosen_nodes(before.nodes.exact(), part)
+    nodes = nodes_of_arrays(before.nodes.exact(), part.arrays)
     rows = np.isin(id_keys(before.manifests.ids), id_keys(nodes.manifest_ids()))
     metadata: dict[str, Any] = {**entry.metadata, FRAZIL: {SOURCE: id_to_text(id_)}}
     root = first_entry(info).id
@@ -95,21 +95,6 @@ def _flat(context: Context, info: RepoInfo, part: RepositoryPart, id_: bytes) ->
         parent_id=root,
     )
     return FlatSnapshot(id_, snapshot, SnapshotEntry(new_id, root, entry.flushed_at, entry.message, metadata))
-
-
-def _chosen_nodes(nodes: NodeTable, part: RepositoryPart) -> NodeTable:
-    """Return the arrays of the part, and the groups above them."""
-    if part.arrays == ("*",):
-        return nodes
-    paths = nodes.paths_list()
-    matches = np.fromiter((is_match(path, part.arrays) for path in paths), bool, len(paths))
-    arrays = matches & nodes.is_array
-    above = {"/"}
-    for path in (path for path, is_chosen in zip(paths, arrays.tolist(), strict=True) if is_chosen):
-        parts = path.split("/")
-        above.update("/".join(parts[:end]) for end in range(2, len(parts)))
-    groups = np.fromiter((path in above for path in paths), bool, len(paths)) & ~nodes.is_array
-    return nodes.select_nodes(arrays | groups)
 
 
 def _log(snapshot: Snapshot) -> TransactionLog:

@@ -8,9 +8,10 @@ used for two contents. The id is a hash, so a later copy finds the same id again
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import compress
 from typing import Final
 
 import numpy as np
@@ -21,6 +22,7 @@ from frazil.format.columns import U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_matrix
 from frazil.format.ops_log import OpsLog
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKind
+from frazil.format.snapshot import NodeTable
 from frazil.format.snapshot_table import SnapshotTable
 from frazil.maintenance.collapse import Onto, collapse
 
@@ -211,3 +213,26 @@ def transaction_ids(info: RepoInfo) -> U8:
     pruned = info.table.pruned().compact().values
     ids = np.ascontiguousarray(pruned).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
     return np.concatenate([info.table.ids(), ids])
+
+
+def nodes_of_arrays(nodes: NodeTable, patterns: Sequence[str]) -> NodeTable:
+    """Return the arrays that match patterns, and the groups above them.
+
+    Args:
+        nodes: The nodes of a version.
+        patterns: Patterns of the paths of arrays. ``"*"`` as the only pattern means all nodes.
+
+    Returns:
+        Some of the nodes.
+    """
+    if tuple(patterns) == _ALL:
+        return nodes
+    paths = nodes.paths_list()
+    matches = np.fromiter((is_match(path, patterns) for path in paths), bool, len(paths))
+    arrays = matches & nodes.is_array
+    above = {"/"}
+    for path in compress(paths, arrays.tolist()):
+        parts = path.split("/")
+        above.update("/".join(parts[:end]) for end in range(2, len(parts)))
+    groups = np.fromiter((path in above for path in paths), bool, len(paths)) & ~nodes.is_array
+    return nodes.select_nodes(arrays | groups)
