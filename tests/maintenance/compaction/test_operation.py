@@ -312,6 +312,32 @@ def test_limits_and_branches_must_be_right() -> None:
         repo.compact("x", branch="main", commit_method="other")  # type: ignore[arg-type]
 
 
+def test_a_late_compaction_keeps_its_work() -> None:
+    """Others commit after the chunks were copied: the chunks are not copied again, and the old files go."""
+    storage = MemoryStorage()
+    small_files(storage)
+    before = files(storage)
+    acted = False
+
+    def meet(what: str) -> Any:
+        nonlocal acted
+        if what.startswith("put manifests") and not acted:
+            acted = True
+            act(frazil.Repository.open(storage, CONFIG), "write")
+        return nullcontext()
+
+    repo = opened_by(storage, Seen(storage, meet), CONFIG)
+    report = repo.compact("merge", branch="main", limits=LIMITS)
+    assert (report.new_files, report.bytes_moved) == (1, 2048)
+    assert len(files(storage) - before) == 2
+    repo = frazil.Repository.open(storage)
+    assert read(repo)[:6] == [1, 1, 77, 77, 3, 3]
+    repo.expire_snapshots(LATER)
+    repo.garbage_collect(LATER)
+    assert not files(storage) & before
+    assert read(frazil.Repository.open(storage))[:6] == [1, 1, 77, 77, 3, 3]
+
+
 def test_an_amend_does_not_replace_the_commit_of_others() -> None:
     storage = MemoryStorage()
     small_files(storage)

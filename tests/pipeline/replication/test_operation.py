@@ -236,6 +236,20 @@ def test_the_bytes_of_objects_that_are_older_than_the_mark_are_not_read(repo: fr
     assert copy_repository(repo, target, compare=True, engine=INLINE).objects == 1
 
 
+def test_a_mark_of_another_part_tells_nothing(repo: frazil.Repository) -> None:
+    place = MemoryStorage()
+    copy_repository(repo, place, engine=INLINE)
+    [key] = [each.key for each in place.list("chunks")][:1]
+    place.put(key, bytes(len(bytes(place.get(key)))))
+    objects = place._contents.objects
+    for name, stored in objects.items():
+        objects[name] = replace(stored, modified=stored.modified - timedelta(hours=1))
+    place.put("copies/checked", bytes(place.get("copies/checked")))
+    assert copy_repository(repo, place, engine=INLINE).objects == 0
+    place.put("copies/checked", b"another part")
+    assert copy_repository(repo, place, engine=INLINE).objects == 1
+
+
 class Stopped(BaseException):
     """The end of the process."""
 

@@ -1,14 +1,15 @@
 """The mark in a copy: when all of its objects were compared with the source.
 
-The mark is an empty object, and its modification time is the information. The clock of the storage sets this
-time, as for all other objects. So an object that is older than the mark was there when the copy was complete,
-and did not change since. Other implementations ignore the folder of the mark.
+The modification time of the mark is the information, and its content names the part that was copied. The
+clock of the storage sets this time, as for all other objects. So an object that is older than the mark was
+there when the copy was complete, and did not change since. Other implementations ignore the folder.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from frazil.pipeline.replication.part import RepositoryPart
 from frazil.repository.clock import from_datetime
 from frazil.storage.base import Storage
 
@@ -17,35 +18,43 @@ CHECKED: Final = "copies/checked"
 _ROUNDING: Final = 2_000_000
 
 
-def put_checked_mark(storage: Storage) -> None:
+def put_checked_mark(storage: Storage, part: RepositoryPart) -> None:
     """Put the mark.
 
     Args:
         storage: The storage of a complete copy.
+        part: The part that was copied.
 
     Examples:
         >>> from frazil.storage import in_memory_storage
         >>> storage = in_memory_storage()
-        >>> put_checked_mark(storage)
-        >>> checked_before(storage) > 0
+        >>> put_checked_mark(storage, RepositoryPart())
+        >>> checked_before(storage, RepositoryPart()) > 0
         True
     """
-    storage.put(CHECKED, b"checked")
+    storage.put(CHECKED, _content(part))
 
 
-def checked_before(storage: Storage) -> int:
+def checked_before(storage: Storage, part: RepositoryPart) -> int:
     """Return the time before which all objects of a copy were compared with the source.
 
     Args:
         storage: The storage of the copy.
+        part: The part that is copied. After a copy of another part, the time is 0.
 
     Returns:
         Microseconds since 1970, by the clock of the storage. 0 without a mark.
 
     Examples:
         >>> from frazil.storage import in_memory_storage
-        >>> checked_before(in_memory_storage())
+        >>> checked_before(in_memory_storage(), RepositoryPart())
         0
     """
     info = storage.head(CHECKED)
-    return 0 if info is None else max(0, from_datetime(info.modified) - _ROUNDING)
+    if info is None or bytes(storage.get(CHECKED)) != _content(part):
+        return 0
+    return max(0, from_datetime(info.modified) - _ROUNDING)
+
+
+def _content(part: RepositoryPart) -> bytes:
+    return repr(part).encode(errors="replace")

@@ -93,15 +93,14 @@ class Difference:
     doubtful: Objects
 
 
-def difference(objects: Objects, target: Storage, checked_before: int | None) -> Difference:
+def difference(objects: Objects, target: Storage, checked_before: int) -> Difference:
     """Return what a target lacks.
 
     Args:
         objects: The objects of the source.
         target: The storage of the copy.
         checked_before: Objects of the target that were stored before this time, microseconds since 1970 by
-            the clock of the storage, were compared by an earlier copy. None: objects of the same size count
-            as equal.
+            the clock of the storage, were compared by an earlier copy.
 
     Returns:
         The objects to copy, and the objects to compare.
@@ -114,7 +113,7 @@ def difference(objects: Objects, target: Storage, checked_before: int | None) ->
         late = np.zeros(len(each), bool)
         if len(present):
             same = (id_keys(present.ids)[rows] == id_keys(each.ids)) & (present.sizes[rows] == each.sizes)
-            late = present.modified[rows] >= (checked_before if checked_before is not None else 1 << 62)
+            late = present.modified[rows] >= checked_before
         absent.append(each.select_files(~same))
         doubtful.append(each.select_files(same & late))
     sizes = {each.key: each.size for each in target.list(OVERWRITTEN)} if objects.keys else {}

@@ -218,7 +218,7 @@ class _RepositoryCopy:
             copy = self._part(info, part, is_clone=is_clone)
         else:
             copy = _Plan(info, repo_object, all_objects(origin))
-        since = 0 if compare else checked_before(target)
+        since = 0 if compare else checked_before(target, part)
         changed = difference(copy.objects, target, since)
         self._copy(changed.absent, compare=False)
         self._copy(changed.doubtful, compare=True)
@@ -228,7 +228,7 @@ class _RepositoryCopy:
         self._repair_target(copy)
         self._publish(copy, condition)
         with suppress(StorageError):  # without the mark, the next copy compares more objects
-            put_checked_mark(target)
+            put_checked_mark(target, part)
         return Copied(self.objects, self.bytes, len(copy.objects) - self.objects)
 
     def _part(self, info: RepoInfo, part: RepositoryPart, *, is_clone: bool) -> _Plan:
