@@ -196,6 +196,25 @@ def test_a_clone_records_its_origin_and_is_independent(repo: frazil.Repository, 
         copy_repository(repo, place, engine=INLINE)
 
 
+def test_a_copy_does_not_overwrite_a_clone(repo: frazil.Repository) -> None:
+    place = MemoryStorage()
+    clone_repository(repo, place, engine=INLINE)
+    with pytest.raises(ConflictError, match="a clone, which has its own history"):
+        copy_repository(repo, place, engine=INLINE)
+    assert "frazil.origin" in frazil.Repository.open(place).get_metadata()
+
+
+def test_an_object_of_another_size_is_copied_again_also_if_it_is_old(repo: frazil.Repository) -> None:
+    place = MemoryStorage()
+    copy_repository(repo, place, engine=INLINE)
+    [key] = [each.key for each in place.list("chunks")][:1]
+    place.put(key, bytes(place.get(key)) + b"more")
+    objects = place._contents.objects
+    objects[key] = replace(objects[key], modified=objects[key].modified - timedelta(hours=1))
+    assert copy_repository(repo, place, engine=INLINE).objects == 1
+    assert bytes(place.get(key)) == bytes(repo.storage.get(key))
+
+
 def test_a_clone_of_the_newest_version(repo: frazil.Repository) -> None:
     place = MemoryStorage()
     part = RepositoryPart(branches=("dev",), tags=(), newest_only=True)
