@@ -31,6 +31,10 @@ from frazil.threads import Purpose, map_bounded
 
 #: The largest number of files of one folder that are read to find exchanged files.
 _READ: Final = 1000
+_EXCHANGED: Final = "the file of another name"
+#: Reasons that all files of an origin share. Exchanged files must be in the same step, which reads all of
+#: them before it writes.
+_REASONS: Final = {_EXCHANGED: "files were exchanged"}
 
 
 @dataclass(slots=True)
@@ -122,7 +126,7 @@ class FileSearch:
 
         inside = zip(map_bounded(Purpose.FILE_COPIES, key_inside, list(names)), names, strict=True)
         pairs = [(key, name) for key, name in inside if key in damaged and key != name]
-        return {key: Origin("the file of another name", self.storage, name) for key, name in pairs if key}
+        return {key: Origin(_EXCHANGED, self.storage, name) for key, name in pairs if key}
 
     def _by_hash(
         self, damaged: Sequence[str], aside: Mapping[str, list[str]], ends: Mapping[str, int]
@@ -154,8 +158,9 @@ class FileSearch:
         """Yield one step for all files with the same origin, reason and certainty."""
         groups: dict[tuple[str, str, Certainty], list[tuple[str, Origin]]] = {}
         for key, (origin, certainty) in copies.items():
-            folder = key.split("/")[0]
-            reason = why[key] if folder != CHUNKS else "the chunk file is missing or damaged"
+            reason = _REASONS.get(origin.label, why[key])
+            if key.startswith(f"{CHUNKS}/"):
+                reason = "the chunk file is missing or damaged"
             groups.setdefault((origin.label, reason, certainty), []).append((key, origin))
         for (_, reason, certainty), origins in groups.items():
             needs = {key: ends[key] for key, _ in origins if key in ends}

@@ -1,7 +1,7 @@
 """Commits without chunks that are lost for good. A repair makes them only if the caller asks for them.
 
-The commit changes references only. A lost chunk gets the fill value (``fill``), or the reference of the newest
-version with other data (``previous``). Earlier versions still have the damaged reference.
+The commit changes references only. A lost chunk gets the fill value (``fill``), or the reference of the
+newest version with other data (``previous``). Earlier versions still have the damaged reference.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class _Layer:
     """The changes that all copies of an overlay share. A key is in at most one of the three places."""
 
-    written: MemoryStorage = field(default_factory=MemoryStorage)
+    upper: MemoryStorage = field(default_factory=MemoryStorage)
     links: dict[str, tuple[Storage, str]] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
     lock: RLock = field(default_factory=RLock)
@@ -72,7 +72,7 @@ class Overlay(SynchronousStorage):
 
     def _drop(self, key: str) -> None:
         layer = self._layer
-        layer.written.delete([key])
+        layer.upper.delete([key])
         layer.links.pop(key, None)
         layer.deleted.discard(key)
 
@@ -82,8 +82,8 @@ class Overlay(SynchronousStorage):
         with layer.lock:
             if key in layer.deleted:
                 raise StorageError(f"there is no object `{key}`", ErrorKind.OBJECT_NOT_FOUND)
-            if layer.written.head(key) is not None:
-                return layer.written, key
+            if layer.upper.head(key) is not None:
+                return layer.upper, key
             return layer.links.get(key, (self._base, key))
 
     @override
@@ -102,7 +102,7 @@ class Overlay(SynchronousStorage):
             if not self._holds(key, condition):
                 return Refused()
             self._drop(key)
-            return self._layer.written.put(key, data)
+            return self._layer.upper.put(key, data)
 
     def _holds(self, key: str, condition: Condition) -> bool:
         if isinstance(condition, IfAbsent):
@@ -129,16 +129,13 @@ class Overlay(SynchronousStorage):
         layer = self._layer
         inside = f"{prefix.rstrip('/')}/" if prefix else ""
         with layer.lock:
-            changed = {info.key for info in layer.written.list(prefix)} | layer.links.keys()
+            changed = {info.key for info in layer.upper.list(prefix)} | layer.links.keys()
             changed = {key for key in changed if key.startswith(inside)}
             hidden = changed | layer.deleted
         for info in self._base.list(prefix):
             if info.key not in hidden:
                 yield info
-        for key in changed:
-            info = self.head(key)
-            if info is not None:
-                yield info
+        yield from filter(None, map(self.head, changed))
 
     @override
     def delete(self, keys: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""The plan of a repair: rounds of steps on an overlay, until a verification finds nothing that a step repairs.
+"""The plan of a repair: rounds of steps on an overlay, until a verification finds nothing to repair.
 
 Damaged metadata hide damage of the files that they refer to. So each round verifies the overlay again, with
 the repaired files of the rounds before.

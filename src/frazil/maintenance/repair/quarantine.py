@@ -91,11 +91,11 @@ def read_present(storage: Storage, key: str) -> tuple[Buffer, Version] | None:
 
 def copies_in_quarantine(storage: Storage) -> dict[str, list[str]]:
     """Return the keys of all files in quarantine, by the key that they had."""
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for info in storage.list(QUARANTINE):
         _, _, key = info.key.removeprefix(f"{QUARANTINE}/").partition("/")
-        found.setdefault(key, []).append(info.key)
-    return found
+        names.setdefault(key, []).append(info.key)
+    return names
 
 
 class QuarantiningStorage(Storage):

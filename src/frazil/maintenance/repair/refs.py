@@ -127,7 +127,7 @@ def _heads(entries: dict[bytes, SnapshotEntry], tips: Sequence[bytes], base: byt
     heads = [id_ for id_ in entries if id_ not in parents and id_ not in reached]
     if base is not None:
         heads = [id_ for id_ in heads if base in _chain(entries, id_)]
-        if not heads and base in entries:  # the branch has not moved since the copy, or leads to another's
+        if not heads and base in entries:  # the branch has not moved since the copy
             return [base]
     return heads
 

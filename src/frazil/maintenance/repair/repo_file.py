@@ -16,7 +16,7 @@ from frazil.errors import (
     StorageError,
 )
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, OBJECT_ID_BYTES
-from frazil.format.keys import REPO, SNAPSHOTS, backup_key, backup_name, snapshot_key
+from frazil.format.keys import REPO, SNAPSHOTS, backup_key, backup_name, snapshot_key, transaction_key
 from frazil.format.repo_info import RepoInfo
 from frazil.maintenance.repair.quarantine import read_present
 from frazil.maintenance.repair.steps import Site
@@ -71,30 +71,36 @@ def restore_step(storage: Storage, copies: Sequence[Storage]) -> RestoreRepo | N
     except (FormatError, RepositoryNotFoundError) as error:
         if error.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION:
             raise
-        why = error.message
+        why = f"damaged, {error.message}" if isinstance(error, FormatError) else "missing"
     else:
         return None
     candidates = list(_states(storage, copies, why))
     if not candidates:
         raise RepositoryNotFoundError(
-            f"`repo` in {storage.label()} cannot be repaired, because no backup in {storage.label()} or in the "
-            "copies can be read. Pass a copy of the repository in `copies`"
+            f"`repo` in {storage.label()} cannot be repaired, because no backup here or "
+            "in the copies can be read. Pass a copy of the repository in `copies`"
         )
     return max(candidates, key=lambda each: newest_update(each.state.info))
 
 
 def _states(storage: Storage, copies: Sequence[Storage], why: str) -> Iterator[RestoreRepo]:
     """Yield restorations from the latest state here, and from those of the copies."""
-    here = latest_backup(storage)
-    if here is not None:
-        yield RestoreRepo(here, backup_key(here.name), why)
+    own = latest_backup(storage)
+    if own is not None:
+        yield RestoreRepo(own, backup_key(own.name), why)
     for copy in copies:
         with suppress(StorageError, FormatError, RepositoryNotFoundError):
             info, _, raw = read_repo_info(copy)
-            # A copy that got commits of its own has tips without a file here.
-            if all(storage.head(snapshot_key(id_)) for id_ in {*info.branches.values(), *info.tags.values()}):
+            if all(_is_known(storage, own, tip) for tip in {*info.branches.values(), *info.tags.values()}):
                 name = backup_name(now_us() // 1000, os.urandom(OBJECT_ID_BYTES))
                 yield RestoreRepo(BackupState(name, info), f"{REPO} of {copy.label()}", why, raw)
+
+
+def _is_known(storage: Storage, own: BackupState | None, tip: bytes) -> bool:
+    """Return whether this repository has, or had, a snapshot. A copy may have commits of its own."""
+    if own is not None and own.info.snapshots.find_snapshot(tip) >= 0:
+        return True
+    return any(storage.head(key(tip)) is not None for key in (snapshot_key, transaction_key))
 
 
 def require_copies(storage: Storage, copies: Sequence[Storage]) -> None:

@@ -196,6 +196,10 @@ class RepairPlan(Record):
 
         Returns:
             Rows with the keys ``key``, ``path``, ``coordinates``, ``versions`` and ``previous``.
+
+        Examples:
+            >>> RepairPlan("in-memory", ()).lost_rows()
+            []
         """
         return [
             {
@@ -214,6 +218,10 @@ class RepairPlan(Record):
 
         Returns:
             An object with ``storage``, ``steps``, ``lost``, ``detached``, ``findings`` and ``quarantine``.
+
+        Examples:
+            >>> json.loads(RepairPlan("in-memory", ()).to_json())["steps"]
+            []
         """
         return json.dumps(
             {

@@ -1,4 +1,4 @@
-"""The methods of ``Repository`` that repair a repository: damaged files, and snapshots that are not listed."""
+"""The methods of ``Repository`` that repair damaged files, and list lost snapshots again."""
 
 from __future__ import annotations
 
