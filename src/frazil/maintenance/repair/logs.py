@@ -1,8 +1,9 @@
 """The rebuild of a transaction log, from the snapshots before and after its commit.
 
 The log has the nodes and chunks in which the two versions differ. This is the log of a new commit with the
-same differences. A commit may also write the same metadata or the same reference again. The original log
-lists such a write, but no reader can see it in the versions, so the rebuilt log does not list it.
+same differences. A commit may also write the same metadata or the same reference again, or delete a chunk
+that is missing. The original log lists such a write, but no version shows it. So the rebuilt log does not
+list it.
 """
 
 from __future__ import annotations

@@ -12,14 +12,14 @@ from threading import RLock
 from typing import TYPE_CHECKING, override
 
 from frazil.errors import ErrorKind, StorageError
-from frazil.storage.base import ALWAYS, IfAbsent, IfVersion, ObjectInfo, Refused, Version
+from frazil.storage.base import ALWAYS, IfAbsent, IfVersion, ObjectInfo, Refused, Stored, Version
 from frazil.storage.memory import MemoryStorage
 from frazil.storage.synchronous import SynchronousStorage
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterable, Iterator
 
-    from frazil.storage.base import Condition, Storage, Stored
+    from frazil.storage.base import Condition, Storage
     from frazil.storage.settings import StorageSettings
 
 
@@ -35,6 +35,8 @@ class _Layer:
 
 class Overlay(SynchronousStorage):
     """A storage over another storage, which never changes. Threads may share it.
+
+    It belongs to one plan, so it cannot be pickled.
 
     Args:
         base: The storage below. The overlay only reads it.
@@ -94,7 +96,8 @@ class Overlay(SynchronousStorage):
     @override
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
         storage, source = self._at(key)
-        return storage.get_versioned(source)
+        data, version = storage.get_versioned(source)
+        return data, version if storage is self._base else _own(version)
 
     @override
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
@@ -102,7 +105,8 @@ class Overlay(SynchronousStorage):
             if not self._holds(key, condition):
                 return Refused()
             self._drop(key)
-            return self._layer.upper.put(key, data)
+            stored = self._layer.upper.put(key, data)
+            return Stored(_own(stored.version)) if isinstance(stored, Stored) else stored
 
     def _holds(self, key: str, condition: Condition) -> bool:
         if isinstance(condition, IfAbsent):
@@ -151,3 +155,8 @@ class Overlay(SynchronousStorage):
     @override
     def with_settings(self, settings: StorageSettings) -> Overlay:
         return Overlay(self._base.with_settings(settings), self._layer)
+
+
+def _own(version: Version) -> Version:
+    """Return a version that differs from all versions of the storage below."""
+    return Version(f"overlay-{version.etag}", version.generation)

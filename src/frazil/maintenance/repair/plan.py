@@ -93,7 +93,7 @@ def _first_steps(site: Site, request: RepairRequest) -> tuple[list[Step], tuple[
     if restore is None:
         return [], ()
     restore.perform(site)
-    relists, detached = relist_steps(site)
+    relists, detached = relist_steps(site, restore.state.info)
     return [restore, *relists], detached
 
 

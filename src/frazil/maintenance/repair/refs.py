@@ -3,7 +3,7 @@
     tag      A tag never moves. So the file of a copy is right.
     branch   Each snapshot names its parent. So the tip is the only snapshot without children that no other
              ref leads to, and that has the commit of the copy among its ancestors, if there is a copy.
-    config   The newest backup that can be read, else the file of a copy.
+    config   The file of a copy if no backup has the same content, else the newest backup.
 
 Branches and tags that were deleted leave no damaged file, and are not restored. Every repository has the
 branch ``main``, so a missing ``main`` is damage.
@@ -12,7 +12,7 @@ branch ``main``, so a missing ``main`` is damage.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -20,7 +20,6 @@ from frazil.errors import ErrorKind, FormatError, IcechunkError, StorageError
 from frazil.format.ids import id_to_text
 from frazil.format.keys import CONFIG, OVERWRITTEN, REFS, REPO, backup_key
 from frazil.format.snapshot_table import SnapshotEntry
-from frazil.maintenance.repair.quarantine import read_present
 from frazil.maintenance.repair.steps import Origin, Site, Step
 from frazil.repository.catalog.catalog_v1 import read_config_v1
 from frazil.repository.catalog.refs_v1 import RefKind, encode_ref, list_refs, read_ref, ref_key
@@ -152,15 +151,26 @@ def _config(storage: Storage, copies: Sequence[Storage]) -> Iterator[Step]:
         why = error.message
     else:
         return
-    backups = sorted(
-        info.key for info in storage.list(OVERWRITTEN) if info.key.startswith(backup_key(CONFIG))
-    )
-    origins = [Origin("a backup", storage, key) for key in backups]  # newer backups have smaller names
-    origins += [Origin(copy.label(), copy, CONFIG) for copy in copies]
+    # Each save stores the content before it as a backup. So a content that is in no backup is newer.
+    backups = _configs(Origin("a backup", storage, key) for key in _config_backups(storage))
+    others = _configs(Origin(copy.label(), copy, CONFIG) for copy in copies)
+    own = [data for _, data in backups]
+    for label, data in [*((label, data) for label, data in others if data not in own), *backups]:
+        yield WriteFile(CONFIG, data, label, why, "consistent")
+        return
+
+
+def _config_backups(storage: Storage) -> list[str]:
+    """Return the keys of the backups of the configuration, the newest first."""
+    return sorted(info.key for info in storage.list(OVERWRITTEN) if info.key.startswith(backup_key(CONFIG)))
+
+
+def _configs(origins: Iterable[Origin]) -> list[tuple[str, bytes]]:
+    """Return the contents that are a configuration, with the label of each."""
+    contents: list[tuple[str, bytes]] = []
     for origin in origins:
         with suppress(IcechunkError):
-            present = read_present(origin.storage, origin.key)
-            if present is not None:
-                from_document(load_config(present[0]))
-                yield WriteFile(CONFIG, bytes(present[0]), origin.label, why, "consistent")
-                return
+            data = bytes(origin.read())
+            from_document(load_config(data))
+            contents.append((origin.label, data))
+    return contents

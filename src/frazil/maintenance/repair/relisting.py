@@ -53,14 +53,18 @@ class Relist:
             relist_snapshot(site.context, self.id, self.branch, self.parent)
 
 
-def relist_steps(site: Site) -> tuple[list[Relist], tuple[SnapshotInfo, ...]]:
+def relist_steps(site: Site, backup: RepoInfo) -> tuple[list[Relist], tuple[SnapshotInfo, ...]]:
     """Make the steps that list younger snapshots again, on an overlay.
+
+    Args:
+        site: The overlay, with the restored file ``repo``.
+        backup: The state that was restored. Younger snapshots are those that it does not list.
 
     Returns:
         The steps, and the snapshots that stay detached.
     """
     context = site.context
-    waiting = list(unlisted_snapshots(site.storage, context.catalog.full_repo_info()))
+    waiting = list(unlisted_snapshots(site.storage, backup))
     steps: list[Relist] = []
     while (step := _next_step(context, waiting)) is not None:
         try:
