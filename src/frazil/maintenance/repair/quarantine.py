@@ -7,7 +7,6 @@ finds whole files among those that were put aside.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Buffer, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +14,7 @@ from typing import Final, override
 
 from frazil.errors import ConflictError, ErrorKind, StorageError
 from frazil.format.keys import CHUNKS, MANIFESTS, OVERWRITTEN, SNAPSHOTS, TRANSACTIONS
+from frazil.host import random_bytes
 from frazil.repository.clock import now_us, to_datetime
 from frazil.storage.base import (
     ALWAYS,
@@ -44,7 +44,7 @@ class Quarantine:
     def new(cls) -> Quarantine:
         """Return a folder with a name that no other repair has."""
         time: datetime = to_datetime(now_us())
-        return cls(f"{QUARANTINE}/{time:%Y%m%dT%H%M%SZ}-{os.urandom(4).hex()}")
+        return cls(f"{QUARANTINE}/{time:%Y%m%dT%H%M%SZ}-{random_bytes(4).hex()}")
 
     def store(self, storage: Storage, key: str, data: Buffer) -> None:
         """Store a copy of a file."""

@@ -11,7 +11,6 @@ branch ``main``, so a missing ``main`` is damage.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from frazil.errors import ErrorKind, FormatError, IcechunkError, StorageError
 from frazil.format.ids import id_to_text
 from frazil.format.keys import CONFIG, OVERWRITTEN, REFS, REPO, backup_key
 from frazil.format.snapshot_table import SnapshotEntry
+from frazil.host import random_bytes
 from frazil.maintenance.repair.steps import Origin, Site, Step
 from frazil.repository.catalog.catalog_v1 import read_config_v1
 from frazil.repository.catalog.refs_v1 import RefKind, encode_ref, list_refs, read_ref, ref_key
@@ -99,7 +99,9 @@ def _write(
     storage: Storage, kind: RefKind, name: str, tip: bytes, source: str, why: str, certainty: Certainty
 ) -> WriteFile:
     reason = f"{why}; the {kind.value} `{name}` is on {id_to_text(tip)}"
-    return WriteFile(ref_key(storage, kind, name), encode_ref(tip, os.urandom(8)), source, reason, certainty)
+    return WriteFile(
+        ref_key(storage, kind, name), encode_ref(tip, random_bytes(8)), source, reason, certainty
+    )
 
 
 def _readable(storage: Storage) -> dict[bytes, SnapshotEntry]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from frazil.errors import (
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, OBJECT_ID_BYTES
 from frazil.format.keys import REPO, SNAPSHOTS, backup_key, backup_name, snapshot_key, transaction_key
 from frazil.format.repo_info import RepoInfo
+from frazil.host import random_bytes
 from frazil.maintenance.repair.quarantine import read_present
 from frazil.maintenance.repair.steps import Site
 from frazil.repository.catalog.backups import BackupState, latest_backup
@@ -92,7 +92,7 @@ def _states(storage: Storage, copies: Sequence[Storage], why: str) -> Iterator[R
         with suppress(StorageError, FormatError, RepositoryNotFoundError):
             info, _, raw = read_repo_info(copy)
             if all(_is_known(storage, own, tip) for tip in {*info.branches.values(), *info.tags.values()}):
-                name = backup_name(now_us() // 1000, os.urandom(OBJECT_ID_BYTES))
+                name = backup_name(now_us() // 1000, random_bytes(OBJECT_ID_BYTES))
                 yield RestoreRepo(BackupState(name, info), f"{REPO} of {copy.label()}", why, raw)
 
 
