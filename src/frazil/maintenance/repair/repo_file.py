@@ -91,12 +91,12 @@ def _states(storage: Storage, copies: Sequence[Storage], why: str) -> Iterator[R
     for copy in copies:
         with suppress(StorageError, FormatError, RepositoryNotFoundError):
             info, _, raw = read_repo_info(copy)
-            if all(_is_known(storage, own, tip) for tip in {*info.branches.values(), *info.tags.values()}):
+            if all(_has_record(storage, own, tip) for tip in {*info.branches.values(), *info.tags.values()}):
                 name = backup_name(now_us() // 1000, random_bytes(OBJECT_ID_BYTES))
                 yield RestoreRepo(BackupState(name, info), f"{REPO} of {copy.label()}", why, raw)
 
 
-def _is_known(storage: Storage, own: BackupState | None, tip: bytes) -> bool:
+def _has_record(storage: Storage, own: BackupState | None, tip: bytes) -> bool:
     """Return whether this repository has, or had, a snapshot. A copy may have commits of its own."""
     if own is not None and own.info.snapshots.find_snapshot(tip) >= 0:
         return True
