@@ -63,7 +63,7 @@ def rebuilt_log(context: Context, id_: bytes, parent: bytes | None) -> bytes:
         >>> import frazil
         >>> from frazil.repository.handle.interior import context_of
         >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> first = INITIAL_SNAPSHOT_ID
+        >>> from frazil.format.ids import INITIAL_SNAPSHOT_ID as first
         >>> rebuilt_log(context_of(repo), first, None) == repo.storage.get(transaction_key(first))
         True
     """

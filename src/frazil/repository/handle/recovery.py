@@ -93,6 +93,7 @@ class Recovery(RepositoryBase):
             FormatError: ``unsupported-spec-version`` if the repository has an older or a later format.
             InvalidInputError: ``invalid-argument`` if a copy belongs to another repository.
                 ``unknown-choice`` for another ``level`` or ``lost``.
+            TypeError: If a copy is not a storage, or the time has no time zone.
             ReadOnlyError: ``read-only-storage`` if the storage is read-only, with ``dry_run=False``.
             ConflictError: ``repo-info-updated`` if another process changed a file that a step replaces.
             StorageError: If the storage fails. Run the repair again.
@@ -110,6 +111,10 @@ class Recovery(RepositoryBase):
             >>> repo.verify().ok
             True
         """
+        if strange := [each for each in copies if not isinstance(each, Storage)]:
+            raise TypeError(
+                f"copies must be storages, got {type(strange[0]).__name__}. Pass a list of storages"
+            )
         before = orphans_older_than
         request = RepairRequest(
             storage,
