@@ -27,7 +27,7 @@ OF_REPOSITORY = {
 ROOMS = CORE | OF_REPOSITORY | {"zarr_store"}
 
 # What every room may use. They import nothing but each other.
-COMMON = {"about", "arguments", "errors", "display", "extras", "host", "logs", "threads"}
+COMMON = {"about", "argument_docs", "arguments", "errors", "display", "extras", "host", "logs", "threads"}
 
 # Room, inner room, or module at the top -> what else it may import of Frazil. Every room may import itself.
 # `repository`, `pipeline` and `spark` have inner rooms: see `room`.
@@ -46,6 +46,7 @@ PIPELINE = (
 MAY_IMPORT: dict[str, set[str]] = {
     "about": set(),
     "arguments": set(),
+    "argument_docs": set(),
     "errors": set(),
     "extras": set(),
     "host": set(),
