@@ -18,7 +18,7 @@ from tests.support.judge import readable_by_reference
 from tests.support.tiers import deep
 
 import frazil
-from frazil.errors import InvalidInputError, RepositoryNotFoundError, StorageError
+from frazil.errors import FormatError, InvalidInputError, RepositoryNotFoundError, StorageError
 from frazil.format.repo_info import decode_repo_info
 from frazil.storage.memory import MemoryStorage
 
@@ -264,3 +264,29 @@ def test_the_reference_reads_the_result(tmp_path: Path) -> None:
     assert storage.head(FIRST_LOG) is not None
     readable_by_reference(tmp_path)
     assert np.array_equal(values(storage)["v3/a"], values(before)["v3/a"])
+
+
+def test_a_commit_between_the_plan_and_its_application() -> None:
+    before = original()
+    storage = copy_of(before)
+    for folder in ("snapshots", "manifests", "chunks"):
+        storage.delete(keys(storage, folder)[-1:])
+    plan = repair(storage, copies=[before])
+    repo = frazil.Repository.open(storage)
+    with repo.transaction("main", message="meanwhile") as store:
+        zarr.create_array(store, name="c", shape=(1,), dtype="i1")
+    plan.apply()
+    assert repo.verify("checksum").ok
+    assert next(iter(repo.ancestry(branch="main"))).message == "meanwhile"
+
+
+def test_a_copy_that_changes_after_the_plan_is_not_used() -> None:
+    before = original()
+    storage, copy = copy_of(before), copy_of(before)
+    key = keys(storage, "chunks")[0]
+    storage.delete([key])
+    plan = repair(storage, copies=[copy])
+    copy.put(key, b"short")
+    with pytest.raises(FormatError, match="must have"):
+        plan.apply()
+    assert storage.head(key) is None

@@ -52,9 +52,7 @@ class FileSearch:
 
     def steps(self, site: Site, findings: Iterable[Finding]) -> list[Step]:
         """Return the steps that repair files with findings, as far as there are copies."""
-        why = {
-            each.key: f"{each.problem}, {each.detail}" if each.detail else each.problem for each in findings
-        }
+        why = {each.key: each.detail or str(each) for each in findings}
         chunks = sorted(key for key in why if key.startswith(f"{CHUNKS}/"))
         files = sorted(key for key in why if key.split("/")[0] in {*KINDS, OVERWRITTEN})
         aside = copies_in_quarantine(self.storage) if chunks or files else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from frazil.format.ids import id_from_text, id_keys, id_matrix, id_to_text, is_i
 from frazil.format.keys import CHUNKS
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.maintenance.listing import among
-from frazil.maintenance.repair.chunk_uses import VersionFiles, chunk_uses, version_files
+from frazil.maintenance.repair.chunk_uses import ChunkUses, VersionFiles, chunk_uses, version_files
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import Finding
 from frazil.repository.catalog.repairs import LostChunks
@@ -50,12 +50,43 @@ def lost_chunks(
     files = id_matrix(list(named.values()))
     versions = version_files(context)
     uses = chunk_uses(context, versions, files)
-    users = dict(zip(map(bytes, uses.files), map(versions.users, uses.manifests), strict=True))
+    users = dict(zip(map(bytes, uses.files), _users(versions, uses), strict=True))
     search = _Search(context, versions, files)
+    cells = {pair: np.unique(np.concatenate(parts), axis=0) for pair, parts in groups.items()}
+    previous = _previous(search, cells)
     return [
-        _lost(search, key, paths.get(node), node, np.unique(np.concatenate(parts), axis=0), users[named[key]])
-        for (key, node), parts in groups.items()
+        LostChunks(key, paths.get(node), node, coordinates, users[named[key]], previous[key, node])
+        for (key, node), coordinates in cells.items()
     ]
+
+
+def _users(versions: VersionFiles, uses: ChunkUses) -> list[tuple[str, ...]]:
+    """Return the versions that need each file, as text. Many files have the same manifests."""
+    answers: dict[bytes, tuple[str, ...]] = {}
+    for each in uses.manifests:
+        if each.tobytes() not in answers:
+            answers[each.tobytes()] = tuple(map(id_to_text, versions.users(each)))
+    return [answers[each.tobytes()] for each in uses.manifests]
+
+
+def _previous(
+    search: _Search, cells: Mapping[tuple[str, bytes], U32]
+) -> dict[tuple[str, bytes], tuple[str | None, ...]]:
+    """Return the newest version with other data of each chunk, with one search for each array."""
+    names = [id_to_text(id_) for id_ in search.newest_first]
+    pairs: dict[bytes, list[tuple[str, bytes]]] = {}
+    for key, node in cells:
+        pairs.setdefault(node, []).append((key, node))
+    answer: dict[tuple[str, bytes], tuple[str | None, ...]] = {}
+    for node, own in pairs.items():
+        newest = search.previous(node, np.concatenate([cells[pair] for pair in own])).tolist()
+        texts = [None if at < 0 else names[at] for at in newest]
+        start = 0
+        for pair in own:
+            stop = start + len(cells[pair])
+            answer[pair] = tuple(texts[start:stop])
+            start = stop
+    return answer
 
 
 def chunk_name(key: str) -> str | None:
@@ -66,14 +97,6 @@ def chunk_name(key: str) -> str | None:
     """
     folder, _, name = key.partition("/")
     return name if folder == CHUNKS and is_id_text(name) else None
-
-
-def _lost(
-    search: _Search, key: str, path: str | None, node: bytes, coordinates: U32, users: Sequence[bytes]
-) -> LostChunks:
-    newest = search.previous(node, coordinates)
-    previous = tuple(None if at < 0 else id_to_text(search.newest_first[at]) for at in newest.tolist())
-    return LostChunks(key, path, node, coordinates, tuple(map(id_to_text, users)), previous)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

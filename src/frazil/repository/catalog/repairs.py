@@ -232,10 +232,7 @@ class RepairPlan(Record):
                     {"id": each.id, "message": each.message, "written_at": each.written_at.isoformat()}
                     for each in self.detached
                 ],
-                "findings": [
-                    {"problem": each.problem, "key": each.key, "detail": each.detail}
-                    for each in self.findings
-                ],
+                "findings": [{"key": each.key, "text": str(each)} for each in self.findings],
                 "quarantine": self.quarantine,
             }
         )
