@@ -21,8 +21,8 @@ oldest upload.
 With deduplication (``content_addressing``), the ids of files are hashes of their bytes. A chunk that the
 session has packed before gets a second reference to the same range.
 
-Each file ends with a trailer that has the checksums of its chunks (``frazil.format.chunk_trailer``), unless the
-settings turn it off. No reference points to the trailer.
+Each file ends with a trailer that has the checksums of its chunks (``frazil.format.chunk_trailer``), unless
+the settings turn it off. No reference points to the trailer.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ class PackSettings:
 class _Pack:
     """A pack. ``append`` is for an open pack. A sealed pack has ``put``, its upload.
 
-    The bytes of chunks in the buffer never change, and a larger buffer is a new one, so views stay valid. The buffer is an
-    array of numpy, because numpy uses huge pages: a page fault for every 4 KiB of a pack takes longer than
-    the copy of the bytes.
+    The bytes of chunks in the buffer never change, and a larger buffer is a new one, so views stay valid. The
+    buffer is an array of numpy, because numpy uses huge pages: a page fault for every 4 KiB of a pack takes
+    longer than the copy of the bytes.
     """
 
     id: bytes
@@ -271,9 +271,7 @@ class ChunkWriter:
     def _digest(self, view: memoryview) -> bytes | None:
         return None if self._content is None else digest_of(view)
 
-    def _append(
-        self, view: memoryview, digest: bytes | None, crc: int | None
-    ) -> NativeRef | Future[None]:
+    def _append(self, view: memoryview, digest: bytes | None, crc: int | None) -> NativeRef | Future[None]:
         """Copy a chunk into the open pack. Return its reference, or the upload to wait for if it is full.
 
         With deduplication, the reference can point to an earlier copy.

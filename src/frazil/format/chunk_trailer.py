@@ -49,6 +49,8 @@ END_BYTES: Final = _END.size
 SINGLE_TRAILER_BYTES: Final = _FIXED + _ROW
 #: The package has a fallback in Python, which is about 10,000 times slower.
 IS_FAST: Final = google_crc32c.implementation == "c"
+#: The longest trailer, that of 89 million chunks, in bytes.
+_LONGEST: Final = 1 << 30
 #: The function holds the interpreter lock. Between two parts, other threads can run.
 _PART: Final = 16 << 20
 
@@ -124,7 +126,7 @@ def encode_trailer(id_: bytes, lengths: Sequence[int], crcs: Sequence[int]) -> b
         True
     """
     table = np.asarray(lengths, "<u8").tobytes() + np.asarray(crcs, "<u4").tobytes()
-    start = _HEAD + id_ + table + _END.pack(_FIXED + len(table), _VERSION, 0, b"")[:12]
+    start: bytes = _HEAD + id_ + table + _END.pack(_FIXED + len(table), _VERSION, 0, b"")[:12]
     return start + google_crc32c.value(start).to_bytes(4, "little") + _TAIL
 
 
@@ -165,11 +167,14 @@ def trailer_size(id_: bytes, end: Buffer, size: int) -> int:
         (56, 0)
     """
     last = memoryview(end).cast("B")[-END_BYTES:]
-    if len(last) < END_BYTES or last[-len(_TAIL) :] != _TAIL:
+    if len(last) < END_BYTES or bytes(last[-len(_TAIL) :]) != _TAIL:
         return 0
     length, version, _, _ = _END.unpack(last)
-    if not END_BYTES <= length < size or (version == _VERSION and (length < _FIXED or (length - _FIXED) % _ROW)):
-        raise _damaged(id_, f"must have a length of {_FIXED} + {_ROW}n bytes in {size} bytes, got {length}")
+    shortest, step = (_FIXED, _ROW) if version == _VERSION else (END_BYTES, 1)
+    if not shortest <= length < size or (length - shortest) % step:
+        raise _damaged(id_, f"must have a possible length in {size} bytes, got {length}")
+    if length > _LONGEST:
+        raise _damaged(id_, f"must have at most {_LONGEST} bytes, got {length}")
     return int(length)
 
 
@@ -214,8 +219,8 @@ def _table(id_: bytes, trailer: bytes, size: int) -> ChunkTrailer:
     # Each length is at most `size`, so a sum that does not fit into 64 bits is less than the sum before it.
     ends = lengths.cumsum(dtype=np.uint64)
     total = int(ends[-1]) if count else 0
-    is_possible = (lengths <= size).all() and (ends[1:] >= ends[:-1]).all() and total == size
-    if trailer[: len(_HEAD)] != _HEAD or not is_possible:
+    is_possible = ((lengths > 0) & (lengths <= size)).all() and (ends[1:] >= ends[:-1]).all()
+    if trailer[: len(_HEAD)] != _HEAD or not is_possible or total != size:
         raise _damaged(id_, f"must describe the {size} bytes before it, got {count} chunks of {total} bytes")
     own_id = trailer[len(_HEAD) : start]
     return ChunkTrailer(own_id, lengths, crcs, ends.astype(np.int64) - lengths.astype(np.int64), size)

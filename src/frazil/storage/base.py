@@ -284,9 +284,7 @@ class Storage(StorageClassMethods["Storage"], ABC):
             Refused()
         """
 
-    def put_parts(
-        self, key: str, parts: Sequence[Buffer], condition: Condition = ALWAYS
-    ) -> Stored | Refused:
+    def put_parts(self, key: str, parts: Sequence[Buffer], condition: Condition = ALWAYS) -> Stored | Refused:
         """Write a whole object whose bytes are in several buffers, one after the other.
 
         The base class joins the parts and calls ``put``. A storage may override this method to save the copy.

@@ -218,9 +218,7 @@ class LocalStorage(SynchronousStorage):
         return self._put(key, [data], condition)
 
     @override
-    def put_parts(
-        self, key: str, parts: Sequence[Buffer], condition: Condition = ALWAYS
-    ) -> Stored | Refused:
+    def put_parts(self, key: str, parts: Sequence[Buffer], condition: Condition = ALWAYS) -> Stored | Refused:
         """Write a whole object of several parts without a copy, as ``Storage.put_parts``."""
         return self._put(key, parts, condition)
 

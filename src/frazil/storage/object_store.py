@@ -216,9 +216,7 @@ class ObjectStorage(Storage):
         return self._put(key, _as_bytes(data), memoryview(data).nbytes, condition)
 
     @override
-    def put_parts(
-        self, key: str, parts: Sequence[Buffer], condition: Condition = ALWAYS
-    ) -> Stored | Refused:
+    def put_parts(self, key: str, parts: Sequence[Buffer], condition: Condition = ALWAYS) -> Stored | Refused:
         views = list(map(_as_bytes, parts))
         return self._put(key, views, _size(views), condition)
 
