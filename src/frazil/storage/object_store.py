@@ -70,7 +70,7 @@ _DELETE_BATCH: Final = 1000
 class ObjectStorage(Storage):
     """A storage in one bucket or container of an object store.
 
-    The functions of ``frazil.storage.constructors`` create it. A pickle contains static credentials in plain
+    The functions of ``frazil.storage`` create it. A pickle contains static credentials in plain
     text. ``repr`` does not show them.
 
     Args:

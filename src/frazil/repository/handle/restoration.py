@@ -6,7 +6,6 @@ them. The restoration finds them in the folder of snapshots and reports them.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -22,7 +21,7 @@ from frazil.errors import (
     StorageError,
 )
 from frazil.format.columns import I64, U8
-from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_to_text, ids_from_text, ids_to_text
+from frazil.format.ids import id_keys, id_list, id_to_text, ids_from_text, ids_to_text
 from frazil.format.keys import REPO, SNAPSHOTS, backup_key, backup_name, snapshot_key
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKind, encode_repo_info
 from frazil.format.snapshot import Snapshot, decode_snapshot
@@ -33,7 +32,7 @@ from frazil.repository.catalog.files import older_ops_backup
 from frazil.repository.catalog.repo_changes import MAIN
 from frazil.repository.catalog.repo_info_file import read_repo_info
 from frazil.repository.catalog.version_info import SnapshotInfo
-from frazil.repository.clock import from_datetime, now_us
+from frazil.repository.clock import from_datetime, new_object_id, now_us
 from frazil.repository.outcome import write_once
 from frazil.repository.retries import RetryPolicy
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage
@@ -79,7 +78,7 @@ def restore_repository(
     if dry_run:
         return report
     if damaged is not None and isinstance(condition, IfVersion):
-        name = backup_name(now_us() // 1000, os.urandom(OBJECT_ID_BYTES))
+        name = backup_name(now_us() // 1000, new_object_id())
         storage.backup(REPO, condition.version, damaged, backup_key(name))
     data = _restored_file(_with_whole_log(storage, state))
     if not write_once(storage, REPO, data, RetryPolicy(), condition, "the restoration"):
@@ -146,7 +145,7 @@ def _with_whole_log(storage: Storage, state: BackupState) -> BackupState:
     else:
         return state
     shortened = BackupState(
-        backup_name(now_us() // 1000, os.urandom(OBJECT_ID_BYTES)),
+        backup_name(now_us() // 1000, new_object_id()),
         replace(state.info, repo_before_updates=None),
     )
     storage.put(backup_key(shortened.name), encode_repo_info(shortened.info))

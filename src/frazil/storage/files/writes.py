@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from frazil import host
 from frazil.storage.base import Refused, Stored
 from frazil.storage.files import reads
 from frazil.storage.files.directories import flush_directory, make_directory
@@ -165,7 +165,7 @@ def link_if_equal(source: str, target: str, data: memoryview) -> bool:
 
 
 def _temporary_name(path: str) -> str:
-    return f"{path}#{secrets.randbits(63) + (1 << 63)}"
+    return f"{path}#{int.from_bytes(host.random_bytes(8)) | 1 << 63}"
 
 
 def _open_new(path: str) -> int:
