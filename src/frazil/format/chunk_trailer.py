@@ -127,7 +127,7 @@ def encode_trailer(id_: bytes, lengths: Sequence[int], crcs: Sequence[int]) -> b
     """
     table = np.asarray(lengths, "<u8").tobytes() + np.asarray(crcs, "<u4").tobytes()
     start: bytes = _HEAD + id_ + table + _END.pack(_FIXED + len(table), _VERSION, 0, b"")[:12]
-    return start + google_crc32c.value(start).to_bytes(4, "little") + _TAIL
+    return start + crc32c(start).to_bytes(4, "little") + _TAIL
 
 
 def single_trailer(id_: bytes, chunk: Buffer) -> bytes:
