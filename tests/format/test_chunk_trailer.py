@@ -84,10 +84,10 @@ def test_every_changed_bit_is_seen(parts: list[bytes], data: st.DataObject) -> N
     trailer[bit // 8] ^= 1 << bit % 8
     whole = payload + trailer
     try:
-        found = decode_trailer(ID, whole, len(whole))
+        decoded_trailer = decode_trailer(ID, whole, len(whole))
     except FormatError:
         return
-    assert found is None
+    assert decoded_trailer is None
     assert find_remains(ID, whole)
 
 
@@ -153,11 +153,11 @@ def test_a_trailer_of_a_later_version_is_not_damage() -> None:
 
 
 def test_only_the_end_of_a_file_is_needed() -> None:
-    trailer = trailer_of([b"ice"])
-    size = 3 + len(trailer)
-    assert trailer_size(ID, trailer[-END_BYTES:], size) == len(trailer)
-    found = decode_trailer(ID, trailer, size)
-    assert found is not None
-    assert found.size == 3
+    end = trailer_of([b"ice"])
+    size = 3 + len(end)
+    assert trailer_size(ID, end[-END_BYTES:], size) == len(end)
+    trailer = decode_trailer(ID, end, size)
+    assert trailer is not None
+    assert trailer.size == 3
     with pytest.raises(FormatError, match="must have 56 bytes, got 24"):
-        decode_trailer(ID, trailer[-END_BYTES:], size)
+        decode_trailer(ID, end[-END_BYTES:], size)
