@@ -97,6 +97,7 @@ from frazil.importing import ImportReport, upgrade
 from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from frazil.ops import GCSummary, LeaseInfo, Update, UpdateType
 from frazil.repository.catalog.backups import Backup
+from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
 from frazil.repository.catalog.findings import Finding, VerificationReport
 from frazil.repository.catalog.repairs import LostChunks, RepairPlan, RepairStep
 from frazil.repository.catalog.restoration import RestoreReport
@@ -183,6 +184,8 @@ __all__ = [
     "ChunkType",
     "ChunksConfig",
     "CommitMethod",
+    "CompactionLimits",
+    "CompactionReport",
     "CompressionAlgorithm",
     "CompressionConfig",
     "Conflict",
