@@ -118,6 +118,7 @@ MAY_IMPORT["testing"] = set(MAY_IMPORT) - {"__init__", "__main__"}
 OPERATIONS = {f"pipeline.{each}" for each in PIPELINE}
 ONLY_IN: dict[str, set[str]] = {
     "icechunk": set(),
+    "google_crc32c": {"format"},
     "obstore": {"storage"},
     "urllib3": {"storage"},
     "yaml": {"repository.settings", "pipeline.validation"},
