@@ -115,7 +115,7 @@ def difference(objects: Objects, target: Storage, checked_before: int) -> Differ
             same = (id_keys(present.ids)[rows] == id_keys(each.ids)) & (present.sizes[rows] == each.sizes)
             late = present.modified[rows] >= checked_before
         absent.append(each.select_files(~same))
-        doubtful.append(each.select_files(same & ~same))
+        doubtful.append(each.select_files(same & late))
     sizes = {each.key: each.size for each in target.list(OVERWRITTEN)} if objects.keys else {}
     is_same = [sizes.get(key) == size for key, size in zip(objects.keys, objects.sizes, strict=True)]
     return Difference(
