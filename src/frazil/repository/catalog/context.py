@@ -82,7 +82,9 @@ class Context:
             A writer with the packing and deduplication of the configuration.
         """
         settings = self.settings
-        packs = PackSettings(settings.packing, settings.pack_threshold_bytes, settings.pack_size_bytes)
+        packs = PackSettings(
+            settings.packing, settings.pack_threshold_bytes, settings.pack_size_bytes, settings.checksums
+        )
         return ChunkWriter(self.storage, packs, new_object_id, content=self._content())
 
     def _content(self) -> ContentStore | None:
@@ -92,7 +94,7 @@ class Context:
         lifetime = settings.session_lifetime // _MICROSECOND
         return ContentStore(
             self.storage,
-            ContentSettings(lifetime, settings.compare_chunks),
+            ContentSettings(lifetime, settings.compare_chunks, settings.checksums),
             new_object_id,
             now_us,
             CollectionWatch(self.catalog.repo_info, self.storage),

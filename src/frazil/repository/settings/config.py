@@ -196,7 +196,7 @@ class PackingConfig(Settings):
 
 @dataclass(slots=True, repr=False)
 class ChunksConfig(Settings):
-    """Deduplication of chunks. Only Frazil deduplicates, but every reader of the format reads the chunks.
+    """Deduplication and checksums of chunks. Every reader of the format reads such chunks.
 
     With ``deduplicate``, Frazil names chunk files by the SHA-256 of their bytes, and does not store bytes
     again that are already stored, in whatever session they were written. Packed chunks (``PackingConfig``)
@@ -206,14 +206,22 @@ class ChunksConfig(Settings):
         deduplicate: Whether to store identical chunks once. Default: False.
         compare: Whether to read the stored chunk and to compare its bytes before using it. Default: True. Do
             not turn it off where other people choose the bytes that you write.
+        checksums: Whether to write the checksums of all chunks at the end of their files. ``verify`` then
+            detects changed bytes. Default: True, but False where the package ``google-crc32c`` is installed
+            without its compiled part.
     """
 
     deduplicate: bool | None = None
     compare: bool | None = None
+    checksums: bool | None = None
 
     shown_as: ClassVar[str] = "config.ChunksConfig"
-    _fields: ClassVar[dict[str, Default | None]] = {"deduplicate": Default(False), "compare": Default(True)}
-    _checks: ClassVar[dict[str, Check]] = {"deduplicate": instance(bool), "compare": instance(bool)}
+    _fields: ClassVar[dict[str, Default | None]] = {
+        "deduplicate": Default(False),
+        "compare": Default(True),
+        "checksums": Default(True),
+    }
+    _checks: ClassVar[dict[str, Check]] = dict.fromkeys(_fields, instance(bool))
 
 
 def _timeout(name: str, value: Any) -> None:
@@ -275,7 +283,7 @@ class RepositoryConfig(Settings):
             1000.
         max_concurrent_decodes: Accepted for compatibility, has no effect.
         packing: Packing of small chunks into common files.
-        chunks: Deduplication of chunks.
+        chunks: Deduplication and checksums of chunks.
         fast_forward_timeout: How long to rebase and retry a late commit that does not conflict, at most 7
             days. Default: 0, so that a late commit raises ``ConflictError`` at once.
         session_lifetime: How long a writable session may commit, at most 7 days. Default: 24 hours. A commit

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from frazil.format.chunk_trailer import IS_FAST
 from frazil.repository.settings.conditions import ManifestPreloadCondition
 from frazil.repository.settings.config import (
     DEFAULT_SESSION_LIFETIME,
@@ -114,6 +115,7 @@ class Effective:
     pack_size_bytes: int
     deduplicate: bool
     compare_chunks: bool
+    checksums: bool
     fast_forward_timeout: timedelta
     session_lifetime: timedelta
     storage: StorageSettings
@@ -161,6 +163,7 @@ class Effective:
             pack_size_bytes=_or(packing.pack_size_bytes, 16 * 1024 * 1024),
             deduplicate=_or(chunks.deduplicate, False),
             compare_chunks=_or(chunks.compare, True),
+            checksums=_or(chunks.checksums, IS_FAST),
             fast_forward_timeout=_or(config.fast_forward_timeout, timedelta(0)),
             session_lifetime=_or(config.session_lifetime, DEFAULT_SESSION_LIFETIME),
             storage=_or(config.storage, StorageSettings()),
