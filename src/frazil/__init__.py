@@ -98,7 +98,7 @@ from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from frazil.ops import GCSummary, LeaseInfo, Update, UpdateType
 from frazil.repository.catalog.backups import Backup
 from frazil.repository.catalog.findings import Finding, VerificationReport
-from frazil.repository.catalog.repairs import LostChunks, RepairPlan, RepairStep
+from frazil.repository.catalog.repairs import ChunkSource, LostChunks, RepairPlan, RepairStep, SourceChunk
 from frazil.repository.catalog.restoration import RestoreReport
 from frazil.repository.catalog.version_info import ChunkType, RepoAvailability, RepoStatus, SpecVersion
 from frazil.repository.handle.repository import Repository
@@ -180,6 +180,7 @@ __all__ = [
     "BasicConflictSolver",
     "CachingConfig",
     "ChecksumAlgorithm",
+    "ChunkSource",
     "ChunkType",
     "ChunksConfig",
     "CommitMethod",
@@ -243,6 +244,7 @@ __all__ = [
     "SessionStateError",
     "SnapshotInfo",
     "SnapshotNotFoundError",
+    "SourceChunk",
     "SpecVersion",
     "StaleReadError",
     "Storage",

@@ -43,6 +43,7 @@ with needs("frazil.pipeline", extra="pipeline"):
     from frazil.jobs.staging import StagedJob, discard_job, staged_jobs
     from frazil.jobs.task_results import Outcome
     from frazil.jobs.versions import Input, Source, Target, Version
+    from frazil.pipeline.ingest.chunk_source import IngestedFiles
     from frazil.pipeline.ingest.operation import IngestResult, ingest, inspect_files
     from frazil.pipeline.ingest.pattern import ConcatDim, FilePattern, MergeDim
     from frazil.pipeline.maintenance import verify
@@ -117,6 +118,7 @@ __all__ = [
     "Finite",
     "Graph",
     "IngestResult",
+    "IngestedFiles",
     "Inline",
     "Input",
     "Job",
