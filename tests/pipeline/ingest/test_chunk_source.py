@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,38 @@ def test_values_that_were_written_after_the_ingest_are_not_replaced(repo: frazil
     plan = repair(repo.storage, sources=[IngestedFiles()])
     assert not plan.steps
     assert {tuple(row["coordinates"]) for row in plan.lost_rows()} >= {(3, 0)}
+
+
+def test_values_that_a_later_ingest_has_kept_are_not_replaced(
+    repo: frazil.Repository, tmp_path: Path
+) -> None:
+    """The last step of the last chunk is corrected. Then another file gets a step in the same chunk."""
+    odd = xr.Dataset({"t": (("time", "x"), np.ones((1, 30)))}, {"time": [16]})
+    odd.to_netcdf(tmp_path / "odd.nc", engine="h5netcdf", unlimited_dims=["time"])
+    ingest(str(tmp_path / "odd.nc"), repo, mode="append", engine="inline")
+    with repo.transaction("main", message="corrected") as store:
+        zarr.open_array(store, path="t")[16] = 2.5
+    last = odd.assign_coords(time=[17])
+    last.to_netcdf(tmp_path / "last.nc", engine="h5netcdf", unlimited_dims=["time"])
+    ingest(str(tmp_path / "last.nc"), repo, mode="append", engine="inline")
+    assert values(repo)[16:, 0].tolist() == [2.5, 1.0]
+    repo.storage.delete([chunk_key(repo, (8, 0))])
+    plan = repair(repo.storage, sources=[IngestedFiles()])
+    assert not [each for each in plan.steps if each.action == "source"]
+
+
+@pytest.mark.parametrize("tag", [False, True])
+def test_after_an_expiration_nothing_is_certain(repo: frazil.Repository, tag: bool) -> None:
+    if tag:  # the ingest stays in the history, and the correction does not
+        repo.create_tag("ingested", repo.lookup_branch("main"))
+    with repo.transaction("main", message="corrected") as store:
+        zarr.open_array(store, path="t")[0] = 2.5
+    with repo.transaction("main", message="other") as store:
+        zarr.create_array(store, name="other", shape=(1,), dtype="i1")
+    repo.expire_snapshots(datetime.now(UTC))
+    assert "corrected" not in [info.message for info in repo.ancestry(branch="main")]
+    repo.storage.delete([chunk_key(repo, (3, 0))])
+    assert not repair(repo.storage, sources=[IngestedFiles()]).steps
 
 
 def test_only_the_files_of_lost_chunks_are_ingested_again(

@@ -1,7 +1,7 @@
 """The files of an ingest as a source of lost chunks, for ``frazil.Repository.repair``.
 
 The source ingests the files again into a scratch storage, and takes the chunks from there. Three conditions
-make this more than a guess. The commit that wrote the chunk is an ingest. The files have the fingerprints of
+make this more than a guess. Only ingests have written the chunk. The files have the fingerprints of
 the ledger. And the chunk has exactly the length of the lost one, which the repair compares.
 """
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from frazil.changes.node_changes import in_both
 from frazil.errors import IcechunkError, StorageError
 from frazil.format.columns import U32
-from frazil.format.ids import id_from_text
+from frazil.format.ids import id_from_text, id_list
 from frazil.jobs.engines import engine_of
 from frazil.jobs.versions import Target
 from frazil.pipeline.ingest.arrays import read_labels
@@ -175,21 +175,25 @@ class _SecondIngest:
                         yield SourceChunk(each.node, at, bytes(data))
 
     def _ingested(self, lost: LostChunks) -> U32:
-        """Return the coordinates of chunks that were written last by an ingest."""
-        waiting = lost.coordinates
-        answer: list[U32] = [waiting[:0]]
-        assets = context_of(self.repo).assets
+        """Return the coordinates of chunks that only ingests have written, since the array was created.
+
+        An ingest keeps the old steps of a chunk that it writes in part. So one other commit in the whole
+        history of a chunk is enough to change its values. An expired commit may be such a commit.
+        """
+        clean = lost.coordinates
+        context = context_of(self.repo)
+        snapshots = context.catalog.full_repo_info().snapshots
         for info in self.repo.ancestry(snapshot_id=self.version):
-            if not len(waiting):
+            id_ = id_from_text(info.id)
+            log = context.assets.transaction_log(id_)
+            logged = log.updated_chunks.get(lost.node)
+            if logged is not None and INGEST not in info.metadata:
+                clean = clean[~in_both(clean, logged)]
+            if lost.node in id_list(log.new_arrays):
+                return clean if INGEST in info.metadata else clean[:0]
+            if snapshots.entry(snapshots.find_snapshot(id_)).pruned_ancestor_tx_logs:
                 break
-            logged = assets.transaction_log(id_from_text(info.id)).updated_chunks.get(lost.node)
-            if logged is None:
-                continue
-            hit = in_both(waiting, logged)
-            if INGEST in info.metadata:
-                answer.append(waiting[hit])
-            waiting = waiting[~hit]
-        return np.concatenate(answer)
+        return clean[:0]
 
     def _covering_files(self, ledger: Ledger, wanted: Sequence[tuple[LostChunks, U32]]) -> list[str]:
         """Return the unchanged files of the ledger that have values of the chunks."""
