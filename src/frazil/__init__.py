@@ -97,6 +97,7 @@ from frazil.importing import ImportReport, upgrade
 from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from frazil.ops import GCSummary, LeaseInfo, Update, UpdateType
 from frazil.repository.catalog.backups import Backup
+from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
 from frazil.repository.catalog.findings import Finding, VerificationReport
 from frazil.repository.catalog.repairs import ChunkSource, LostChunks, RepairPlan, RepairStep, SourceChunk
 from frazil.repository.catalog.restoration import RestoreReport
@@ -184,6 +185,8 @@ __all__ = [
     "ChunkType",
     "ChunksConfig",
     "CommitMethod",
+    "CompactionLimits",
+    "CompactionReport",
     "CompressionAlgorithm",
     "CompressionConfig",
     "Conflict",

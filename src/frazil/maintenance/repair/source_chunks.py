@@ -6,13 +6,15 @@ exactly the length of its reference. Bytes of a pack that are still readable sta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from frazil.errors import IcechunkError
+from frazil.errors import FormatError, IcechunkError
+from frazil.format.chunk_trailer import IS_FAST, crc32c, encode_trailer
 from frazil.format.columns import I64
 from frazil.format.ids import id_from_text
 from frazil.format.manifest import ChunkKind, ChunkTable
@@ -27,6 +29,9 @@ from frazil.repository.catalog.repairs import Certainty, ChunkSource, LostChunks
 
 #: The largest number of bytes of chunks from sources in one plan. They are in memory.
 _MOST: Final = 1 << 30
+
+#: Bytes by node and coordinates.
+type _Chunks = dict[tuple[bytes, tuple[int, ...]], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ def source_steps(
     for source in sources:
         if not left or size > _MOST:
             return
-        chunks: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
+        chunks: _Chunks = {}
         for each in source.read_chunks(Overlay(site.storage), left):
             chunks[each.node, each.coordinates] = each.data
             size += len(each.data)
@@ -72,41 +77,71 @@ def source_steps(
 def _steps(
     site: Site,
     label: str,
-    chunks: dict[tuple[bytes, tuple[int, ...]], bytes],
+    chunks: _Chunks,
     lost: Sequence[LostChunks],
 ) -> Iterator[WriteChunks]:
     wanted = {(each.node, tuple(at)) for each in lost for at in each.coordinates.tolist()}
     if not wanted & chunks.keys():
         return
     uses = chunk_uses(site.context, version_files(site.context), lost_files(lost))
-    ends = dict(zip(map(bytes, uses.files), uses.ends.tolist(), strict=True))
+    rows = {file: row for row, file in enumerate(map(bytes, uses.files))}
     for key in dict.fromkeys(each.key for each in lost):
-        data = _assembled(site, key, chunks, uses, ends[id_from_text(key.rpartition("/")[2])])
-        if data is not None:
-            yield WriteChunks(key, data, label, check_content(key, data))
+        row = rows[id_from_text(key.rpartition("/")[2])]
+        parts = _parts(site.context, uses, row)
+        data = _assembled(site, key, parts, chunks, wanted)
+        with suppress(FormatError):  # the bytes differ from a checksum that the damaged file still has
+            if data is not None:
+                yield WriteChunks(key, data, label, check_content(key, data))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The range of one chunk in a chunk file."""
+
+    chunk: tuple[bytes, tuple[int, ...]]
+    start: int
+    stop: int
+
+
+def _parts(context: Context, uses: ChunkUses, row: int) -> list[_Part]:
+    """Return the ranges of all chunks in a chunk file that references use."""
+    return [
+        _Part((node, tuple(index)), start, start + length)
+        for manifest in map(bytes, uses.manifests[row])
+        for node, table, rows in _tables(context, manifest, bytes(uses.files[row]))
+        for index, start, length in zip(
+            table.index[rows].tolist(), table.offset[rows].tolist(), table.length[rows].tolist(), strict=True
+        )
+    ]
 
 
 def _assembled(
-    site: Site, key: str, chunks: dict[tuple[bytes, tuple[int, ...]], bytes], uses: ChunkUses, end: int
+    site: Site, key: str, parts: Sequence[_Part], chunks: _Chunks, lost: Set[tuple[bytes, tuple[int, ...]]]
 ) -> bytes | None:
     """Return the bytes of a chunk file, or None if a chunk in it is missing or has another length."""
-    id_ = id_from_text(key.rpartition("/")[2])
     present = read_present(site.storage, key)
     data = bytearray(b"" if present is None else present[0])
     readable = len(data)
-    data.extend(bytes(max(0, end - readable)))
-    row = list(map(bytes, uses.files)).index(id_)
-    for manifest in map(bytes, uses.manifests[row]):
-        for node, table, rows in _tables(site.context, manifest, id_):
-            for at in rows.tolist():
-                start, length = int(table.offset[at]), int(table.length[at])
-                if start + length <= readable:
-                    continue
-                chunk = chunks.get((node, tuple(table.index[at].tolist())))
-                if chunk is None or len(chunk) != length:
-                    return None
-                data[start : start + length] = chunk
-    return bytes(data)
+    data.extend(bytes(max(0, max((part.stop for part in parts), default=0) - readable)))
+    for part in parts:
+        if part.stop <= readable and part.chunk not in lost:
+            continue
+        chunk = chunks.get(part.chunk)
+        if chunk is None or len(chunk) != part.stop - part.start:
+            return None
+        data[part.start : part.stop] = chunk
+    return bytes(data) + (_trailer(key, parts, data) if len(data) > readable else b"")
+
+
+def _trailer(key: str, parts: Sequence[_Part], data: bytearray) -> bytes:
+    """Return the trailer of a new file. Nothing, if its chunks do not follow each other without gaps."""
+    ranges = sorted({(part.start, part.stop) for part in parts})
+    if not IS_FAST or [stop for _, stop in ranges[:-1]] != [start for start, _ in ranges[1:]] or ranges[0][0]:
+        return b""
+    sums = [crc32c(memoryview(data)[start:stop]) for start, stop in ranges]
+    return encode_trailer(
+        id_from_text(key.rpartition("/")[2]), [stop - start for start, stop in ranges], sums
+    )
 
 
 def _tables(context: Context, manifest: bytes, file: bytes) -> Iterator[tuple[bytes, ChunkTable, I64]]:
