@@ -61,10 +61,10 @@ class Objects:
             raise Violation("immutable", f"`{key}` was written again with other bytes")
         if key == REPO and isinstance(condition, Always) and current is not None:
             raise Violation("conditional", "`repo` was replaced without a condition")
-        if key == REPO and self.on_repo is not None:
-            self.on_repo(None if current is None else current.data, data)
         self.writes += 1
         stored_object = self.objects[key] = StoredObject(data, self.writes, self.clock())
+        if key == REPO and self.on_repo is not None:
+            self.on_repo(None if current is None else current.data, data)
         return Stored(stored_object.version)
 
     def delete(self, key: str) -> None:

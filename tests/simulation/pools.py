@@ -61,6 +61,8 @@ class TaskPool(concurrent.futures.ThreadPoolExecutor):
         return future
 
     def _call(self, future: TaskFuture[Any], function: Callable[[], Any]) -> None:
+        if (task := _present[-1].current) is not None:
+            task.is_ready = None  # it has begun
         if not future.set_running_or_notify_cancel():
             return
         self._running += 1

@@ -7,8 +7,11 @@ called before each request. It asks the policy which task goes on.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from greenlet import getcurrent, greenlet
@@ -96,6 +99,7 @@ class Scheduler:
         self._last: Task | None = None
         self._by_flow: dict[greenlet, Task] = {}
         self._outside = getcurrent()
+        self._stands_still = False
 
     def start(self, owner: Any, function: Callable[[], object]) -> Task:
         """Add a task. It begins when the policy chooses it."""
@@ -107,8 +111,17 @@ class Scheduler:
 
     @property
     def current(self) -> Task | None:
-        """The task that runs, or None outside of ``run``."""
-        return self._by_flow.get(getcurrent())
+        """The task that runs, or None outside of ``run`` and inside of ``standing_still``."""
+        return None if self._stands_still else self._by_flow.get(getcurrent())
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Let no other task run during a block: it is part of one step."""
+        before, self._stands_still = self._stands_still, True
+        try:
+            yield
+        finally:
+            self._stands_still = before
 
     def run(self) -> None:
         """Run all tasks to their ends."""
@@ -164,12 +177,22 @@ class Scheduler:
         if not runnable:
             sleeping = [task.wakes_at for task in alive if task.wakes_at > self.now_us]
             if not sleeping:
-                raise Stuck(f"{len(alive)} tasks wait for each other")
+                raise Stuck(_stacks(alive))
             self.now_us = min(sleeping)
             runnable = [task for task in alive if task.can_run(self.now_us)]
             if not runnable:
-                raise Stuck(f"{len(alive)} tasks wait for each other")
+                raise Stuck(_stacks(alive))
         chosen = self.policy.choose(self.steps, runnable, self._last)
         if chosen is not self._last:
             self.switches[self.steps] = chosen.number
         return chosen
+
+
+def _stacks(tasks: list[Task]) -> str:
+    """Return where tasks wait, innermost calls last."""
+    lines = [f"{len(tasks)} tasks wait for each other"]
+    for task in tasks:
+        frame = task.flow.gr_frame
+        calls = [] if frame is None else traceback.extract_stack(frame)[-6:]
+        lines.append(f"{task.number}: " + ", ".join(f"{Path(each.filename).name}:{each.lineno}" for each in calls))
+    return "\n".join(lines)
