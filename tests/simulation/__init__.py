@@ -14,6 +14,6 @@
     mutants       defects that the simulation must find
     disk          a disk that loses what is not flushed
 
-`python -m tests.simulation SEED` runs one plan. Nothing here uses the real time or real random numbers, so a seed
-gives the same run each time.
+`python -m tests.simulation SEED` runs one plan. Nothing here uses the real time or real random numbers, so
+a seed gives the same run each time.
 """

@@ -41,8 +41,8 @@ type Request = tuple[str, int]  # name of the client, number of its request
 class Faults:
     """The faults of a run: those in ``plan``, and others by chance.
 
-    With a ``rate``, each request has a fault with this probability, and the next one of the same client with a
-    probability of one half: double faults. ``record`` has all faults that happened.
+    With a ``rate``, each request has a fault with this probability, and the next one of the same client
+    with a probability of one half: double faults. ``record`` has all faults that happened.
     """
 
     plan: dict[Request, Fault] = field(default_factory=dict)

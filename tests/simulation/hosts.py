@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class Client:
     """One client: a process on a host.
 
-    ``ahead_us`` is how far the clock of its host is ahead of the true time. ``requests`` counts its requests, and
-    ``is_dead`` says that the process is stopped. ``starts`` counts the processes.
+    ``ahead_us`` is how far the clock of its host is ahead of the true time. ``requests`` counts its
+    requests, and ``is_dead`` says that the process is stopped. ``starts`` counts the processes.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """What each version must contain, by what the clients wanted to write.
 
 The content of a version is a dictionary from the number of a chunk to its bytes. Before a client commits, it
-declares its intent under a message that no other commit has. When the version is published, the content that it
-must have follows from its parent and the intent.
+declares its intent under a message that no other commit has. When the version is published, the content
+that it must have follows from its parent and the intent.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ CHUNKS = 8
 class Intent:
     """A commit that a client wants to make.
 
-    ``base`` is the version that its session was opened at, ``changes`` its chunks. ``may_overwrite`` says that a
-    solver lets the changes win against those of others. With ``sources``, the commit carries changes of
-    other versions, and each chunk has the value of the parent or of one of the sources.
+    ``base`` is the version that its session was opened at, ``changes`` its chunks. ``may_overwrite`` says
+    that a solver lets the changes win against those of others. With ``sources``, the commit carries changes
+    of other versions, and each chunk has the value of the parent or of one of the sources.
     """
 
     base: str

@@ -37,8 +37,8 @@ class StoredObject:
 class Objects:
     """All objects. ``clock`` is the clock of the storage, in microseconds.
 
-    ``on_repo`` is called with the bytes of `repo` before and after each change. With ``has_conditions`` False the
-    storage ignores conditions, as some servers do.
+    ``on_repo`` is called with the bytes of `repo` before and after each change. With ``has_conditions``
+    False the storage ignores conditions, as some servers do.
     """
 
     objects: dict[str, StoredObject] = field(default_factory=dict)
@@ -57,7 +57,12 @@ class Objects:
         current = self.objects.get(key)
         if self.has_conditions and not _holds(condition, current):
             return Refused()
-        if not self.may_rewrite and key.startswith(IMMUTABLE) and current is not None and current.data != data:
+        if (
+            not self.may_rewrite
+            and key.startswith(IMMUTABLE)
+            and current is not None
+            and current.data != data
+        ):
             raise Violation("immutable", f"`{key}` was written again with other bytes")
         if key == REPO and isinstance(condition, Always) and current is not None:
             raise Violation("conditional", "`repo` was replaced without a condition")

@@ -1,11 +1,12 @@
-"""What the clients do. Each operation is a function of a `ClientRun`; `OPERATIONS` has all of them by name."""
+"""What the clients do. Each operation is a function of a `ClientRun`; `OPERATIONS` has all of them by
+name."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,15 @@ from tests.simulation.storage import Crashed
 from zarr.core.buffer.cpu import Buffer
 
 import frazil
-from frazil.errors import ErrorKind, FormatError, IcechunkError, InternalError, OutcomeUnknownError, StorageError, TaskFailedError
+from frazil.errors import (
+    ErrorKind,
+    FormatError,
+    IcechunkError,
+    InternalError,
+    OutcomeUnknownError,
+    StorageError,
+    TaskFailedError,
+)
 from frazil.format.repo_info import UpdateKind
 
 if TYPE_CHECKING:
@@ -29,11 +38,25 @@ ALLOWED = frozenset(
         *(ErrorKind.COMMIT_CONFLICT, ErrorKind.REBASE_FAILED, ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED),
         *(ErrorKind.BRANCH_UPDATE_CONFLICT, ErrorKind.REPO_INFO_UPDATED, ErrorKind.CONFIG_UPDATED),
         *(ErrorKind.GARBAGE_COLLECTED, ErrorKind.GARBAGE_COLLECTION_RUNNING, ErrorKind.GC_DELETES_FAILING),
-        *(ErrorKind.SNAPSHOT_NOT_FOUND, ErrorKind.BRANCH_NOT_FOUND, ErrorKind.TAG_NOT_FOUND, ErrorKind.REF_NOT_FOUND),
+        *(
+            ErrorKind.SNAPSHOT_NOT_FOUND,
+            ErrorKind.BRANCH_NOT_FOUND,
+            ErrorKind.TAG_NOT_FOUND,
+            ErrorKind.REF_NOT_FOUND,
+        ),
         *(ErrorKind.BRANCH_ALREADY_EXISTS, ErrorKind.TAG_ALREADY_EXISTS, ErrorKind.TAG_PREVIOUSLY_DELETED),
-        *(ErrorKind.NO_CHANGES_TO_COMMIT, ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT, ErrorKind.REBASE_TX_LOG_PRUNED),
+        *(
+            ErrorKind.NO_CHANGES_TO_COMMIT,
+            ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT,
+            ErrorKind.REBASE_TX_LOG_PRUNED,
+        ),
         *(ErrorKind.READ_ONLY_REPOSITORY, ErrorKind.SESSION_EXPIRED, ErrorKind.INVALID_COMMIT_CONFIGURATION),
-        *(ErrorKind.REARRANGE_SESSION_ONLY, ErrorKind.NODE_NOT_FOUND, ErrorKind.MOVE_WONT_OVERWRITE, ErrorKind.NOT_ALLOWED),
+        *(
+            ErrorKind.REARRANGE_SESSION_ONLY,
+            ErrorKind.NODE_NOT_FOUND,
+            ErrorKind.MOVE_WONT_OVERWRITE,
+            ErrorKind.NOT_ALLOWED,
+        ),
     }
 )
 
@@ -100,8 +123,12 @@ class ClientRun:
             return
         if error.kind == ErrorKind.OBJECT_NOT_FOUND and self.run.history.collections:
             return
+        if error.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION and self.run.spec_version == 1:
+            return  # another client has upgraded the repository
         if isinstance(error, FormatError | InternalError | StorageError) or error.kind not in ALLOWED:
-            raise Violation("honest-errors", f"{type(error).__name__} ({error.kind}): {error.message}") from error
+            raise Violation(
+                "honest-errors", f"{type(error).__name__} ({error.kind}): {error.message}"
+            ) from error
 
     def _is_simulated(self, error: BaseException | None) -> bool:
         while error is not None:
@@ -121,7 +148,7 @@ class ClientRun:
         """Return new bytes for some chunks."""
         chunks = self.numbers.sample(range(CHUNKS), self.numbers.randint(1, most))
         if self.numbers.random() < 0.2:  # bytes that others write as well, for deduplication
-            return {chunk: b"the same bytes" * 3 for chunk in chunks}
+            return dict.fromkeys(chunks, b"the same bytes" * 3)
         return {chunk: f"{mark} {chunk}".encode() * 3 for chunk in chunks}
 
     def write(self, session: frazil.Session | frazil.ForkSession, changes: Content) -> None:
@@ -159,6 +186,18 @@ def commit(client: ClientRun) -> None:
         with suppress(IcechunkError):
             session.rebase(frazil.ConflictDetector())
         client.attempt(again, lambda: session.commit(again))
+
+
+def rebase(client: ClientRun) -> None:
+    """Commit after a rebase with a solver that lets these changes win."""
+    session = client.repo.writable_session("main")
+    mark = client.mark()
+    changes = client.changes(mark)
+    client.write(session, changes)
+    solver = frazil.BasicConflictSolver(on_chunk_conflict=frazil.VersionSelection.UseOurs)
+    client.declare(mark, session, changes, may_overwrite=True)
+    session.rebase(solver)
+    client.attempt(mark, lambda: session.commit(mark, rebase_with=solver, rebase_tries=5))
 
 
 def amend(client: ClientRun) -> None:
@@ -267,7 +306,9 @@ def merge(client: ClientRun) -> None:
     tip, target = client.repo.lookup_branch(source), client.repo.lookup_branch(into)
     mark = client.mark()
     client.run.model.intents[mark] = Intent(target, {}, sources=(tip, *client.run.tips_of(source)))
-    client.attempt(mark, lambda: client.repo.merge(source, into, message=mark, fast_forward=False), may_do_nothing=True)
+    client.attempt(
+        mark, lambda: client.repo.merge(source, into, message=mark, fast_forward=False), may_do_nothing=True
+    )
 
 
 def cherry_pick(client: ClientRun) -> None:
@@ -329,6 +370,11 @@ def copy(client: ClientRun) -> None:
     client.run.copy(client)
 
 
+def upgrade(client: ClientRun) -> None:
+    """Upgrade the repository from spec version 1 to 2."""
+    frazil.upgrade_icechunk_repository(client.repo, dry_run=False)
+
+
 def idle(client: ClientRun) -> None:
     """Do nothing for some hours."""
     client.run.scheduler.pause(client.numbers.choice((0.1, 60.0, 3600.0, 30_000.0)))
@@ -338,11 +384,11 @@ def idle(client: ClientRun) -> None:
 OPERATIONS: dict[str, tuple[Callable[[ClientRun], None], int]] = {
     each.__name__: (each, weight)
     for each, weight in (
-        *((commit, 14), (amend, 3), (flush, 3), (fork, 3), (move, 2)),
+        *((commit, 14), (rebase, 2), (amend, 3), (flush, 3), (fork, 3), (move, 2)),
         *((create_branch, 2), (delete_branch, 1), (reset_branch, 1), (tag, 2)),
         *((metadata, 1), (status, 1), (configure, 1)),
         *((merge, 3), (cherry_pick, 1), (revert, 1), (rewrite_manifests, 2)),
-        *((expire, 2), (collect, 4), (read, 5), (verify, 1), (copy, 1), (idle, 1)),
+        *((expire, 2), (collect, 4), (read, 5), (verify, 1), (copy, 1), (idle, 1), (upgrade, 0)),
     )
 }
 #: Operations of spec version 1.

@@ -28,7 +28,10 @@ class ClientPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A run. With ``preemptions`` and ``faults`` it repeats a run; else both are drawn from the seed."""
+    """A run. With ``preemptions`` and ``faults`` it repeats a run; else both are drawn from the seed.
+
+    ``history`` has operations of a client that ends before the others begin.
+    """
 
     seed: int
     clients: tuple[ClientPlan, ...]
@@ -40,6 +43,7 @@ class Plan:
     switching: float = 0.3
     preemptions: Mapping[int, int] | None = None
     faults: Mapping[Request, Fault] = field(default_factory=dict)
+    history: tuple[str, ...] = ()
 
     def policy(self) -> Policy:
         """Return the policy of the scheduler."""
@@ -48,12 +52,16 @@ class Plan:
         return Preempting(self.preemptions)
 
     def __str__(self) -> str:
-        lines = [
-            f"spec version {self.spec_version}, {self.config}, {'local' if self.is_local else 'remote'} storage, "
-            f"its clock {self.storage_ahead_us / 1e6:+.1f} s"
+        kind = "local" if self.is_local else "remote"
+        ahead = self.storage_ahead_us / 1e6
+        lines = [f"spec version {self.spec_version}, {self.config}, {kind} storage, its clock {ahead:+.1f} s"]
+        lines += [
+            f"{each.name} ({each.ahead_us / 1e6:+.1f} s): {' '.join(each.operations)}"
+            for each in self.clients
         ]
-        lines += [f"{each.name} ({each.ahead_us / 1e6:+.1f} s): {', '.join(each.operations)}" for each in self.clients]
-        lines += [f"fault of {name} at request {number}: {fault.value}" for (name, number), fault in self.faults.items()]
+        lines += [
+            f"fault of {name} at request {n}: {fault.value}" for (name, n), fault in self.faults.items()
+        ]
         if self.preemptions is not None:
             lines.append(f"{len(self.preemptions)} changes of the task: {dict(self.preemptions)}")
         return "\n".join(lines)
@@ -65,10 +73,11 @@ def random_plan(seed: int) -> Plan:
     version = 1 if numbers.random() < 0.1 else 2
     choices = names(version)
     operations = [name for name, weight in choices for _ in range(weight)]
+    longest = numbers.choice((4, 8, 16))
     clients = tuple(
         ClientPlan(
             f"c{number}",
-            tuple(numbers.choice(operations) for _ in range(numbers.randint(2, 8))),
+            tuple(numbers.choice(operations) for _ in range(numbers.randint(2, longest))),
             numbers.choice(CLOCKS),
         )
         for number in range(numbers.randint(2, 4))

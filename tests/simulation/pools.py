@@ -1,7 +1,8 @@
 """The threads of Frazil as tasks of the scheduler: pools, futures and locks that never block the process.
 
-`installed` replaces the names from `threading` and `concurrent.futures` in all modules of Frazil. Each call in a
-pool becomes a task of the same client, so that the calls of one client also change places at each request.
+`installed` replaces the names from `threading` and `concurrent.futures` in all modules of Frazil. Each call
+in a pool becomes a task of the same client, so that the calls of one client also change places at each
+request.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import concurrent.futures
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import CancelledError, Future, InvalidStateError
+from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager
 from functools import cache
 from types import SimpleNamespace
@@ -57,7 +58,9 @@ class TaskPool(concurrent.futures.ThreadPoolExecutor):
             return future
         self._futures = [each for each in self._futures if not each.done()]
         self._futures.append(future)
-        _start(task, lambda: self._call(future, lambda: fn(*args, **kwargs)), lambda: self._running < self._size)
+        _start(
+            task, lambda: self._call(future, lambda: fn(*args, **kwargs)), lambda: self._running < self._size
+        )
         return future
 
     def _call(self, future: TaskFuture[Any], function: Callable[[], Any]) -> None:

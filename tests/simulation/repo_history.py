@@ -1,7 +1,8 @@
 """Every change of the file `repo`, judged when it happens, without the code that made it.
 
-The bytes before and after a change are decoded. The new ops log must be the old one with one more entry, the entry
-must explain every difference of the refs, and the old bytes must be saved below `overwritten/` before.
+The bytes before and after a change are decoded. The new ops log must be the old one with one more entry,
+the entry must explain every difference of the refs, and the old bytes must be saved below `overwritten/`
+before.
 
 Specification: *Updates to the repo info file*.
 """
@@ -56,6 +57,8 @@ class RepoHistory:
         if before is None:
             return
         old = decode_repo_info(before, REPO)
+        if info.ops.kinds[0] == UpdateKind.REPO_MIGRATED:
+            return  # an upgrade writes the file again if a writer has changed the refs
         entry = self._new_entry(old, info)
         self._require_backup(before, info)
         _require_refs(old, info, entry)
@@ -65,15 +68,17 @@ class RepoHistory:
     def _new_entry(self, old: RepoInfo, new: RepoInfo) -> OpsEntry:
         entry = new.ops.entry(0)
         older = old.ops
-        kept = len(new.ops) - 1
-        if kept > len(older):
+        rest = len(new.ops) - 1
+        if rest > len(older):
             raise Violation("ops-log", f"the log grew from {len(older)} to {len(new.ops)} entries")
-        same = (new.ops.updated_at[1:] == older.updated_at[:kept]).all() and (
-            new.ops.kinds[1:] == older.kinds[:kept]
+        same = (new.ops.updated_at[1:] == older.updated_at[:rest]).all() and (
+            new.ops.kinds[1:] == older.kinds[:rest]
         ).all()
         if not same:
-            raise Violation("ops-log", f"the entries before {entry.kind.name} are not those of the file before")
-        if kept < len(older) and new.repo_before_updates is None:
+            raise Violation(
+                "ops-log", f"the entries before {entry.kind.name} are not those of the file before"
+            )
+        if rest < len(older) and new.repo_before_updates is None:
             raise Violation("ops-log", "the log was cut, and no backup has its end")
         if len(older) and entry.updated_at <= int(older.updated_at[0]):
             raise Violation("ops-log", f"{entry.kind.name} is not later than the entry before it")

@@ -10,6 +10,7 @@ from functools import cache, partial
 from typing import Any
 
 from tests.simulation import objects as simulated_objects
+from tests.simulation.decoders import shared_results
 from tests.simulation.faults import Fault, Faults, Request
 from tests.simulation.hosts import Client, SimulatedHost
 from tests.simulation.model import CHUNKS, Content, Model
@@ -18,7 +19,7 @@ from tests.simulation.operations import OPERATIONS, Attempt, ClientRun
 from tests.simulation.plan import ClientPlan, Plan
 from tests.simulation.pools import installed
 from tests.simulation.repo_history import RepoHistory, Version
-from tests.simulation.scheduler import START_US, Scheduler, Stuck, TooLong
+from tests.simulation.scheduler import START_US, Preempting, Scheduler, Stuck, TooLong
 from tests.simulation.storage import Crashed, Network, SimulatedStorage
 from zarr.core.buffer.cpu import Buffer
 
@@ -78,6 +79,7 @@ class Outcome:
     plan: Plan
     violation: Violation | None
     requests: int
+    steps: int
     switches: dict[int, int]
     faults: dict[Request, Fault]
     attempts: Counter[str]
@@ -108,7 +110,8 @@ class Run:
         self.network = Network(self.scheduler, objects, faults, plan.is_local)
         self.judge = Client("judge", plan.seed)
         self.model = Model(self._content)
-        self.history = RepoHistory(objects, self.model.published)
+        published = self.model.published if plan.spec_version > 1 else lambda version: None
+        self.history = RepoHistory(objects, published)
         self.clients = {each.name: Client(each.name, plan.seed, each.ahead_us) for each in plan.clients}
         for key, data in template(plan.spec_version, plan.config).items():
             objects.objects[key] = simulated_objects.StoredObject(data, 0, START_US + plan.storage_ahead_us)
@@ -168,9 +171,12 @@ class Run:
 
     def execute(self) -> None:
         """Run all clients, and judge what is left. Sets ``violation``."""
-        with installed(self.scheduler), replace_host(SimulatedHost(self.scheduler, self.judge)):
+        host = SimulatedHost(self.scheduler, self.judge)
+        with installed(self.scheduler), shared_results(), replace_host(host):
             try:
                 self._begin()
+                if self.plan.history:
+                    self._live_before()
                 for each in self.plan.clients:
                     self.scheduler.start(self.clients[each.name], partial(self._live, each))
                 self.scheduler.run()
@@ -188,6 +194,18 @@ class Run:
             self.model.contents[version.id] = {} if version.parent_id is None else self.content_of(session)
         if self.spec_version > 1:
             self._record_tips(decode_repo_info(self.network.objects.objects[REPO].data, REPO))
+
+    def _live_before(self) -> None:
+        """Run the operations of the history, without changes of the task and without faults."""
+        plan = ClientPlan("history", self.plan.history)
+        self.clients[plan.name] = Client(plan.name, self.plan.seed)
+        faults, self.network.faults = self.network.faults, Faults()
+        policy, self.scheduler.policy = self.scheduler.policy, Preempting({})
+        self.scheduler.start(self.clients[plan.name], partial(self._live, plan))
+        self.scheduler.run()
+        self.network.faults, self.scheduler.policy = faults, policy
+        self.scheduler.now_us += 3600 * 1_000_000
+        self.scheduler.begin_again()
 
     def _live(self, plan: ClientPlan) -> None:
         """The life of one client: operations, and a new process after each crash."""
@@ -239,15 +257,17 @@ class Run:
         self.network.execute_late(everything=True)
         if self.spec_version > 1:
             self._judge_attempts()
-        self._judge_contents()
         self.scheduler.now_us += _LATER_US
-        judge = frazil.Repository.open(SimulatedStorage(self.network, self.judge))
-        report = judge.verify("checksum")
+        limit = _EPOCH + timedelta(microseconds=self.scheduler.now_us) + timedelta(days=30)
+        try:
+            judge = frazil.Repository.open(SimulatedStorage(self.network, self.judge))
+            judge.garbage_collect(limit)
+            self._judge_contents()
+            report = judge.verify("exists")
+        except IcechunkError as error:
+            raise Violation("verify", f"{type(error).__name__} ({error.kind}): {error.message}") from error
         if not report.ok:
             raise Violation("verify", str(report))
-        limit = _EPOCH + timedelta(microseconds=self.scheduler.now_us) + timedelta(days=30)
-        judge.garbage_collect(limit)
-        self._judge_contents()
         self._judge_files()
 
     def _judge_attempts(self) -> None:
@@ -302,7 +322,9 @@ class Run:
     def _judge_files(self) -> None:
         strange = [key for key in self.network.objects.objects if key.partition("/")[0] not in _LASTING]
         # A collection of spec version 1 leaves a mark.
-        if len(strange) > (self.spec_version == 1) or not all(key.startswith("collections/") for key in strange):
+        if len(strange) > (self.spec_version == 1) or not all(
+            key.startswith("collections/") for key in strange
+        ):
             raise Violation("leftovers", f"{len(strange)} objects stay, such as `{strange[0]}`")
 
 
@@ -323,6 +345,7 @@ def execute(plan: Plan, *, with_trace: bool = False) -> Outcome:
         plan,
         run.violation,
         run.network.count,
+        run.scheduler.steps,
         run.scheduler.switches,
         run.network.faults.record,
         Counter(each.outcome for each in run.attempts),

@@ -1,7 +1,7 @@
 """The scheduler: one task runs at a time, and another may go on at each request to the storage.
 
-A task is a greenlet. A client has one task, and one more for each call in a thread pool. ``Scheduler.step`` is
-called before each request. It asks the policy which task goes on.
+A task is a greenlet. A client has one task, and one more for each call in a thread pool. ``Scheduler.step``
+is called before each request. It asks the policy which task goes on.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class Seeded:
 class Preempting:
     """Lets each task run until it ends or waits, except at the steps in ``preemptions``.
 
-    ``preemptions`` has the number of the task that goes on at a step. Where it cannot, the first other one does.
+    ``preemptions`` has the number of the task that goes on at a step. Where it cannot, the first other one
+    does.
     """
 
     preemptions: Mapping[int, int]
@@ -128,6 +129,11 @@ class Scheduler:
         while (task := self._next()) is not None:
             self._go(task)
             self._tasks = [each for each in self._tasks if not each.flow.dead]
+
+    def begin_again(self) -> None:
+        """Count steps and tasks from zero."""
+        self.steps = self._count = 0
+        self.switches.clear()
 
     def step(self) -> None:
         """Let time pass, and let the policy choose the next task. Return when this task goes on."""
@@ -194,5 +200,7 @@ def _stacks(tasks: list[Task]) -> str:
     for task in tasks:
         frame = task.flow.gr_frame
         calls = [] if frame is None else traceback.extract_stack(frame)[-6:]
-        lines.append(f"{task.number}: " + ", ".join(f"{Path(each.filename).name}:{each.lineno}" for each in calls))
+        lines.append(
+            f"{task.number}: " + ", ".join(f"{Path(each.filename).name}:{each.lineno}" for each in calls)
+        )
     return "\n".join(lines)

@@ -1,4 +1,5 @@
-"""The storage of one client of a simulation: each request is a step of the scheduler, and may have a fault."""
+"""The storage of one client of a simulation: each request is a step of the scheduler, and may have a
+fault."""
 
 from __future__ import annotations
 
@@ -129,7 +130,9 @@ class SimulatedStorage(Storage):
     @override
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
         content = bytes(data)
-        fault = self._request("put" if isinstance(condition, Always) else "put-if", check_key(key), writes=True)
+        fault = self._request(
+            "put" if isinstance(condition, Always) else "put-if", check_key(key), writes=True
+        )
         objects = self.network.objects
         if fault is Fault.LATE and not self.is_local:
             due = self.network.scheduler.steps + 1 + self.client.numbers.randrange(40)
