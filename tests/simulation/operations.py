@@ -238,6 +238,8 @@ def fork(client: ClientRun) -> None:
     session.merge(near, far)
     client.declare(mark, session, changes)
     client.attempt(mark, lambda: session.commit(mark, rebase_with=frazil.ConflictDetector()))
+    if ErrorKind.GARBAGE_COLLECTED in (client.run.attempts[-1].answer or ""):
+        raise Violation("leases", "a collection deleted chunks of a fork")
 
 
 def move(client: ClientRun) -> None:
@@ -272,6 +274,8 @@ def reset_branch(client: ClientRun) -> None:
     if parent is not None and len(client.run.model.contents[parent]):
         kind = (UpdateKind.BRANCH_RESET, branch)
         client.attempt(kind, lambda: client.repo.reset_branch(branch, parent, from_snapshot_id=tip))
+        if client.run.attempts[-1].outcome == "done" and (branch, tip) not in client.run.history.resets:
+            raise Violation("refs", f"{branch!r} was reset, although it was not at {tip} any more")
 
 
 def tag(client: ClientRun) -> None:

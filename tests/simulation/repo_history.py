@@ -48,6 +48,8 @@ class RepoHistory:
     on_version: Callable[[Version], None] = lambda version: None
     published: list[Version] = field(default_factory=list)
     entries: Counter[tuple[UpdateKind, str]] = field(default_factory=Counter)
+    #: Branch and earlier tip of each reset.
+    resets: set[tuple[str, str]] = field(default_factory=set)
     collections: int = 0
     expirations: int = 0
 
@@ -106,6 +108,8 @@ class RepoHistory:
                 self.entries[entry.kind, str(info.status.reason)] += 1
             case _:
                 self.entries[entry.kind, entry.name or ""] += 1
+        if entry.kind == UpdateKind.BRANCH_RESET:
+            self.resets.add((entry.name or "", id_to_text(entry.previous_snapshot or b"")))
         self.collections += entry.kind == UpdateKind.GC_RAN
         self.expirations += entry.kind == UpdateKind.EXPIRATION_RAN
 
@@ -148,14 +152,19 @@ def _require_refs(old: RepoInfo, new: RepoInfo, entry: OpsEntry) -> None:
     match entry.kind:
         case UpdateKind.NEW_COMMIT:
             _require(after == entry.new_snapshot, entry, "does not move the branch to its version")
-            row = new.table.find_snapshot(entry.new_snapshot or b"")
-            parent = new.table.entry(row).parent if row >= 0 else None
-            _require(parent == before, entry, "has another parent than the tip: commits would be lost")
+            _require(_parent(new, entry.new_snapshot) == before, entry, "has another parent than the tip: commits would be lost")
         case UpdateKind.COMMIT_AMENDED:
             _require(after == entry.new_snapshot, entry, "does not move the branch to its version")
             _require(before == entry.previous_snapshot, entry, "replaces another version than the tip")
+            parents = [_parent(old, before), _parent(new, entry.new_snapshot)]
+            _require(parents[0] == parents[1], entry, "has another parent than the version that it replaces")
         case UpdateKind.BRANCH_DELETED | UpdateKind.BRANCH_RESET:
             _require(before == entry.previous_snapshot, entry, "names another tip than the branch had")
+
+
+def _parent(info: RepoInfo, id_: bytes | None) -> bytes | None:
+    row = info.table.find_snapshot(id_ or b"")
+    return info.table.entry(row).parent if row >= 0 else None
 
 
 def _require(is_right: bool, entry: OpsEntry, offence: str) -> None:
