@@ -48,7 +48,7 @@ class Faults:
     plan: dict[Request, Fault] = field(default_factory=dict)
     rate: float = 0.0
     seed: int = 0
-    without: frozenset[Fault] = frozenset()
+    kinds: frozenset[Fault] = frozenset(Fault)
     record: dict[Request, Fault] = field(default_factory=dict)
     _last: Request | None = None
     _numbers: random.Random = field(init=False)
@@ -61,9 +61,9 @@ class Faults:
         fault = self.plan.get(request)
         if fault is None and self.rate:
             follows = self._last == (request[0], request[1] - 1)
-            if self._numbers.random() < (0.5 if follows else self.rate):
-                fault = self._numbers.choice(OF_WRITES if writes else OF_READS)
-                fault = None if fault in self.without else fault
+            if self._numbers.random() < (max(0.5, self.rate) if follows else self.rate):
+                choices = [each for each in (OF_WRITES if writes else OF_READS) if each in self.kinds]
+                fault = self._numbers.choice(choices) if choices else None
         if fault is not None:
             self.record[request] = fault
             self._last = request

@@ -34,6 +34,7 @@ class Intent:
     changes: Content
     may_overwrite: bool = False
     sources: tuple[str, ...] = ()
+    amends: bool = False
 
 
 @dataclass(eq=False)
@@ -56,6 +57,10 @@ class Model:
         if intent is None:
             raise Violation("exactly-once", f"nobody declared {version.message!r}")
         below = version.previous if version.kind == UpdateKind.COMMIT_AMENDED else version.parent
+        if not {below or intent.base, intent.base, *intent.sources} <= self.contents.keys():
+            raise Violation("content", f"{version.message!r} follows a version that was never published")
+        if (version.kind == UpdateKind.COMMIT_AMENDED) != intent.amends:
+            raise Violation("content", f"{version.message!r} was published as {version.kind.name}")
         before = self.contents[below or intent.base]
         if intent.sources:
             self.contents[version.id] = self._carried(version, intent, before)

@@ -1,7 +1,7 @@
 """Mutants: defects that are put into Frazil on purpose. The simulation must notice each of them.
 
-A mutant replaces a text in the source of one function. The new code replaces the code of the function in place, so
-all modules that have imported it run the mutant. `MUTANTS` says which check must notice it.
+A mutant replaces a text in the source of one function. The new code replaces the code of the function in
+place, so all modules that have imported it run the mutant. `MUTANTS` says which check must notice it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from tests.simulation.faults import Fault
 from tests.simulation.plan import CLOCKS, ClientPlan, Plan
 from tests.simulation.run import Outcome, execute
 
@@ -40,13 +41,14 @@ class Mutant:
     checks: tuple[str, ...]
     operations: tuple[str, ...] = _WRITING
     fault_rate: float = 0.0
+    fault_kinds: frozenset[Fault] = frozenset(Fault)
     config: str = "files"
     spec_version: int = 2
     has_clocks: bool = False
 
     def plan(self, seed: int) -> Plan:
         """Return a plan in which the defect may matter."""
-        numbers = random.Random(f"{self.name} {seed}")
+        numbers = random.Random(f"mutant {seed}")
         clients = tuple(
             ClientPlan(
                 f"c{number}",
@@ -56,7 +58,13 @@ class Mutant:
             for number in range(3)
         )
         return Plan(
-            seed, clients, self.spec_version, self.config, fault_rate=self.fault_rate, switching=numbers.choice((0.1, 0.5))
+            seed,
+            clients,
+            self.spec_version,
+            self.config,
+            fault_rate=self.fault_rate,
+            fault_kinds=self.fault_kinds,
+            switching=numbers.choice((0.1, 0.5, 0.8)),
         )
 
     def find(self, runs: int = 150) -> Outcome | None:
@@ -83,12 +91,15 @@ def applied(mutant: Mutant) -> Iterator[None]:
     function: Any = _function(mutant.function)
     source = textwrap.dedent(inspect.getsource(function))
     if source.count(mutant.old) != 1:
-        raise LookupError(f"mutant {mutant.name}: {mutant.old!r} is {source.count(mutant.old)} times in {mutant.function}")
+        raise LookupError(
+            f"{mutant.name}: {mutant.old!r} must be in {mutant.function} once. Adapt the mutant"
+        )
     lines = source.replace(mutant.old, mutant.new).splitlines()
     while lines[0].startswith("@"):
         del lines[0]
     names: dict[str, Any] = {}
-    exec(compile("from __future__ import annotations\n" + "\n".join(lines), mutant.name, "exec"), function.__globals__, names)
+    text = "\n".join(["from __future__ import annotations", *lines])
+    exec(compile(text, mutant.name, "exec"), function.__globals__, names)
     code, function.__code__ = function.__code__, names[function.__name__].__code__
     try:
         yield
@@ -113,7 +124,11 @@ MUTANTS = (
     ),
     Mutant("no backup of an update", _REPO_UPDATE, "at.save_backup(storage)", "pass", ("backup",)),
     Mutant(
-        "no backup of a commit", _COMMIT, "puts.run(lambda: start.save_backup(context.storage))", "pass", ("backup",)
+        "no backup of a commit",
+        _COMMIT,
+        "puts.run(lambda: start.save_backup(context.storage))",
+        "pass",
+        ("backup",),
     ),
     Mutant(
         "the backup has other bytes",
@@ -144,7 +159,9 @@ MUTANTS = (
         "raise outcome_unknown(self._entry, why)",
         "return None",
         ("exactly-once",),
-        fault_rate=0.3,
+        ("metadata", "tag"),
+        fault_rate=0.6,
+        fault_kinds=frozenset({Fault.LATE}),
     ),
     Mutant(
         "an unreadable repository is called a failure",
@@ -152,7 +169,9 @@ MUTANTS = (
         "raise outcome_unknown(self._entry, why) from error",
         "raise error",
         ("exactly-once",),
-        fault_rate=0.4,
+        ("metadata", "tag"),
+        fault_rate=0.6,
+        fault_kinds=frozenset({Fault.LOST, Fault.ANSWER_LOST}),
     ),
     Mutant(
         "a backup is deleted when it is refused",
@@ -253,7 +272,7 @@ MUTANTS = (
         "a lease ends by another clock",
         "frazil.repository.catalog.leases:leases",
         'max(-_LONGEST_US, min(marker.number("left"), _LONGEST_US))',
-        '-_LONGEST_US',
+        "-_LONGEST_US",
         ("leases",),
         ("fork", "fork", "collect"),
     ),
@@ -284,8 +303,8 @@ MUTANTS = (
     ),
     Mutant(
         "a fork is pickled before its packs are stored",
-        "frazil.chunks.writer:ChunkWriter.__getstate__",
-        "self.flush()",
+        "frazil.repository.session.workspace:Workspace.__reduce__",
+        "self.writer.flush()",
         "pass",
         ("content", "verify"),
         ("fork",),
@@ -305,7 +324,7 @@ MUTANTS = (
         "frazil.repository.session.commit:_commit_change",
         "before.parent if kind.replaces_parent else parent,",
         "parent,",
-        ("refs",),
+        ("refs", "content"),
         ("commit", "amend"),
     ),
     Mutant(

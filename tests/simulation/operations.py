@@ -206,7 +206,7 @@ def amend(client: ClientRun) -> None:
     mark = client.mark()
     changes = client.changes(mark)
     client.write(session, changes)
-    client.declare(mark, session, changes)
+    client.declare(mark, session, changes, amends=True)
     client.attempt(mark, lambda: session.amend(mark))
 
 

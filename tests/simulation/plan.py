@@ -40,6 +40,7 @@ class Plan:
     is_local: bool = False
     storage_ahead_us: int = 0
     fault_rate: float = 0.0
+    fault_kinds: frozenset[Fault] = frozenset(Fault)
     switching: float = 0.3
     preemptions: Mapping[int, int] | None = None
     faults: Mapping[Request, Fault] = field(default_factory=dict)

@@ -152,7 +152,11 @@ def _require_refs(old: RepoInfo, new: RepoInfo, entry: OpsEntry) -> None:
     match entry.kind:
         case UpdateKind.NEW_COMMIT:
             _require(after == entry.new_snapshot, entry, "does not move the branch to its version")
-            _require(_parent(new, entry.new_snapshot) == before, entry, "has another parent than the tip: commits would be lost")
+            _require(
+                _parent(new, entry.new_snapshot) == before,
+                entry,
+                "has another parent than the tip: commits would be lost",
+            )
         case UpdateKind.COMMIT_AMENDED:
             _require(after == entry.new_snapshot, entry, "does not move the branch to its version")
             _require(before == entry.previous_snapshot, entry, "replaces another version than the tip")

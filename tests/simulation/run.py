@@ -26,7 +26,7 @@ from zarr.core.buffer.cpu import Buffer
 import frazil
 from frazil.errors import IcechunkError
 from frazil.format.ids import id_to_text
-from frazil.format.keys import REPO
+from frazil.format.keys import REPO, backup_key
 from frazil.format.repo_info import RepoInfo, UpdateKind, decode_repo_info
 from frazil.host import replace_host
 from frazil.pipeline.replication import copy_repository
@@ -106,7 +106,7 @@ class Run:
         plan = self.plan
         self.scheduler = Scheduler(plan.policy(), limit=_LIMIT)
         objects = Objects(clock=lambda: self.scheduler.now_us + plan.storage_ahead_us)
-        faults = Faults(dict(plan.faults), plan.fault_rate, plan.seed)
+        faults = Faults(dict(plan.faults), plan.fault_rate, plan.seed, plan.fault_kinds)
         self.network = Network(self.scheduler, objects, faults, plan.is_local)
         self.judge = Client("judge", plan.seed)
         self.model = Model(self._content)
@@ -257,6 +257,7 @@ class Run:
         self.network.execute_late(everything=True)
         if self.spec_version > 1:
             self._judge_attempts()
+            self._judge_backups()
         self.scheduler.now_us += _LATER_US
         limit = _EPOCH + timedelta(microseconds=self.scheduler.now_us) + timedelta(days=30)
         try:
@@ -269,6 +270,12 @@ class Run:
         if not report.ok:
             raise Violation("verify", str(report))
         self._judge_files()
+
+    def _judge_backups(self) -> None:
+        info = decode_repo_info(self.network.objects.objects[REPO].data, REPO)
+        for name in {*info.ops.backups.texts(), info.repo_before_updates} - {"", None}:
+            if backup_key(name) not in self.network.objects.objects:
+                raise Violation("backup", f"`repo` names `{name}`, which is not stored")
 
     def _judge_attempts(self) -> None:
         for attempt in self.attempts:
