@@ -27,7 +27,7 @@ OF_REPOSITORY = {
 ROOMS = CORE | OF_REPOSITORY | {"zarr_store"}
 
 # What every room may use. They import nothing but each other.
-COMMON = {"about", "arguments", "errors", "display", "extras", "host", "logs", "threads"}
+COMMON = {"about", "argument_docs", "arguments", "errors", "display", "extras", "host", "logs", "threads"}
 
 # Room, inner room, or module at the top -> what else it may import of Frazil. Every room may import itself.
 # `repository`, `pipeline` and `spark` have inner rooms: see `room`.
@@ -42,10 +42,12 @@ PIPELINE = (
     "provenance",
     "maintenance",
     "replication",
+    "compaction",
 )
 MAY_IMPORT: dict[str, set[str]] = {
     "about": set(),
     "arguments": set(),
+    "argument_docs": set(),
     "errors": set(),
     "extras": set(),
     "host": set(),
@@ -75,6 +77,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline.provenance": ROOMS | {"jobs", "pipeline.publishing"},
     "pipeline.maintenance": ROOMS | {"jobs", "maintenance"},
     "pipeline.replication": ROOMS | {"jobs", "maintenance"},
+    "pipeline.compaction": ROOMS | {"jobs", "maintenance"},
     "pipeline.__init__": {"jobs", *(f"pipeline.{each}" for each in PIPELINE)},  # the public names
     "spark.runtime": {"jobs"},
     "spark.tables": ROOMS | {"jobs", "spark.runtime"},
@@ -115,6 +118,7 @@ MAY_IMPORT["testing"] = set(MAY_IMPORT) - {"__init__", "__main__"}
 OPERATIONS = {f"pipeline.{each}" for each in PIPELINE}
 ONLY_IN: dict[str, set[str]] = {
     "icechunk": set(),
+    "google_crc32c": {"format"},
     "obstore": {"storage"},
     "urllib3": {"storage"},
     "yaml": {"repository.settings", "pipeline.validation"},

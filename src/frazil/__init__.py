@@ -97,10 +97,12 @@ from frazil.importing import ImportReport, upgrade
 from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from frazil.ops import GCSummary, LeaseInfo, Update, UpdateType
 from frazil.repository.catalog.backups import Backup
+from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
 from frazil.repository.catalog.findings import Finding, VerificationReport
+from frazil.repository.catalog.repairs import LostChunks, RepairPlan, RepairStep
+from frazil.repository.catalog.restoration import RestoreReport
 from frazil.repository.catalog.version_info import ChunkType, RepoAvailability, RepoStatus, SpecVersion
 from frazil.repository.handle.repository import Repository
-from frazil.repository.handle.restoration import RestoreReport
 from frazil.repository.handle.upgrade import upgrade_icechunk_repository
 from frazil.session import ForkSession, Session, SessionMode
 from frazil.snapshots import AncestryGraph, Diff, ManifestFileInfo, SnapshotInfo
@@ -182,6 +184,8 @@ __all__ = [
     "ChunkType",
     "ChunksConfig",
     "CommitMethod",
+    "CompactionLimits",
+    "CompactionReport",
     "CompressionAlgorithm",
     "CompressionConfig",
     "Conflict",
@@ -207,6 +211,7 @@ __all__ = [
     "InvalidInputError",
     "InvalidMetadataError",
     "LeaseInfo",
+    "LostChunks",
     "ManifestConfig",
     "ManifestFileInfo",
     "ManifestPreloadCondition",
@@ -224,6 +229,8 @@ __all__ = [
     "ReadOnlyError",
     "RebaseFailedError",
     "RefNotFoundError",
+    "RepairPlan",
+    "RepairStep",
     "RepoAvailability",
     "RepoStatus",
     "Repository",

@@ -127,7 +127,7 @@ class MemoryStorage(SynchronousStorage):
         check_key(key)
         content = bytes(data)
         TRAFFIC.count_request()
-        TRAFFIC.count_write(content)
+        TRAFFIC.count_write(len(content))
         objects = self._objects()
         with self._contents.lock:
             current = objects.get(key)
