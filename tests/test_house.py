@@ -42,6 +42,7 @@ PIPELINE = (
     "provenance",
     "maintenance",
     "replication",
+    "compaction",
 )
 MAY_IMPORT: dict[str, set[str]] = {
     "about": set(),
@@ -76,6 +77,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline.provenance": ROOMS | {"jobs", "pipeline.publishing"},
     "pipeline.maintenance": ROOMS | {"jobs", "maintenance"},
     "pipeline.replication": ROOMS | {"jobs", "maintenance"},
+    "pipeline.compaction": ROOMS | {"jobs", "maintenance"},
     "pipeline.__init__": {"jobs", *(f"pipeline.{each}" for each in PIPELINE)},  # the public names
     "spark.runtime": {"jobs"},
     "spark.tables": ROOMS | {"jobs", "spark.runtime"},

@@ -96,6 +96,7 @@ class ObjectStorage(Storage):
     ) -> None:
         self._bucket = bucket
         self._prefix = prefix.strip("/")
+        self.is_whole_bucket = not self._prefix
         self._settings = StorageSettings() if settings is None else settings
         check_headers(read_headers)
         check_headers(write_headers)

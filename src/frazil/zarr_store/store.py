@@ -414,7 +414,7 @@ class IcechunkStore(VirtualReferences):
         if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
             raise TypeError("key_ranges must be pairs of a key and a byte range or None")
         # Reads of one turn of the event loop are fetched together. Default: no limit.
-        limit = self._session.workspace.context.config.get_partial_values_concurrency
+        limit = self._session.workspace.context.settings.get_partial_values_concurrency
         turns = asyncio.Semaphore(limit or len(pairs) or 1)
 
         async def one(key: str, request: ByteRequest | None) -> Buffer | None:

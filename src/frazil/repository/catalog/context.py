@@ -9,7 +9,7 @@ from typing import Final
 
 from frazil.chunks.byte_cache import ByteCache
 from frazil.chunks.content_addressing import ContentSettings, ContentStore
-from frazil.chunks.reader import MAX_REQUESTS, ChunkReader
+from frazil.chunks.reader import ChunkReader
 from frazil.chunks.virtual import VirtualSources
 from frazil.chunks.writer import ChunkWriter, PackSettings
 from frazil.repository.attribution import Attribution
@@ -72,7 +72,7 @@ class Context:
         Returns:
             A reader that uses the chunk cache of the repository.
         """
-        requests = self.config.max_concurrent_requests or MAX_REQUESTS
+        requests = self.settings.max_concurrent_requests
         return ChunkReader(self.storage, self.virtual, writer, max_requests=requests, cache=self.chunk_cache)
 
     def writer(self) -> ChunkWriter:

@@ -23,6 +23,7 @@ from frazil.repository.settings.manifest_config import ManifestConfig
 from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 from frazil.storage.option_names import shown_url
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings, merged
+from frazil.threads import SIZES, Purpose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -270,10 +271,9 @@ class RepositoryConfig(Settings):
         inline_chunk_threshold_bytes: Chunks of at most this many bytes are stored in the manifest. Default:
             512.
         get_partial_values_concurrency: How many ranges one call of ``get_partial_values`` reads at once.
-            Default: all of them. The printed configuration shows 10, the default of other implementations.
+            Default: all of them.
         compression: Compression of metadata files.
-        max_concurrent_requests: How many requests for chunks one session sends at once. Default: 64. The
-            printed configuration shows 256, the default of other implementations.
+        max_concurrent_requests: How many requests for chunks one session sends at once. Default: 64.
         caching: Sizes of the caches.
         storage: Time-outs, retries, concurrency and storage classes.
         virtual_chunk_containers: Where virtual chunks may be, by ``url_prefix``. Default: none.
@@ -317,8 +317,8 @@ class RepositoryConfig(Settings):
     shown_as: ClassVar[str] = "config.RepositoryConfig"
     _fields: ClassVar[dict[str, Default | None]] = {
         "inline_chunk_threshold_bytes": Default(512),
-        "get_partial_values_concurrency": Default(10),
-        "max_concurrent_requests": Default(256),
+        "get_partial_values_concurrency": Default("all"),
+        "max_concurrent_requests": Default(SIZES[Purpose.CHUNK_READS]),
         "max_concurrent_decodes": Default(available_cpus()),
         "num_updates_per_repo_info_file": Default(1000),
         "compression": Default(CompressionConfig()),

@@ -28,6 +28,7 @@ from frazil.repository.settings.manifest_config import (
     split_sizes_for,
 )
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
+from frazil.threads import SIZES, Purpose
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,7 +86,8 @@ class Effective:
     """
 
     inline_chunk_threshold_bytes: int
-    get_partial_values_concurrency: int
+    #: None means no limit.
+    get_partial_values_concurrency: int | None
     max_concurrent_requests: int
     max_concurrent_decodes: int
     num_updates_per_repo_info_file: int
@@ -132,10 +134,11 @@ class Effective:
         )
         packing = _or(config.packing, PackingConfig())
         chunks = _or(config.chunks, ChunksConfig())
+        partial_values = config.get_partial_values_concurrency
         return Effective(
             inline_chunk_threshold_bytes=_or(config.inline_chunk_threshold_bytes, 512),
-            get_partial_values_concurrency=_or(config.get_partial_values_concurrency, 10) or 1,
-            max_concurrent_requests=_or(config.max_concurrent_requests, 256) or 1,
+            get_partial_values_concurrency=None if partial_values is None else max(1, partial_values),
+            max_concurrent_requests=_or(config.max_concurrent_requests, SIZES[Purpose.CHUNK_READS]) or 1,
             max_concurrent_decodes=_or(config.max_concurrent_decodes, available_cpus()) or 1,
             # At least 1: the file must contain its newest update, where the walk of the ops log begins.
             num_updates_per_repo_info_file=_or(config.num_updates_per_repo_info_file, 1000) or 1,

@@ -6,7 +6,6 @@ them. The restoration finds them in the folder of snapshots and reports them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -175,7 +174,7 @@ def _report(storage: Storage, state: BackupState, *, restored: bool) -> RestoreR
         {name: id_to_text(id_) for name, id_ in info.tags.items()},
         tuple(name for name, id_ in {**info.branches, **info.tags}.items() if id_ in gone),
         tuple(ids_to_text(lost)),
-        tuple(_unlisted(storage, info, files)),
+        unlisted_snapshots(storage, info, files),
         restored,
     )
 
@@ -195,8 +194,11 @@ def _list_snapshot_files(storage: Storage) -> _SnapshotFiles:
     return _SnapshotFiles(ids, modified[are_ids])
 
 
-def _unlisted(storage: Storage, info: RepoInfo, files: _SnapshotFiles) -> Iterable[SnapshotInfo]:
+def unlisted_snapshots(
+    storage: Storage, info: RepoInfo, files: _SnapshotFiles | None = None
+) -> tuple[SnapshotInfo, ...]:
     """Return snapshots that were written after the newest update of ``info`` and that it does not list."""
+    files = files or _list_snapshot_files(storage)
     since = newest_update(info)
     ids = files.ids[files.modified >= since - _CLOCKS]
     new = ids[info.table.find_snapshots(ids) < 0]
@@ -210,6 +212,5 @@ def _unlisted(storage: Storage, info: RepoInfo, files: _SnapshotFiles) -> Iterab
     snapshots = filter(None, map_bounded(Purpose.CATALOG_READS, read_snapshot, id_list(new)))
     later = [snapshot for snapshot in snapshots if snapshot.flushed_at > since]
     later.sort(key=lambda snapshot: snapshot.flushed_at)
-    return presentation.snapshot_infos(
-        [SnapshotEntry(each.id, None, each.flushed_at, each.message, each.metadata) for each in later]
-    )
+    entries = [SnapshotEntry(each.id, None, each.flushed_at, each.message, each.metadata) for each in later]
+    return tuple(presentation.snapshot_infos(entries))
