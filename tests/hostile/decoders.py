@@ -14,13 +14,16 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 from tests.hostile import mutations, seeds
-from tests.hostile.forms import PLAIN, ZSTD, Form, part, sealed
+from tests.hostile.forms import PLAIN, TRAILER, ZSTD, Form, part, sealed
 from tests.hostile.mutations import Mutation, change_bytes, change_flatbuffer, change_json
 
 from frazil.changes.zarr_metadata import chunk_lengths, parse_node, same_encoding
 from frazil.errors import FormatError, IcechunkError, InvalidInputError
 from frazil.format import flexbuffer, msgpack
+from frazil.format.chunk_check import check_file, damaged_rows
+from frazil.format.chunk_trailer import decode_trailer, find_remains
 from frazil.format.envelope import FileType, open_envelope
 from frazil.format.manifest import Manifest, decode_chunk_files, decode_manifest, encode_manifest
 from frazil.format.older.generations import DOT, DRAFT, LAYOUTS
@@ -257,6 +260,14 @@ def _chunk(data: bytes) -> None:
         require_plausible(NAME, seeds.DOCUMENT, data, claimed)
 
 
+def _chunk_trailer(data: bytes) -> None:
+    find_remains(seeds.LOW, data)
+    check_file(seeds.LOW, data)
+    trailer = decode_trailer(seeds.LOW, data, len(data))
+    if trailer is not None:
+        damaged_rows(trailer, np.arange(len(trailer.lengths)), data)
+
+
 # Files of other formats
 
 
@@ -374,6 +385,12 @@ DECODERS: dict[str, Decoder] = {
         names_file=False,
     ),
     "chunk-frames": Decoder(_chunk, lambda: [ZSTD.close(bytes(1 << 25)), b"\2" + bytes(15)]),
+    "chunk-trailer": Decoder(
+        _chunk_trailer,
+        lambda: [seeds.chunk_file()],
+        ((TRAILER, change_bytes), (PLAIN, change_bytes)),
+        names_file=False,
+    ),
     "netcdf3": Decoder(_netcdf3, lambda: list(map(seeds.netcdf3, (1, 2, 5)))),
     "tiff": Decoder(
         _tiff,

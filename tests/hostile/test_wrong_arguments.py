@@ -1,8 +1,8 @@
 """Wrong arguments change nothing: not the storage, not the session, and not the repository.
 
-`tests/test_bad_input.py` calls every function with wrong arguments and looks at the errors. Here the state before
-and after each refused call is compared: the bytes of the storage, and the changes of the session. The callables
-and their parameters come from inspection.
+`tests/test_bad_input.py` calls every function with wrong arguments and looks at the errors. Here the state
+before and after each refused call is compared: the bytes of the storage, and the changes of the session. The
+callables and their parameters come from inspection.
 """
 
 from __future__ import annotations

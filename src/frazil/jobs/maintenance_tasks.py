@@ -11,6 +11,8 @@ from frazil.format.columns import U8
 from frazil.format.ids import id_matrix
 from frazil.format.snapshot import ManifestFiles
 from frazil.jobs.engine import Engine
+from frazil.maintenance.compaction.relocation import relocate_piece
+from frazil.maintenance.compaction.survey import survey_piece
 from frazil.maintenance.deletion import Sweeper, Swept
 from frazil.maintenance.listing import distinct
 from frazil.maintenance.storage_stats import Parts, parts_of
@@ -98,7 +100,16 @@ def delete_files(context: Context, item: Any) -> Iterator[Swept]:
 
 
 _PIECES: Final[dict[str, plan.Piece]] = {
-    piece.__name__: piece for piece in (*plan.PIECES, sum_parts, walk_manifests, walk_chunks, delete_files)
+    piece.__name__: piece
+    for piece in (
+        *plan.PIECES,
+        sum_parts,
+        walk_manifests,
+        walk_chunks,
+        delete_files,
+        survey_piece,
+        relocate_piece,
+    )
 }
 
 

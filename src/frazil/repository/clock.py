@@ -1,9 +1,7 @@
-"""Time and randomness in one place, so that tests can replace both."""
+"""Times of the format, and new ids. The clock and the random numbers come from ``frazil.host``."""
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from operator import methodcaller
@@ -11,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from frazil import host
 from frazil.errors import FormatError
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES
 
@@ -21,22 +20,22 @@ _in_utc: Callable[[datetime], datetime] = methodcaller("replace", tzinfo=UTC)
 
 def now_us() -> int:
     """Return the present time in microseconds since 1970, UTC."""
-    return time.time_ns() // 1000
+    return host.time_us()
 
 
 def elapsed_us() -> int:
     """Return microseconds since some moment of this process, by a monotonic clock."""
-    return time.monotonic_ns() // 1000
+    return host.monotonic_us()
 
 
 def new_object_id() -> bytes:
     """Return a random id for a file, as bytes."""
-    return os.urandom(OBJECT_ID_BYTES)
+    return host.random_bytes(OBJECT_ID_BYTES)
 
 
 def new_node_id() -> bytes:
     """Return a random id for a node, as bytes."""
-    return os.urandom(NODE_ID_BYTES)
+    return host.random_bytes(NODE_ID_BYTES)
 
 
 def to_datetime(us: int) -> datetime:

@@ -7,15 +7,14 @@ implementations ignore them.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from frazil.errors import ErrorKind, StorageError
-from frazil.format.ids import OBJECT_ID_BYTES, id_to_text
-from frazil.repository.clock import from_datetime
+from frazil.format.ids import id_to_text
+from frazil.repository.clock import from_datetime, new_object_id
 from frazil.storage.base import ALWAYS, Condition, ObjectInfo, Storage
 from frazil.threads import Purpose, thread_pool
 
@@ -44,7 +43,7 @@ class Marker:
 
 def new_key(folder: str) -> str:
     """Return a random key in a folder."""
-    return f"{folder}/{id_to_text(os.urandom(OBJECT_ID_BYTES))}"
+    return f"{folder}/{id_to_text(new_object_id())}"
 
 
 def put_marker(storage: Storage, key: str, content: Mapping[str, Any], condition: Condition = ALWAYS) -> None:
