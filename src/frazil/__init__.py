@@ -99,6 +99,7 @@ from frazil.ops import GCSummary, LeaseInfo, Update, UpdateType
 from frazil.repository.catalog.backups import Backup
 from frazil.repository.catalog.findings import Finding, VerificationReport
 from frazil.repository.catalog.version_info import ChunkType, RepoAvailability, RepoStatus, SpecVersion
+from frazil.repository.handle.history_upkeep import CommitPattern, Retention, RetentionReport
 from frazil.repository.handle.repository import Repository
 from frazil.repository.handle.restoration import RestoreReport
 from frazil.repository.handle.upgrade import upgrade_icechunk_repository
@@ -182,6 +183,7 @@ __all__ = [
     "ChunkType",
     "ChunksConfig",
     "CommitMethod",
+    "CommitPattern",
     "CompressionAlgorithm",
     "CompressionConfig",
     "Conflict",
@@ -230,6 +232,8 @@ __all__ = [
     "RepositoryConfig",
     "RepositoryNotFoundError",
     "RestoreReport",
+    "Retention",
+    "RetentionReport",
     "S3Credentials",
     "S3Options",
     "S3StaticCredentials",

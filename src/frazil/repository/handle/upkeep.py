@@ -1,14 +1,12 @@
-"""The methods of ``Repository`` for upkeep: expiration, garbage collection, manifests, verification."""
+"""The methods of ``Repository`` for upkeep: garbage collection, manifests, verification."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any, get_args
 
-from frazil.format.ids import id_to_text, ids_to_text
+from frazil.format.ids import id_to_text
 from frazil.maintenance.deletion import Patience
-from frazil.maintenance.expire import Expiring, Expiry
-from frazil.maintenance.expire_v1 import expire_v1
 from frazil.maintenance.garbage import Collection, collect, look
 from frazil.maintenance.rewrite import rewrite
 from frazil.maintenance.verification import plan
@@ -22,49 +20,7 @@ from frazil.repository.handle.limits import require_positive
 
 
 class Upkeep(RepositoryBase):
-    """Methods of ``Repository`` that remove old versions and unused files, rewrite manifests, and verify."""
-
-    def expire_snapshots(
-        self,
-        older_than: datetime,
-        *,
-        delete_expired_branches: bool = False,
-        delete_expired_tags: bool = False,
-    ) -> set[str]:
-        """Remove snapshots older than a time from the history.
-
-        The first snapshot and the tip of ``main`` stay. The tips of other branches and of tags stay as well,
-        unless ``delete_expired_branches`` or ``delete_expired_tags`` is set. The files of removed snapshots
-        stay until ``garbage_collect`` deletes them.
-
-        In spec version 2 the expiration is one atomic update. Spec version 1 has no file for the whole
-        repository, so the expiration updates branch by branch and tag by tag. Readers may see some of them
-        expired, and after an interruption a second call completes the work.
-
-        Args:
-            older_than: A time with a time zone. A snapshot written exactly at this time is not older.
-            delete_expired_branches: Whether to delete branches whose tip is older.
-            delete_expired_tags: Whether to delete tags whose snapshot is older.
-
-        Returns:
-            The ids of the removed snapshots.
-
-        Raises:
-            TypeError: If ``older_than`` has no time zone.
-            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
-
-        Examples:
-            >>> import frazil
-            >>> from datetime import UTC, datetime
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.expire_snapshots(datetime.now(UTC))
-            set()
-        """
-        expiry = Expiry(from_datetime(older_than, "older_than"), delete_expired_branches, delete_expired_tags)
-        if self._context.spec_version < 2:
-            return set(ids_to_text(expire_v1(self._context, expiry)))
-        change = Expiring(expiry)
-        return set(ids_to_text(change.ids(self._context.catalog.update_repo_info(change))))
+    """Methods of ``Repository`` that delete unused files, rewrite manifests, and verify."""
 
     def garbage_collect(
         self,
@@ -212,7 +168,6 @@ class Upkeep(RepositoryBase):
         """
         return plan.verify(self._context, verify_level(level), plan.run_locally(self._context))
 
-    expire_snapshots_async = awaitable(expire_snapshots)
     garbage_collect_async = awaitable(garbage_collect)
     rewrite_manifests_async = awaitable(rewrite_manifests)
     verify_async = awaitable(verify)
