@@ -164,8 +164,8 @@ class Squashing:
             return Changed(left, OpsEntry(UpdateKind.EXPIRATION_RAN, now))
         if info.branches[self._span.branch] != old:
             raise InvalidInputError(
-                f"until must be the tip of the branch `{self._span.branch}`, but another writer has committed "
-                "since. Squash again",
+                f"until must be the tip of the branch `{self._span.branch}`, but another writer has "
+                "committed since. Squash again",
                 ErrorKind.NOT_ALLOWED,
             )
         before = _with_new_tip(info, self._span.branch, old, self._new)
@@ -199,7 +199,7 @@ class Squashing:
 
 
 def _with_new_tip(info: RepoInfo, branch: str, old: bytes, new: Snapshot) -> RepoInfo:
-    """Return the repo info after ``new`` has replaced the tip ``old`` of a branch. Both are listed."""
+    """Return the repo info after ``new`` replaced the tip ``old`` of a branch. Both are listed."""
     replaced = info.table.entry(info.table.find_snapshot(old))
     entry = SnapshotEntry(
         new.id, replaced.parent, new.flushed_at, new.message, new.metadata, replaced.pruned_ancestor_tx_logs

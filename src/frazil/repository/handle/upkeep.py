@@ -8,6 +8,7 @@ from typing import Any, get_args
 from frazil.format.ids import id_to_text
 from frazil.maintenance.deletion import Patience
 from frazil.maintenance.garbage import Collection, collect, look
+from frazil.maintenance.progress import NO_PROGRESS, Progress
 from frazil.maintenance.rewrite import rewrite
 from frazil.maintenance.verification import plan
 from frazil.maintenance.walk import Bounds
@@ -34,6 +35,7 @@ class Upkeep(RepositoryBase):
         max_concurrent_deletes: int = 10,
         max_consecutive_delete_failures: int = 50,
         max_concurrent_listings: int | None = None,
+        progress: Progress | None = None,
     ) -> GCSummary:
         """Delete files that no branch, tag or young snapshot needs.
 
@@ -60,9 +62,12 @@ class Upkeep(RepositoryBase):
             max_concurrent_deletes: How many requests to delete files to send at once.
             max_consecutive_delete_failures: After how many failures in a row the collection stops.
             max_concurrent_listings: How many folders to list at once. Default: 32.
+            progress: An object with the methods ``expect`` and ``advance``, such as
+                ``frazil.pipeline.Progress``. It counts the snapshots and manifests that are read, and the
+                requests that delete files.
 
         Returns:
-            What was deleted.
+            What was deleted. A dry run also lists the files, with reasons (``files``).
 
         Raises:
             ConflictError: ``gc-deletes-failing`` after ``max_consecutive_delete_failures`` failures in a row.
@@ -94,7 +99,8 @@ class Upkeep(RepositoryBase):
         )
         patience = Patience(max_concurrent_deletes, max_consecutive_delete_failures)
         work = look if dry_run else collect
-        return work(self._context, Collection(limit, Bounds(*bounds), patience, listings))
+        collection = Collection(limit, Bounds(*bounds), patience, listings, progress=progress or NO_PROGRESS)
+        return work(self._context, collection)
 
     def rewrite_manifests(
         self,
