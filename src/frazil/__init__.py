@@ -103,6 +103,7 @@ from frazil.repository.handle.history_upkeep import CommitPattern, Retention, Re
 from frazil.repository.handle.repository import Repository
 from frazil.repository.handle.restoration import RestoreReport
 from frazil.repository.handle.upgrade import upgrade_icechunk_repository
+from frazil.repository.handle.upkeep import OpsLogRetention
 from frazil.session import ForkSession, Session, SessionMode
 from frazil.snapshots import AncestryGraph, Diff, ManifestFileInfo, SnapshotInfo
 from frazil.storage import (
@@ -221,6 +222,7 @@ __all__ = [
     "NodeNotFoundError",
     "NotFoundError",
     "ObjectStoreConfig",
+    "OpsLogRetention",
     "OutcomeUnknownError",
     "PackingConfig",
     "ReadOnlyError",

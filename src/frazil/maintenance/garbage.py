@@ -34,6 +34,7 @@ from frazil.maintenance.garbage_plan import Live, Old, after_collection, garbage
 from frazil.maintenance.garbage_reasons import garbage_table
 from frazil.maintenance.incremental_walk import IncrementalWalk
 from frazil.maintenance.listing import Listed, among
+from frazil.maintenance.ops_retention import OpsLogRetention, cut_ops_log, planned_link
 from frazil.maintenance.progress import NO_PROGRESS, Progress
 from frazil.maintenance.walk import Bounds, LocalWalk, Walk
 from frazil.repository.catalog.collection_records import CollectionRecord, announce, delete_killed_records
@@ -47,6 +48,8 @@ from frazil.repository.session.staged_work import delete_abandoned
 from frazil.storage.base import Storage
 
 _BACKUPS: Final = "backups"
+#: In a dry run, the name of the backup that the collection would write.
+_PREVIEW: Final = "preview"
 
 #: Deletes all listed files.
 type Sweep = Callable[[Listed], Swept]
@@ -66,6 +69,7 @@ class Collection:
     walk: Walk | None = None
     sweep: Sweep | None = None
     progress: Progress = NO_PROGRESS
+    ops: OpsLogRetention | None = None
 
     @property
     def walker(self) -> Walk:
@@ -140,6 +144,7 @@ def collect(context: Context, what: Collection) -> GCSummary:
         spared = LeaseLimit(storage, announcement.now, limit)
         what = replace(what, older_than=spared.refresh())
         old = old_files(storage, what.older_than, limit, what.listings)
+        old = replace(old, shortens_log=what.ops is not None and context.spec_version > 1)
         walk = IncrementalWalk(storage, what.walker, what.progress)
         record, after, live = _edited(context, walk, old, announcement.record)
     except BaseException:
@@ -149,7 +154,7 @@ def collect(context: Context, what: Collection) -> GCSummary:
     try:
         phases = garbage(after, old, live)
         done = _swept(storage, phases, what, spared, record)
-        done |= _swept_backups(storage, old, after, what) if len(done) == len(phases) else {}
+        done |= _swept_backups(context, old, after, what) if len(done) == len(phases) else {}
         delete_abandoned(storage, what.older_than)
         walk.store(live.snapshots, live.manifests)
         return _summary(phases, done, spared)
@@ -185,6 +190,7 @@ def look(context: Context, what: Collection) -> GCSummary:
     spared = LeaseLimit(storage, now_us(), limit)
     what = replace(what, older_than=spared.refresh())
     old = old_files(storage, what.older_than, limit, what.listings)
+    old = replace(old, shortens_log=what.ops is not None and context.spec_version > 1)
     info = context.catalog.full_repo_info()
     walk = IncrementalWalk(storage, what.walker, what.progress)
     live = needed(info, old, Live(Marks(old.chunks.ids)), walk)
@@ -193,7 +199,11 @@ def look(context: Context, what: Collection) -> GCSummary:
     done = {name: Swept(len(files), int(files.sizes.sum())) for name, files in phases.items()}
     # The collection would write a backup of ``info`` and name it.
     names = named(after) | {*filter(None, [info.repo_before_updates])}
-    gone = unneeded(storage, old.backups, names)
+    preview = after.recorded(OpsEntry(UpdateKind.GC_RAN, now_us()), backup=_PREVIEW, keep=len(after.ops) + 1)
+    if context.spec_version > 1 and planned_link(storage, preview, what.ops, now_us()) is not None:
+        gone = old.backups.select_backups(~np.isin(old.backups.names, sorted(named(preview))))
+    else:
+        gone = unneeded(storage, old.backups, names)
     summary = _summary(phases, done | {_BACKUPS: Swept(len(gone), int(gone.sizes.sum()))}, spared)
     return replace(summary, files=garbage_table(storage, info, phases, gone, what.walker))
 
@@ -236,12 +246,15 @@ def _swept(
     return done
 
 
-def _swept_backups(storage: Storage, old: Old, after: RepoInfo, what: Collection) -> dict[str, Swept]:
-    """Delete backups that ``after`` does not lead to.
+def _swept_backups(context: Context, old: Old, after: RepoInfo, what: Collection) -> dict[str, Swept]:
+    """Bound the ops log, and delete backups that ``after`` does not lead to.
 
     If a damaged backup hides the rest of the log, no backup is deleted.
     """
+    storage = context.storage
     try:
+        if context.spec_version > 1:
+            cut_ops_log(storage, after, what.ops, now_us(), context.settings.compression_level)
         gone = unneeded(storage, old.backups, named(after))
     except FormatError as error:
         return {_BACKUPS: Swept(errors=[f"no backup was deleted: {error.message}"])}

@@ -34,6 +34,8 @@ class Old:
     manifests: Listed
     chunks: Listed
     backups: Backups
+    #: Whether the ops log in ``repo`` becomes short, also if there are no old backups.
+    shortens_log: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +85,7 @@ def without_dead(info: RepoInfo, old: U8) -> RepoInfo:
 def after_collection(info: RepoInfo, old: Old) -> RepoInfo:
     """Return the repo info that the collection leaves, without its entry in the ops log."""
     after = without_dead(info, old.snapshots.ids)
-    return after.with_short_log(LOGGED) if len(old.backups) else after
+    return after.with_short_log(LOGGED) if len(old.backups) or old.shortens_log else after
 
 
 def _living(info: RepoInfo, old: U8) -> NDArray[np.bool_]:

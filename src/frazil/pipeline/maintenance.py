@@ -39,6 +39,7 @@ from frazil.maintenance.file_batches import manifest_batches, snapshot_batches
 from frazil.maintenance.garbage import Collection, collect, look
 from frazil.maintenance.garbage_plan import referred
 from frazil.maintenance.listing import Listed
+from frazil.maintenance.ops_retention import OpsLogRetention
 from frazil.maintenance.progress import NO_PROGRESS, Progress
 from frazil.maintenance.rewrite import rewrite
 from frazil.maintenance.storage_stats import summed
@@ -68,6 +69,7 @@ def garbage_collect(
     max_concurrent_deletes: int = 10,
     max_consecutive_delete_failures: int = 50,
     progress: Progress | None = None,
+    keep_ops: OpsLogRetention | None = None,
 ) -> GCSummary:
     """Delete the files that no version needs, by tasks.
 
@@ -84,6 +86,7 @@ def garbage_collect(
             row.
         progress: An object with the methods ``expect`` and ``advance``, such as `Progress`. It counts the
             snapshots and manifests that are read.
+        keep_ops: The entries of the ops log that stay. The default, None, keeps all.
 
     Returns:
         The number of deleted files by kind, and their size in bytes.
@@ -108,6 +111,7 @@ def garbage_collect(
         walk=_EngineWalk(context, engine),
         sweep=_sweep_by_tasks(context, engine, patience),
         progress=progress or NO_PROGRESS,
+        ops=keep_ops,
     )
     return (look if dry_run else collect)(context, collection)
 

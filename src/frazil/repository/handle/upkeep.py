@@ -8,6 +8,7 @@ from typing import Any, get_args
 from frazil.format.ids import id_to_text
 from frazil.maintenance.deletion import Patience
 from frazil.maintenance.garbage import Collection, collect, look
+from frazil.maintenance.ops_retention import OpsLogRetention
 from frazil.maintenance.progress import NO_PROGRESS, Progress
 from frazil.maintenance.rewrite import rewrite
 from frazil.maintenance.verification import plan
@@ -18,6 +19,9 @@ from frazil.repository.catalog.version_info import CommitMethod, GCSummary
 from frazil.repository.clock import from_datetime
 from frazil.repository.handle.base import RepositoryBase
 from frazil.repository.handle.limits import require_positive
+
+#: A value of a method is public, so that `frazil` imports it from this room.
+__all__ = ["OpsLogRetention", "Upkeep"]
 
 
 class Upkeep(RepositoryBase):
@@ -36,6 +40,7 @@ class Upkeep(RepositoryBase):
         max_consecutive_delete_failures: int = 50,
         max_concurrent_listings: int | None = None,
         progress: Progress | None = None,
+        keep_ops: OpsLogRetention | None = None,
     ) -> GCSummary:
         """Delete files that no branch, tag or young snapshot needs.
 
@@ -65,6 +70,7 @@ class Upkeep(RepositoryBase):
             progress: An object with the methods ``expect`` and ``advance``, such as
                 ``frazil.pipeline.Progress``. It counts the snapshots and manifests that are read, and the
                 requests that delete files.
+            keep_ops: The entries of the ops log that stay. Default: all. Removed entries cannot be restored.
 
         Returns:
             What was deleted. A dry run also lists the files, with reasons (``files``).
@@ -99,7 +105,14 @@ class Upkeep(RepositoryBase):
         )
         patience = Patience(max_concurrent_deletes, max_consecutive_delete_failures)
         work = look if dry_run else collect
-        collection = Collection(limit, Bounds(*bounds), patience, listings, progress=progress or NO_PROGRESS)
+        collection = Collection(
+            limit,
+            Bounds(*bounds),
+            patience,
+            listings,
+            progress=progress or NO_PROGRESS,
+            ops=keep_ops,
+        )
         return work(self._context, collection)
 
     def rewrite_manifests(
