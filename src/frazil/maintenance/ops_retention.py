@@ -9,9 +9,9 @@ every reader. If entries are removed, the metadata of the new link have the time
 (``OPS_START``). Each write replaces one object, so a reader gets the old link or the new one. If the process
 dies in between, the chain is as long as before, and the next collection tries again.
 
-The log also decides two questions: whether a collection ran since a session was opened, and whether an update
-whose answer was lost took effect. If the log does not reach back far enough, the session checks its files, and
-the update reports ``outcome-unknown``. So entries of the last hour always stay.
+The log also decides two questions: whether a collection ran since a session was opened, and whether an
+update whose answer was lost took effect. If the log does not reach back far enough, the session checks its
+files, and the update reports ``outcome-unknown``. So entries of the last hour always stay.
 """
 
 from __future__ import annotations

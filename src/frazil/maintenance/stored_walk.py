@@ -20,10 +20,11 @@ do not fit are read by every collection.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import zstandard
@@ -49,6 +50,8 @@ _BODY: Final = len(_MAGIC) + _HASH_BYTES
 MOST_DIGESTS: Final = 16 << 20
 MOST_USES: Final = 8 << 20
 _LEVEL: Final = 1
+#: The number of rows that are compressed at a time.
+_BLOCK: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,7 +132,6 @@ def encode_walked(walked: Walked) -> bytes:
     snapshots = snapshots.select(np.cumsum(snapshots.rows.lengths) <= MOST_USES)
     manifests = manifests.select(np.cumsum(manifests.digests.lengths) <= MOST_DIGESTS)
     uses, digests = snapshots.rows.compact(), manifests.digests.compact()
-    short = digests.values.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :DIGEST_BYTES]
     columns = [
         snapshots.ids,
         uses.lengths.astype("<u4"),
@@ -139,12 +141,18 @@ def encode_walked(walked: Walked) -> bytes:
         snapshots.files.num_chunk_refs.astype("<u4"),
         manifests.ids,
         digests.lengths.astype("<u4"),
-        short,
+        digests.values.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)[:, :DIGEST_BYTES],
     ]
     counts = [len(snapshots), len(snapshots.files), len(uses.values), len(manifests), len(digests.values)]
-    data = b"".join(np.ascontiguousarray(column).tobytes() for column in columns)
-    body = np.array(counts, "<u8").tobytes() + zstandard.ZstdCompressor(level=_LEVEL).compress(data)
+    compressor = zstandard.ZstdCompressor(level=_LEVEL).compressobj()
+    # Blocks, because all columns together may be large.
+    parts = [compressor.compress(block) for column in columns for block in _blocks(column)]
+    body = b"".join([np.array(counts, "<u8").tobytes(), *parts, compressor.flush()])
     return _MAGIC + blake2b(body, digest_size=_HASH_BYTES).digest() + body
+
+
+def _blocks(column: np.ndarray[Any, Any]) -> Iterator[bytes]:
+    return (column[start : start + _BLOCK].tobytes() for start in range(0, len(column), _BLOCK))
 
 
 def decode_walked(data: bytes) -> Walked | None:
