@@ -19,7 +19,7 @@ DIGESTS = st.dictionaries(ID, st.lists(st.integers(0, 2**48 - 1), max_size=5, un
 
 
 def files_of(ids: list[bytes]) -> ManifestFiles:
-    matrix = np.frombuffer(b"".join(ids), np.uint8).reshape(-1, 12)
+    matrix = np.frombuffer(b"".join(sorted(ids)), np.uint8).reshape(-1, 12)
     return ManifestFiles(matrix, np.arange(len(ids), dtype="u8"), np.arange(len(ids), dtype="u4"))
 
 

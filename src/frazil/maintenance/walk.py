@@ -14,13 +14,12 @@ import numpy as np
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.format.columns import U8, U64
-from frazil.format.ids import id_keys, id_list
+from frazil.format.ids import id_list
 from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.digests import id_digests
-from frazil.maintenance.listing import distinct
 from frazil.maintenance.side_by_side import side_by_side
 from frazil.maintenance.walk_columns import ManifestChunks, SnapshotManifests, each_once
-from frazil.repository.catalog.files import MANIFEST_CHUNK_FILES, SNAPSHOT
+from frazil.repository.catalog.files import MANIFEST_CHUNK_FILES, SNAPSHOT_MANIFESTS
 from frazil.storage.base import Storage
 
 #: Bytes of a decoded reference, for limits of memory.
@@ -46,18 +45,7 @@ def manifests_of(storage: Storage, snapshot: bytes) -> ManifestFiles:
         StorageError: ``object-not-found`` if the file is missing.
         FormatError: The file is damaged.
     """
-    decoded = SNAPSHOT.read(storage, snapshot)
-    files = decoded.manifests
-    unlisted = distinct([decoded.nodes.manifest_ids()])
-    unlisted = unlisted[~np.isin(id_keys(unlisted), id_keys(files.ids))]
-    if not len(unlisted):
-        return files
-    nothing = np.zeros(len(unlisted), np.int64)
-    return ManifestFiles(
-        np.concatenate([files.ids, unlisted]),
-        np.concatenate([files.size_bytes, nothing.astype(np.uint64)]),
-        np.concatenate([files.num_chunk_refs, nothing.astype(np.uint32)]),
-    )
+    return SNAPSHOT_MANIFESTS.read(storage, snapshot).files
 
 
 def chunks_of(storage: Storage, manifest: bytes) -> U64:

@@ -72,7 +72,7 @@ class SnapshotManifests:
 
         Args:
             snapshot: The id of the snapshot.
-            files: Its manifests.
+            files: Its manifests, each once, sorted by id.
 
         Returns:
             A table of one row.
@@ -81,7 +81,6 @@ class SnapshotManifests:
             >>> len(SnapshotManifests.of(bytes(12), ManifestFiles.empty()))
             1
         """
-        files = each_once([files])
         rows = Ragged.from_lengths(np.arange(len(files), dtype=np.uint32), np.array([len(files)]))
         return cls(id_matrix([snapshot]), files, rows)
 
