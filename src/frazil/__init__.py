@@ -97,11 +97,13 @@ from frazil.importing import ImportReport, upgrade
 from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from frazil.ops import GCSummary, LeaseInfo, Update, UpdateType
 from frazil.repository.catalog.backups import Backup
+from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
 from frazil.repository.catalog.findings import Finding, VerificationReport
+from frazil.repository.catalog.repairs import ChunkSource, LostChunks, RepairPlan, RepairStep, SourceChunk
+from frazil.repository.catalog.restoration import RestoreReport
 from frazil.repository.catalog.version_info import ChunkType, RepoAvailability, RepoStatus, SpecVersion
 from frazil.repository.handle.history_upkeep import CommitPattern, Retention, RetentionReport
 from frazil.repository.handle.repository import Repository
-from frazil.repository.handle.restoration import RestoreReport
 from frazil.repository.handle.upgrade import upgrade_icechunk_repository
 from frazil.repository.handle.upkeep import OpsLogRetention
 from frazil.session import ForkSession, Session, SessionMode
@@ -181,10 +183,13 @@ __all__ = [
     "BasicConflictSolver",
     "CachingConfig",
     "ChecksumAlgorithm",
+    "ChunkSource",
     "ChunkType",
     "ChunksConfig",
     "CommitMethod",
     "CommitPattern",
+    "CompactionLimits",
+    "CompactionReport",
     "CompressionAlgorithm",
     "CompressionConfig",
     "Conflict",
@@ -210,6 +215,7 @@ __all__ = [
     "InvalidInputError",
     "InvalidMetadataError",
     "LeaseInfo",
+    "LostChunks",
     "ManifestConfig",
     "ManifestFileInfo",
     "ManifestPreloadCondition",
@@ -228,6 +234,8 @@ __all__ = [
     "ReadOnlyError",
     "RebaseFailedError",
     "RefNotFoundError",
+    "RepairPlan",
+    "RepairStep",
     "RepoAvailability",
     "RepoStatus",
     "Repository",
@@ -245,6 +253,7 @@ __all__ = [
     "SessionStateError",
     "SnapshotInfo",
     "SnapshotNotFoundError",
+    "SourceChunk",
     "SpecVersion",
     "StaleReadError",
     "Storage",

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from frazil.format.ids import id_matrix
 from frazil.jobs.engine import Engine
+from frazil.maintenance.compaction.relocation import relocate_piece
+from frazil.maintenance.compaction.survey import survey_piece
 from frazil.maintenance.deletion import Sweeper, Swept
 from frazil.maintenance.storage_stats import Parts, parts_of
 from frazil.maintenance.verification import plan
@@ -96,7 +98,16 @@ def delete_files(context: Context, item: Any) -> Iterator[Swept]:
 
 
 _PIECES: Final[dict[str, plan.Piece]] = {
-    piece.__name__: piece for piece in (*plan.PIECES, sum_parts, walk_manifests, walk_chunks, delete_files)
+    piece.__name__: piece
+    for piece in (
+        *plan.PIECES,
+        sum_parts,
+        walk_manifests,
+        walk_chunks,
+        delete_files,
+        survey_piece,
+        relocate_piece,
+    )
 }
 
 

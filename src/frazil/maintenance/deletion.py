@@ -7,13 +7,12 @@ a row, the deletion stops.
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import BoundedSemaphore, Lock
 from typing import Final
 
+from frazil import host
 from frazil.errors import ConflictError, ErrorKind, StorageError
 from frazil.maintenance.listing import Objects
 from frazil.maintenance.progress import NO_PROGRESS, Progress
@@ -56,7 +55,7 @@ class Sweeper:
         self,
         storage: Storage,
         patience: Patience,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] = host.pause,
         progress: Progress = NO_PROGRESS,
     ) -> None:
         self._storage = storage
@@ -120,7 +119,7 @@ class Sweeper:
                 if pause >= _LONGEST_PAUSE_S:
                     self._failed(error)
                     self._give_up_if_hopeless()
-                self._sleep(random.uniform(0.5, 1.0) * pause)
+                self._sleep(host.random_between(0.5, 1.0) * pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
             else:
                 gate.widen()

@@ -26,11 +26,11 @@ _BLOCK: Final = 1 << 22
 class IncrementalWalk:
     """The metadata of a repository, read once by all collections together."""
 
-    def __init__(self, storage: Storage, walk: Walk, progress: Progress) -> None:
+    def __init__(self, storage: Storage, walk: Walk, progress: Progress, *, uses_stored: bool = True) -> None:
         self._storage = storage
         self._walk = walk
         self._progress = progress
-        self._walked, self._keys = read_walked(storage)
+        self._walked, self._keys = read_walked(storage) if uses_stored else (Walked(), list[str]())
         self._is_new = len(self._keys) > 1
         self._digests_held = 0
         self._uses_held = 0

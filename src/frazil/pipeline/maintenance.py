@@ -41,7 +41,7 @@ from frazil.maintenance.garbage_plan import referred
 from frazil.maintenance.listing import Listed
 from frazil.maintenance.ops_retention import OpsLogRetention
 from frazil.maintenance.progress import NO_PROGRESS, Progress
-from frazil.maintenance.rewrite import rewrite
+from frazil.maintenance.rewrite import RewriteCommit, rewrite
 from frazil.maintenance.storage_stats import summed
 from frazil.maintenance.verification import plan
 from frazil.maintenance.walk import Walk, all_manifests
@@ -191,8 +191,8 @@ def rewrite_manifests(
         return rewritten(context, parent, manifests_on_executors_above, engine)
 
     all_metadata = {**default_metadata_of(repo), **(metadata or {})}
-    amend = commit_method == "amend"
-    return id_to_text(rewrite(context, branch, message, all_metadata, amend=amend, write=write))
+    commit = RewriteCommit(branch, message, all_metadata, commit_method == "amend")
+    return id_to_text(rewrite(context, commit, write))
 
 
 def verify(

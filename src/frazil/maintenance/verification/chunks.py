@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from frazil.chunks.virtual import VirtualSources
 from frazil.errors import ErrorKind, IcechunkError, StorageError
-from frazil.format.columns import I64, U8, U32, U64
+from frazil.format.columns import I64, U8, U64
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_to_text
 from frazil.format.keys import CHUNKS, chunk_key, manifest_key
 from frazil.format.manifest import ChunkKind, ChunkTable, VirtualRef
 from frazil.maintenance.listing import Listed
+from frazil.maintenance.verification.checksums import Chunks, Compared, FileSums
 from frazil.maintenance.verification.manifests import Needed
 from frazil.maintenance.verification.requests import virtual
 from frazil.repository.catalog.files import MANIFEST
@@ -82,8 +83,8 @@ def read_rows(
     stop: int,
     *,
     is_hashed: bool = False,
-) -> tuple[list[Finding], int]:
-    """Read all bytes of some references of a manifest. Return findings and the number of read bytes.
+) -> ReadResult:
+    """Read all bytes of some references of a manifest, and compare them with recorded checksums.
 
     References are counted over the arrays of the manifest, in the order of their ids. ``is_hashed`` says that
     new chunk files are named by the hash of their bytes. A file with a random name is not a finding. A file
@@ -94,17 +95,50 @@ def read_rows(
     try:
         arrays = MANIFEST.read(storage, manifest).arrays
     except IcechunkError as error:
-        return [Finding("unreadable", manifest_key(manifest), detail=error.message)], 0
+        return ReadResult((Finding("unreadable", manifest_key(manifest), detail=error.message),))
+    native = 0
     for node, table in sorted(arrays.items()):
         part = table.select_chunks(slice(max(0, start - first), max(0, stop - first)))
         first += len(table)
         for name, rows, get in _objects(part, storage, sources):
             hashed_in = storage if is_hashed and name.startswith(f"{CHUNKS}/") and len(rows) == 1 else None
+            sums = _sums(part, rows, storage)
+            native += 0 if sums is None else len(rows)
             for low, high, inside in _ranges(part.offset[rows], part.length[rows]):
-                spans.append(_Span(name, get, low, high, node, part.index[rows[inside]], hashed_in))
-    answers = map_bounded(Purpose.VERIFICATION_READS, _Span.finding, spans)
-    read = sum(span.high - span.low for span, each in zip(spans, answers, strict=True) if each is None)
-    return [each for each in answers if each is not None], read
+                at = rows[inside]
+                chunks = Chunks(node, part.index[at], part.offset[at], part.length[at])
+                spans.append(_Span(name, get, low, high, chunks, hashed_in, sums))
+    answers = list(map_bounded(Purpose.VERIFICATION_READS, _Span.check, spans))
+    return ReadResult(
+        tuple(finding for each in answers for finding in each.findings),
+        sum(each.size for each in answers),
+        native,
+        sum(each.compared for each in answers),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """The result of reading chunks.
+
+    findings  what is wrong
+    size      the number of read bytes
+    native    the number of native chunks
+    compared  the number of native chunks with a recorded checksum
+    """
+
+    findings: tuple[Finding, ...] = ()
+    size: int = 0
+    native: int = 0
+    compared: int = 0
+
+
+def _sums(table: ChunkTable, rows: I64, storage: Storage) -> FileSums | None:
+    """Return the checksums of the chunk file of some rows, or None for a foreign object."""
+    if table.kind[rows[0]] != ChunkKind.NATIVE:
+        return None
+    used = int((table.offset[rows] + table.length[rows]).max())
+    return FileSums(storage, table.chunk_ids[table.source[rows[0]]].tobytes(), used)
 
 
 type _Get = Callable[[int, int], Buffer]
@@ -118,13 +152,15 @@ class _Span:
     get: _Get
     low: int
     high: int
-    node: bytes
-    index: U32
+    chunks: Chunks
     #: The storage of files that are named by the hash of their bytes, or None.
     hashed_in: Storage | None = None
+    #: The checksums of the file, or None for a foreign object.
+    sums: FileSums | None = None
 
-    def finding(self) -> Finding | None:
-        """Read the range, and return a finding or None."""
+    def check(self) -> ReadResult:
+        """Read the range and compare its chunks."""
+        node, index = self.chunks.node, self.chunks.index
         try:
             data = memoryview(self.get(self.low, self.high))
             if data.nbytes != self.high - self.low:
@@ -132,15 +168,20 @@ class _Span:
                     f"{self.name} must have the bytes {self.low} to {self.high}, got {data.nbytes} bytes",
                     ErrorKind.INVALID_OBJECT_SIZE,
                 )
-            return None if self.hashed_in is None or self.low else self._exchanged(self.hashed_in, data)
+            compared = Compared() if self.sums is None else self.sums.compare(self.chunks, self.low, data)
+            findings = compared.findings
+            if not findings and self.hashed_in is not None and not self.low:
+                findings = self._exchanged(self.hashed_in, data)
         except IcechunkError as error:
-            return Finding(str(error.kind), self.name, self.node, self.index, error.message)
+            return ReadResult((Finding(str(error.kind), self.name, node, index, error.message),))
+        return ReadResult(findings, 0 if findings else data.nbytes, 0, compared.count)
 
-    def _exchanged(self, storage: Storage, data: Buffer) -> Finding | None:
+    def _exchanged(self, storage: Storage, data: Buffer) -> tuple[Finding, ...]:
         other = chunk_key(sha256(data).digest()[:OBJECT_ID_BYTES])
         if other == self.name or storage.head(other) is None:
-            return None
-        return Finding("exchanged", self.name, self.node, self.index, f"it has the bytes of {other}")
+            return ()
+        detail = f"it has the bytes of {other}"
+        return (Finding("exchanged", self.name, self.chunks.node, self.chunks.index, detail),)
 
 
 def _objects(table: ChunkTable, storage: Storage, sources: VirtualSources) -> Iterator[tuple[str, I64, _Get]]:

@@ -24,7 +24,7 @@ from frazil.maintenance.file_batches import manifest_batches, snapshot_batches
 from frazil.maintenance.listing import listed
 from frazil.maintenance.side_by_side import side_by_side
 from frazil.maintenance.verification.backups import Named, check_chain, check_named
-from frazil.maintenance.verification.chunks import absent, read_rows, split_rows, without_files
+from frazil.maintenance.verification.chunks import ReadResult, absent, read_rows, split_rows, without_files
 from frazil.maintenance.verification.manifests import Needed, check_manifest
 from frazil.maintenance.verification.state import State, state_of, versions_of
 from frazil.maintenance.verification.uses import Uses
@@ -72,11 +72,11 @@ def lost_piece(context: Context, item: Any) -> Iterator[tuple[bytes, list[Findin
     return ((id_, without_files(context.storage, id_, files, sizes)) for id_ in group)
 
 
-def bytes_piece(context: Context, item: Any) -> Iterator[tuple[bytes, list[Finding], int]]:
+def bytes_piece(context: Context, item: Any) -> Iterator[tuple[bytes, ReadResult]]:
     """Read bytes of chunks."""
     id_, low, high = item
     is_hashed = context.settings.deduplicate
-    yield id_, *read_rows(context.storage, context.virtual, id_, low, high, is_hashed=is_hashed)
+    yield id_, read_rows(context.storage, context.virtual, id_, low, high, is_hashed=is_hashed)
 
 
 def backups_piece(context: Context, item: Sequence[Named]) -> Iterator[Finding]:
@@ -107,6 +107,8 @@ class _Progress:
     references: int = 0
     manifests: int = 0
     bytes_read: int = 0
+    native_chunks: int = 0
+    compared_chunks: int = 0
 
 
 def verify(context: Context, level: VerifyLevel, run: Run) -> VerificationReport:
@@ -128,6 +130,8 @@ def verify(context: Context, level: VerifyLevel, run: Run) -> VerificationReport
         progress.bytes_read,
         tuple(findings),
         paths,
+        progress.native_chunks,
+        progress.compared_chunks,
     )
 
 
@@ -210,9 +214,11 @@ def _check_bytes(needed: dict[bytes, Needed], run: Run, progress: _Progress) -> 
         if need.size
     ]
     reported = {each.key for _, each in progress.by_manifest}
-    for id_, findings, size in run(bytes_piece, ranges):
-        progress.by_manifest += ((id_, each) for each in findings if each.key not in reported)
-        progress.bytes_read += size
+    for id_, result in run(bytes_piece, ranges):
+        progress.by_manifest += ((id_, each) for each in result.findings if each.key not in reported)
+        progress.bytes_read += result.size
+        progress.native_chunks += result.native
+        progress.compared_chunks += result.compared
 
 
 def _check_backups(context: Context, state: State, level: VerifyLevel, run: Run) -> list[Finding]:

@@ -37,8 +37,8 @@ class Version:
 
     parent     the snapshot that its transaction log compares it with; None if it is not known
     pruned     expired snapshots between the two, whose logs may exist
-    is_needed  whether a branch or tag leads to it. Other snapshots may have lost files in a garbage
-    collection
+    is_needed  whether a branch or tag leads to it. Garbage collection may have deleted files of other
+               snapshots
     """
 
     id: bytes

@@ -17,6 +17,10 @@ from frazil.format.columns import U32
 type VerifyLevel = Literal["metadata", "exists", "checksum"]
 
 _SHOWN = 20
+_SHOWN_COUNTS = (
+    *("level", "snapshots", "manifests", "references", "bytes_read"),
+    *("native_chunks", "compared_chunks"),
+)
 
 
 def verify_level(level: object) -> VerifyLevel:
@@ -48,8 +52,8 @@ class Finding:
 
     Attributes:
         problem: ``unreadable``, ``size``, ``count``, ``outside`` or ``log`` for metadata files; ``missing``,
-            ``short`` or ``exchanged`` for chunk files; the kind of the error for foreign objects and for
-            bytes that could not be read.
+            ``short``, ``exchanged`` or ``checksum`` for chunk files; the kind of the error for foreign
+            objects and for bytes that could not be read.
         key: The key of the object in the repository, or the URL of a foreign object.
         node: The id of the array. Empty for a file of several arrays.
         coordinates: The coordinates of the lost chunks, uint32 of shape (k, ndim).
@@ -79,6 +83,8 @@ class VerificationReport(Record):
         bytes_read: The number of bytes of chunks that were read.
         findings: All problems.
         paths: The paths of the arrays in ``findings``, by node id.
+        native_chunks: The number of chunks in chunk files that were read.
+        compared_chunks: The number of these chunks that have a recorded checksum.
 
     Examples:
         >>> report = VerificationReport("metadata", 1, 0, 0, 0, (Finding("missing", "chunks/A"),), {})
@@ -91,6 +97,8 @@ class VerificationReport(Record):
         manifests: 0
         references: 0
         bytes_read: 0
+        native_chunks: 0
+        compared_chunks: 0
         findings: 1
         missing: 1
         first findings: missing: chunks/A
@@ -104,6 +112,8 @@ class VerificationReport(Record):
     bytes_read: int
     findings: tuple[Finding, ...]
     paths: Mapping[bytes, str]
+    native_chunks: int = 0
+    compared_chunks: int = 0
 
     shown_as: ClassVar[str] = "VerificationReport"
 
@@ -132,7 +142,7 @@ class VerificationReport(Record):
         ]
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
-        for name in ("level", "snapshots", "manifests", "references", "bytes_read"):
+        for name in _SHOWN_COUNTS:
             yield name, str(getattr(self, name))
         yield "findings", str(len(self.findings))
         for problem, count in sorted(Counter(each.problem for each in self.findings).items()):
