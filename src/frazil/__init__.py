@@ -99,7 +99,7 @@ from frazil.ops import GCSummary, LeaseInfo, Update, UpdateType
 from frazil.repository.catalog.backups import Backup
 from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
 from frazil.repository.catalog.findings import Finding, VerificationReport
-from frazil.repository.catalog.repairs import LostChunks, RepairPlan, RepairStep
+from frazil.repository.catalog.repairs import ChunkSource, LostChunks, RepairPlan, RepairStep, SourceChunk
 from frazil.repository.catalog.restoration import RestoreReport
 from frazil.repository.catalog.version_info import ChunkType, RepoAvailability, RepoStatus, SpecVersion
 from frazil.repository.handle.repository import Repository
@@ -181,6 +181,7 @@ __all__ = [
     "BasicConflictSolver",
     "CachingConfig",
     "ChecksumAlgorithm",
+    "ChunkSource",
     "ChunkType",
     "ChunksConfig",
     "CommitMethod",
@@ -246,6 +247,7 @@ __all__ = [
     "SessionStateError",
     "SnapshotInfo",
     "SnapshotNotFoundError",
+    "SourceChunk",
     "SpecVersion",
     "StaleReadError",
     "Storage",

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.chunks.pack_copies import FileRanges, copy_to_packs
-from frazil.errors import StorageError
+from frazil.chunks.pack_copies import FileRanges, PackOptions, copy_to_packs
+from frazil.errors import FormatError, StorageError
+from frazil.format.chunk_check import check_file
+from frazil.format.chunk_trailer import crc32c, encode_trailer
 from frazil.format.ids import id_matrix
 from frazil.format.keys import chunk_key
 from frazil.storage.memory import MemoryStorage
@@ -46,7 +48,10 @@ def test_every_range_has_the_same_bytes(data: st.DataObject) -> None:
     numbers = new_ids()
     wanted = ranges_of(ids, rows)
     copies = copy_to_packs(
-        storage, wanted, pack_size=pack_size, new_id=lambda: next(numbers).to_bytes(12, "big")
+        storage,
+        wanted,
+        PackOptions(pack_size, checksums=False),
+        lambda: next(numbers).to_bytes(12, "big"),
     )
     for row, (source, offset, length) in enumerate(rows):
         pack = storage.get(chunk_key(copies.ids[copies.source[row]].tobytes()))
@@ -74,7 +79,7 @@ def test_small_packs_may_be_left_out() -> None:
     numbers = new_ids()
     wanted = ranges_of(ids, [(0, 0, 3), (0, 3, 3), (0, 6, 4)])
     copies = copy_to_packs(
-        storage, wanted, pack_size=6, new_id=lambda: next(numbers).to_bytes(12, "big"), least=2
+        storage, wanted, PackOptions(6, least=2), lambda: next(numbers).to_bytes(12, "big")
     )
     assert (copies.source.tolist(), len(copies.ids)) == ([0, 0, -1], 1)
     assert len(list(storage.list("chunks"))) == 2
@@ -86,7 +91,51 @@ def test_small_packs_may_be_left_out() -> None:
 def test_bytes_that_are_not_there(row: tuple[int, int, int], kind: str) -> None:
     storage, ids = stored([b"0123456789"])
     with pytest.raises(StorageError) as caught:
-        copy_to_packs(
-            storage, ranges_of([*ids, bytes(12)], [row]), pack_size=9, new_id=lambda: bytes([9] * 12)
-        )
+        copy_to_packs(storage, ranges_of([*ids, bytes(12)], [row]), PackOptions(9), lambda: bytes([9] * 12))
     assert caught.value.kind == kind
+
+
+def with_trailers(chunks: list[bytes], count: int = 2) -> tuple[MemoryStorage, FileRanges]:
+    """``count`` files with the same chunks and trailers, and the ranges of all chunks."""
+    storage = MemoryStorage()
+    ids = [number.to_bytes(12, "big") for number in range(1, 1 + count)]
+    lengths = [len(each) for each in chunks]
+    sizes = []
+    for id_ in ids:
+        file = b"".join(chunks) + encode_trailer(id_, lengths, list(map(crc32c, chunks)))
+        storage.put(chunk_key(id_), file)
+        sizes.append(len(file))
+    ends = np.cumsum(lengths)
+    source = np.repeat(np.arange(count), len(chunks))
+    offset, length = np.tile(ends - lengths, count), np.tile(lengths, count)
+    return storage, FileRanges(id_matrix(ids), source, offset, length, np.array(sizes))
+
+
+@pytest.mark.parametrize("chunks", [[b"ice", b"berg"], [bytes([n % 256, n // 256]) for n in range(1000)]])
+def test_new_packs_have_checksums(chunks: list[bytes]) -> None:
+    storage, ranges = with_trailers(chunks)
+    copies = copy_to_packs(storage, ranges, PackOptions(1 << 20), lambda: b"n" * 12)
+    check = check_file(b"n" * 12, storage.get(chunk_key(b"n" * 12)))
+    assert check.ok
+    assert check.trailer is not None
+    assert check.trailer.lengths.tolist() == copies.length.tolist()
+
+
+@pytest.mark.parametrize("chunks", [[b"ice", b"berg"], [bytes([n % 256, n // 256]) for n in range(1000)]])
+def test_damaged_chunks_are_not_copied(chunks: list[bytes]) -> None:
+    storage, ranges = with_trailers(chunks)
+    key = chunk_key(ranges.ids[1].tobytes())
+    data = bytearray(bytes(storage.get(key)))
+    data[4] ^= 1
+    storage.put(key, data)
+    with pytest.raises(FormatError, match=f"{key}: the bytes . to . must have the checksum"):
+        copy_to_packs(storage, ranges, PackOptions(1 << 20), lambda: b"n" * 12)
+    assert len(list(storage.list("chunks"))) == 2
+
+
+def test_exchanged_files_are_not_copied() -> None:
+    storage, ranges = with_trailers([b"ice", b"berg"])
+    one, other = (chunk_key(id_.tobytes()) for id_ in ranges.ids)
+    storage.put(one, storage.get(other))
+    with pytest.raises(FormatError, match=f"{one}: the file must have its own chunks, got those of {other}"):
+        copy_to_packs(storage, ranges, PackOptions(1 << 20), lambda: b"n" * 12)

@@ -45,6 +45,7 @@ with needs("frazil.pipeline", extra="pipeline"):
     from frazil.jobs.task_results import Outcome
     from frazil.jobs.versions import Input, Source, Target, Version
     from frazil.pipeline.compaction import compact
+    from frazil.pipeline.ingest.chunk_source import IngestedFiles
     from frazil.pipeline.ingest.operation import IngestResult, ingest, inspect_files
     from frazil.pipeline.ingest.pattern import ConcatDim, FilePattern, MergeDim
     from frazil.pipeline.maintenance import verify
@@ -126,6 +127,7 @@ __all__ = [
     "Finite",
     "Graph",
     "IngestResult",
+    "IngestedFiles",
     "Inline",
     "Input",
     "Job",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any, override
 
 import pytest
@@ -19,11 +18,6 @@ class TestContract(StorageSuite):
     @pytest.fixture
     def storage(self) -> Any:
         return Overlay(MemoryStorage())
-
-    @override
-    def test_pickle(self, storage: Any) -> None:
-        with pytest.raises(TypeError):
-            pickle.dumps(storage)
 
 
 def test_writes_links_and_deletions() -> None:

@@ -196,6 +196,25 @@ def test_a_clone_records_its_origin_and_is_independent(repo: frazil.Repository, 
         copy_repository(repo, place, engine=INLINE)
 
 
+def test_a_copy_does_not_overwrite_a_clone(repo: frazil.Repository) -> None:
+    place = MemoryStorage()
+    clone_repository(repo, place, engine=INLINE)
+    with pytest.raises(ConflictError, match="a clone, which has its own history"):
+        copy_repository(repo, place, engine=INLINE)
+    assert "frazil.origin" in frazil.Repository.open(place).get_metadata()
+
+
+def test_an_object_of_another_size_is_copied_again_also_if_it_is_old(repo: frazil.Repository) -> None:
+    place = MemoryStorage()
+    copy_repository(repo, place, engine=INLINE)
+    [key] = [each.key for each in place.list("chunks")][:1]
+    place.put(key, bytes(place.get(key)) + b"more")
+    objects = place._contents.objects
+    objects[key] = replace(objects[key], modified=objects[key].modified - timedelta(hours=1))
+    assert copy_repository(repo, place, engine=INLINE).objects == 1
+    assert bytes(place.get(key)) == bytes(repo.storage.get(key))
+
+
 def test_a_clone_of_the_newest_version(repo: frazil.Repository) -> None:
     place = MemoryStorage()
     part = RepositoryPart(branches=("dev",), tags=(), newest_only=True)
@@ -234,6 +253,60 @@ def test_the_bytes_of_objects_that_are_older_than_the_mark_are_not_read(repo: fr
     objects[key] = replace(objects[key], modified=objects[key].modified - timedelta(hours=1))
     assert copy_repository(repo, target, engine=INLINE).objects == 0
     assert copy_repository(repo, target, compare=True, engine=INLINE).objects == 1
+
+
+def test_damaged_chunks_of_the_source_are_not_copied(repo: frazil.Repository) -> None:
+    place = MemoryStorage()
+    key = next(each.key for each in repo.storage.list("chunks"))
+    data = bytearray(bytes(repo.storage.get(key)))
+    data[1] ^= 1
+    repo.storage.put(key, data)
+    with pytest.raises(FormatError, match=f"undamaged chunk files, got 1 file .* such as {key}"):
+        copy_repository(repo, place, engine=INLINE)
+    assert not frazil.Repository.exists(place)
+    assert place.head(key) is None
+    data[1] ^= 1
+    repo.storage.put(key, data)
+    copy_repository(repo, place, engine=INLINE)
+    assert frazil.Repository.open(place).verify("checksum").ok
+
+
+def test_chunks_with_checksums_are_compared_without_the_source(repo: frazil.Repository) -> None:
+    place, reads = MemoryStorage(), list[str]()
+    copy_repository(repo, place, engine=INLINE)
+
+    def meet(what: str) -> Any:
+        reads.append(what)
+        return nullcontext()
+
+    seen = Watched(repo.storage)
+    source = opened_by(repo.storage, seen)
+    seen.meet = meet
+    assert copy_repository(source, place, compare=True, engine=INLINE).objects == 0
+    assert reads
+    assert not any(what.startswith("get chunks") for what in reads)
+
+
+def test_a_backup_that_vanishes_during_the_copy_is_left_out(repo: frazil.Repository) -> None:
+    """A writer deletes the backup of an attempt that was refused."""
+    place = MemoryStorage()
+    key = "overwritten/repo.30000000000000.00000000000000000000"
+    repo.storage.put(key, b"of an attempt that is refused a moment later")
+
+    seen = Watched(repo.storage)
+    source = opened_by(repo.storage, seen)
+    listing = MemoryStorage.list
+
+    def vanishing(prefix: str) -> Any:
+        infos = list(listing(repo.storage, prefix))  # type: ignore[arg-type]
+        if prefix == "overwritten":
+            repo.storage.delete([key])
+        return iter(infos)
+
+    seen.list = vanishing  # type: ignore[method-assign]
+    copy_repository(source, place, engine=INLINE)
+    assert place.head(key) is None
+    assert frazil.Repository.open(place).verify("checksum").ok
 
 
 def test_a_mark_of_another_part_tells_nothing(repo: frazil.Repository) -> None:

@@ -23,8 +23,8 @@ import numpy as np
 from frazil.arguments import wrong_type
 from frazil.changes.prepared_manifests import PreparedManifests
 from frazil.errors import ConflictError, ErrorKind, InvalidInputError, StorageError
-from frazil.format.columns import U8, U32
-from frazil.format.ids import id_keys, id_list, id_to_text
+from frazil.format.columns import U32
+from frazil.format.ids import id_list, id_to_text
 from frazil.format.keys import CHUNKS
 from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.compaction.relocation import relocate_piece
@@ -40,7 +40,7 @@ from frazil.maintenance.compaction.units import (
     tip_of,
 )
 from frazil.maintenance.file_batches import manifest_batches
-from frazil.maintenance.listing import distinct, listed
+from frazil.maintenance.listing import among, distinct, listed
 from frazil.maintenance.rewrite import RewriteCommit, commit_manifests, is_amend, open_tip
 from frazil.maintenance.verification.plan import Run
 from frazil.maintenance.walk import each_once
@@ -228,17 +228,17 @@ class _Compaction:
         manifests = self.options.limits.manifests
         return tip.has_too_many_manifests if manifests is None else manifests
 
-    def _files_of(self, unit: Unit) -> U8:
+    def _files_of(self, unit: Unit) -> LiveFiles:
         """Return the files to leave that the manifests of a unit refer to."""
         ids = all_files([self.uses[ref.id] for ref in unit.old if ref.id in self.uses])
-        return ids[np.isin(id_keys(ids), id_keys(self.leave.ids))]
+        return self.leave.select_files(among(self.leave.ids, ids))
 
     def _works(self) -> list[UnitWork]:
         """Return the work of all units that change, each once."""
         works: dict[tuple[bytes, tuple[bytes, ...]], UnitWork] = {}
         for array in (array for tip in self.tips for array in tip.arrays):
             for unit in array.units:
-                leave = self._files_of(unit) if array.is_chosen else self.leave.ids[:0]
+                leave = self._files_of(unit) if array.is_chosen else LiveFiles()
                 if len(leave) or (unit.is_cut and not _is_small(array)):
                     works[unit.key] = UnitWork(unit, leave)
         return list(works.values())
@@ -285,20 +285,19 @@ class _Compaction:
         by_array: dict[bytes, list[Relocation]] = {}
         for result in self.results.values():
             by_array.setdefault(result.unit.node.id, []).append(result)
-        nothing = self.leave.ids[:0]
         works: list[UnitWork] = []
         for array in tip.arrays:
             present = {unit.key for unit in array.units}
             earlier = [each for each in by_array.get(array.node.id, ()) if each.unit.key not in present]
             if earlier:
                 units = [unit for unit in array.units if unit.key not in self.results]
-                works += [UnitWork(unit, nothing, _near(unit, earlier)) for unit in units]
+                works += [UnitWork(unit, LiveFiles(), _near(unit, earlier)) for unit in units]
         return [work for work in works if work.earlier]
 
     def _task_bounds(self, works: Sequence[UnitWork]) -> list[tuple[int, int]]:
         """Return which works are one task."""
         sizes = [
-            sum(int(self.uses[ref.id].select_files(work.leave).live.sum()) for ref in work.unit.old)
+            sum(int(self.uses[ref.id].select_files(work.leave.ids).live.sum()) for ref in work.unit.old)
             if len(work.leave)
             else 0
             for work in works

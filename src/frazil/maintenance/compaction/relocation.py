@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from frazil.changes.manifests import distribute
-from frazil.chunks.pack_copies import FileRanges, copy_to_packs
+from frazil.chunks.pack_copies import FileRanges, PackOptions, copy_to_packs
 from frazil.format.columns import I64
 from frazil.format.ids import id_keys, id_matrix
 from frazil.format.manifest import ChunkTable
@@ -22,6 +22,7 @@ from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.compaction.survey import native_rows
 from frazil.maintenance.compaction.units import Relocation, Unit, UnitWork
 from frazil.maintenance.listing import among, distinct
+from frazil.repository.catalog.compaction_info import LiveFiles
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
 from frazil.repository.clock import new_object_id
@@ -48,7 +49,8 @@ def relocate_piece(context: Context, item: Any) -> Iterator[Relocation]:
         return
     tables = [_table(context, work) for work in works]
     moves = [_move(work, table) for work, table in zip(works, tables, strict=True)]
-    places, copied = _copy(context, moves, pack_size)
+    leave = LiveFiles.union([work.leave for work in works])
+    places, copied = _copy(context, moves, leave, pack_size)
     start = 0
     for work, table, move in zip(works, tables, moves, strict=True):
         rows = slice(start, start + len(move))
@@ -101,13 +103,15 @@ def _move(work: UnitWork, table: ChunkTable) -> _Move:
     array = work.unit.node.array
     assert array is not None
     rows = native_rows(table, array.num_chunks)
-    rows = rows[among(table.chunk_ids, work.leave)[table.source[rows]]]
+    rows = rows[among(table.chunk_ids, work.leave.ids)[table.source[rows]]]
     columns = (table.source[rows], table.offset[rows], table.length[rows])
     source, offset, length = (column.astype(np.int64) for column in columns)
     return _Move(rows, FileRanges(table.chunk_ids, source, offset, length))
 
 
-def _copy(context: Context, moves: Sequence[_Move], pack_size: int) -> tuple[FileRanges, int]:
+def _copy(
+    context: Context, moves: Sequence[_Move], leave: LiveFiles, pack_size: int
+) -> tuple[FileRanges, int]:
     """Copy each distinct range once.
 
     Return the new range of each row of all moves, and the number of bytes of the copies.
@@ -120,16 +124,12 @@ def _copy(context: Context, moves: Sequence[_Move], pack_size: int) -> tuple[Fil
     )
     offset = np.concatenate([nothing, *(move.ranges.offset for move in moves)])
     length = np.concatenate([nothing, *(move.ranges.length for move in moves)])
-    ranges, number = FileRanges(files, source, offset, length).distinct()
+    sizes = leave.sizes[id_keys(leave.ids).searchsorted(keys)]
+    ranges, number = FileRanges(files, source, offset, length, sizes).distinct()
     # A file with one chunk may be named by the hash of its bytes. A copy under another name gains nothing.
-    least = 2 if context.settings.deduplicate else 1
-    copies = copy_to_packs(
-        context.storage,
-        ranges,
-        pack_size=pack_size,
-        new_id=new_object_id,
-        least=least,
-    )
+    settings = context.settings
+    options = PackOptions(pack_size, 2 if settings.deduplicate else 1, settings.checksums)
+    copies = copy_to_packs(context.storage, ranges, options, new_object_id)
     copied = int(copies.length[copies.source >= 0].sum())
     return FileRanges(copies.ids, copies.source[number], copies.offset[number], length), copied
 

@@ -13,9 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import chain
 from typing import Final
 
+import numpy as np
+
 from frazil.errors import IcechunkError
+from frazil.format.chunk_trailer import SINGLE_TRAILER_BYTES
 from frazil.format.ids import OBJECT_ID_BYTES, id_from_text, id_list, id_matrix, is_id_text
 from frazil.format.keys import CHUNKS, OVERWRITTEN, TRANSACTIONS, chunk_key
 from frazil.maintenance.listing import listed
@@ -31,6 +35,7 @@ from frazil.threads import Purpose, map_bounded
 
 #: The largest number of files of one folder that are read to find exchanged files.
 _READ: Final = 1000
+_SAME_HASH: Final = "a file with the same hash"
 _EXCHANGED: Final = "the file of another name"
 #: Reasons that all files of an origin share. Exchanged files must be in the same step, which reads all of
 #: them before it writes.
@@ -130,22 +135,28 @@ class FileSearch:
         self, damaged: Sequence[str], aside: Mapping[str, list[str]], ends: Mapping[str, int]
     ) -> dict[str, Origin]:
         """Return chunk files whose hash is the id of a damaged file. Only files of the same size are read."""
-        sizes = {ends[key] for key in damaged}
+        sizes = sorted({ends[key] for key in damaged} - {0})
         if not sizes:
             return {}
         files = listed(self.storage, CHUNKS)
-        rows = (files.sizes[:, None] == list(sizes)).any(axis=1)
+        wanted = np.array([size + more for size in sizes for more in (0, SINGLE_TRAILER_BYTES)], np.int64)
+        rows = np.isin(files.sizes, wanted)
         names = files.select_files(rows).keys() if rows.sum() <= _READ else []
         names += [name for key, names in aside.items() if key.startswith(f"{CHUNKS}/") for name in names]
 
-        def key_of_hash(name: str) -> str | None:
+        def origins(name: str) -> list[tuple[str, Origin]]:
             with suppress(IcechunkError):
-                return chunk_key(sha256(self.storage.get(name)).digest()[:OBJECT_ID_BYTES])
-            return None
+                data = memoryview(self.storage.get(name))
+                return [
+                    (key, Origin(_SAME_HASH, self.storage, name, size))
+                    for size in sizes
+                    if size <= len(data)
+                    if (key := chunk_key(sha256(data[:size]).digest()[:OBJECT_ID_BYTES])) != name
+                ]
+            return []
 
-        hashes = zip(map_bounded(Purpose.FILE_COPIES, key_of_hash, names[:_READ]), names, strict=False)
-        pairs = [(key, name) for key, name in hashes if key in damaged and key != name]
-        return {key: Origin("the file with the same hash", self.storage, name) for key, name in pairs if key}
+        pairs = chain.from_iterable(map_bounded(Purpose.FILE_COPIES, origins, names[:_READ]))
+        return {key: origin for key, origin in pairs if key in damaged}
 
     def _grouped(
         self,

@@ -167,3 +167,9 @@ def is_lost(table: ChunkTable, damaged: U8) -> NDArray[np.bool_]:
     hit = np.zeros(len(table), bool)
     hit[native] = among(table.chunk_ids, damaged)[table.source[native]]
     return hit
+
+
+def lost_files(lost: Iterable[LostChunks]) -> U8:
+    """Return the ids of the chunk files of lost chunks, each once, (n, 12)."""
+    names = dict.fromkeys(chunk_name(each.key) for each in lost)
+    return id_matrix([id_from_text(name) for name in names if name is not None])

@@ -14,9 +14,9 @@ import numpy as np
 
 from frazil.display import counted
 from frazil.format.columns import U8, U32
-from frazil.format.ids import id_from_text, id_list, id_matrix
+from frazil.format.ids import id_from_text, id_list
 from frazil.format.nodes import NodeTable
-from frazil.maintenance.repair.lost import chunk_name, is_lost
+from frazil.maintenance.repair.lost import is_lost, lost_files
 from frazil.maintenance.repair.steps import Site
 from frazil.repository.catalog.collection_guard import SessionStart, newest_update
 from frazil.repository.catalog.context import Context
@@ -88,15 +88,10 @@ def _by_array(lost: Iterable[LostChunks]) -> list[_Cells]:
             node,
             np.concatenate([each.coordinates for each in parts]),
             tuple(version for each in parts for version in each.previous),
-            _files(parts),
+            lost_files(parts),
         )
         for node, parts in groups.items()
     ]
-
-
-def _files(lost: Iterable[LostChunks]) -> U8:
-    names = dict.fromkeys(chunk_name(each.key) for each in lost)
-    return id_matrix([id_from_text(name) for name in names if name is not None])
 
 
 def _metadata(lost: Iterable[LostChunks]) -> dict[str, Any]:

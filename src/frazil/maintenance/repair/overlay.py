@@ -7,11 +7,13 @@ has a link to them.
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, field, replace
 from threading import RLock
-from typing import TYPE_CHECKING, override
+from typing import TYPE_CHECKING, Any, override
 
 from frazil.errors import ErrorKind, StorageError
+from frazil.host import random_bytes
 from frazil.storage.base import ALWAYS, IfAbsent, IfVersion, ObjectInfo, Refused, Stored, Version
 from frazil.storage.memory import MemoryStorage
 from frazil.storage.synchronous import SynchronousStorage
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from frazil.storage.settings import StorageSettings
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class _Layer:
     """The changes that all copies of an overlay share. A key is in at most one of the three places."""
 
@@ -31,12 +33,17 @@ class _Layer:
     links: dict[str, tuple[Storage, str]] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
     lock: RLock = field(default_factory=RLock)
+    name: str = field(default_factory=lambda: random_bytes(12).hex())
+
+
+#: The layers that exist, by name. A pickle of an overlay contains only the name.
+_alive: weakref.WeakValueDictionary[str, _Layer] = weakref.WeakValueDictionary()
 
 
 class Overlay(SynchronousStorage):
     """A storage over another storage, which never changes. Threads may share it.
 
-    It belongs to one plan, so it cannot be pickled.
+    A pickle can be loaded only in the same process, and while the overlay exists.
 
     Args:
         base: The storage below. The overlay only reads it.
@@ -52,9 +59,13 @@ class Overlay(SynchronousStorage):
     def __init__(self, base: Storage, layer: _Layer | None = None) -> None:
         self._base = base
         self._layer = layer or _Layer()
+        _alive[self._layer.name] = self._layer
 
     def __repr__(self) -> str:
         return repr(self._base)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_unpickle, (self._base, self._layer.name))
 
     @override
     def encodes_names(self) -> bool:
@@ -160,3 +171,13 @@ class Overlay(SynchronousStorage):
 def _own(version: Version) -> Version:
     """Return a version that differs from all versions of the storage below."""
     return Version(f"overlay-{version.etag}", version.generation)
+
+
+def _unpickle(base: Storage, name: str) -> Overlay:
+    layer = _alive.get(name)
+    if layer is None:
+        raise StorageError(
+            "an overlay can be loaded only in the process of its plan. Use an engine of this process",
+            ErrorKind.STORAGE_CONFIG,
+        )
+    return Overlay(base, layer)

@@ -20,11 +20,12 @@ from frazil.maintenance.repair.quarantine import Quarantine
 from frazil.maintenance.repair.refs import is_version_1, ref_steps
 from frazil.maintenance.repair.relisting import relist_steps
 from frazil.maintenance.repair.repo_file import require_copies, restore_step
+from frazil.maintenance.repair.source_chunks import source_steps
 from frazil.maintenance.repair.steps import Site, Step
 from frazil.maintenance.verification import plan
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import VerificationReport, VerifyLevel
-from frazil.repository.catalog.repairs import LostChoice, RepairPlan
+from frazil.repository.catalog.repairs import ChunkSource, LostChoice, RepairPlan
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.storage.base import Storage
 
@@ -47,6 +48,7 @@ class RepairRequest:
     level: VerifyLevel = "exists"
     lost: LostChoice = "keep"
     orphans_before: int | None = None
+    sources: Sequence[ChunkSource] = ()
 
 
 def repair_plan(request: RepairRequest) -> RepairPlan:
@@ -70,6 +72,11 @@ def repair_plan(request: RepairRequest) -> RepairPlan:
         steps += new
         report = _verified(site, request)
     lost = lost_chunks(site.context, report.findings, report.paths)
+    if request.sources and (chunks := list(source_steps(site, request.sources, lost))):
+        _perform(chunks, site)
+        steps += chunks
+        report = _verified(site, request)
+        lost = lost_chunks(site.context, report.findings, report.paths)
     steps += (commits := lost_commits(site.context, request.lost, lost))
     _perform(commits, site)
     steps += _orphans(site.context, request)

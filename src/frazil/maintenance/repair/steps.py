@@ -8,7 +8,9 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any, Final, Protocol
 
+from frazil.display import counted
 from frazil.errors import FormatError
+from frazil.format.chunk_check import check_file
 from frazil.format.ids import OBJECT_ID_BYTES, id_from_text
 from frazil.format.keys import CHUNKS, MANIFESTS, OVERWRITTEN, SNAPSHOTS, TRANSACTIONS, chunk_key
 from frazil.format.repo_info import decode_repo_info
@@ -56,15 +58,20 @@ class Step(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A file that has, or may have, the content of a damaged file."""
+    """A file that has, or may have, the content of a damaged file.
+
+    ``stop`` is the end of the content: the trailer of a chunk file belongs to its own name. None means the
+    whole file.
+    """
 
     label: str
     storage: Storage
     key: str
+    stop: int | None = None
 
     def read(self) -> Buffer:
         """Return the content. Raises ``StorageError`` if it cannot be read."""
-        return self.storage.get(self.key)
+        return self.storage.get(self.key, 0, self.stop)
 
 
 def check_content(key: str, data: Buffer, end: int = 0) -> Certainty:
@@ -96,9 +103,21 @@ def check_content(key: str, data: Buffer, end: int = 0) -> Certainty:
         size = memoryview(data).nbytes
         if size < end:
             raise FormatError(f"{key}: the content must have {end} bytes, got {size}. Use another copy")
-        if key == chunk_key(sha256(data).digest()[:OBJECT_ID_BYTES]):
-            return "proved"
+        return _check_chunks(id_from_text(name), data)
     return "consistent"
+
+
+def _check_chunks(id_: bytes, data: Buffer) -> Certainty:
+    """Check the bytes of a chunk file with the checksums in it, or with its name if that is a hash."""
+    check = check_file(id_, data)
+    if check.trailer is None:
+        return "proved" if id_ == sha256(data).digest()[:OBJECT_ID_BYTES] else "consistent"
+    if not check.ok:
+        raise FormatError(
+            f"{chunk_key(id_)}: {counted(len(check.rows), 'chunk')} of the content differ from their checksums. "
+            "Use another copy"
+        )
+    return "proved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +141,10 @@ class CopyFiles:
         """Copy the files. On an overlay, only link them."""
         if isinstance(site.storage, Overlay):
             for key, origin in self.origins:
-                site.storage.link(key, origin.storage, origin.key)
+                if origin.stop is None:
+                    site.storage.link(key, origin.storage, origin.key)
+                else:
+                    site.storage.put(key, origin.read())
             return
         # Contents of files that the step itself replaces must be read before the first write.
         own = {key for key, _ in self.origins}

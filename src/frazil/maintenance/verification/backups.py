@@ -57,6 +57,8 @@ def check_chain(storage: Storage, info: RepoInfo) -> tuple[list[Finding], Iterat
         except IcechunkError as error:
             findings.append(Finding("unreadable", key, detail=error.message))
             break
+    if not names:  # the texts of `repo` are damaged
+        return findings, iter(())
     pairs = zip(names, times, [*names[1:], ""], [*times[1:], 0], strict=True)
     return findings, (Named(name, time, older or None, at) for name, time, older, at in pairs if name)
 

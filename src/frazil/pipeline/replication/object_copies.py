@@ -14,9 +14,10 @@ from typing import Final
 
 import numpy as np
 
-from frazil.errors import ErrorKind, StorageError
+from frazil.errors import ErrorKind, FormatError, StorageError
+from frazil.format.chunk_check import check_file
 from frazil.format.columns import I64, U8
-from frazil.format.ids import id_keys, ids_from_text, ids_to_text
+from frazil.format.ids import id_keys, id_list, ids_from_text, ids_to_text
 from frazil.format.keys import CHUNKS, MANIFESTS, OVERWRITTEN, SNAPSHOTS, TRANSACTIONS
 from frazil.jobs.blocks import groups
 from frazil.jobs.engine import Engine
@@ -147,9 +148,18 @@ def objects_with_keys(objects: Objects, keys: set[str]) -> Objects:
     return _some(objects, files, [key in keys for key in objects.keys])
 
 
+@dataclass(frozen=True, slots=True)
+class CopyOutcome:
+    """The result of a task: how many objects and bytes it copied, and the damaged files of the source."""
+
+    objects: int = 0
+    bytes: int = 0
+    damaged: tuple[str, ...] = ()
+
+
 def copy_by_tasks(
     source: Storage, target: Storage, objects: Objects, engine: Engine, *, compare: bool
-) -> Iterator[tuple[int, int]]:
+) -> Iterator[CopyOutcome]:
     """Copy objects by tasks.
 
     Args:
@@ -160,7 +170,7 @@ def copy_by_tasks(
         compare: Whether objects that are equal in both storages are left out.
 
     Yields:
-        How many objects and bytes each task has copied.
+        The outcome of each task.
     """
     shared = dumps((source, target, compare))
     for result in engine.run(copy_objects, [dumps(item) for item in objects.items()], shared):
@@ -168,38 +178,63 @@ def copy_by_tasks(
 
 
 def copy_objects(shared: bytes, item: bytes) -> bytes:
-    """Copy objects from one storage to another, with ``compare`` only those that differ: the task."""
+    """Copy objects from one storage to another, with ``compare`` only those that differ: the task.
+
+    An object that is gone from the source is left out. The check of the target finds it if it is needed. A
+    chunk file that differs from its own checksums is left out too.
+    """
     source, target, compare = pickle.loads(shared)
     folder, names, sizes = pickle.loads(item)
     keys = [f"{folder}/{name}" for name in ids_to_text(names)] if folder else list(names)
+    ids = id_list(names) if folder == CHUNKS else [b""] * len(keys)
+    damaged: list[str] = []
 
-    def read_object(key: str) -> tuple[str, Buffer] | None:
-        data = source.get(key)
-        return None if compare and _is_same(target, key, data) else (key, data)
+    def read_object(key: str, id_: bytes) -> tuple[str, Buffer] | None:
+        stored = _read(target, key) if compare else None
+        if stored is not None and id_ and _is_right(id_, stored):
+            return None
+        data = _read(source, key)
+        if data is None or (stored is not None and memoryview(stored) == memoryview(data)):
+            return None
+        if id_ and _is_right(id_, data) is False:
+            damaged.append(key)
+            return None
+        return key, data
 
-    def copy_object(key: str) -> int | None:
-        pair = read_object(key)
+    def copy_object(key: str, id_: bytes) -> int | None:
+        pair = read_object(key, id_)
         if pair is None:
             return None
         target.put(*pair)
         return memoryview(pair[1]).nbytes
 
-    sizes_copied: list[int] = []
+    copied: list[int] = []
     with thread_pool(Purpose.FILE_COPIES) as threads:
         if not target.is_local:
-            sizes_copied += (size for size in threads.map(copy_object, keys) if size is not None)
+            copied += (size for size in threads.map(copy_object, keys, ids) if size is not None)
         else:
             for start, stop in pairwise(groups(sizes, _AT_ONCE).tolist()):
-                pairs = [pair for pair in threads.map(read_object, keys[start:stop]) if pair is not None]
+                part = threads.map(read_object, keys[start:stop], ids[start:stop])
+                pairs = [pair for pair in part if pair is not None]
                 target.put_many(pairs)
-                sizes_copied += (memoryview(data).nbytes for _, data in pairs)
-    return pickle.dumps((len(sizes_copied), sum(sizes_copied)))
+                copied += (memoryview(data).nbytes for _, data in pairs)
+    return pickle.dumps(CopyOutcome(len(copied), sum(copied), tuple(damaged)))
 
 
-def _is_same(storage: Storage, key: str, data: Buffer) -> bool:
+def _read(storage: Storage, key: str) -> Buffer | None:
+    """Return the bytes of an object, or None if there is none."""
     try:
-        return memoryview(storage.get(key)) == memoryview(data)
+        return storage.get(key)
     except StorageError as error:
         if error.kind != ErrorKind.OBJECT_NOT_FOUND:
             raise
+        return None
+
+
+def _is_right(id_: bytes, data: Buffer) -> bool | None:
+    """Return whether a chunk file agrees with its own checksums. None if it has none."""
+    try:
+        check = check_file(id_, data)
+    except FormatError:
         return False
+    return None if check.trailer is None else check.ok

@@ -10,7 +10,9 @@ read, chunk files have to be long enough. Damaged objects are copied again, each
 
 A second call updates a copy, and continues a copy that was interrupted. It copies objects that the target
 lacks or has with another size. Objects of the same size are compared, unless an earlier copy has completed
-since they were stored: then a mark in the target (`checked_mark`) tells that they were compared.
+since they were stored: then a mark in the target (`checked_mark`) tells that they were compared. A chunk file
+with checksums is compared with these, and the source is not read. A chunk file of the source that differs
+from its own checksums is not copied, and the copy is not published.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from frazil.display import counted
 from frazil.errors import ConflictError, ErrorKind, FormatError, StorageError
 from frazil.format.ids import id_list
 from frazil.format.keys import CHUNKS, MANIFESTS, REPO, SNAPSHOTS, TRANSACTIONS
@@ -208,6 +211,7 @@ class _RepositoryCopy:
     progress: Progress | None
     objects: int = 0
     bytes: int = 0
+    damaged: tuple[str, ...] = ()
 
     def run(self, part: RepositoryPart, *, is_clone: bool, compare: bool) -> Copied:
         """Copy the objects, check them in the target, and write the repo info."""
@@ -222,6 +226,7 @@ class _RepositoryCopy:
         changed = difference(copy.objects, target, since)
         self._copy(changed.absent, compare=False)
         self._copy(changed.doubtful, compare=True)
+        self._require_undamaged()
         for flat in copy.flat:
             for key, data in flat.files(_LEVEL):
                 target.put(key, data)
@@ -259,13 +264,21 @@ class _RepositoryCopy:
 
     def _copy(self, objects: Objects, *, compare: bool) -> None:
         """Copy objects by tasks, and count them."""
-        for count, size in copy_by_tasks(
-            self.source.storage, self.target, objects, self.engine, compare=compare
-        ):
-            self.objects, self.bytes = self.objects + count, self.bytes + size
+        for outcome in copy_by_tasks(self.source.storage, self.target, objects, self.engine, compare=compare):
+            self.objects, self.bytes = self.objects + outcome.objects, self.bytes + outcome.bytes
+            self.damaged += outcome.damaged
             self.renew()
             if self.progress is not None:
-                self.progress.advance(chunks=count, bytes=size)
+                self.progress.advance(chunks=outcome.objects, bytes=outcome.bytes)
+
+    def _require_undamaged(self) -> None:
+        """Raise ``FormatError`` if chunk files of the source differ from their own checksums."""
+        if self.damaged:
+            raise FormatError(
+                f"the source {self.source.storage.label()} must have undamaged chunk files, got "
+                f"{counted(len(self.damaged), 'file')} with bytes that differ from their checksums, such as "
+                f"{self.damaged[0]}. The copy is not published. Run Repository.verify and repair the source"
+            )
 
     def _repair_target(self, copy: _Plan) -> None:
         """Copy objects again that are missing or damaged in the target, each once.

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frazil.arguments import check_fields, wrong_type
 from frazil.display import Record, Shown, counted
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64, U8
-from frazil.format.ids import OBJECT_ID_BYTES, ids_to_text
+from frazil.format.ids import OBJECT_ID_BYTES, id_keys, ids_to_text
 
 #: The number of files whose texts are made at a time.
 _ROWS: Final = 10_000
@@ -70,7 +71,7 @@ def _bad_limit(name: str, expected: str, value: float) -> InvalidInputError:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiveFiles:
-    """k chunk files with their sizes and live bytes, as columns.
+    """k chunk files with their sizes and live bytes, as columns sorted by id.
 
     Attributes:
         ids: uint8 of shape (k, 12).
@@ -84,6 +85,39 @@ class LiveFiles:
 
     def __len__(self) -> int:
         return len(self.sizes)
+
+    def select_files(self, rows: NDArray[np.bool_]) -> LiveFiles:
+        """Return some of the files.
+
+        Args:
+            rows: One bool for each file.
+
+        Returns:
+            The files whose value is True.
+        """
+        return LiveFiles(self.ids[rows], self.sizes[rows], self.live[rows])
+
+    @staticmethod
+    def union(parts: Sequence[LiveFiles]) -> LiveFiles:
+        """Return the files of several parts, each once.
+
+        Args:
+            parts: Files, with the same numbers for the same id.
+
+        Returns:
+            The files, sorted by id.
+
+        Examples:
+            >>> len(LiveFiles.union([LiveFiles(), LiveFiles()]))
+            0
+        """
+        whole = [LiveFiles(), *parts]
+        ids = np.concatenate([part.ids for part in whole])
+        first = np.unique(id_keys(ids), return_index=True)[1]
+        sizes, live = (
+            np.concatenate([getattr(part, name) for part in whole])[first] for name in ("sizes", "live")
+        )
+        return LiveFiles(ids[first], sizes, live)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

@@ -11,7 +11,7 @@ from frazil.repository.asynchronous import awaitable, awaitable_static
 from frazil.repository.catalog.backups import Backup, backups
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import VerifyLevel, verify_level
-from frazil.repository.catalog.repairs import LostChoice, RepairPlan, lost_choice
+from frazil.repository.catalog.repairs import ChunkSource, LostChoice, RepairPlan, lost_choice
 from frazil.repository.catalog.restoration import RestoreReport, restore_repository
 from frazil.repository.clock import from_datetime
 from frazil.repository.handle.base import RepositoryBase
@@ -57,6 +57,7 @@ class Recovery(RepositoryBase):
         copies: Sequence[Storage] = (),
         level: VerifyLevel = "exists",
         lost: LostChoice = "keep",
+        sources: Sequence[ChunkSource] = (),
         orphans_older_than: datetime | None = None,
         dry_run: bool = True,
     ) -> RepairPlan:
@@ -79,6 +80,7 @@ class Recovery(RepositoryBase):
                 on each branch in which these chunks are missing, so that readers get the fill value.
                 ``"previous"`` makes a commit in which they have the data of the newest version that has
                 other data.
+            sources: Sources that can make chunks without a copy again, such as ``pipeline.IngestedFiles``.
             orphans_older_than: Move files that no version needs, and that were modified before this time, to
                 the quarantine. Uncommitted work of running sessions looks the same: choose a time before
                 their start. Default: such files stay.
@@ -123,6 +125,7 @@ class Recovery(RepositoryBase):
             verify_level(level),
             lost_choice(lost),
             None if before is None else from_datetime(before, "orphans_older_than"),
+            tuple(sources),
         )
         if not dry_run:
             require_writable(storage)
