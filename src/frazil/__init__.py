@@ -97,7 +97,9 @@ from frazil.importing import ImportReport, upgrade
 from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from frazil.ops import GCSummary, LeaseInfo, Update, UpdateType
 from frazil.repository.catalog.backups import Backup
+from frazil.repository.catalog.checks import Check
 from frazil.repository.catalog.findings import Finding, VerificationReport
+from frazil.repository.catalog.verification_state import VerificationState
 from frazil.repository.catalog.version_info import ChunkType, RepoAvailability, RepoStatus, SpecVersion
 from frazil.repository.handle.repository import Repository
 from frazil.repository.handle.restoration import RestoreReport
@@ -178,6 +180,7 @@ __all__ = [
     "Backup",
     "BasicConflictSolver",
     "CachingConfig",
+    "Check",
     "ChecksumAlgorithm",
     "ChunkType",
     "ChunksConfig",
@@ -252,6 +255,7 @@ __all__ = [
     "UpdateType",
     "ValidationFailedError",
     "VerificationReport",
+    "VerificationState",
     "VersionSelection",
     "VirtualChunkContainer",
     "VirtualChunkSpec",

@@ -289,7 +289,7 @@ def test_logs_that_say_more_than_the_snapshots(name: str) -> None:
     extra = np.arange(8, dtype=np.uint8).reshape(1, 8)
     key = changed_log(repo, lambda log: replace(log, **{name: extra}))
     (finding,) = repo.verify().findings
-    assert (finding.problem, finding.key) == ("log", key)
+    assert (finding.check, finding.key) == ("log-nodes", key)
     assert name.replace("_", " ") in finding.detail
 
 
@@ -304,7 +304,7 @@ def test_logs_that_say_less_than_the_snapshots() -> None:
             zarr.open_array(store, path="a").attrs["units"] = "m"
         assert repo.verify().ok
         key = changed_log(repo, lambda log, name=name: replace(log, **{name: none}))
-        assert [(each.problem, each.key) for each in repo.verify().findings] == [("log", key)]
+        assert [(each.check, each.key) for each in repo.verify().findings] == [("log-nodes", key)]
 
 
 def test_all_that_a_log_says_wrong_is_one_finding() -> None:
@@ -321,7 +321,7 @@ def test_logs_that_create_and_delete_what_is_in_a_snapshot() -> None:
     with repo.transaction("main", message="one more") as store:
         zarr.create_array(store, name="c", shape=(1,), dtype="i8")
     key = changed_log(repo, lambda log: replace(log, deleted_arrays=log.new_arrays))
-    assert [(each.problem, each.key) for each in repo.verify().findings] == [("log", key)]
+    assert [(each.check, each.key) for each in repo.verify().findings] == [("log-nodes", key)]
 
 
 def test_chunks_of_arrays_that_are_in_no_snapshot() -> None:
@@ -506,7 +506,7 @@ def test_the_report_prints_what_is_wrong() -> None:
     assert isinstance(report, VerificationReport)
     assert all(isinstance(each, Finding) for each in report.findings)
     row = report.rows()[0]
-    assert (row["problem"], row["key"], row["path"] in {"/a", "/b"}) == ("missing", lost, True)
+    assert (row["check"], row["key"], row["path"] in {"/a", "/b"}) == ("missing", lost, True)
     assert f"missing: {lost}" in repr(report)
     assert lost in report._repr_html_()
 

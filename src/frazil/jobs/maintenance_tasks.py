@@ -14,7 +14,7 @@ from frazil.jobs.engine import Engine
 from frazil.maintenance.deletion import Sweeper, Swept
 from frazil.maintenance.listing import distinct
 from frazil.maintenance.storage_stats import Parts, parts_of
-from frazil.maintenance.verification import plan
+from frazil.maintenance.verification.pieces import PIECES, Piece, Run
 from frazil.maintenance.walk import Bounds, LocalWalk, chunks_of
 from frazil.repository.catalog.context import Context
 
@@ -97,8 +97,8 @@ def delete_files(context: Context, item: Any) -> Iterator[Swept]:
     yield Sweeper(context.storage, patience).sweep(files)
 
 
-_PIECES: Final[dict[str, plan.Piece]] = {
-    piece.__name__: piece for piece in (*plan.PIECES, sum_parts, walk_manifests, walk_chunks, delete_files)
+_PIECES: Final[dict[str, Piece]] = {
+    piece.__name__: piece for piece in (*PIECES, sum_parts, walk_manifests, walk_chunks, delete_files)
 }
 
 
@@ -114,7 +114,7 @@ def _unpacked(shared: bytes) -> tuple[str, Context]:
     return unpickled
 
 
-def pieces_run(context: Context, engine: Engine) -> plan.Run:
+def pieces_run(context: Context, engine: Engine) -> Run:
     """Return a function that runs the pieces of a verification as tasks.
 
     Args:
@@ -122,16 +122,16 @@ def pieces_run(context: Context, engine: Engine) -> plan.Run:
         engine: The engine that runs the tasks.
 
     Returns:
-        A function of a piece and its items, like `pieces`.
+        A function of a piece and its items. It yields a list of results for each item.
 
     >>> from frazil.jobs.engine import Inline
     >>> list(pieces_run(None, Inline())(sum_parts, [[]]))
-    []
+    [[]]
     """
-    return functools.partial(pieces, context, engine)
+    return functools.partial(results_of_items, context, engine)
 
 
-def pieces(context: Context, engine: Engine, piece: plan.Piece, items: Sequence[Any]) -> Iterator[Any]:
+def pieces(context: Context, engine: Engine, piece: Piece, items: Sequence[Any]) -> Iterator[Any]:
     """Run a piece for items, one task for each item.
 
     Args:
@@ -147,6 +147,28 @@ def pieces(context: Context, engine: Engine, piece: plan.Piece, items: Sequence[
     >>> list(pieces(None, Inline(), sum_parts, [[], []]))
     []
     """
+    for results in results_of_items(context, engine, piece, items):
+        yield from results
+
+
+def results_of_items(
+    context: Context, engine: Engine, piece: Piece, items: Sequence[Any]
+) -> Iterator[list[Any]]:
+    """Run a piece for items, one task for each item.
+
+    Args:
+        context: The context of the repository.
+        engine: The engine that runs the tasks.
+        piece: A function of this module, or a piece of a verification.
+        items: The items.
+
+    Yields:
+        The list of the results of each item, in order.
+
+    >>> from frazil.jobs.engine import Inline
+    >>> list(results_of_items(None, Inline(), sum_parts, [[], []]))
+    [[], []]
+    """
     shared = pickle.dumps((piece.__name__, context))
     for result in engine.run(run_piece, list(map(pickle.dumps, items)), shared):
-        yield from pickle.loads(result)
+        yield pickle.loads(result)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Buffer, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from typing import Final
@@ -19,7 +19,7 @@ from frazil.format.keys import CHUNKS, chunk_key, manifest_key
 from frazil.format.manifest import ChunkKind, ChunkTable, VirtualRef
 from frazil.maintenance.listing import Listed
 from frazil.maintenance.verification.manifests import Needed
-from frazil.maintenance.verification.requests import virtual
+from frazil.maintenance.verification.requests import virtual, virtual_check
 from frazil.repository.catalog.files import MANIFEST
 from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
@@ -49,9 +49,17 @@ def absent(needed: Iterable[Needed], listed: Listed) -> tuple[U8, U64]:
     return lost, sizes
 
 
-def without_files(storage: Storage, manifest: bytes, files: U8, sizes: U64) -> list[Finding]:
+@dataclass(frozen=True, slots=True, eq=False)
+class LostFiles:
+    """Chunk files that are missing or short: ids, uint8 (k, 12), sorted, and the sizes that they have."""
+
+    ids: U8
+    sizes: U64
+
+
+def without_files(storage: Storage, manifest: bytes, lost: LostFiles) -> list[Finding]:
     """Return findings for the chunks of a manifest in missing or short files."""
-    file_keys = id_keys(files)
+    file_keys, sizes = id_keys(lost.ids), lost.sizes
     findings: list[Finding] = []
     try:
         arrays = MANIFEST.read(storage, manifest).arrays
@@ -74,37 +82,89 @@ def without_files(storage: Storage, manifest: bytes, files: U8, sizes: U64) -> l
 # Bytes
 
 
-def read_rows(
-    storage: Storage,
-    sources: VirtualSources,
-    manifest: bytes,
-    start: int,
-    stop: int,
-    *,
-    is_hashed: bool = False,
-) -> tuple[list[Finding], int]:
-    """Read all bytes of some references of a manifest. Return findings and the number of read bytes.
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadRequest:
+    """References of a manifest to read, as an item of work.
 
-    References are counted over the arrays of the manifest, in the order of their ids. ``is_hashed`` says that
-    new chunk files are named by the hash of their bytes. A file with a random name is not a finding. A file
-    with the bytes of another existing file is one.
+    They are counted over the arrays of the manifest, in the order of their ids.
+
+    is_hashed  whether new chunk files are named by the hash of their bytes. A file with a random name is not
+               a finding. A file with the bytes of another existing file is one
+    snapshots  the arrays whose chunks are decoded, each with a snapshot that has it
+    """
+
+    manifest: bytes
+    start: int
+    stop: int
+    is_hashed: bool = False
+    snapshots: Mapping[bytes, bytes] = field(default_factory=dict)
+
+
+#: Returns why a chunk cannot be decoded, or an empty text. The arguments are its coordinates and its bytes.
+type Decode = Callable[[tuple[int, ...], Buffer], str]
+#: Returns the decoder of an array, by its node id and a snapshot that has it.
+type DecoderOf = Callable[[bytes, bytes], Decode]
+
+
+def read_rows(
+    storage: Storage, sources: VirtualSources, request: ReadRequest, decoder_of: DecoderOf
+) -> tuple[list[Finding], int]:
+    """Read all bytes of some references of a manifest, and decode them if the request says so.
+
+    Return findings and the number of read bytes.
     """
     spans: list[_Span] = []
-    first = 0
+    findings: list[Finding] = []
+    first = read = 0
     try:
-        arrays = MANIFEST.read(storage, manifest).arrays
+        arrays = MANIFEST.read(storage, request.manifest).arrays
     except IcechunkError as error:
-        return [Finding("unreadable", manifest_key(manifest), detail=error.message)], 0
+        return [Finding("unreadable", manifest_key(request.manifest), detail=error.message)], 0
     for node, table in sorted(arrays.items()):
-        part = table.select_chunks(slice(max(0, start - first), max(0, stop - first)))
+        part = table.select_chunks(slice(max(0, request.start - first), max(0, request.stop - first)))
         first += len(table)
+        decode: Decode | None = None
+        if node in request.snapshots and len(part):
+            try:
+                decode = decoder_of(node, request.snapshots[node])
+            except Exception as error:  # zarr refuses documents with errors of any class
+                detail = f"the codecs of the array: {type(error).__name__}: {error}"
+                findings.append(Finding("undecodable", manifest_key(request.manifest), node, detail=detail))
+        if decode is not None:
+            findings += _inline_findings(manifest_key(request.manifest), node, part, decode)
+            read += int(part.length[part.kind == ChunkKind.INLINE].sum())
         for name, rows, get in _objects(part, storage, sources):
-            hashed_in = storage if is_hashed and name.startswith(f"{CHUNKS}/") and len(rows) == 1 else None
+            is_chunk = name.startswith(f"{CHUNKS}/")
+            hashed_in = storage if request.is_hashed and is_chunk and len(rows) == 1 else None
             for low, high, inside in _ranges(part.offset[rows], part.length[rows]):
-                spans.append(_Span(name, get, low, high, node, part.index[rows[inside]], hashed_in))
-    answers = map_bounded(Purpose.VERIFICATION_READS, _Span.finding, spans)
-    read = sum(span.high - span.low for span, each in zip(spans, answers, strict=True) if each is None)
-    return [each for each in answers if each is not None], read
+                chosen = rows[inside]
+                offsets = part.offset[chosen].astype(np.int64) - low
+                spans.append(
+                    _Span(
+                        name,
+                        get,
+                        low,
+                        high,
+                        node,
+                        part.index[chosen],
+                        offsets,
+                        part.length[chosen],
+                        hashed_in,
+                        decode,
+                    )
+                )
+    for more, size in map_bounded(Purpose.VERIFICATION_READS, _Span.check, spans):
+        findings += more
+        read += size
+    return findings, read
+
+
+def _inline_findings(key: str, node: bytes, table: ChunkTable, decode: Decode) -> Iterator[Finding]:
+    for row in np.flatnonzero(table.kind == ChunkKind.INLINE).tolist():
+        coords = tuple(table.index[row].tolist())
+        text = decode(coords, table.inline.bytes(int(table.source[row])))
+        if text:
+            yield Finding("undecodable", key, node, table.index[row : row + 1], text)
 
 
 type _Get = Callable[[int, int], Buffer]
@@ -120,11 +180,14 @@ class _Span:
     high: int
     node: bytes
     index: U32
+    offsets: I64
+    lengths: U64
     #: The storage of files that are named by the hash of their bytes, or None.
     hashed_in: Storage | None = None
+    decode: Decode | None = None
 
-    def finding(self) -> Finding | None:
-        """Read the range, and return a finding or None."""
+    def check(self) -> tuple[list[Finding], int]:
+        """Read the range, and return findings and the number of read bytes."""
         try:
             data = memoryview(self.get(self.low, self.high))
             if data.nbytes != self.high - self.low:
@@ -132,15 +195,35 @@ class _Span:
                     f"{self.name} must have the bytes {self.low} to {self.high}, got {data.nbytes} bytes",
                     ErrorKind.INVALID_OBJECT_SIZE,
                 )
-            return None if self.hashed_in is None or self.low else self._exchanged(self.hashed_in, data)
+            findings = [] if self.hashed_in is None or self.low else self._exchanged(self.hashed_in, data)
         except IcechunkError as error:
-            return Finding(str(error.kind), self.name, self.node, self.index, error.message)
+            check = _native_check(error) if self.name.startswith(f"{CHUNKS}/") else virtual_check(error)
+            return [Finding(check, self.name, self.node, self.index, error.message)], 0
+        return findings + (self._undecodable(data) if self.decode is not None else []), data.nbytes
 
-    def _exchanged(self, storage: Storage, data: Buffer) -> Finding | None:
+    def _exchanged(self, storage: Storage, data: Buffer) -> list[Finding]:
         other = chunk_key(sha256(data).digest()[:OBJECT_ID_BYTES])
         if other == self.name or storage.head(other) is None:
-            return None
-        return Finding("exchanged", self.name, self.node, self.index, f"it has the bytes of {other}")
+            return []
+        return [Finding("exchanged", self.name, self.node, self.index, f"it has the bytes of {other}")]
+
+    def _undecodable(self, data: memoryview) -> list[Finding]:
+        """Decode all chunks of the range. One finding has all chunks with the same error."""
+        assert self.decode is not None
+        spans = zip(self.index.tolist(), self.offsets.tolist(), self.lengths.tolist(), strict=True)
+        texts = np.array(
+            [self.decode(tuple(at), data[start : start + length]) for at, start, length in spans], object
+        )
+        return [
+            Finding("undecodable", self.name, self.node, self.index[texts == text], text)
+            for text in sorted(set(texts[texts != ""].tolist()))
+        ]
+
+
+def _native_check(error: IcechunkError) -> str:
+    if error.kind == ErrorKind.OBJECT_NOT_FOUND:
+        return "missing"
+    return "short" if error.kind == ErrorKind.INVALID_OBJECT_SIZE else "unreadable"
 
 
 def _objects(table: ChunkTable, storage: Storage, sources: VirtualSources) -> Iterator[tuple[str, I64, _Get]]:
