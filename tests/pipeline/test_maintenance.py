@@ -163,7 +163,7 @@ def test_spec_version_1_is_whole(upgraded: bool) -> None:
     log = next(info.key for info in repo.storage.list("transactions") if "1CECHNKREP" not in info.key)
     repo.storage.delete([log])
     (row,) = maintenance.verify(repo, "metadata", engine=Inline()).rows()
-    assert (row["check"], row["key"]) == ("unreadable", log)
+    assert (row["check"], row["key"]) == ("missing", log)
 
 
 def test_all_damage_is_detected(root: Path, repo: frazil.Repository) -> None:
@@ -185,7 +185,7 @@ def test_all_damage_is_detected(root: Path, repo: frazil.Repository) -> None:
             for row in rows
         }
 
-    log = ("unreadable", damaged.name, None, ())
+    log = ("file-payload", damaged.name, None, ())
     assert problems("metadata") == {log}
     table = session.chunk_table("/packed")
     names = [id_to_text(table.chunk_ids[source].tobytes()) for source in table.source.tolist()]
@@ -211,7 +211,10 @@ def test_damaged_manifests_are_detected(root: Path, repo: frazil.Repository) -> 
     assert gone.manifests_deleted == 0
     assert {Path(row["key"]).name for row in rows} <= {one.name, other.name}
     assert rows
-    assert {row["check"] for row in rows} == {"unreadable"}
+    assert {(row["check"], row["severity"]) for row in rows} == {
+        ("missing", "loss"),
+        ("file-payload", "loss"),
+    }
 
 
 def test_other_levels_are_refused(repo: frazil.Repository) -> None:

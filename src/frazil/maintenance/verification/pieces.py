@@ -12,7 +12,7 @@ from typing import Any, Final
 from frazil.maintenance.verification.backups import Named, check_named
 from frazil.maintenance.verification.chunks import LostFiles, ReadRequest, read_rows, without_files
 from frazil.maintenance.verification.decoding import decoders
-from frazil.maintenance.verification.log_chunks import LogPair, check_log_chunks
+from frazil.maintenance.verification.log_chunks import LoggedChanges, check_log_chunks
 from frazil.maintenance.verification.manifests import ManifestLevel, ManifestUse, Needed, check_manifest
 from frazil.maintenance.verification.versions import CheckedVersion, Version, check_versions
 from frazil.maintenance.walk import side_by_side
@@ -34,7 +34,7 @@ def versions_piece(context: Context, item: tuple[None, Sequence[Version]]) -> It
 
 
 def logs_piece(
-    context: Context, item: tuple[None, Sequence[LogPair]]
+    context: Context, item: tuple[None, Sequence[LoggedChanges]]
 ) -> Iterator[tuple[bytes, list[Finding]]]:
     """Compare the chunks in transaction logs with manifests."""
     return check_log_chunks(context.storage, item[1])

@@ -27,7 +27,7 @@ from frazil.maintenance.verification.backups import check_chain
 from frazil.maintenance.verification.chunks import LostFiles, ReadRequest, absent, split_rows
 from frazil.maintenance.verification.gathered import Gathered
 from frazil.maintenance.verification.leftovers import Files, folder_files, name_findings, unreferenced
-from frazil.maintenance.verification.log_chunks import LogPair
+from frazil.maintenance.verification.log_chunks import LoggedChanges
 from frazil.maintenance.verification.manifests import ManifestLevel, ManifestUse, Needed
 from frazil.maintenance.verification.markers import marker_findings
 from frazil.maintenance.verification.ops import ops_findings
@@ -149,18 +149,19 @@ def _check_versions(work: _Work) -> tuple[ManifestFiles, Uses]:
     lists: list[ManifestFiles] = [ManifestFiles.empty()]
     users: list[Uses] = []
     gathered, count = work.gathered, 0
+    changes: list[LoggedChanges] = []
     versions = work.state.versions
     for checked in work.runner.results(versions_piece, versions, snapshot_batches):
         gathered.by_version += ((checked.id, each) for each in checked.findings)
         gathered.manifests_of[checked.id] = checked.manifests.ids
         lists.append(checked.manifests)
+        changes += [checked.changes] if checked.changes.arrays else []
         users.append(checked.uses)
         count += len(checked.uses.manifests) + len(checked.manifests)
         if count > _GATHERED:
             lists, users, count = [each_once(lists)], [Uses.union(users)], 0
-    pairs = [LogPair(each.id, each.parent) for each in versions if each.parent is not None]
     for id_, findings in work.runner.results(
-        logs_piece, pairs, snapshot_batches, recorded=log_records(work.context)
+        logs_piece, changes, snapshot_batches, recorded=log_records(work.context)
     ):
         gathered.by_version += ((id_, each) for each in findings)
     files = each_once(lists)

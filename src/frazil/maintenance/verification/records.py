@@ -15,7 +15,7 @@ import numpy as np
 from frazil.format.ids import id_keys
 from frazil.maintenance.listing import Listed
 from frazil.maintenance.verification.chunks import ReadRequest
-from frazil.maintenance.verification.log_chunks import LogPair
+from frazil.maintenance.verification.log_chunks import LoggedChanges
 from frazil.maintenance.verification.manifests import ManifestLevel, ManifestUse, Needed
 from frazil.maintenance.verification.runner import Recorded
 from frazil.repository.catalog.context import Context
@@ -25,13 +25,13 @@ from frazil.repository.catalog.verification_state import piece_key
 _DONE = b"done"
 
 
-def log_records(context: Context) -> Recorded[LogPair, tuple[bytes, list[Finding]]]:
+def log_records(context: Context) -> Recorded[LoggedChanges, tuple[bytes, list[Finding]]]:
     """Return how comparisons of logs with manifests are recorded."""
     label = context.storage.label()
     return Recorded(
-        lambda pair: piece_key("log-chunks", label, pair.id, pair.parent),
+        lambda changes: piece_key("log-chunks", label, repr(changes)),
         lambda result: None if result[1] else _DONE,
-        lambda pair, data: (pair.id, []),
+        lambda changes, data: (changes.id, []),
     )
 
 

@@ -19,6 +19,7 @@ from frazil.format.snapshot import ManifestFiles, Snapshot
 from frazil.format.snapshot_table import SnapshotEntry
 from frazil.format.transaction_log import TransactionLog
 from frazil.maintenance.verification.file_checks import check_kind
+from frazil.maintenance.verification.log_chunks import ChangedArray, LoggedChanges, changed_arrays
 from frazil.maintenance.verification.logs import log_findings
 from frazil.maintenance.verification.uses import Uses
 from frazil.repository.catalog.assets import Assets, CacheLimits
@@ -60,6 +61,7 @@ class CheckedVersion:
     findings: list[Finding]
     manifests: ManifestFiles
     uses: Uses
+    changes: LoggedChanges
 
 
 def check_versions(storage: Storage, versions: Sequence[Version]) -> Iterator[CheckedVersion]:
@@ -90,7 +92,7 @@ class _Reader:
 
 
 def _nothing(id_: bytes, findings: list[Finding]) -> CheckedVersion:
-    return CheckedVersion(id_, findings, ManifestFiles.empty(), Uses.union([]))
+    return CheckedVersion(id_, findings, ManifestFiles.empty(), Uses.union([]), LoggedChanges(id_, ()))
 
 
 def _checked(reader: _Reader, version: Version) -> CheckedVersion:
@@ -118,11 +120,16 @@ def _check(reader: _Reader, version: Version) -> CheckedVersion:
     # In spec version 1 the first snapshot has no log, and old writers gave it a random id.
     first = snapshot.spec_version < 2 and snapshot.parent_id is None
     log = _read_log(reader, version, findings, may_be_gone=first or not version.is_needed)
+    parent = reader.parent(version)
+    arrays: tuple[ChangedArray, ...] = ()
     if log is not None:
-        findings += log_findings(version.id, reader.parent(version), snapshot, log)
+        findings += log_findings(version.id, parent, snapshot, log)
+        if parent is not None and snapshot.spec_version > 1:
+            arrays = changed_arrays(parent.nodes, snapshot.nodes)
     findings += _summary_findings(version, snapshot)
     reader.last = snapshot
-    return CheckedVersion(version.id, findings, snapshot.manifests, _uses(snapshot))
+    changes = LoggedChanges(version.id, arrays)
+    return CheckedVersion(version.id, findings, snapshot.manifests, _uses(snapshot), changes)
 
 
 def _summary_findings(version: Version, snapshot: Snapshot) -> Iterator[Finding]:
