@@ -60,13 +60,12 @@ class Needed:
 class ManifestUse:
     """A manifest as the snapshots describe it.
 
-    size, count   the size of the file and the number of references in the list of a snapshot
-    boxes         the arrays that use it, with their extents
+    listed   the size of the file and the number of references, in the lists of snapshots
+    boxes    the arrays that use it, with their extents
     """
 
     id: bytes
-    size: int
-    count: int
+    listed: Sequence[tuple[int, int]]
     boxes: Sequence[tuple[bytes, U32]]
 
 
@@ -100,10 +99,7 @@ def check_manifest(
     try:
         count = sum(map(len, manifest.arrays.values()))
         size = memoryview(file.data).nbytes
-        for what, expected, stored in (("size", use.size, size), ("count", use.count, count)):
-            if expected != stored:
-                detail = f"a snapshot has {expected}, the file has {stored}"
-                findings.append(Finding(f"manifest-{what}", key, detail=detail))
+        findings += _unlike(key, use.listed, (size, count))
         findings += _outside(key, manifest, use.boxes)
         if level.with_foreign:
             findings += _foreign(manifest, sources)
@@ -112,6 +108,13 @@ def check_manifest(
         findings.append(Finding("unreadable", key, detail=error.message, is_unreadable=True))
         return findings, nothing
     return findings, needed
+
+
+def _unlike(key: str, listed: Sequence[tuple[int, int]], stored: tuple[int, int]) -> Iterator[Finding]:
+    for what, column, actual in zip(("size", "count"), zip(*listed, strict=True), stored, strict=True):
+        for expected in sorted(set(column) - {actual}):
+            detail = f"a snapshot has {expected}, the file has {actual}"
+            yield Finding(f"manifest-{what}", key, detail=detail)
 
 
 def _outside(key: str, manifest: Manifest, boxes: Sequence[tuple[bytes, U32]]) -> Iterator[Finding]:

@@ -159,22 +159,28 @@ def _check_versions(work: _Work) -> tuple[ManifestFiles, Uses]:
         users.append(checked.uses)
         count += len(checked.uses.manifests) + len(checked.manifests)
         if count > _GATHERED:
-            lists, users, count = [each_once(lists)], [Uses.union(users)], 0
+            lists, users, count = [each_listing_once(lists)], [Uses.union(users)], 0
     for id_, findings in work.runner.results(
         logs_piece, changes, snapshot_batches, recorded=log_records(work.context)
     ):
         gathered.by_version += ((id_, each) for each in findings)
-    files = each_once(lists)
+    listings = each_listing_once(lists)
+    files = each_once([listings])
     gathered.manifests, gathered.references = len(files), int(files.num_chunk_refs.sum())
-    return files, Uses.union(users)
+    return listings, Uses.union(users)
 
 
 def _check_manifests(
     work: _Work, files: ManifestFiles, uses: Uses, level: ManifestLevel | None = None
 ) -> dict[bytes, Needed]:
     shared = level or work.manifest_level()
-    rows = zip(id_list(files.ids), files.size_bytes.tolist(), files.num_chunk_refs.tolist(), strict=True)
-    elements = [ManifestUse(id_, size, count, uses.of(id_)) for id_, size, count in rows]
+    rows = list(zip(files.size_bytes.tolist(), files.num_chunk_refs.tolist(), strict=True))
+    ids = id_list(files.ids)
+    stops = [*(row for row in range(1, len(ids)) if ids[row] != ids[row - 1]), len(ids)] if ids else []
+    elements = [
+        ManifestUse(ids[start], rows[start:stop], uses.of(ids[start]))
+        for start, stop in zip([0, *stops], stops, strict=False)
+    ]
     needed: dict[bytes, Needed] = {}
     results = work.runner.results(
         manifests_piece,
@@ -189,9 +195,20 @@ def _check_manifests(
     return needed
 
 
+def each_listing_once(parts: Sequence[ManifestFiles]) -> ManifestFiles:
+    """Return each row of several lists of manifests once, sorted. Lists may contradict each other."""
+    every = [
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("ids", "size_bytes", "num_chunk_refs")
+    ]
+    keys = np.column_stack([column.view(np.uint8).reshape(len(column), -1) for column in every])
+    _, first = np.unique(id_keys(keys), return_index=True)
+    return ManifestFiles(*(column[first] for column in every))
+
+
 def _use_batches(uses: Sequence[ManifestUse]) -> list[Sequence[ManifestUse]]:
     """Return manifests in batches with a limited number of references."""
-    counts = np.array([use.count for use in uses], np.uint32)
+    counts = np.array([use.listed[0][1] for use in uses], np.uint32)
     ids = id_matrix([use.id for use in uses])
     sizes = [len(batch) for batch in manifest_batches(ManifestFiles(ids, counts.astype(np.uint64), counts))]
     stops = np.cumsum([0, *sizes]).tolist()
@@ -203,7 +220,8 @@ def _check_files(work: _Work, files: ManifestFiles, needed: dict[bytes, Needed],
     if not len(lost.ids):
         return
     affected = [id_ for id_, need in needed.items() if np.isin(id_keys(need.files), id_keys(lost.ids)).any()]
-    chosen = files.select_manifests(np.isin(id_keys(files.ids), id_keys(id_matrix(affected))))
+    every = each_once([files])
+    chosen = every.select_manifests(np.isin(id_keys(every.ids), id_keys(id_matrix(affected))))
 
     def batches(ids: Sequence[bytes]) -> list[list[bytes]]:
         return manifest_batches(chosen)

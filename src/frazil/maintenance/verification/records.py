@@ -43,7 +43,7 @@ def manifest_records(
 
     def key(use: ManifestUse) -> bytes:
         boxes = b"".join(node + box.tobytes() for node, box in use.boxes)
-        return piece_key("manifest", label, repr(level), use.id, use.size, use.count, boxes)
+        return piece_key("manifest", label, repr(level), use.id, repr(use.listed), boxes)
 
     def dump(result: tuple[bytes, list[Finding], Needed]) -> bytes | None:
         _, findings, needed = result
