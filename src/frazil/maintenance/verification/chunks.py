@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.chunks.virtual import VirtualSources
-from frazil.errors import ErrorKind, IcechunkError, StorageError
+from frazil.errors import ErrorKind, IcechunkError, MissingExtraError, StorageError
 from frazil.format.columns import I64, U8, U32, U64
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_to_text
 from frazil.format.keys import CHUNKS, chunk_key, manifest_key
@@ -30,8 +30,22 @@ _BLOCK: Final = 16 << 20
 _GAP: Final = 1 << 18
 
 
-def absent(needed: Iterable[Needed], listed: Listed) -> tuple[U8, U64]:
-    """Return ids of missing or short chunk files, (k, 12), sorted, and the number of existing bytes."""
+@dataclass(frozen=True, slots=True, eq=False)
+class LostFiles:
+    """Chunk files that are missing or short.
+
+    ids        uint8 (k, 12), sorted
+    sizes      uint64 (k,)  bytes that the files have
+    is_listed  bool (k,)    whether the files exist
+    """
+
+    ids: U8
+    sizes: U64
+    is_listed: NDArray[np.bool_]
+
+
+def absent(needed: Iterable[Needed], listed: Listed) -> LostFiles:
+    """Return the needed chunk files that are missing or short."""
     ids: list[U8] = [np.zeros((0, OBJECT_ID_BYTES), np.uint8)]
     listed_keys = id_keys(listed.ids)
     for each in needed:
@@ -46,15 +60,7 @@ def absent(needed: Iterable[Needed], listed: Listed) -> tuple[U8, U64]:
     rows = listed_keys.searchsorted(id_keys(lost))
     is_listed = np.isin(id_keys(lost), listed_keys)
     sizes[is_listed] = listed.sizes[rows[is_listed]]
-    return lost, sizes
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LostFiles:
-    """Chunk files that are missing or short: ids, uint8 (k, 12), sorted, and the sizes that they have."""
-
-    ids: U8
-    sizes: U64
+    return LostFiles(lost, sizes, is_listed)
 
 
 def without_files(storage: Storage, manifest: bytes, lost: LostFiles) -> list[Finding]:
@@ -72,10 +78,10 @@ def without_files(storage: Storage, manifest: bytes, lost: LostFiles) -> list[Fi
             rows = (table.kind == ChunkKind.NATIVE) & (table.source == source)
             rows &= table.offset + table.length > sizes[at]
             if rows.any():
-                problem = "short" if sizes[at] else "missing"
+                check = "short" if lost.is_listed[at] else "missing"
                 name = f"{CHUNKS}/{id_to_text(table.chunk_ids[source].tobytes())}"
                 detail = f"the file has {int(sizes[at])} bytes"
-                findings.append(Finding(problem, name, node, table.index[rows], detail))
+                findings.append(Finding(check, name, node, table.index[rows], detail))
     return findings
 
 
@@ -129,7 +135,8 @@ def read_rows(
                 decode = decoder_of(node, request.snapshots[node])
             except Exception as error:  # zarr refuses documents with errors of any class
                 detail = f"the codecs of the array: {type(error).__name__}: {error}"
-                findings.append(Finding("undecodable", manifest_key(request.manifest), node, detail=detail))
+                check = "codec-missing" if isinstance(error, MissingExtraError) else "undecodable"
+                findings.append(Finding(check, manifest_key(request.manifest), node, detail=detail))
         if decode is not None:
             findings += _inline_findings(manifest_key(request.manifest), node, part, decode)
             read += int(part.length[part.kind == ChunkKind.INLINE].sum())

@@ -24,7 +24,7 @@ from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.file_batches import manifest_batches, snapshot_batches
 from frazil.maintenance.listing import Listed, distinct, listed
 from frazil.maintenance.verification.backups import check_chain
-from frazil.maintenance.verification.chunks import LostFiles, ReadRequest, absent, split_rows
+from frazil.maintenance.verification.chunks import ReadRequest, absent, split_rows
 from frazil.maintenance.verification.gathered import Gathered
 from frazil.maintenance.verification.leftovers import Files, folder_files, name_findings, unreferenced
 from frazil.maintenance.verification.log_chunks import LoggedChanges
@@ -216,7 +216,7 @@ def _use_batches(uses: Sequence[ManifestUse]) -> list[Sequence[ManifestUse]]:
 
 
 def _check_files(work: _Work, files: ManifestFiles, needed: dict[bytes, Needed], chunks: Listed) -> None:
-    lost = LostFiles(*absent(needed.values(), chunks))
+    lost = absent(needed.values(), chunks)
     if not len(lost.ids):
         return
     affected = [id_ for id_, need in needed.items() if np.isin(id_keys(need.files), id_keys(lost.ids)).any()]

@@ -239,6 +239,14 @@ _CHUNKS: Final = (
     Row(
         "undecodable", "Chunk Files", "decode", _LOSS, "The codecs decode every chunk to its shape and dtype."
     ),
+    Row(
+        "codec-missing",
+        _FRAZIL,
+        "decode",
+        _WARNING,
+        "The packages of all codecs are installed.",
+        "Install the extra that the detail names.",
+    ),
     Row("virtual-missing", "ChunkRef", _E, _LOSS, "Objects of virtual references exist.", _REINGEST),
     Row("virtual-short", "ChunkRef", _E, _LOSS, "Objects of virtual references are long enough.", _REINGEST),
     Row(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
+import weakref
 from threading import Lock
 from typing import Any, Final
 
@@ -40,6 +41,7 @@ class VerificationState:
         self._path = ":memory:" if path is None else os.fspath(path)
         try:
             self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            weakref.finalize(self, self._database.close)
             self._database.execute("PRAGMA synchronous = OFF")
             self._database.execute(_TABLE)
             self._database.execute("SELECT key, result FROM pieces LIMIT 1").fetchall()
