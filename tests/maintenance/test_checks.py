@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from frazil.format.manifest import ChunkTable, Manifest, decode_manifest, encode
 from frazil.format.repo_info import decode_repo_info, encode_repo_info
 from frazil.format.snapshot import decode_snapshot, encode_snapshot
 from frazil.format.transaction_log import Move, decode_transaction_log, encode_transaction_log
+from frazil.maintenance.verification import markers
+from frazil.repository.catalog.checks import checks
 from frazil.storage.memory import MemoryStorage
 
 REPO, SNAPSHOT, MANIFEST, LOG = (
@@ -203,6 +206,12 @@ BREAKS = [
     breaks("tags-sorted", REPO, lambda p: p.swap(p.root, 1)),
     breaks("branches-sorted", REPO, lambda p: p.swap(p.root, 2)),
     breaks("deleted-tags-sorted", REPO, lambda p: p.swap(p.root, 3)),
+    breaks(
+        "snapshots-sorted",
+        REPO,
+        lambda p: p.swap(p.root, 4),
+        others="ops-refs moves-paths moves-overwrite initial-snapshot parent-cycle",
+    ),
     breaks("config-flexbuffer", REPO, lambda p: p.resize(p.root, 9, 2)),
     breaks("status-availability", REPO, lambda p: p.put("<B", p.field(p.follow(p.field(p.root, 5)), 0), 7)),
     breaks("main-branch", REPO, lambda p: p.text(table_of(p, 2, 1), 0, b"mail"), others="ops-refs"),
@@ -234,6 +243,7 @@ BREAKS = [
     breaks("extents-rank", SNAPSHOT, lambda p: p.resize(p.tables(array_of(p), 2)[0], 1, 1)),
     breaks("extents-range", SNAPSHOT, reversed_extents, others="manifest-extents"),
     breaks("extents-overlap", SNAPSHOT, same_extents, others="manifest-extents"),
+    breaks("manifest-files-v1-empty", SNAPSHOT, lambda p: p.resize(p.root, 6, 1)),
     breaks("manifest-files-sorted", SNAPSHOT, lambda p: p.swap(p.root, 7)),
     breaks("manifest-files-v2", SNAPSHOT, lambda p: p.drop(p.root, 7), others="manifest-listed"),
     breaks(
@@ -536,3 +546,108 @@ def test_the_repository_of_these_tests_breaks_no_rule() -> None:
     for spec_version in (1, 2):
         report = frazil.Repository.open(copy_of(template(spec_version))).verify("decode")
         assert report.findings == ()
+
+
+# Spec version 1, and checks that other tests break
+
+
+def v1_ref(storage: MemoryStorage) -> None:
+    storage.put("refs/tag.t1/ref.json", b"no json")
+
+
+def v1_main(storage: MemoryStorage) -> None:
+    storage.delete(["refs/branch.main/ref.json"])
+
+
+def v1_config(storage: MemoryStorage) -> None:
+    storage.put("config.yaml", b"- a list")
+
+
+def v1_shape(storage: MemoryStorage) -> None:
+    key = next(key for key in v1_snapshots(storage) if INITIAL not in key)
+
+    def change(patch: Patch) -> None:
+        # The field with the names of dimensions becomes shape_v2, of which the vtable has no slot. The first
+        # vtable with that many slots is that of the root.
+        array = array_of(patch)
+        vtable = patch.root - patch.number("<i", patch.root)
+        assert patch.number("<H", vtable) >= 12
+        patch.put("<i", array, array - vtable)
+
+    storage.put(key, patched(storage.get(key), SNAPSHOT, change))
+
+
+def v1_snapshots(storage: MemoryStorage) -> list[str]:
+    return sorted(each.key for each in storage.list("snapshots"))
+
+
+def v1_parent(storage: MemoryStorage) -> None:
+    refs = json.loads(bytes(storage.get("refs/tag.t1/ref.json")))
+    key = f"snapshots/{refs['snapshot']}"
+    storage.put(key, patched(storage.get(key), SNAPSHOT, lambda patch: patch.drop(patch.root, 1)))
+
+
+VERSION_1: dict[str, Callable[[MemoryStorage], None]] = {
+    "ref-file": v1_ref,
+    "main-branch": v1_main,
+    "config-file": v1_config,
+    "array-shape-v1": v1_shape,
+    "snapshot-parent-v1": v1_parent,
+}
+
+
+@pytest.mark.parametrize("check", VERSION_1)
+def test_a_broken_rule_of_spec_version_1(check: str) -> None:
+    storage = copy_of(template(1))
+    repo = frazil.Repository.open(storage)
+    assert check not in {each.check for each in repo.verify().findings}
+    VERSION_1[check](storage)
+    assert check in {each.check for each in repo.verify().findings}
+
+
+def test_records_of_collections_that_were_killed(
+    storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.put("collections/A", b'{"listed": true, "done": false}')
+    later = markers.now_us() + 30 * 86_400_000_000
+    monkeypatch.setattr(markers, "now_us", lambda: later)
+    assert "collection-killed" in names(storage)
+    storage.put("collections/A", b'{"listed": true, "done": true}')
+    assert "collection-killed" not in names(storage)
+
+
+def changed_chunk(storage: MemoryStorage, change: Callable[[bytes], bytes]) -> None:
+    key = max(each.key for each in storage.list("chunks"))
+    storage.put(key, change(bytes(storage.get(key))))
+
+
+def test_levels_of_chunk_checks(storage: MemoryStorage) -> None:
+    changed_chunk(storage, lambda data: data[:-1])
+    assert "short" not in names(storage)
+    assert "short" in names(storage, "exists")
+
+
+#: Checks that are broken in other files of tests.
+ELSEWHERE = {
+    "exchanged": "test_verification.py",
+    "checksum": "test_verification.py",
+    "undecodable": "test_decoding.py",
+    "codec-missing": "test_decoding.py",
+    "virtual-missing": "test_decoding.py",
+    "virtual-short": "test_decoding.py",
+    "virtual-modified": "test_decoding.py",
+    "virtual-unauthorized": "test_decoding.py",
+    "virtual-unreadable": "test_decoding.py",
+    "collection-killed": "this file",
+    "short": "this file",
+}
+
+
+def test_each_check_is_broken_by_a_test() -> None:
+    broken = {param.id for param in BREAKS} | STORED.keys() | VERSION_1.keys() | ELSEWHERE.keys()
+    assert {each.name for each in checks} == broken
+
+
+def test_the_documentation_lists_each_check() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "verify.md").read_text()
+    assert [each.name for each in checks if f"| `{each.name}` |" not in page] == []

@@ -54,6 +54,7 @@ SUBJECTS: Final = {
     "maintenance/test_in_use.py": "garbage collection beside sessions",
     "maintenance/test_leases.py": "garbage collection and leases",
     "maintenance/test_resumed_verification.py": "verifications that continue an earlier one",
+    "maintenance/test_single_damages.py": "every single damage of every kind of file, by level",
     "maintenance/test_reused_chunks.py": "garbage collection beside deduplication",
     # pipeline
     "pipeline/test_engines.py": "the option `engine` of every operation",

@@ -201,7 +201,9 @@ def each_listing_once(parts: Sequence[ManifestFiles]) -> ManifestFiles:
         np.concatenate([getattr(part, name) for part in parts])
         for name in ("ids", "size_bytes", "num_chunk_refs")
     ]
-    keys = np.column_stack([column.view(np.uint8).reshape(len(column), -1) for column in every])
+    keys = np.column_stack(
+        [column.view(np.uint8).reshape(len(column), column.nbytes // max(len(column), 1)) for column in every]
+    )
     _, first = np.unique(id_keys(keys), return_index=True)
     return ManifestFiles(*(column[first] for column in every))
 
