@@ -1,6 +1,6 @@
 # The commands of the project. Each first installs the packages that it needs (scripts/setup).
 
-.PHONY: demo pipeline test test-all test-lowest test-minimal test-pipeline lint types check build bench fuzz golden clean
+.PHONY: demo pipeline simulate test test-all test-lowest test-minimal test-pipeline lint types check build bench fuzz golden clean
 .NOTPARALLEL:
 
 demo:    ## write real data with Spark into one repository, and show the result
@@ -51,6 +51,10 @@ build:   ## build the wheel and the sdist, check them, and test the wheel in an 
 fuzz:    ## the property tests, with many new random examples
 	@scripts/setup test
 	@HYPOTHESIS_PROFILE=fuzz scripts/test -m hypothesis --timeout 7200 $(ARGS)
+
+simulate: ## a million simulated requests, and all orders of a commit beside other operations. ARGS="SEED" for one run
+	@scripts/setup test
+	@scripts/run python -m tests.simulation $(or $(ARGS),--requests 1000000 --orders)
 
 bench:   ## compare Frazil with the reference; writes benchmarks/RESULTS.md
 	@scripts/setup bench

@@ -27,7 +27,7 @@ OF_REPOSITORY = {
 ROOMS = CORE | OF_REPOSITORY | {"zarr_store"}
 
 # What every room may use. They import nothing but each other.
-COMMON = {"about", "arguments", "errors", "display", "extras", "logs", "threads"}
+COMMON = {"about", "argument_docs", "arguments", "errors", "display", "extras", "host", "logs", "threads"}
 
 # Room, inner room, or module at the top -> what else it may import of Frazil. Every room may import itself.
 # `repository`, `pipeline` and `spark` have inner rooms: see `room`.
@@ -42,12 +42,15 @@ PIPELINE = (
     "provenance",
     "maintenance",
     "replication",
+    "compaction",
 )
 MAY_IMPORT: dict[str, set[str]] = {
     "about": set(),
     "arguments": set(),
+    "argument_docs": set(),
     "errors": set(),
     "extras": set(),
+    "host": set(),
     "logs": set(),
     "display": set(),
     "threads": set(),
@@ -74,6 +77,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline.provenance": ROOMS | {"jobs", "pipeline.publishing"},
     "pipeline.maintenance": ROOMS | {"jobs", "maintenance"},
     "pipeline.replication": ROOMS | {"jobs", "maintenance"},
+    "pipeline.compaction": ROOMS | {"jobs", "maintenance"},
     "pipeline.__init__": {"jobs", *(f"pipeline.{each}" for each in PIPELINE)},  # the public names
     "spark.runtime": {"jobs"},
     "spark.tables": ROOMS | {"jobs", "spark.runtime"},
@@ -114,6 +118,7 @@ MAY_IMPORT["testing"] = set(MAY_IMPORT) - {"__init__", "__main__"}
 OPERATIONS = {f"pipeline.{each}" for each in PIPELINE}
 ONLY_IN: dict[str, set[str]] = {
     "icechunk": set(),
+    "google_crc32c": {"format"},
     "obstore": {"storage"},
     "urllib3": {"storage"},
     "yaml": {"repository.settings", "pipeline.validation"},
@@ -298,6 +303,49 @@ def test_deliberate_imports_still_exist() -> None:
 def test_one_module_makes_thread_pools() -> None:
     users = [module for module, path in PATHS.items() if "ThreadPoolExecutor(" in path.read_text()]
     assert users == ["frazil.threads"]
+
+
+#: Rooms that ask only `frazil.host` for the time, for pauses and for random numbers.
+SIMULATED = CORE | OF_REPOSITORY | {"zarr_store", "maintenance", "importing", "jobs"}
+#: Module with its own clock or random numbers -> why.
+OWN_CLOCK = {
+    "frazil.storage.buckets.providers": "credentials expire at a time of the service",
+    "frazil.storage.object_store": "measures requests over a real network",
+    "frazil.storage.web.pools": "waits for a real network",
+    "frazil.jobs.worker_process": "waits for processes of this machine",
+    "frazil.format.columns": "a sample with a constant seed",
+}
+_CLOCK = re.compile(
+    r"^(?:import|from) (?:time|random|secrets|uuid)\b|\bos\.urandom\(|\bdatetime\.(?:now|utcnow|today)\(|"
+    r"\bnp\.random\b"
+)
+
+
+def has_own_clock(source: str) -> bool:
+    lines = source.splitlines()
+    return any(_CLOCK.search(line) for line in lines if not line.lstrip().startswith((">>>", "...")))
+
+
+def test_one_module_reads_clocks_and_draws_random_numbers() -> None:
+    """A simulation replaces `frazil.host`. Another clock would make it a different run each time."""
+    modules = {module for module in PATHS if room(module) in SIMULATED}
+    assert {each for each in modules if has_own_clock(PATHS[each].read_text())} == set(OWN_CLOCK)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("import time", True),
+        ("from time import sleep", True),
+        ("    mark = os.urandom(8)", True),
+        ("    at = datetime.now(UTC)", True),
+        ("        >>> import secrets", False),
+        ("    at = host.time_us()", False),
+        ("from datetime import timedelta", False),
+    ],
+)
+def test_clocks_are_detected(line: str, expected: bool) -> None:
+    assert has_own_clock(line) == expected
 
 
 #: Imports of a module above, for types as well -> why. All other imports lead downwards.

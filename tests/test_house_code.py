@@ -225,7 +225,7 @@ MANY_PARAMETERS = {
             *("gcs_storage", "azure_storage", "s3_credentials", "gcs_credentials", "s3_store"),
             *(f"StorageClassMethods.new_{each}" for each in ("s3", "tigris", "r2", "hf")),
             *("Sessions.transaction", "Upkeep.garbage_collect", "RepositoryConfig.__init__"),
-            *("IcechunkStore.set_virtual_refs_arr", "to_icechunk"),
+            *("VirtualReferences.set_virtual_refs_arr", "to_icechunk"),
         ),
         "the parameters are those of the reference",
     ),

@@ -44,8 +44,9 @@ def test_moves_of_a_model_and_of_a_session_agree(sample) -> None:
     moving = repo.rearrange_session("main")
     for source, target, refused in moves:
         if refused is not None:
-            with pytest.raises(frazil.IcechunkError, match=trees.wrap_tolerant(refused)):
+            with pytest.raises(frazil.IcechunkError) as raised:
                 moving.move(trees.absolute(source), trees.absolute(target))
+            assert raised.value.kind == refused
             continue
         moving.move(trees.absolute(source), trees.absolute(target))
         asyncio.run(model.move(trees.absolute(source), trees.absolute(target)))

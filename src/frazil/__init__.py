@@ -98,11 +98,13 @@ from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from frazil.ops import GCSummary, LeaseInfo, Update, UpdateType
 from frazil.repository.catalog.backups import Backup
 from frazil.repository.catalog.checks import Check
+from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
 from frazil.repository.catalog.findings import Finding, VerificationReport
+from frazil.repository.catalog.repairs import ChunkSource, LostChunks, RepairPlan, RepairStep, SourceChunk
+from frazil.repository.catalog.restoration import RestoreReport
 from frazil.repository.catalog.verification_state import VerificationState
 from frazil.repository.catalog.version_info import ChunkType, RepoAvailability, RepoStatus, SpecVersion
 from frazil.repository.handle.repository import Repository
-from frazil.repository.handle.restoration import RestoreReport
 from frazil.repository.handle.upgrade import upgrade_icechunk_repository
 from frazil.session import ForkSession, Session, SessionMode
 from frazil.snapshots import AncestryGraph, Diff, ManifestFileInfo, SnapshotInfo
@@ -182,9 +184,12 @@ __all__ = [
     "CachingConfig",
     "Check",
     "ChecksumAlgorithm",
+    "ChunkSource",
     "ChunkType",
     "ChunksConfig",
     "CommitMethod",
+    "CompactionLimits",
+    "CompactionReport",
     "CompressionAlgorithm",
     "CompressionConfig",
     "Conflict",
@@ -210,6 +215,7 @@ __all__ = [
     "InvalidInputError",
     "InvalidMetadataError",
     "LeaseInfo",
+    "LostChunks",
     "ManifestConfig",
     "ManifestFileInfo",
     "ManifestPreloadCondition",
@@ -227,6 +233,8 @@ __all__ = [
     "ReadOnlyError",
     "RebaseFailedError",
     "RefNotFoundError",
+    "RepairPlan",
+    "RepairStep",
     "RepoAvailability",
     "RepoStatus",
     "Repository",
@@ -242,6 +250,7 @@ __all__ = [
     "SessionStateError",
     "SnapshotInfo",
     "SnapshotNotFoundError",
+    "SourceChunk",
     "SpecVersion",
     "StaleReadError",
     "Storage",

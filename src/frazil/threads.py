@@ -7,8 +7,7 @@ No other module creates a pool. `SIZES` limits the threads of each purpose. Ther
 - ``thread_pool(purpose)`` is a pool for a ``with`` block. If the block raises an error, calls that have not
   started are cancelled.
 - ``ThreadPool(purpose)`` lives as long as an object, or as the process (``shared_pool``). Its first call
-starts
-  the threads. A forked child has no threads of its parent, so the pool starts again in the child.
+  starts the threads. A forked child has no threads of its parent, so the pool starts again in the child.
 
 Callers can share a pool if none of its calls waits for another call of the same pool. Otherwise all threads
 may wait for a call that never starts. Therefore each purpose has another pool: the asynchronous methods may

@@ -16,6 +16,8 @@ from frazil.chunks import content_addressing
 from frazil.chunks.content_addressing import ContentSettings, ContentStore
 from frazil.chunks.writer import ChunkWriter, PackSettings
 from frazil.errors import StorageError
+from frazil.format.chunk_trailer import SINGLE_TRAILER_BYTES, decode_trailer, single_trailer
+from frazil.format.ids import id_from_text
 from frazil.format.keys import chunk_key
 from frazil.storage.base import ALWAYS, Condition, IfAbsent, ObjectInfo, Refused, Stored
 from frazil.storage.local import LocalStorage
@@ -50,18 +52,26 @@ class Aging(Storage):
 
     @property
     def chunks(self) -> dict[str, bytes]:
-        return {info.key: bytes(self.get(info.key)) for info in self.list("chunks")}
+        """The chunks of all files, without the checksums."""
+        return {info.key: self._chunk(info.key) for info in self.list("chunks")}
+
+    def _chunk(self, key: str) -> bytes:
+        data = bytes(self.get(key))
+        trailer = decode_trailer(id_from_text(key.partition("/")[2]), data, len(data))
+        return data if trailer is None else data[: trailer.size]
 
     def collect(self, before: int) -> None:
         """What garbage collection does to files that nobody refers to."""
         self.delete([key for key, when in self.stored_at.items() if when < before])
 
 
-def store_on(storage: Aging, *, compare: bool = True, quiet: list[bool] | None = None) -> ContentStore:
+def store_on(
+    storage: Aging, *, compare: bool = True, quiet: list[bool] | None = None, checksums: bool = True
+) -> ContentStore:
     answers = iter(quiet or [])
     return ContentStore(
         storage,
-        ContentSettings(LIFETIME, compare),
+        ContentSettings(LIFETIME, compare, checksums),
         numbered_ids(),
         lambda: storage.now,
         lambda: next(answers, True),
@@ -88,6 +98,26 @@ def test_existing_chunks_are_not_sent_again(compare: bool) -> None:
     assert len(storage.puts) == 1
     assert storage.heads == 2  # one for each session
     assert len(storage.gets) == (1 if compare else 0)
+
+
+@pytest.mark.parametrize("compare", [True, False])
+@pytest.mark.parametrize("first", [True, False])
+def test_files_with_and_without_checksums_have_the_same_chunk(first: bool, compare: bool) -> None:
+    storage = Aging()
+    store_on(storage, checksums=first).put_chunk(DATA)
+    size = len(DATA) + first * SINGLE_TRAILER_BYTES
+    assert [info.size for info in storage.list("chunks")] == [size]
+    assert store_on(storage, checksums=not first, compare=compare).put_chunk(DATA) == ID
+    assert len(storage.puts) == 1
+
+
+def test_a_file_with_other_bytes_after_the_chunk_is_not_used() -> None:
+    """It may be another, longer chunk with the same hash. A renewal would cut its end off."""
+    storage = Aging()
+    trailer = bytearray(single_trailer(ID, DATA))
+    trailer[-20] ^= 1
+    storage.put(chunk_key(ID), DATA + trailer)
+    assert store_on(storage).put_chunk(DATA) != ID
 
 
 @pytest.mark.parametrize("compare", [True, False])

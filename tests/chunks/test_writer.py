@@ -20,11 +20,14 @@ from frazil.chunks.reader import ChunkReader
 from frazil.chunks.virtual import VirtualSources
 from frazil.chunks.writer import ChunkWriter, PackSettings
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.format.chunk_trailer import ChunkTrailer, crc32c, decode_trailer
+from frazil.format.ids import id_from_text
 from frazil.format.keys import chunk_key
 from frazil.format.manifest import NativeRef
 from frazil.storage.memory import MemoryStorage
 
-SMALL = PackSettings(threshold=50, pack_size=100)
+SMALL = PackSettings(threshold=50, pack_size=100, checksums=False)
+CHECKED = PackSettings(threshold=50, pack_size=100)
 
 
 def random_id() -> bytes:
@@ -37,6 +40,11 @@ def writer_on(storage: MemoryStorage, settings: PackSettings = SMALL, max_in_fli
 
 def stored(storage: MemoryStorage, ref: NativeRef) -> bytes:
     return bytes(storage.get(chunk_key(ref.chunk_id), ref.offset, ref.offset + ref.length))
+
+
+def trailer_of(storage: MemoryStorage, key: str) -> ChunkTrailer | None:
+    data = storage.get(key)
+    return decode_trailer(id_from_text(key.partition("/")[2]), data, memoryview(data).nbytes)
 
 
 def pending(writer: ChunkWriter, ref: NativeRef) -> bytes | None:
@@ -54,10 +62,10 @@ steps = st.lists(
 
 
 @settings(max_examples=examples(60))
-@given(steps)
-def test_chunks_are_readable_at_every_moment(program: list[int | str]) -> None:
+@given(steps, st.booleans())
+def test_chunks_are_readable_at_every_moment(program: list[int | str], checksums: bool) -> None:
     storage = Storage()
-    writer = writer_on(storage)
+    writer = writer_on(storage, CHECKED if checksums else SMALL)
     reader = ChunkReader(storage, VirtualSources([], {}), writer)
     chunks: list[tuple[NativeRef, bytes]] = []
     for number, step in enumerate(program):
@@ -75,7 +83,29 @@ def test_chunks_are_readable_at_every_moment(program: list[int | str]) -> None:
             assert [bytes(reader.read(ref)) for ref, _ in chunks] == [data for _, data in chunks]
     writer.flush()
     assert [stored(storage, ref) for ref, _ in chunks] == [data for _, data in chunks]
-    assert all(size <= 100 for _, size in storage.puts)
+    assert checksums or all(size <= 100 for _, size in storage.puts)
+    trailers = {info.key: trailer_of(storage, info.key) for info in storage.list("chunks")}
+    for ref, data in chunks:
+        trailer = trailers[chunk_key(ref.chunk_id)]
+        assert (trailer is not None) == checksums
+        if trailer is not None:
+            offset, length = np.array([[ref.offset], [ref.length]], np.uint64)
+            row = trailer.find_ranges(offset, length)[0]
+            assert row >= 0
+            assert trailer.crcs[row] == crc32c(data)
+            assert trailer.id == ref.chunk_id
+
+
+def test_a_trailer_larger_than_the_room_in_the_buffer_is_written() -> None:
+    """Chunks of one byte have a trailer of 12 bytes each."""
+    storage = Storage()
+    writer = writer_on(storage, PackSettings(threshold=50, pack_size=1 << 20))
+    ids = {writer.write(b"a").chunk_id for _ in range(30_000)}
+    writer.flush()
+    trailer = trailer_of(storage, chunk_key(ids.pop()))
+    assert trailer is not None
+    assert trailer.crcs.tolist() == [crc32c(b"a")] * 30_000
+    assert trailer.size == 30_000
 
 
 def test_small_chunks_share_a_file_and_large_ones_do_not() -> None:

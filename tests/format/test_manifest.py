@@ -394,8 +394,8 @@ DAMAGED: dict[str, tuple[dict[int, Any], str]] = {
         of_refs([{0: coords(0), COMPRESSED: packed(b"x" * 1025, size=True)}], **WITH_DICTIONARY),
         "at most 1024 bytes, got 1025",
     ),
-    "no id": ({1: []}, "without id"),
-    "no coordinates": (of_refs([{INLINE: vec(b"x")}]), "without coordinates"),
+    "no id": ({1: []}, "manifest lacks the required field in slot 0"),
+    "no coordinates": (of_refs([{INLINE: vec(b"x")}]), "chunk reference lacks the required field in slot 0"),
     "no kind": (of_refs([{0: coords(0), OFFSET: ("<Q", 1)}]), "neither native nor virtual nor inline"),
     "two ranks": (
         of_refs([{0: coords(0), INLINE: vec(b"x")}, {0: coords(0, 1), INLINE: vec(b"x")}]),

@@ -18,9 +18,9 @@ pytestmark = [pytest.mark.deep, pytest.mark.interop, pytest.mark.timeout(7200 if
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 TestTurns = VersionTurns.TestCase
-# About a minute, the same every time; or an hour of new ones.
+# Half a minute, the same every time; or an hour of new ones.
 TestTurns.settings = settings(
-    max_examples=500 if IS_DEEP else 36,
+    max_examples=500 if IS_DEEP else 20,
     stateful_step_count=100 if IS_DEEP else 40,
     suppress_health_check=QUIET,
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import weakref
 from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from typing import Any
 
 from tests.support.patience import patience
 
+from frazil.host import Host
 from frazil.storage.base import ALWAYS, Condition, ObjectInfo, Refused, Storage, Stored, Version
 from frazil.storage.memory import MemoryStorage
 from frazil.storage.settings import StorageSettings
@@ -156,14 +156,11 @@ def _clocked_of(name: str) -> Clocked:
     return _clocked[name]
 
 
-class HostTime:
-    """Stands for the module ``time`` where Frazil reads the host's clock, which is set ``ahead`` seconds."""
+class HostTime(Host):
+    """A host whose clock is set ``ahead`` seconds."""
 
     def __init__(self) -> None:
         self.ahead: float = 0
 
-    def time_ns(self) -> int:
-        return time.time_ns() + int(self.ahead * 1e9)
-
-    def monotonic_ns(self) -> int:
-        return time.monotonic_ns()
+    def time_us(self) -> int:
+        return super().time_us() + int(self.ahead * 1e6)

@@ -633,8 +633,6 @@ ELSEWHERE = {
     "checksum": "test_verification.py",
     "undecodable": "test_decoding.py",
     "codec-missing": "test_decoding.py",
-    "virtual-missing": "test_decoding.py",
-    "virtual-short": "test_decoding.py",
     "virtual-modified": "test_decoding.py",
     "virtual-unauthorized": "test_decoding.py",
     "virtual-unreadable": "test_decoding.py",

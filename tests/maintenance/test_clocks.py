@@ -19,6 +19,7 @@ from tests.support.tiers import deep
 
 import frazil
 from frazil.errors import IcechunkError, SnapshotNotFoundError
+from frazil.host import replace_host
 from frazil.repository import clock
 
 AHEAD = (-86_400, -3_600, -1_200, 1_200, 3_600)
@@ -118,10 +119,10 @@ CLOCKS = [
 
 
 @pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch) -> HostTime:
+def host() -> Iterator[HostTime]:
     time = HostTime()
-    monkeypatch.setattr(clock, "time", time)
-    return time
+    with replace_host(time):
+        yield time
 
 
 def now() -> datetime:

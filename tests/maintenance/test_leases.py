@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,8 +15,11 @@ from tests.support.patience import patience
 
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
+from frazil.maintenance.deletion import Sweeper, Swept
+from frazil.maintenance.garbage import Collection, collect
+from frazil.maintenance.listing import Listed
 from frazil.repository.catalog import leases
-from frazil.repository.clock import now_us
+from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.session import staged_work
 from frazil.storage.memory import MemoryStorage
 
@@ -153,3 +156,33 @@ def test_leases_are_read_side_by_side() -> None:
         yield
 
     assert len(leases.leases(Seen(storage, meet))) == 8
+
+
+def collect_with(repo: frazil.Repository, act: Callable[[], object]) -> frazil.GCSummary:
+    """Collect garbage, and call `act` once between the plan and the first deletion."""
+    acts = [act]
+
+    def sweep(files: Listed) -> Swept:
+        if acts:
+            acts.pop()()
+        return Sweeper(repo.storage, what.patience).sweep(files)
+
+    what = Collection(from_datetime(TOMORROW), sweep=sweep)
+    return collect(repo._context, what)
+
+
+def test_a_session_with_a_lease_commits_during_a_collection() -> None:
+    """The list of the collection, which commits compare with, does not have the chunks of the session."""
+    repo = repository(MemoryStorage())
+    session = forked(repo)
+    collect_with(repo, lambda: session.commit("meanwhile"))
+    assert values(repo) == [1, 1, 4, 4, 4, 4, 1, 1]
+
+
+def test_a_lease_that_is_taken_during_a_collection() -> None:
+    repo = repository(MemoryStorage())
+    session = repo.writable_session("main")
+    write(session, 4)
+    session.workspace.writer.flush()
+    summary = collect_with(repo, session.fork)
+    assert (summary.chunks_deleted, summary.leases_respected) == (0, 1)

@@ -110,10 +110,10 @@ def test_an_interrupted_run_continues(monkeypatch: pytest.MonkeyPatch, reads: li
     with pytest.raises(KeyboardInterrupt):
         repo.verify("checksum", state=state)
     monkeypatch.setattr(pieces, "read_rows", read_rows)
-    done = len(of_folder(reads, "chunks/"))
+    done = len(set(of_folder(reads, "chunks/")))
     reads.clear()
     assert repo.verify("checksum", state=state).ok
-    assert len(of_folder(reads, "chunks/")) == 6 - done < 6
+    assert len(set(of_folder(reads, "chunks/"))) == 6 - done < 6
 
 
 def test_a_damaged_state_is_refused(tmp_path: Path) -> None:

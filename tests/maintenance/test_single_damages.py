@@ -25,13 +25,15 @@ M, E, C, D = LEVELS
 
 
 @cache
-def template(spec_version: int, deduplicate: bool = False, packs: bool = False) -> MemoryStorage:
+def template(
+    spec_version: int, deduplicate: bool = False, packs: bool = False, checksums: bool = True
+) -> MemoryStorage:
     storage = MemoryStorage()
     config = frazil.RepositoryConfig(
         inline_chunk_threshold_bytes=0,
         packing=frazil.PackingConfig(enabled=packs),
         num_updates_per_repo_info_file=2,
-        chunks=frazil.ChunksConfig(deduplicate=deduplicate),
+        chunks=frazil.ChunksConfig(deduplicate=deduplicate, checksums=checksums),
     )
     repo = frazil.Repository.create(storage, config, spec_version=spec_version)
     repo.save_config()
@@ -77,18 +79,15 @@ SEEN: dict[str, dict[str, str | None]] = {
     "log": {"deleted": M, "cut": M, "empty": M, "bit": M, "longer": M, "zeros": M, "exchanged": M},
     "chain backup": {"deleted": M, "cut": M, "empty": M, "bit": M, "longer": M, "zeros": M, "exchanged": C},
     "backup": {"deleted": None, "cut": C, "empty": C, "bit": C, "longer": C, "zeros": C, "exchanged": C},
-    "raw chunk": {
-        "deleted": E,
-        "cut": E,
-        "empty": E,
-        "bit": None,
-        "longer": None,
-        "zeros": None,
+    "raw chunk": {"deleted": E, "cut": C, "empty": E, "bit": C, "longer": C, "zeros": C, "exchanged": C},
+    "raw chunk without checksum": {
+        "deleted": E, "cut": E, "empty": E, "bit": None, "longer": None, "zeros": None,
         "exchanged": None,
     },
-    "zstd chunk": {"deleted": E, "cut": E, "empty": E, "bit": D, "longer": None, "zeros": D},
-    "pack": {"deleted": E, "cut": E, "empty": E, "longer": None},
-    "deduplicated chunk": {"deleted": E, "cut": E, "empty": E, "exchanged": C},
+    "zstd chunk without checksum": {"deleted": E, "cut": E, "empty": E, "bit": D, "zeros": D},
+    "zstd chunk": {"deleted": E, "cut": C, "empty": E, "bit": C, "longer": C, "zeros": C, "exchanged": C},
+    "pack": {"deleted": E, "cut": C, "empty": E, "bit": C, "longer": C},
+    "deduplicated chunk": {"deleted": E, "cut": C, "empty": E, "bit": C, "exchanged": C},
     "lease": {"deleted": None, "cut": M, "empty": M, "zeros": M},
     "ref v1": {"empty": M, "zeros": M},
     "config v1": {"deleted": None, "zeros": M},
@@ -121,11 +120,11 @@ def chain_of(repo: frazil.Repository) -> list[str]:
 def prepared(kind: str) -> tuple[frazil.Repository, list[str]]:
     """A repository, and two keys of files of a kind, or one."""
     version = 1 if kind.endswith("v1") else 2
-    storage = copy_of(template(version, kind.startswith("dedup"), kind == "pack"))
+    storage = copy_of(template(version, kind.startswith("dedup"), kind == "pack", "without" not in kind))
     if kind == "lease":
         storage.put("leases/A", json.dumps({"age": 1, "left": 10**9, "purpose": "job"}).encode())
     repo = frazil.Repository.open(storage)
-    match kind.removesuffix(" v1"):
+    match kind.removesuffix(" v1").removesuffix(" without checksum"):
         case "repo":
             keys = ["repo"]
         case "snapshot" | "manifest":

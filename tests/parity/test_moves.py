@@ -13,9 +13,10 @@ import icechunk
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.interop.both import Side, check_same, content_of, sides
+from tests.support.examples import examples
 
 pytestmark = [pytest.mark.deep, pytest.mark.interop]
 
@@ -76,7 +77,13 @@ def diff_of(side: Side, id_: str) -> Any:
 
 
 @pytest.mark.deep
+@settings(max_examples=examples(40))
 @given(moves=moves, more=moves)
+# Moves to the first place, also through another place, and a parent that moves after its child.
+@example(
+    moves=[("/d", "/new"), ("/new", "/d")], more=[("/a/b/x", "/d/x"), ("/d/x", "/new"), ("/new", "/a/b/x")]
+)
+@example(moves=[("/a/b", "/d/b"), ("/d", "/new"), ("/new/b", "/a/b")], more=[("/new", "/d"), ("/y", "/d/y")])
 def test_both_move_the_same(planted: Path, moves: list[tuple[str, str]], more: list[tuple[str, str]]) -> None:
     folder = Path(tempfile.mkdtemp(prefix="frazil-moves-"))
     try:

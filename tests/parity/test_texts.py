@@ -168,6 +168,9 @@ DIFFERENT = [
     (r"ManifestSplitDimCondition\.any\(\)", "ManifestSplitDimCondition.Any()"),
     (r"ManifestSplitCondition\.any_array\(\)", "ManifestSplitCondition.AnyArray()"),
     (r"algorithm=Zstd,", "algorithm=frazil.CompressionAlgorithm.Zstd,"),
+    # the defaults that hold
+    (r"(get_partial_values_concurrency:\D*)10 \(default\)", r"\1all (default)"),
+    (r"(max_concurrent_requests:\D*)256 \(default\)", r"\g<1>64 (default)"),
     # not words of another language
     (r"PySnapshotProperties\(\{\}\)", "{}"),
     (r"Some\((\{[^}]*\})\)", r"\1"),

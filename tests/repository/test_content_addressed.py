@@ -13,6 +13,7 @@ import pytest
 import zarr
 
 import frazil
+from frazil.format.chunk_trailer import encode_trailer
 from frazil.repository.catalog import collection_watch
 from frazil.repository.catalog.collection_watch import CollectionWatch
 
@@ -86,9 +87,10 @@ def test_it_is_off_unless_asked_for(tmp_path):
 def test_packed_chunks_are_recognised_within_a_session(repo, tmp_path):
     size = 1 << 16
     commit(repo, "a", [1, 2] * 8, size)
-    assert [path.stat().st_size for path in files(tmp_path)] == [2 * size]
+    pack = 2 * size + len(encode_trailer(bytes(12), [size] * 2, [0] * 2))
+    assert [path.stat().st_size for path in files(tmp_path)] == [pack]
     commit(repo, "b", [1, 2] * 8, size)
-    assert [path.stat().st_size for path in files(tmp_path)] == [2 * size] * 2
+    assert [path.stat().st_size for path in files(tmp_path)] == [pack] * 2
     assert read(repo, "a", size) == read(repo, "b", size) == [1, 2] * 8
 
 

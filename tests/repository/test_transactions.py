@@ -12,7 +12,7 @@ from tests.support.patience import patience
 import frazil
 from frazil.conflicts import ConflictType
 from frazil.errors import ErrorKind, SessionStateError
-from frazil.repository.session import commit_retries
+from frazil.host import Host
 from frazil.testing.faults import FaultyStorage
 
 PATIENT = frazil.RepositoryConfig(fast_forward_timeout=dt.timedelta(seconds=patience(60)))
@@ -151,8 +151,15 @@ def test_changes_continue_until_a_conflict(storage):
 def test_it_goes_on_until_the_time_is_up(storage, monkeypatch):
     race = Race(storage, frazil.RepositoryConfig(fast_forward_timeout=dt.timedelta(seconds=5)))
     clock = [100.0]
-    monkeypatch.setattr(commit_retries, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(commit_retries, "sleep", lambda seconds: clock.append(seconds))
+
+    class Slow(Host):
+        def monotonic_us(self) -> int:
+            return int(clock[0] * 1e6)
+
+        def pause(self, seconds: float) -> None:
+            clock.append(seconds)
+
+    monkeypatch.setattr("frazil.host._host", Slow())
     session = race.repo.writable_session("main")
     write(session, 10, 30, 2)
 

@@ -17,17 +17,19 @@ from frazil.storage.buckets import s3_addressing
 from frazil.storage.constructors import (
     azure_storage,
     gcs_storage,
-    hf_storage,
     http_storage,
     in_memory_storage,
     local_filesystem_storage,
-    r2_storage,
     redirect_storage,
-    s3_storage,
-    tigris_storage,
 )
 from frazil.storage.credentials import GcsBearerCredential, S3StaticCredentials
 from frazil.storage.object_store_config import ChecksumAlgorithm, S3Options
+from frazil.storage.s3_constructors import (
+    hf_storage,
+    r2_storage,
+    s3_storage,
+    tigris_storage,
+)
 from frazil.storage.settings import (
     StorageConcurrencySettings,
     StorageRetriesSettings,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,7 +60,12 @@ def every_engine(request: pytest.FixtureRequest) -> Engine:
 
 
 def in_folders(item: pytest.Item) -> bool:
-    return any(item.path.is_relative_to(folder) for folder in FOLDERS)
+    return _is_in_folders(item.path)
+
+
+@cache
+def _is_in_folders(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in FOLDERS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -9,6 +9,7 @@ FOLDERS: Final = {
     "golden": "repositories that the published wheels wrote",
     "interop": "files: each implementation reads what the other one writes",
     "parity": "behaviour: Frazil and the reference do the same, and raise the same errors",
+    "simulation": "many clients over a simulated storage: see its docstring",
     "properties": "state machines of Hypothesis over several rooms",
 }
 
@@ -43,6 +44,10 @@ SUBJECTS: Final = {
     "importing/test_every_generation.py": "imports of every older format, from end to end",
     "importing/test_fixtures.py": "imports of older repositories of the reference",
     "importing/test_hints.py": "containers that an older repository has saved",
+    # hostile
+    "hostile/test_decoders.py": "every decoder of stored bytes, with any bytes",
+    "hostile/test_repositories.py": "repositories in which one rule is broken",
+    "hostile/test_wrong_arguments.py": "every public function, with wrong arguments",
     # jobs
     "jobs/test_damaged.py": "every operation, where a chunk cannot be decoded",
     "jobs/test_growth.py": "every operation, with twice the data",

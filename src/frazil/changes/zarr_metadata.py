@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, chain, repeat, starmap
 from typing import Any
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.snapshot import ArrayData
 
 _MAX_CHUNKS = 2**32 - 1
+#: The largest length in elements: the snapshot stores 64 bits.
+_MAX_LENGTH = 2**64 - 1
+#: The largest number of chunk lengths in a rectilinear grid. A run of a few bytes could mean 32 GiB of them.
+_MAX_RECTILINEAR = 1 << 24
 _OF_CHUNKS = ("data_type", "chunk_grid", "codecs", "storage_transformers")
 
 
@@ -35,14 +39,14 @@ def parse_node(document: bytes) -> ArrayData | None:
     if not isinstance(parsed, dict):
         raise _bad(f"the document must be an object, got {type(parsed).__name__}")
     if parsed.get("zarr_format") != 3:
-        raise _bad(f"zarr_format must be 3, got {parsed.get('zarr_format')!r}")
+        raise _bad(f"zarr_format must be 3, got {parsed.get('zarr_format')!r:.200}")
     match parsed.get("node_type"):
         case "group":
             return None
         case "array":
             return _array(parsed)
         case other:
-            raise _bad(f"node_type must be 'array' or 'group', got {other!r}")
+            raise _bad(f"node_type must be 'array' or 'group', got {other!r:.200}")
 
 
 def chunk_lengths(document: bytes) -> list[int | list[int]]:
@@ -79,7 +83,7 @@ def _array(parsed: dict[str, Any]) -> ArrayData:
         or len(names) != len(shape)
         or not all(name is None or isinstance(name, str) for name in names)
     ):
-        raise _bad(f"dimension_names must have names for {len(shape)} dimensions, got {names!r}")
+        raise _bad(f"dimension_names must have names for {len(shape)} dimensions, got {names!r:.200}")
     return ArrayData(shape, num_chunks, None if names is None else tuple(names))
 
 
@@ -88,32 +92,42 @@ def _edges(grid: Any, ndim: int) -> list[int | list[int]]:
     name = grid.get("name") if isinstance(grid, dict) else None
     configuration = grid.get("configuration") if isinstance(grid, dict) else None
     if name not in ("regular", "rectilinear") or not isinstance(configuration, dict):
-        raise _bad(f"chunk_grid must be regular or rectilinear, got {grid!r}")
+        raise _bad(f"chunk_grid must be regular or rectilinear, got {grid!r:.200}")
     if name == "regular":
         edges: list[int | list[int]] = list(_lengths(configuration.get("chunk_shape"), "chunk_shape", 1))
     else:
         shapes = configuration.get("chunk_shapes")
         if configuration.get("kind") != "inline" or not isinstance(shapes, list):
             raise _bad(
-                f"a rectilinear chunk_grid must have kind 'inline' and chunk_shapes, got {configuration!r}"
+                f"a rectilinear chunk_grid must have kind 'inline' and chunk_shapes, got {grid!r:.200}"
             )
-        edges = [_rectilinear(axis) for axis in shapes]
+        edges = _rectilinear(shapes)
     if len(edges) != ndim:
         raise _bad(f"chunk_grid must have {ndim} dimensions, got {len(edges)}")
     return edges
 
 
-def _rectilinear(axis: Any) -> int | list[int]:
-    if not isinstance(axis, list):
-        return _lengths([axis], "chunk_shapes", 1)[0]
+def _rectilinear(shapes: list[Any]) -> list[int | list[int]]:
+    """Return the chunk lengths of each dimension of a rectilinear grid."""
+    axes = [
+        _runs(axis) if isinstance(axis, list) else _lengths([axis], "chunk_shapes", 1)[0] for axis in shapes
+    ]
+    total = sum(count for axis in axes if isinstance(axis, list) for _, count in axis)
+    if total > _MAX_RECTILINEAR:
+        raise _bad(f"a rectilinear chunk_grid must have at most {_MAX_RECTILINEAR} chunks, got {total}")
+    return [
+        axis if isinstance(axis, int) else list(chain.from_iterable(starmap(repeat, axis))) for axis in axes
+    ]
+
+
+def _runs(axis: list[Any]) -> list[tuple[int, int]]:
+    """Return the runs (length, count) of the chunks of one dimension."""
     runs = [run if isinstance(run, list) else [run, 1] for run in axis]
     if not runs or any(len(run) != 2 for run in runs):
-        raise _bad(f"chunk_shapes must be chunk lengths or [length, count], got {axis!r}")
+        raise _bad(f"chunk_shapes must be chunk lengths or [length, count], got {axis!r:.200}")
     lengths = _lengths([run[0] for run in runs], "chunk_shapes", 1)
     counts = _lengths([run[1] for run in runs], "chunk_shapes", 1)
-    if sum(counts) > _MAX_CHUNKS:
-        raise _bad(f"a dimension must have at most {_MAX_CHUNKS} chunks, got {sum(counts)}")
-    return [length for length, count in zip(lengths, counts, strict=True) for _ in range(count)]
+    return list(zip(lengths, counts, strict=True))
 
 
 def _count(length: int, edges: int | list[int]) -> int:
@@ -130,8 +144,10 @@ def _count(length: int, edges: int | list[int]) -> int:
 
 
 def _lengths(values: Any, field: str, least: int) -> tuple[int, ...]:
-    if not isinstance(values, Sequence) or not all(type(value) is int and value >= least for value in values):
-        raise _bad(f"{field} must be integers of at least {least}, got {values!r}")
+    if not isinstance(values, Sequence) or not all(
+        type(value) is int and least <= value <= _MAX_LENGTH for value in values
+    ):
+        raise _bad(f"{field} must be integers from {least} to {_MAX_LENGTH}, got {values!r:.200}")
     return tuple(values)
 
 

@@ -1,6 +1,7 @@
-"""Deduplication of chunks, with files whose ids are hashes of their bytes.
+"""Deduplication of chunks, with files whose ids are hashes of their chunks.
 
-The id of such a file is the first 12 bytes of the SHA-256 of its bytes. A write works as follows:
+The id of such a file is the first 12 bytes of the SHA-256 of its chunk. A trailer with the checksum
+(``frazil.format.chunk_trailer``) does not count. A write works as follows:
 
     written by this session before? ── yes ──> done, no request
     in the storage?    ── no ──> create the file, if it is still absent
@@ -31,13 +32,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from frazil.errors import ErrorKind, StorageError
+from frazil.format.chunk_trailer import SINGLE_TRAILER_BYTES, single_trailer
 from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.keys import chunk_key
 from frazil.storage.base import IfAbsent, Stored
 from frazil.threads import Purpose, ThreadPool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Buffer, Callable
 
     from frazil.format.manifest import NativeRef
     from frazil.storage.base import ObjectInfo, Storage
@@ -55,10 +57,12 @@ class ContentSettings:
     Attributes:
         lifetime_us: The time after the upload in which no garbage collection deletes a file, in microseconds.
         compare: Whether to read an existing file and compare its bytes with the chunk.
+        checksums: Whether files are written with a trailer (``frazil.format.chunk_trailer``).
     """
 
     lifetime_us: int
     compare: bool = True
+    checksums: bool = True
 
 
 class ContentStore:
@@ -128,7 +132,7 @@ class ContentStore:
         return self._keep_until
 
     def put_chunk(self, data: memoryview | bytes) -> bytes:
-        """Return the id of a chunk file with exactly these bytes, which is durable on return.
+        """Return the id of a chunk file that begins with exactly these bytes, which is durable on return.
 
         Raises ``StorageError`` if the storage fails.
         """
@@ -146,7 +150,7 @@ class ContentStore:
             assert busy is not None
             busy.wait()  # another thread stores the same bytes
         try:
-            if not self._find_or_create(chunk_key(id_), data):
+            if not self._find_or_create(id_, data):
                 return self._put_apart(data)
             with self._lock:
                 _remember(self._digests, id_, digest)
@@ -172,11 +176,15 @@ class ContentStore:
 
     def _put_apart(self, data: memoryview | bytes) -> bytes:
         id_ = self._new_id()
-        self._storage.put(chunk_key(id_), data)
+        self._storage.put_parts(chunk_key(id_), self._file_parts(id_, data))
         return id_
 
-    def _find_or_create(self, key: str, data: memoryview | bytes) -> bool:
+    def _file_parts(self, id_: bytes, data: memoryview | bytes) -> list[Buffer]:
+        return [data, single_trailer(id_, data)] if self._settings.checksums else [data]
+
+    def _find_or_create(self, id_: bytes, data: memoryview | bytes) -> bool:
         """Return whether the object has the bytes ``data``, and garbage collection spares it long enough."""
+        key = chunk_key(id_)
         # A running collection may delete the file. The commit detects a collection that begins later.
         if not self._calm:
             self._calm = not self._under_way()
@@ -185,43 +193,48 @@ class ContentStore:
         for _ in range(_TRIES):
             info = self._storage.head(key)
             if info is None:
-                if isinstance(self._storage.put(key, data, IfAbsent()), Stored):
+                if isinstance(self._storage.put_parts(key, self._file_parts(id_, data), IfAbsent()), Stored):
                     return True
                 continue  # another writer, or an earlier attempt of our own, was first
             until = _microseconds(info) + self._settings.lifetime_us
             is_young = self._now_us() <= until - self._settings.lifetime_us // 2
             if self._settings.compare or not is_young:
-                same = self._holds(key, data)
+                same = self._holds(id_, data)
                 if same is None:
                     continue
             else:
-                same = info.size == memoryview(data).nbytes
+                same = info.size - memoryview(data).nbytes in (0, SINGLE_TRAILER_BYTES)
             if not same:
                 return False
             if not is_young:
-                return self._renew(key, data)
+                return self._renew(id_, data)
             # An eighth of the lifetime is for differences of clocks and for the commit itself.
             self._must_commit_by(until - self._settings.lifetime_us // 8)
             return True
         return False
 
-    def _holds(self, key: str, data: memoryview | bytes) -> bool | None:
-        """Return whether the object has these bytes, or None if it does not exist any more."""
+    def _holds(self, id_: bytes, data: memoryview | bytes) -> bool | None:
+        """Return whether the object has these bytes, with a trailer or without.
+
+        None if it does not exist any more. An object whose trailer is damaged does not have these bytes.
+        """
         try:
-            stored = memoryview(self._storage.get(key))
+            stored = memoryview(self._storage.get(chunk_key(id_))).cast("B")
         except StorageError as error:
             if error.kind == ErrorKind.OBJECT_NOT_FOUND:
                 return None
             raise
-        return stored.nbytes == memoryview(data).nbytes and stored.cast("B") == data
+        size = memoryview(data).nbytes
+        rest = stored[size:]
+        return stored[:size] == data and (not rest or bytes(rest) == single_trailer(id_, data))
 
-    def _renew(self, key: str, data: memoryview | bytes) -> bool:
+    def _renew(self, id_: bytes, data: memoryview | bytes) -> bool:
         """Overwrite the object with its bytes, so that it is young. Return False if that may be too late."""
         with self._turn:
             if not self._watching:
                 self._watching = self._quiet()
             before = self._watching
-            self._storage.put(key, data)
+            self._storage.put_parts(chunk_key(id_), self._file_parts(id_, data))
             # This call is after the write, because a collection that begins later finds a young object.
             self._watching = self._quiet()
             return before and self._watching

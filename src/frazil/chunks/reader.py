@@ -20,7 +20,7 @@ from frazil.chunks.read_batches import LoopReads
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.keys import chunk_key
 from frazil.format.manifest import ChunkRef, InlineRef, NativeRef
-from frazil.threads import Purpose, ThreadPool
+from frazil.threads import SIZES, Purpose, ThreadPool
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Sequence
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 Request = tuple[ChunkRef, int, int | None]
 
-MAX_REQUESTS: Final = 64
 _LIMITS: Final = MergeLimits()
 #: Cached, because many reads are from the same pack.
 _name_of = lru_cache(4096)(chunk_key)
@@ -68,7 +67,7 @@ class ChunkReader:
         writer: ChunkWriter | None = None,
         *,
         limits: MergeLimits = _LIMITS,
-        max_requests: int = MAX_REQUESTS,
+        max_requests: int = SIZES[Purpose.CHUNK_READS],
         cache: ByteCache | None = None,
     ) -> None:
         self._storage = storage

@@ -20,6 +20,9 @@ oldest upload.
 
 With deduplication (``content_addressing``), the ids of files are hashes of their bytes. A chunk that the
 session has packed before gets a second reference to the same range.
+
+Each file ends with a trailer that has the checksums of its chunks (``frazil.format.chunk_trailer``), unless
+the settings turn it off. No reference points to the trailer.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from array import array
+from collections.abc import Buffer
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -36,12 +41,13 @@ import numpy as np
 
 from frazil.chunks.content_addressing import ContentStore, digest_of
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.format.chunk_trailer import crc32c, encode_trailer, single_trailer
 from frazil.format.keys import chunk_key
 from frazil.format.manifest import NativeRef
 from frazil.threads import Purpose, ThreadPool
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Callable
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
@@ -49,6 +55,8 @@ if TYPE_CHECKING:
 
 MAX_IN_FLIGHT: Final = 4
 _FIRST_BUFFER: Final = 256 << 10
+#: The buffer of a pack has room for a trailer of 1/2^5 of its size: enough for chunks of 384 bytes.
+_TRAILER_SHARE: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +66,23 @@ class PackSettings:
     Attributes:
         enabled: Whether chunks are packed.
         threshold: Chunks that are smaller than this size are packed.
-        pack_size: The largest size of a pack.
+        pack_size: The largest size of a pack, without its trailer.
+        checksums: Whether packs and files with one chunk get a trailer with checksums.
     """
 
     enabled: bool = True
     threshold: int = 1 << 20
     pack_size: int = 16 << 20
+    checksums: bool = True
 
 
 @dataclass(slots=True, eq=False)
 class _Pack:
     """A pack. ``append`` is for an open pack. A sealed pack has ``put``, its upload.
 
-    Bytes in the buffer never change, and a larger buffer is a new one, so views stay valid. The buffer is an
-    array of numpy, because numpy uses huge pages: a page fault for every 4 KiB of a pack takes longer than
-    the copy of the bytes.
+    The bytes of chunks in the buffer never change, and a larger buffer is a new one, so views stay valid. The
+    buffer is an array of numpy, because numpy uses huge pages: a page fault for every 4 KiB of a pack takes
+    longer than the copy of the bytes.
     """
 
     id: bytes
@@ -80,17 +90,36 @@ class _Pack:
     size: int = 0
     buffer: NDArray[np.uint8] = field(default_factory=lambda: np.empty(_FIRST_BUFFER, np.uint8))
     put: Future[None] | None = None
+    #: Lengths and checksums of the chunks.
+    lengths: array[int] = field(default_factory=lambda: array("Q"))
+    crcs: array[int] = field(default_factory=lambda: array("I"))
 
-    def append(self, data: memoryview) -> int:
-        """Add bytes. Return their position in the pack."""
+    def append(self, data: memoryview, crc: int | None) -> int:
+        """Add a chunk and its checksum. Return the position of the chunk in the pack."""
         start, end = self.size, self.size + data.nbytes
         if end > len(self.buffer):
-            larger = np.empty(max(end, min(self.limit, 8 * len(self.buffer))), np.uint8)
+            # A part of the buffer is for the trailer.
+            most = self.limit + (self.limit >> _TRAILER_SHARE)
+            larger = np.empty(max(end, min(most, 8 * len(self.buffer))), np.uint8)
             larger[:start] = self.buffer[:start]
             self.buffer = larger
         self.buffer[start:end] = np.frombuffer(data, np.uint8)
         self.size = end
+        if crc is not None:
+            self.lengths.append(data.nbytes)
+            self.crcs.append(crc)
         return start
+
+    def file_parts(self) -> list[Buffer]:
+        """Return the bytes of the file. The trailer is in the same buffer as the chunks if there is room."""
+        if not self.crcs:
+            return [self.view(0, self.size)]
+        trailer = encode_trailer(self.id, self.lengths, self.crcs)
+        end = self.size + len(trailer)
+        if end > len(self.buffer):
+            return [self.view(0, self.size), trailer]
+        self.buffer[self.size : end] = np.frombuffer(trailer, np.uint8)
+        return [memoryview(self.buffer)[:end].toreadonly()]
 
     def view(self, start: int, stop: int) -> memoryview:
         """Return the bytes from ``start`` up to ``stop``, read-only."""
@@ -160,8 +189,8 @@ class ChunkWriter:
         view = _bytes_of(data)
         if view.nbytes >= self._pack_below:
             return NativeRef(self._put_file(view), 0, view.nbytes)
-        digest = self._digest(view)
-        while not isinstance(answer := self._append(view, digest), NativeRef):
+        digest, crc = self._digest(view), self._crc(view)
+        while not isinstance(answer := self._append(view, digest, crc), NativeRef):
             wait([answer])
         return answer
 
@@ -175,10 +204,10 @@ class ChunkWriter:
                 id_ = await loop.run_in_executor(self._file_threads().executor, self._put_file, view)
             else:
                 id_ = self._new_id()
-                await self._storage.put_async(chunk_key(id_), view)
+                await self._storage.put_parts_async(chunk_key(id_), self._file_parts(id_, view))
             return NativeRef(id_, 0, view.nbytes)
-        digest = self._digest(view)
-        while not isinstance(answer := self._append(view, digest), NativeRef):
+        digest, crc = self._digest(view), self._crc(view)
+        while not isinstance(answer := self._append(view, digest, crc), NativeRef):
             await _done(answer)
         return answer
 
@@ -230,13 +259,19 @@ class ChunkWriter:
             self._enter()
             return self._content.put_chunk(view)
         id_ = self._new_id()
-        _stored(self._storage, id_, view)
+        self._storage.put_parts(chunk_key(id_), self._file_parts(id_, view))
         return id_
+
+    def _file_parts(self, id_: bytes, view: memoryview) -> list[Buffer]:
+        return [view, single_trailer(id_, view)] if self._settings.checksums else [view]
+
+    def _crc(self, view: memoryview) -> int | None:
+        return crc32c(view) if self._settings.checksums else None
 
     def _digest(self, view: memoryview) -> bytes | None:
         return None if self._content is None else digest_of(view)
 
-    def _append(self, view: memoryview, digest: bytes | None) -> NativeRef | Future[None]:
+    def _append(self, view: memoryview, digest: bytes | None, crc: int | None) -> NativeRef | Future[None]:
         """Copy a chunk into the open pack. Return its reference, or the upload to wait for if it is full.
 
         With deduplication, the reference can point to an earlier copy.
@@ -256,7 +291,7 @@ class ChunkWriter:
                         return busy
                     self._seal(pack)
                 pack = self._open = _Pack(self._new_id(), self._settings.pack_size)
-            ref = NativeRef(pack.id, pack.append(view), size)
+            ref = NativeRef(pack.id, pack.append(view, crc), size)
             if self._content is not None and digest is not None:
                 self._content.remember_packed(digest, ref)
             return ref
@@ -285,7 +320,7 @@ class ChunkWriter:
         return self._pool if self._content is None else self._content.threads
 
     def _put(self, pack: _Pack) -> None:
-        _stored(self._storage, pack.id, pack.view(0, pack.size))
+        self._storage.put_parts(chunk_key(pack.id), pack.file_parts())
         # Not earlier: a reader that does not find the bytes here must find them in storage.
         with self._lock:
             self._sealed.pop(pack.id, None)
@@ -320,10 +355,6 @@ def _bytes_of(data: Buffer) -> memoryview:
         return view if view.contiguous else memoryview(view.tobytes())
     # cast() would refuse formats such as ">f4".
     return memoryview(np.frombuffer(view, np.uint8)) if view.c_contiguous else memoryview(view.tobytes())
-
-
-def _stored(storage: Storage, id_: bytes, data: memoryview) -> None:
-    storage.put(chunk_key(id_), data)
 
 
 def _failure(put: Future[None]) -> BaseException | None:

@@ -14,8 +14,7 @@ Specification: *Binary File Format*.
 
 from __future__ import annotations
 
-from collections.abc import Buffer, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Buffer, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from io import BytesIO
@@ -193,14 +192,38 @@ def _compressed(head: bytes, parts: Sequence[Any], size: int, compressor: zstand
     return file.getvalue()
 
 
-@contextmanager
-def reading(name: str) -> Iterator[None]:
-    """Convert all errors of decoding a file into a ``FormatError`` that names the file."""
-    try:
-        yield
-    except FormatError as error:
-        if error.message.startswith(f"{name}: "):
-            raise  # an inner call, for a part of the file, has added the name
-        raise FormatError(f"{name}: {error.message}", error.kind) from error
-    except (ValueError, IndexError, OverflowError, TypeError, MemoryError, RecursionError) as error:
-        raise FormatError(f"{name}: damaged ({type(error).__name__}: {error})") from error
+#: Errors of numpy and Python that damaged bytes cause.
+_DAMAGE: Final = (ValueError, IndexError, OverflowError, TypeError, MemoryError, RecursionError)
+
+
+class Reading:
+    """The context that ``reading`` returns.
+
+    It is a class: an error that passes through a generator would be part of a reference cycle. The cycle
+    would keep the decompressed payload in memory until the next run of the garbage collector of Python.
+    """
+
+    __slots__ = ("_damage", "_name")
+
+    def __init__(self, name: str, damage: tuple[type[Exception], ...]) -> None:
+        self._name = name
+        self._damage = damage
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, FormatError):
+            if not error.message.startswith(f"{self._name}: "):  # otherwise an inner call has added the name
+                raise FormatError(f"{self._name}: {error.message}", error.kind) from error
+        elif isinstance(error, self._damage):
+            text = f"{self._name}: damaged ({type(error).__name__}: {error!s:.200})"
+            raise FormatError(text) from error
+
+
+def reading(name: str, *others: type[Exception]) -> Reading:
+    """Return a context that converts all errors of decoding a file into ``FormatError`` with its name.
+
+    ``others`` are types of errors that damaged bytes also cause.
+    """
+    return Reading(name, (*_DAMAGE, *others))

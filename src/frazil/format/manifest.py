@@ -45,6 +45,7 @@ from frazil.format.coordinates import (
 )
 from frazil.format.envelope import MAX_PAYLOAD_BYTES, FileType, open_envelope, reading, seal
 from frazil.format.flatbuffer import Buffer, Layout, OffsetVectors, Tables, Writer, link
+from frazil.format.row_vectors import require
 
 __all__ = [
     "ArrayTables",
@@ -358,10 +359,7 @@ def decode_manifest(data: Any, name: str) -> Manifest:
     """
     with reading(name):
         root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
-        if not root.present(_ID).all():
-            raise FormatError("a manifest without id")
-        arrays, _ = root.children(_ARRAYS)
-        refs, counts = arrays.children(_REFS)
+        arrays, refs, counts = _read_tables(root)
         node_ids = Ragged.from_lengths(arrays.structs(_NODE_ID, 8).reshape(-1), np.full(len(arrays), 8))
         rows = dict(zip(node_ids.blobs(), range(len(arrays)), strict=True))
         if len(rows) != len(arrays):
@@ -411,11 +409,22 @@ def decode_chunk_files(data: Any, name: str) -> ChunkFiles:
     """
     with reading(name):
         root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
-        if not root.present(_ID).all():
-            raise FormatError("a manifest without id")
-        refs, _ = root.children(_ARRAYS)[0].children(_REFS)
+        _, refs, _ = _read_tables(root)
         chunk_ids = _read_ids(_some(refs, refs.present(_CHUNK_ID)))[0]
         return ChunkFiles(root.structs(_ID, 12).tobytes(), chunk_ids)
+
+
+def _read_tables(root: Tables) -> tuple[Tables, Tables, I64]:
+    """Return the arrays, all references, and the number of references of each array.
+
+    Without a required vector, an array would have fill values instead of its chunks.
+    """
+    require(root, "manifest", _ID, _ARRAYS)
+    arrays, _ = root.children(_ARRAYS)
+    require(arrays, "array of a manifest", _NODE_ID, _REFS)
+    refs, counts = arrays.children(_REFS)
+    require(refs, "chunk reference", _INDEX)
+    return arrays, refs, counts
 
 
 def stored_locations(data: Any, name: str) -> tuple[bool, int | None, int]:

@@ -51,6 +51,8 @@ from frazil.format.snapshot_table import (
 _SPEC_VERSION: Final = 2
 _REF_LAYOUT: Final = Layout({0: "u4", 1: "u4"}, slots=2)
 _REQUIRED: Final = {0: "u1", 1: "u4", 2: "u4", 3: "u4", 4: "u4", 5: "u4", 6: "u4", 7: "u4"}
+#: The largest time of an update, which the file stores in 64 bits.
+_LAST_TIME: Final = (1 << 64) - 1
 _BEFORE, _CONFIG, _ENABLED, _DISABLED, _EXTRA = 8, 9, 10, 11, 12
 
 
@@ -113,12 +115,17 @@ class RepoInfo:
 
         Raises:
             InternalError: If the entry is not newer than the newest one, or if ``keep`` is less than 1.
+            FormatError: If the newest entry has the last possible time, as only damaged files have.
         """
         if keep < 1:
             raise InternalError(f"an ops log must keep at least 1 entry, got {keep}")
         last = int(self.ops.updated_at[0]) if len(self.ops) else -1
         if entry.updated_at <= last:
             raise InternalError(f"update at {entry.updated_at}, expected later than the last one at {last}")
+        if entry.updated_at > _LAST_TIME:
+            raise FormatError(
+                f"repo: an update must be at most at {_LAST_TIME} us since 1970, got one at {last}"
+            )
         ops = self.ops.pushed(replace(entry, backup_path=None), backup)
         return replace(self, ops=ops).with_short_log(keep)
 

@@ -26,6 +26,7 @@ from frazil.format.coordinates import (
 from frazil.format.envelope import FileType, open_envelope, reading, seal
 from frazil.format.flatbuffer import Buffer, Layout, Tables, Writer, link
 from frazil.format.ids import NODE_ID_BYTES, id_keys
+from frazil.format.row_vectors import require
 
 # Slots of the tables, in the order of the schema.
 _ID, _UPDATED_CHUNKS, _MOVES = 0, 7, 8
@@ -139,8 +140,8 @@ def decode_transaction_log(data: Any, name: str) -> TransactionLog:
     """Read a log of spec version 1 or 2. Raise ``FormatError`` with ``name`` for other bytes."""
     with reading(name):
         root = Buffer(open_envelope(data, FileType.TRANSACTION_LOG)[1]).root()
-        if not root.present(_ID).all():
-            raise FormatError("a transaction log without id")
+        # Without a list, a rebase would not see a conflict.
+        require(root, "transaction log", _ID, *_ID_LISTS, _UPDATED_CHUNKS)
         lists = {name: _read_ids(root, slot) for slot, name in _ID_LISTS.items()}
         return TransactionLog(
             root.structs(_ID, 12).tobytes(),
@@ -158,7 +159,9 @@ def _read_ids(root: Tables, slot: int) -> U8:
 
 def _read_chunks(root: Tables) -> dict[bytes, U32]:
     arrays, _ = root.children(_UPDATED_CHUNKS)
+    require(arrays, "array of a transaction log", _NODE_ID, _CHUNKS)
     chunks, counts = arrays.children(_CHUNKS)
+    require(chunks, "updated chunk", _COORDS)
     coords, ndims, starts = read_coordinates(chunks, _COORDS, counts)
     nodes = Ragged.from_lengths(arrays.structs(_NODE_ID, 8).reshape(-1), np.full(len(arrays), 8)).blobs()
     return dict(zip(nodes, in_order(cut(coords, starts, counts, ndims)), strict=True))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import random
-import time
 from dataclasses import dataclass
 from typing import Any
 
+from frazil import host
 from frazil.changes.reads import ReadSet
 from frazil.errors import ConflictError, ErrorKind, RebaseFailedError, StaleReadError
 from frazil.jobs.inputs import of_job
@@ -59,7 +58,7 @@ def commit_job(commit: JobCommit, session: Session) -> Committed:
         except ConflictError as error:
             if error.kind != ErrorKind.COMMIT_CONFLICT:
                 raise
-        time.sleep(random.uniform(0, min(2.0**tries * _FIRST_PAUSE_S, _LONGEST_PAUSE_S)))
+        host.pause(host.random_between(0, min(2.0**tries * _FIRST_PAUSE_S, _LONGEST_PAUSE_S)))
         other = _rebase(commit, session, base)
         if other is not None:
             return Committed(other, is_own=False)

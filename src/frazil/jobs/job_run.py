@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import functools
 import logging
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
+from frazil import host
 from frazil.changes.reads import joined_reads
 from frazil.errors import (
     ConflictError,
@@ -95,7 +95,7 @@ def run_job(
         >>> run_job(job, "inline").done_before, run_job(job, "inline").done_before
         (False, True)
     """
-    started = time.monotonic()
+    started = host.monotonic_seconds()
     require_recordable(job)
     TRAFFIC.take_counts()
     reason = ""
@@ -202,7 +202,7 @@ def _run(attempt: _Attempt, staging: Staging | None) -> JobResult | Restart:
             return values
         if job.finish is not None:
             job.finish(session, values)
-        metrics = tally.metrics(time.monotonic() - attempt.started)
+        metrics = tally.metrics(host.monotonic_seconds() - attempt.started)
         if not session.has_uncommitted_changes:
             if staging is not None:
                 staging.discard()

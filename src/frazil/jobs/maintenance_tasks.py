@@ -11,6 +11,8 @@ from frazil.format.columns import U8
 from frazil.format.ids import id_matrix
 from frazil.format.snapshot import ManifestFiles
 from frazil.jobs.engine import Engine
+from frazil.maintenance.compaction.relocation import relocate_piece
+from frazil.maintenance.compaction.survey import survey_piece
 from frazil.maintenance.deletion import Sweeper, Swept
 from frazil.maintenance.listing import distinct
 from frazil.maintenance.storage_stats import Parts, parts_of
@@ -98,7 +100,16 @@ def delete_files(context: Context, item: Any) -> Iterator[Swept]:
 
 
 _PIECES: Final[dict[str, Piece]] = {
-    piece.__name__: piece for piece in (*PIECES, sum_parts, walk_manifests, walk_chunks, delete_files)
+    piece.__name__: piece
+    for piece in (
+        *PIECES,
+        sum_parts,
+        walk_manifests,
+        walk_chunks,
+        delete_files,
+        survey_piece,
+        relocate_piece,
+    )
 }
 
 
@@ -122,13 +133,13 @@ def pieces_run(context: Context, engine: Engine) -> Run:
         engine: The engine that runs the tasks.
 
     Returns:
-        A function of a piece and its items. It yields a list of results for each item.
+        A function of a piece and its items, like `pieces`.
 
     >>> from frazil.jobs.engine import Inline
     >>> list(pieces_run(None, Inline())(sum_parts, [[]]))
-    [[]]
+    []
     """
-    return functools.partial(results_of_items, context, engine)
+    return functools.partial(pieces, context, engine)
 
 
 def pieces(context: Context, engine: Engine, piece: Piece, items: Sequence[Any]) -> Iterator[Any]:
@@ -147,28 +158,6 @@ def pieces(context: Context, engine: Engine, piece: Piece, items: Sequence[Any])
     >>> list(pieces(None, Inline(), sum_parts, [[], []]))
     []
     """
-    for results in results_of_items(context, engine, piece, items):
-        yield from results
-
-
-def results_of_items(
-    context: Context, engine: Engine, piece: Piece, items: Sequence[Any]
-) -> Iterator[list[Any]]:
-    """Run a piece for items, one task for each item.
-
-    Args:
-        context: The context of the repository.
-        engine: The engine that runs the tasks.
-        piece: A function of this module, or a piece of a verification.
-        items: The items.
-
-    Yields:
-        The list of the results of each item, in order.
-
-    >>> from frazil.jobs.engine import Inline
-    >>> list(results_of_items(None, Inline(), sum_parts, [[], []]))
-    [[], []]
-    """
     shared = pickle.dumps((piece.__name__, context))
     for result in engine.run(run_piece, list(map(pickle.dumps, items)), shared):
-        yield pickle.loads(result)
+        yield from pickle.loads(result)

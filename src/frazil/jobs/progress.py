@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Final, Self, TextIO
 
+from frazil import host
 from frazil.display import counted
 
 WIDTH = 24
@@ -29,7 +29,7 @@ class Progress:
         name: The text before the bar.
         total: The number of tasks. 0: the job sets it when its rounds begin.
         out: The text stream for the bar. Default: ``sys.stderr``.
-        clock: A function that returns the time in seconds. Default: ``time.monotonic``.
+        clock: A function that returns the time in seconds. Default: ``host.monotonic_seconds``.
         done: The number of finished tasks.
         rows: The number of rows in finished tasks.
         chunks: The number of chunks in finished tasks.
@@ -47,7 +47,7 @@ class Progress:
     name: str
     total: int
     out: TextIO = field(default_factory=lambda: sys.stderr)
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = host.monotonic_seconds
     done: int = 0
     rows: int = 0
     chunks: int = 0

@@ -2,7 +2,7 @@
 
 The caller passes run options by name. An operation declares them as ``**options: Unpack[RunOptions]``
 (`BoundedRunOptions` adds ``max_mem``), and passes them on as one value, `Run`. The decorator `with_options`
-adds them to the signature, so that ``help()`` lists them, and refuses unknown options.
+adds them to the signature and their descriptions to the docstring, and refuses unknown options.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, Protocol, TypedDict
+from typing import Any, TypedDict
 
+from frazil.argument_docs import Decorator, complete_doc
 from frazil.display import suggest
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.memory import MaxMem
-from frazil.jobs.option_docs import with_option_docs
 from frazil.jobs.progress import Progress
 
 
@@ -61,15 +61,10 @@ class Run:
     max_mem: MaxMem = None
 
 
-class _Decorator(Protocol):
-    """The type of a decorator that preserves the type of its function."""
-
-    def __call__[**P, R](self, function: Callable[P, R], /) -> Callable[P, R]: ...
-
-
-def with_options(options: type, values: type = Run) -> _Decorator:
+def with_options(options: type, values: type = Run) -> Decorator:
     """Return a decorator that lists the options of ``**options: Unpack[options]`` in the signature.
 
+    In the docstring, the descriptions of the options replace the entry ``**options:``.
     The decorated function raises ``TypeError`` for an option that ``options`` does not have.
 
     Args:
@@ -113,8 +108,9 @@ def with_options(options: type, values: type = Run) -> _Decorator:
                 )
             return function(*args, **given)
 
-        call.__signature__ = signature.replace(parameters=[*own, *shown])  # type: ignore[attr-defined]
-        call.__doc__ = with_option_docs(function.__doc__, options)
+        listed = signature.replace(parameters=[*own, *shown])
+        call.__signature__ = listed  # type: ignore[attr-defined]
+        call.__doc__ = complete_doc(function.__doc__, listed.parameters, [options])
         return call
 
     return decorate

@@ -59,7 +59,7 @@ def decode_plan(data: bytes) -> Plan | None:
     """Return the plan in JSON bytes; None for damaged bytes."""
     try:
         plan = Plan(**json.loads(data))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
     numbers = plan.seen, plan.since, plan.started
     texts = plan.job, plan.name, plan.branch, plan.digest, plan.software

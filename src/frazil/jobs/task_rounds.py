@@ -10,11 +10,11 @@ from __future__ import annotations
 import functools
 import pickle
 import struct
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from frazil import host
 from frazil.changes.reads import NOTHING_READ, ReadSet, joined_reads
 from frazil.errors import ErrorKind, IcechunkError, SessionStateError
 from frazil.format.ids import id_to_text
@@ -156,7 +156,7 @@ def _pickled(value: Any, name: str, parts: Any = None) -> bytes:
 
 def run_task(shared: bytes, message: bytes) -> bytes:
     """Run one task: one item, in its own fork."""
-    started = time.perf_counter()
+    started = host.monotonic_seconds()
     common = _unpickled(shared)
     staged, work = common.staged, common.work
     (number,) = _NUMBER.unpack_from(message)
@@ -168,7 +168,7 @@ def run_task(shared: bytes, message: bytes) -> bytes:
     if not isinstance(outcome, Outcome):
         raise TypeError(f"the work function of a job must return an Outcome, got {type(outcome).__name__}")
     fork.workspace.writer.flush()  # the result must refer only to durable chunks
-    seconds = round(time.perf_counter() - started, 6)
+    seconds = round(host.monotonic_seconds() - started, 6)
     changes, segments = stage_references(fork, common.references)
     tracker = fork.workspace.reads
     result = Result(

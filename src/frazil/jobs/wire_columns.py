@@ -151,5 +151,5 @@ def read_columns(data: bytes) -> ColumnReader:
         parts = map(every.__getitem__, map(slice, stops[:-1], stops[1:]))
         pairs = zip(widths.to_pylist(), parts, strict=True)
         return ColumnReader(dict(zip(names.to_pylist(), pairs, strict=True)))
-    except (zstandard.ZstdError, pa.ArrowException, OSError) as error:
+    except (zstandard.ZstdError, pa.ArrowException, OSError, EOFError) as error:
         raise FormatError(f"neither Arrow nor zstd: {error}") from error

@@ -20,6 +20,7 @@ no clock decides whether a deletion is safe. The time limit is only the wish of 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter, truth
 from typing import Final
 
@@ -105,7 +106,7 @@ def _led_to(storage: Storage, names: set[str]) -> set[str]:
     with thread_pool(Purpose.BACKUP_READS) as pool:
         while new:
             seen |= new
-            new = set(filter(None, pool.map(lambda name: _next(storage, name), new))) - seen
+            new = set(filter(None, pool.map(partial(_next, storage), sorted(new)))) - seen
     return seen
 
 

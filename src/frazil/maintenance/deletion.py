@@ -7,14 +7,13 @@ a row, the deletion stops.
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import batched
 from threading import BoundedSemaphore, Lock
 from typing import Final
 
+from frazil import host
 from frazil.errors import ConflictError, ErrorKind, StorageError
 from frazil.maintenance.listing import Objects
 from frazil.storage.base import Storage
@@ -52,7 +51,7 @@ class Sweeper:
     """
 
     def __init__(
-        self, storage: Storage, patience: Patience, sleep: Callable[[float], None] = time.sleep
+        self, storage: Storage, patience: Patience, sleep: Callable[[float], None] = host.pause
     ) -> None:
         self._storage = storage
         self._patience = patience
@@ -107,7 +106,7 @@ class Sweeper:
                 if pause >= _LONGEST_PAUSE_S:
                     self._failed(error)
                     self._give_up_if_hopeless()
-                self._sleep(random.uniform(0.5, 1.0) * pause)
+                self._sleep(host.random_between(0.5, 1.0) * pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
             else:
                 gate.widen()

@@ -7,7 +7,8 @@ rewrite touches all of them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final, get_args
 
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.prepared_manifests import PreparedManifests
@@ -16,6 +17,7 @@ from frazil.repository.catalog.collection_guard import SessionStart, newest_upda
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.expired_versions import with_current
 from frazil.repository.catalog.repo_requirements import branch_tip, require_online
+from frazil.repository.catalog.version_info import CommitMethod
 from frazil.repository.clock import now_us
 from frazil.repository.session.commit import write_commit
 from frazil.repository.session.commit_retries import RESERVED
@@ -24,23 +26,57 @@ from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.config_document import splitting_document
 
 
+@dataclass(frozen=True, slots=True)
+class RewriteCommit:
+    """The commit of a rewrite.
+
+    Attributes:
+        branch: The name of the branch.
+        message: The message of the commit.
+        metadata: The metadata of the user. Reserved entries of the format are added.
+        amend: Whether the commit replaces the tip of the branch. This needs spec version 2.
+    """
+
+    branch: str
+    message: str
+    metadata: dict[str, Any]
+    amend: bool = False
+
+
+def is_amend(commit_method: str) -> bool:
+    """Return whether the commit replaces the tip of the branch.
+
+    Args:
+        commit_method: ``"new_commit"`` or ``"amend"``.
+
+    Returns:
+        True for ``"amend"``.
+
+    Raises:
+        TypeError: The argument is not text.
+        ValueError: The argument is another text.
+
+    Examples:
+        >>> is_amend("amend")
+        True
+    """
+    if not isinstance(commit_method, str):
+        raise TypeError(f"commit_method must be text, got {type(commit_method).__name__}")
+    if commit_method not in get_args(CommitMethod):
+        raise ValueError(f"commit_method must be one of {get_args(CommitMethod)}, got {commit_method!r}")
+    return commit_method == "amend"
+
+
 def rewrite(
     context: Context,
-    branch: str,
-    message: str,
-    metadata: dict[str, Any],
-    *,
-    amend: bool,
+    commit: RewriteCommit,
     write: Callable[[Snapshot], dict[bytes, PreparedManifests]] = lambda parent: {},
 ) -> bytes:
     """Write all manifests again in a commit, and return the id of the new snapshot.
 
     Args:
         context: Repository.
-        branch: Name of the branch.
-        message: Message of the commit.
-        metadata: Metadata of the user. Reserved entries of the format are added.
-        amend: Whether the commit replaces the tip of the branch. This needs spec version 2.
+        commit: The branch, message and metadata of the commit.
         write: Function that writes the manifests of some arrays in other processes, by node id. Default: this
             process writes all of them.
 
@@ -51,31 +87,83 @@ def rewrite(
         >>> import frazil
         >>> from frazil.repository.handle.interior import context_of
         >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> id_ = rewrite(context_of(repo), "main", "rewrite the manifests", dict(), amend=False)
+        >>> id_ = rewrite(context_of(repo), RewriteCommit("main", "rewrite the manifests", {}))
         >>> repo.lookup_snapshot(repo.lookup_branch("main")).message
         'rewrite the manifests'
     """
-    if amend:
+    start, parent = open_tip(context, commit)
+    return commit_manifests(context, commit, start, parent, write(parent), writes_others=True)
+
+
+def open_tip(context: Context, commit: RewriteCommit) -> tuple[SessionStart, Snapshot]:
+    """Return the newest version of the branch, and the start of the session on it.
+
+    Args:
+        context: Repository.
+        commit: The commit that will follow.
+
+    Returns:
+        The start, and the snapshot of the tip.
+
+    Raises:
+        FormatError: ``unsupported-spec-version`` for ``amend`` in a repository of spec version 1.
+        RefNotFoundError: ``ref-not-found`` if there is no such branch.
+    """
+    if commit.amend:
         context.require_version_2()
     since = now_us()
     info, parent = with_current(
-        context, lambda info: (info, Workspace(context, branch_tip(info, branch)).snapshot)
+        context, lambda info: (info, Workspace(context, branch_tip(info, commit.branch)).snapshot)
     )
     require_online(info)
-    reserved_before = metadata.get(RESERVED)
-    reserved = {
-        **(reserved_before if isinstance(reserved_before, dict) else {}),
-        "splitting_config": splitting_document(context.settings.splitting),
-    }
+    return SessionStart(newest_update(info), since), parent
+
+
+def commit_manifests(
+    context: Context,
+    commit: RewriteCommit,
+    start: SessionStart,
+    parent: Snapshot,
+    manifests: dict[bytes, PreparedManifests],
+    *,
+    writes_others: bool,
+) -> bytes:
+    """Commit new manifests with the same content as the old ones.
+
+    The transaction log names no chunks, because no chunk has other content. So a session that is rebased
+    across the commit has no conflict with it.
+
+    Args:
+        context: Repository.
+        commit: The branch, message and metadata of the commit.
+        start: The start of the session. No file of ``manifests`` is older.
+        parent: The snapshot of the tip.
+        manifests: The manifests of arrays that other code has written, by node id.
+        writes_others: Whether the manifests of all other arrays are written too, with the splitting of the
+            configuration.
+
+    Returns:
+        The id of the new snapshot, 12 bytes.
+
+    Raises:
+        ConflictError: ``commit-conflict`` if the branch has left ``parent``.
+    """
+    kind = _KINDS[commit.amend, writes_others]
+    metadata = commit.metadata
+    if writes_others:
+        before = metadata.get(RESERVED)
+        splitting = splitting_document(context.settings.splitting)
+        reserved = {**(before if isinstance(before, dict) else {}), "splitting_config": splitting}
+        metadata = {**metadata, RESERVED: reserved}
+    changes = ChangeSet(ready=manifests)
     return write_commit(
-        PendingCommit(
-            context,
-            REWRITE_AMEND if amend else REWRITE,
-            branch,
-            parent,
-            ChangeSet(ready=write(parent)),
-            message,
-            {**metadata, RESERVED: reserved},
-            SessionStart(newest_update(info), since),
-        )
+        PendingCommit(context, kind, commit.branch, parent, changes, commit.message, metadata, start)
     )
+
+
+_KINDS: Final = {
+    (False, True): REWRITE,
+    (True, True): REWRITE_AMEND,
+    (False, False): replace(REWRITE, rewrites_manifests=False),
+    (True, False): replace(REWRITE_AMEND, rewrites_manifests=False),
+}

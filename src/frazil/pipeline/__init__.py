@@ -7,7 +7,8 @@
     publishing     write, audit, publish; roll back
     provenance     lineage: the inputs and outputs of jobs
     maintenance    garbage collection, verification and others, by tasks
-    replication    copies of repositories
+    replication    copies, clones and exports of repositories
+    compaction     the merge of small chunk files, by tasks
 
 `frazil.jobs` has the parts that every operation consists of: a job, which is prepared, run by tasks, and
 committed; and engines, which run tasks in this thread, in processes of this machine, or on Spark.
@@ -43,6 +44,8 @@ with needs("frazil.pipeline", extra="pipeline"):
     from frazil.jobs.staging import StagedJob, discard_job, staged_jobs
     from frazil.jobs.task_results import Outcome
     from frazil.jobs.versions import Input, Source, Target, Version
+    from frazil.pipeline.compaction import compact
+    from frazil.pipeline.ingest.chunk_source import IngestedFiles
     from frazil.pipeline.ingest.operation import IngestResult, ingest, inspect_files
     from frazil.pipeline.ingest.pattern import ConcatDim, FilePattern, MergeDim
     from frazil.pipeline.maintenance import verify
@@ -66,7 +69,14 @@ with needs("frazil.pipeline", extra="pipeline"):
     from frazil.pipeline.reductions import max as max  # noqa: A004
     from frazil.pipeline.reductions import min as min  # noqa: A004
     from frazil.pipeline.reductions import sum as sum  # noqa: A004
-    from frazil.pipeline.replication import Copied, copy_repository
+    from frazil.pipeline.replication import (
+        Copied,
+        RepositoryPart,
+        clone_repository,
+        copy_repository,
+        export_netcdf,
+        export_zarr,
+    )
     from frazil.pipeline.transform import (
         coarsen,
         crop,
@@ -117,6 +127,7 @@ __all__ = [
     "Finite",
     "Graph",
     "IngestResult",
+    "IngestedFiles",
     "Inline",
     "Input",
     "Job",
@@ -136,6 +147,7 @@ __all__ = [
     "Range",
     "Regular",
     "Report",
+    "RepositoryPart",
     "Row",
     "Rule",
     "Shape",
@@ -151,12 +163,16 @@ __all__ = [
     "Written",
     "anomaly",
     "climatology",
+    "clone_repository",
     "coarsen",
+    "compact",
     "copy_repository",
     "count",
     "crop",
     "default_engine",
     "discard_job",
+    "export_netcdf",
+    "export_zarr",
     "groupby",
     "ingest",
     "inspect_files",

@@ -40,7 +40,7 @@ from frazil.maintenance.deletion import Patience, Swept
 from frazil.maintenance.file_batches import manifest_batches, snapshot_batches
 from frazil.maintenance.garbage import Collection, collect, look, referred
 from frazil.maintenance.listing import Listed, distinct
-from frazil.maintenance.rewrite import rewrite
+from frazil.maintenance.rewrite import RewriteCommit, rewrite
 from frazil.maintenance.storage_stats import summed
 from frazil.maintenance.verification import plan
 from frazil.maintenance.walk import Walk, each_once
@@ -184,8 +184,8 @@ def rewrite_manifests(
         return rewritten(context, parent, manifests_on_executors_above, engine)
 
     all_metadata = {**default_metadata_of(repo), **(metadata or {})}
-    amend = commit_method == "amend"
-    return id_to_text(rewrite(context, branch, message, all_metadata, amend=amend, write=write))
+    commit = RewriteCommit(branch, message, all_metadata, commit_method == "amend")
+    return id_to_text(rewrite(context, commit, write))
 
 
 def verify(

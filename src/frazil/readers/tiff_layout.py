@@ -1,7 +1,8 @@
 """The positions of the tiles or strips of a TIFF, from its first directory, classic or BigTIFF.
 
 A directory is a list of entries: tag, type, count, and the values or their offset. A damaged file may have
-any number in it, so every read is checked against the size of the file.
+any number in it, so every read is checked against the size of the file. The values of all tags together are
+not larger than the file: many tags could have the same large values.
 """
 
 from __future__ import annotations
@@ -145,9 +146,13 @@ def read_directory(file: File, page: int = 1) -> Directory:
         ("value", f"V{inline}"),
     ]
     tags = {}
+    total = 0
     for row in np.frombuffer(raw, fields):
         dtype = np.dtype(order + _TYPES.get(int(row["type"]), "u1"))
         size = int(row["count"]) * dtype.itemsize
+        total += size
+        if total > file.size + len(raw):
+            raise damaged(file.url, f"tags with at most {file.size} bytes of values", f"{total} bytes")
         data = row["value"].tobytes()
         if size > inline:
             place = int(np.frombuffer(data, f"{order}u{inline}")[0])

@@ -1,9 +1,7 @@
-"""Time and randomness in one place, so that tests can replace both."""
+"""Times of the format, and new ids. The clock and the random numbers come from ``frazil.host``."""
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from operator import methodcaller
@@ -11,48 +9,63 @@ from typing import Final
 
 import numpy as np
 
+from frazil import host
+from frazil.errors import FormatError
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES
 
 _LAST_US: Final = 250_000_000_000_000_000  # in the year 9892: numpy represents later times than datetime
+_MOST_US: Final = 1 << 62  # numpy represents times up to 1 << 63, and adds a time zone
 _in_utc: Callable[[datetime], datetime] = methodcaller("replace", tzinfo=UTC)
 
 
 def now_us() -> int:
     """Return the present time in microseconds since 1970, UTC."""
-    return time.time_ns() // 1000
+    return host.time_us()
 
 
 def elapsed_us() -> int:
     """Return microseconds since some moment of this process, by a monotonic clock."""
-    return time.monotonic_ns() // 1000
+    return host.monotonic_us()
 
 
 def new_object_id() -> bytes:
     """Return a random id for a file, as bytes."""
-    return os.urandom(OBJECT_ID_BYTES)
+    return host.random_bytes(OBJECT_ID_BYTES)
 
 
 def new_node_id() -> bytes:
     """Return a random id for a node, as bytes."""
-    return os.urandom(NODE_ID_BYTES)
+    return host.random_bytes(NODE_ID_BYTES)
 
 
 def to_datetime(us: int) -> datetime:
     """Return a time of the format as a datetime with a time zone.
 
+    Raises ``FormatError`` for a time that ``datetime`` cannot represent: only damaged files have such times.
+
     >>> to_datetime(0).isoformat()
     '1970-01-01T00:00:00+00:00'
     """
     seconds, rest = divmod(us, 1_000_000)
-    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
+    try:
+        return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
+    except (ValueError, OverflowError, OSError):
+        raise FormatError(
+            f"a time in a repository must be before the year 10000, got {us} microseconds since 1970. The "
+            "file that has the time is damaged. Repository.verify names damaged files"
+        ) from None
 
 
 def utc_text(us: int) -> str:
     """Return a time of the format as text for messages, also of times that ``datetime`` cannot represent.
 
+    A time that does not fit in 63 bits is a number of microseconds.
+
     >>> utc_text(1_577_836_800_000_000)
     '2020-01-01T00:00:00.000000Z'
     """
+    if not -_MOST_US < us < _MOST_US:
+        return f"{us} microseconds since 1970"
     return str(np.datetime_as_string(np.datetime64(us, "us"), timezone="UTC"))
 
 

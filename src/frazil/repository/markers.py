@@ -7,17 +7,19 @@ implementations ignore them.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from frazil.errors import ErrorKind, StorageError
-from frazil.format.ids import OBJECT_ID_BYTES, id_to_text
-from frazil.repository.clock import from_datetime
+from frazil.format.ids import id_to_text
+from frazil.repository.clock import from_datetime, new_object_id
 from frazil.storage.base import ALWAYS, Condition, ObjectInfo, Storage
 from frazil.threads import Purpose, thread_pool
+
+#: The size of the largest marker that is read, in bytes. Frazil writes less than one KiB.
+_LARGEST: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Marker:
 
 def new_key(folder: str) -> str:
     """Return a random key in a folder."""
-    return f"{folder}/{id_to_text(os.urandom(OBJECT_ID_BYTES))}"
+    return f"{folder}/{id_to_text(new_object_id())}"
 
 
 def put_marker(storage: Storage, key: str, content: Mapping[str, Any], condition: Condition = ALWAYS) -> None:
@@ -52,7 +54,7 @@ def put_marker(storage: Storage, key: str, content: Mapping[str, Any], condition
 def read_markers(storage: Storage, folder: str, ignored: str = "") -> Iterator[Marker]:
     """Read all markers of a folder, except those with keys that end in ``ignored``.
 
-    A damaged marker has no fields. A marker that is deleted during the call is left out.
+    A marker that is damaged or too large has no fields. A marker that is deleted during the call is left out.
     """
     objects = [info for info in storage.list(folder) if not (ignored and info.key.endswith(ignored))]
     with thread_pool(Purpose.MARKER_READS) as pool:
@@ -61,7 +63,7 @@ def read_markers(storage: Storage, folder: str, ignored: str = "") -> Iterator[M
 
 def _read(storage: Storage, info: ObjectInfo) -> Marker | None:
     try:
-        content = json.loads(bytes(storage.get(info.key)))
+        content = json.loads(bytes(storage.get(info.key))) if info.size <= _LARGEST else None
     except StorageError as error:
         if error.kind != ErrorKind.OBJECT_NOT_FOUND:
             raise

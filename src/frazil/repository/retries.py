@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from frazil import host
 from frazil.errors import ErrorKind, StorageError
 
 
@@ -25,9 +24,9 @@ class RetryPolicy:
     def pause(self, attempt: int) -> float:
         """Return the seconds to wait after an attempt, with jitter so that competing writers spread."""
         if attempt < self.eager:
-            return random.uniform(0, 0.002 * (attempt + 1))
+            return host.random_between(0, 0.002 * (attempt + 1))
         backoff = self.initial_backoff_ms * 2.0 ** min(attempt - self.eager, 30)
-        return random.uniform(0.5, 1.0) * min(backoff, self.max_backoff_ms) / 1000
+        return host.random_between(0.5, 1.0) * min(backoff, self.max_backoff_ms) / 1000
 
 
 def retried[T](read: Callable[[], T], policy: RetryPolicy) -> T:
@@ -41,5 +40,5 @@ def retried[T](read: Callable[[], T], policy: RetryPolicy) -> T:
         except StorageError as error:
             if error.kind == ErrorKind.OBJECT_NOT_FOUND:
                 raise
-        time.sleep(policy.pause(policy.eager + failures - 1))
+        host.pause(policy.pause(policy.eager + failures - 1))
     return read()

@@ -21,15 +21,10 @@ from frazil.storage.constructors import (
     CONSTRUCTORS,
     azure_storage,
     gcs_storage,
-    hf_storage,
     http_storage,
     in_memory_storage,
     local_filesystem_storage,
-    r2_storage,
     redirect_storage,
-    s3_object_store_storage,
-    s3_storage,
-    tigris_storage,
 )
 from frazil.storage.credentials import (
     GcsBearerCredential,
@@ -57,6 +52,13 @@ from frazil.storage.object_store_config import (
 )
 from frazil.storage.probe import probe_conditions
 from frazil.storage.redirect import RedirectStorage
+from frazil.storage.s3_constructors import (
+    hf_storage,
+    r2_storage,
+    s3_object_store_storage,
+    s3_storage,
+    tigris_storage,
+)
 from frazil.storage.settings import (
     StorageConcurrencySettings,
     StorageRetriesSettings,

@@ -23,7 +23,7 @@ def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig
     without a URL, such as an in-memory storage.
 
     Examples:
-        >>> from frazil.storage.constructors import s3_storage
+        >>> from frazil.storage import s3_storage
         >>> address_of(s3_storage(bucket="ice", prefix="a/b", anonymous=True), "chunks")[0]
         's3://ice/a/b/chunks/'
     """

@@ -46,7 +46,7 @@ Specification: *Storage Operations*.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Buffer, Iterable, Iterator
+from collections.abc import Buffer, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -284,6 +284,33 @@ class Storage(StorageClassMethods["Storage"], ABC):
             Refused()
         """
 
+    def put_parts(self, key: str, parts: Sequence[Buffer], condition: Condition = ALWAYS) -> Stored | Refused:
+        """Write a whole object whose bytes are in several buffers, one after the other.
+
+        The base class joins the parts and calls ``put``. A storage may override this method to save the copy.
+
+        Args:
+            key: Key of the object.
+            parts: All bytes of the object. The parts are one-dimensional buffers of bytes.
+            condition: See ``put``.
+
+        Returns:
+            See ``put``.
+
+        Raises:
+            StorageError: The write failed or its outcome is not known.
+            ReadOnlyError: ``read-only-storage`` if the storage is read only.
+            InvalidInputError: ``bad-key-prefix`` for an invalid key.
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> storage = in_memory_storage()
+            >>> stored = storage.put_parts("chunks/A", [b"ice", b"berg"])
+            >>> bytes(storage.get("chunks/A"))
+            b'iceberg'
+        """
+        return self.put(key, b"".join(parts), condition)
+
     def put_many(self, objects: Iterable[tuple[str, Buffer]]) -> None:
         """Write many whole objects without conditions.
 
@@ -392,6 +419,10 @@ class Storage(StorageClassMethods["Storage"], ABC):
     @abstractmethod
     async def put_async(self, key: str, data: Buffer) -> Stored:
         """Do the same as ``put`` without a condition, for an event loop."""
+
+    async def put_parts_async(self, key: str, parts: Sequence[Buffer]) -> Stored:
+        """Do the same as ``put_parts`` without a condition, for an event loop."""
+        return await self.put_async(key, b"".join(parts))
 
     @abstractmethod
     def default_settings(self) -> StorageSettings:

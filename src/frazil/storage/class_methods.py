@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from frazil.argument_docs import with_argument_docs
 from frazil.arguments import checked
 from frazil.storage.object_store_config import S3Options
 from frazil.storage.s3_arguments import S3Arguments
@@ -115,6 +116,7 @@ class StorageClassMethods[Storage]:
 
     @classmethod
     @checked
+    @with_argument_docs(new_s3)
     def new_s3_object_store(
         cls,
         config: S3Options,
@@ -129,16 +131,6 @@ class StorageClassMethods[Storage]:
         """Return a storage in S3. Frazil has one client for S3, the one of ``new_s3``.
 
         The method exists because the reference has a second client for S3.
-
-        Args:
-            config: Options of the client: region, endpoint, addressing.
-            bucket: Name of the bucket.
-            prefix: Prefix of the names of all objects, for example ``data/ice``. None means the whole bucket.
-            credentials: Credentials. Default: anonymous if ``config.anonymous`` is True, otherwise from the
-                environment.
-            read_headers: Headers that are sent with every request that reads. Default: none.
-            write_headers: Headers that are sent with every request that writes. Default: none.
-            headers: Headers that are sent with every request. Default: none.
 
         Returns:
             The storage. No request is sent.
@@ -155,6 +147,7 @@ class StorageClassMethods[Storage]:
 
     @classmethod
     @checked
+    @with_argument_docs(new_s3)
     def new_tigris(
         cls,
         config: S3Options,
@@ -173,17 +166,8 @@ class StorageClassMethods[Storage]:
         ``tigris_storage`` takes the same values as single arguments.
 
         Args:
-            config: Options of the client: region, endpoint, addressing.
-            bucket: Name of the bucket.
-            prefix: Prefix of the names of all objects, for example ``data/ice``. None means the whole bucket.
             use_weak_consistency: True reads the nearest copy, which may be old, and makes the
                 storage read only.
-            credentials: Credentials. Default: anonymous if ``config.anonymous`` is True, otherwise from the
-                environment.
-            legacy_rooted_keys: True is not supported and raises an error. Default: None.
-            read_headers: Headers that are sent with every request that reads. Default: none.
-            write_headers: Headers that are sent with every request that writes. Default: none.
-            headers: Headers that are sent with every request. Default: none.
 
         Returns:
             The storage. No request is sent.
@@ -201,6 +185,7 @@ class StorageClassMethods[Storage]:
 
     @classmethod
     @checked
+    @with_argument_docs(new_s3)
     def new_r2(
         cls,
         config: S3Options,
@@ -219,16 +204,9 @@ class StorageClassMethods[Storage]:
         ``r2_storage`` takes the same values as single arguments.
 
         Args:
-            config: Options of the client: region, endpoint, addressing.
             bucket: Name of the bucket. Default: the first part of ``prefix``.
             prefix: Prefix of the names of all objects. None means the whole bucket.
             account_id: Id of the account. Not needed if ``config`` has an endpoint.
-            credentials: Credentials. Default: anonymous if ``config.anonymous`` is True, otherwise from the
-                environment.
-            legacy_rooted_keys: True is not supported and raises an error. Default: None.
-            read_headers: Headers that are sent with every request that reads. Default: none.
-            write_headers: Headers that are sent with every request that writes. Default: none.
-            headers: Headers that are sent with every request. Default: none.
 
         Returns:
             The storage. No request is sent.
@@ -247,6 +225,7 @@ class StorageClassMethods[Storage]:
 
     @classmethod
     @checked
+    @with_argument_docs(new_s3)
     def new_hf(
         cls,
         config: S3Options,
@@ -265,16 +244,7 @@ class StorageClassMethods[Storage]:
         ``hf_storage`` takes the same values as single arguments. An endpoint in ``config`` has no effect.
 
         Args:
-            config: Options of the client: region, endpoint, addressing.
-            bucket: Name of the bucket.
-            prefix: Prefix of the names of all objects, for example ``data/ice``. None means the whole bucket.
             namespace: Name of the user or organisation that owns the bucket.
-            credentials: Credentials. Default: anonymous if ``config.anonymous`` is True, otherwise from the
-                environment.
-            legacy_rooted_keys: True is not supported and raises an error. Default: None.
-            read_headers: Headers that are sent with every request that reads. Default: none.
-            write_headers: Headers that are sent with every request that writes. Default: none.
-            headers: Headers that are sent with every request. Default: none.
 
         Returns:
             The storage. No request is sent.
@@ -292,6 +262,7 @@ class StorageClassMethods[Storage]:
 
     @classmethod
     @checked
+    @with_argument_docs(new_s3)
     def new_gcs(
         cls,
         bucket: str,
@@ -308,13 +279,8 @@ class StorageClassMethods[Storage]:
         ``gcs_storage`` takes the same values as single arguments.
 
         Args:
-            bucket: Name of the bucket.
-            prefix: Prefix of the names of all objects, for example ``data/ice``. None means the whole bucket.
             credentials: Credentials. Default: from the environment.
             config: Other options of the client and their values. Default: none.
-            read_headers: Headers that are sent with every request that reads. Default: none.
-            write_headers: Headers that are sent with every request that writes. Default: none.
-            headers: Headers that are sent with every request. Default: none.
 
         Returns:
             The storage. No request is sent.

@@ -1,7 +1,7 @@
 """Functions that create a storage, with the names, arguments and defaults of the reference.
 
-To create a storage does not send a request. The functions for S3 and services with its protocol share most
-of their arguments. ``S3Arguments`` collects these arguments from ``locals()``, by name.
+To create a storage does not send a request. ``s3_constructors`` has the functions for S3 and services with
+its protocol.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import os
 from os import PathLike
 from typing import TYPE_CHECKING, Final
 
+from frazil.argument_docs import with_argument_docs
 from frazil.arguments import checked
 from frazil.storage.base import Storage
 from frazil.storage.credentials import azure_credentials, gcs_credentials
 from frazil.storage.http import HttpStorage
 from frazil.storage.local import LocalStorage
 from frazil.storage.memory import MemoryStorage
-from frazil.storage.object_store_config import ChecksumAlgorithm
 from frazil.storage.redirect import RedirectStorage
-from frazil.storage.s3_arguments import S3Arguments
+from frazil.storage.s3_constructors import s3_storage
 from frazil.storage.services import (
     build_azure,
     build_gcs,
@@ -30,9 +30,8 @@ from frazil.storage.services import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from datetime import datetime
 
-    from frazil.storage.credentials import GcsBearerCredential, S3StaticCredentials
+    from frazil.storage.credentials import GcsBearerCredential
 
 
 @checked
@@ -77,357 +76,7 @@ def local_filesystem_storage(path: str | PathLike[str]) -> Storage:
 
 
 @checked
-def s3_storage(
-    *,
-    bucket: str,
-    prefix: str | None,
-    region: str | None = None,
-    endpoint_url: str | None = None,
-    allow_http: bool = False,
-    access_key_id: str | None = None,
-    secret_access_key: str | None = None,
-    session_token: str | None = None,
-    expires_after: datetime | None = None,
-    anonymous: bool | None = None,
-    from_env: bool | None = None,
-    get_credentials: Callable[[], S3StaticCredentials] | None = None,
-    scatter_initial_credentials: bool = False,
-    force_path_style: bool = False,
-    network_stream_timeout_seconds: int = 60,
-    requester_pays: bool = False,
-    checksum_algorithm: ChecksumAlgorithm | None = None,
-    legacy_rooted_keys: bool | None = None,
-    read_headers: dict[str, str] | None = None,
-    write_headers: dict[str, str] | None = None,
-    headers: dict[str, str] | None = None,
-) -> Storage:
-    """Return a storage in S3, or in a server with the same protocol.
-
-    For another server, pass ``endpoint_url``. At most one way of authorisation may be passed: an access key
-    (``access_key_id`` and ``secret_access_key``), ``anonymous``, ``from_env`` or ``get_credentials``.
-
-    Args:
-        bucket: Name of the bucket.
-        prefix: Prefix of the names of all objects, for example ``data/ice``. None means the whole bucket.
-        region: Region of the bucket. Default: ``AWS_REGION``, ``AWS_DEFAULT_REGION`` or the AWS profile.
-        endpoint_url: URL of the server, for example ``https://minio.example:9000``. Default: Amazon S3.
-        allow_http: Whether requests without encryption are allowed (for an ``http://`` endpoint).
-            Default: False.
-        access_key_id: Id of an access key. It needs ``secret_access_key``.
-        secret_access_key: Secret of the access key.
-        session_token: Session token of a temporary access key.
-        expires_after: Time when the access key expires, with a time zone. Default: it does not expire.
-        anonymous: True sends requests without credentials.
-        from_env: True takes the credentials from the environment: variables, AWS profile, web identity,
-            container or instance role. This is the default.
-        get_credentials: Function without arguments that returns ``S3StaticCredentials``. It must be
-            picklable. Frazil calls it again when its last result expires.
-        scatter_initial_credentials: True calls ``get_credentials`` once now, and stores the result in every
-            pickle of the storage. Default: False.
-        force_path_style: True puts the bucket into the path of URLs. False, the default, puts it into the
-            host name where this is possible.
-        network_stream_timeout_seconds: A read that makes no progress for this number of seconds fails. 0
-            means no limit. Default: 60.
-        requester_pays: True makes the owner of the credentials pay for the requests. Default: False.
-        checksum_algorithm: Checksum that is sent with uploads: ``Sha256`` or ``Crc64Nvme``. Other members of
-            ``ChecksumAlgorithm`` are not supported. Default: none.
-        legacy_rooted_keys: True is not supported and raises an error. Default: None.
-        read_headers: Headers that are sent with every request that reads. Default: none.
-        write_headers: Headers that are sent with every request that writes. Default: none.
-        headers: Headers that are sent with every request. Default: none.
-
-    Returns:
-        The storage. No request is sent.
-
-    Raises:
-        InvalidInputError: ``invalid-credentials`` if the arguments name more than one way of authorisation or
-            an incomplete one; ``unimplemented`` for ``legacy_rooted_keys=True``; ``storage-config`` for
-            headers that HTTP does not allow.
-
-    Examples:
-        >>> s3_storage(bucket="ice", prefix="a/b", region="eu-west-1", anonymous=True)
-        <frazil.Storage>
-        type: S3 (native)
-        bucket: ice
-        prefix: a/b
-        region: eu-west-1
-        anonymous: True
-        <BLANKLINE>
-    """
-    return build_s3(S3Arguments.from_single(locals()))
-
-
-@checked
-def s3_object_store_storage(
-    *,
-    bucket: str,
-    prefix: str | None,
-    region: str | None = None,
-    endpoint_url: str | None = None,
-    allow_http: bool = False,
-    access_key_id: str | None = None,
-    secret_access_key: str | None = None,
-    session_token: str | None = None,
-    expires_after: datetime | None = None,
-    anonymous: bool | None = None,
-    from_env: bool | None = None,
-    force_path_style: bool = False,
-    read_headers: dict[str, str] | None = None,
-    write_headers: dict[str, str] | None = None,
-    headers: dict[str, str] | None = None,
-) -> Storage:
-    """Return a storage in S3. Frazil has one client for S3, the one of ``s3_storage``.
-
-    The function exists because the reference has a second client for S3.
-
-    Args:
-        bucket: Name of the bucket.
-        prefix: Prefix of the names of all objects, for example ``data/ice``. None means the whole bucket.
-        region: Region of the bucket. Default: ``AWS_REGION``, ``AWS_DEFAULT_REGION`` or the AWS profile.
-        endpoint_url: URL of the server, for example ``https://minio.example:9000``. Default: Amazon S3.
-        allow_http: Whether requests without encryption are allowed (for an ``http://`` endpoint).
-            Default: False.
-        access_key_id: Id of an access key. It needs ``secret_access_key``.
-        secret_access_key: Secret of the access key.
-        session_token: Session token of a temporary access key.
-        expires_after: Time when the access key expires, with a time zone. Default: it does not expire.
-        anonymous: True sends requests without credentials.
-        from_env: True takes the credentials from the environment: variables, AWS profile, web identity,
-            container or instance role. This is the default.
-        force_path_style: True puts the bucket into the path of URLs. False, the default, puts it into the
-            host name where this is possible.
-        read_headers: Headers that are sent with every request that reads. Default: none.
-        write_headers: Headers that are sent with every request that writes. Default: none.
-        headers: Headers that are sent with every request. Default: none.
-
-    Returns:
-        The storage. No request is sent.
-
-    Raises:
-        InvalidInputError: ``invalid-credentials`` if the arguments name more than one way of authorisation or
-            an incomplete one; ``storage-config`` for headers that HTTP does not allow.
-
-    Examples:
-        >>> s3_object_store_storage(bucket="ice", prefix="a", region="eu-west-1", anonymous=True).label()
-        'S3, bucket ice, prefix a, region eu-west-1, anonymous True'
-    """
-    return build_s3(S3Arguments.from_single(locals()), shown_as="S3")
-
-
-@checked
-def r2_storage(
-    *,
-    bucket: str | None = None,
-    prefix: str | None = None,
-    account_id: str | None = None,
-    endpoint_url: str | None = None,
-    region: str | None = None,
-    allow_http: bool = False,
-    access_key_id: str | None = None,
-    secret_access_key: str | None = None,
-    session_token: str | None = None,
-    expires_after: datetime | None = None,
-    anonymous: bool | None = None,
-    from_env: bool | None = None,
-    get_credentials: Callable[[], S3StaticCredentials] | None = None,
-    scatter_initial_credentials: bool = False,
-    network_stream_timeout_seconds: int = 60,
-    checksum_algorithm: ChecksumAlgorithm | None = None,
-    legacy_rooted_keys: bool | None = None,
-    read_headers: dict[str, str] | None = None,
-    write_headers: dict[str, str] | None = None,
-    headers: dict[str, str] | None = None,
-) -> Storage:
-    """Return a storage in Cloudflare R2.
-
-    Pass ``account_id`` or ``endpoint_url``. Authorisation is the same as in ``s3_storage``.
-
-    Args:
-        bucket: Name of the bucket. Default: the first part of ``prefix``.
-        prefix: Prefix of the names of all objects. None means the whole bucket.
-        account_id: Id of the account, which Cloudflare shows for R2. Not needed with ``endpoint_url``.
-        endpoint_url: URL of the server. Default: ``https://<account_id>.r2.cloudflarestorage.com``.
-        region: Region. Default: ``auto``.
-        allow_http: Whether requests without encryption are allowed (for an ``http://`` endpoint).
-            Default: False.
-        access_key_id: Id of an access key. It needs ``secret_access_key``.
-        secret_access_key: Secret of the access key.
-        session_token: Session token of a temporary access key.
-        expires_after: Time when the access key expires, with a time zone. Default: it does not expire.
-        anonymous: True sends requests without credentials.
-        from_env: True takes the credentials from the environment: variables, AWS profile, web identity,
-            container or instance role. This is the default.
-        get_credentials: Function without arguments that returns ``S3StaticCredentials``. It must be
-            picklable. Frazil calls it again when its last result expires.
-        scatter_initial_credentials: True calls ``get_credentials`` once now, and stores the result in every
-            pickle of the storage. Default: False.
-        network_stream_timeout_seconds: A read that makes no progress for this number of seconds fails. 0
-            means no limit. Default: 60.
-        checksum_algorithm: Checksum that is sent with uploads: ``Sha256`` or ``Crc64Nvme``. Other members of
-            ``ChecksumAlgorithm`` are not supported. Default: none.
-        legacy_rooted_keys: True is not supported and raises an error. Default: None.
-        read_headers: Headers that are sent with every request that reads. Default: none.
-        write_headers: Headers that are sent with every request that writes. Default: none.
-        headers: Headers that are sent with every request. Default: none.
-
-    Returns:
-        The storage. No request is sent.
-
-    Raises:
-        StorageError: ``storage-config`` without a bucket, and without ``account_id`` and ``endpoint_url``.
-        InvalidInputError: As in ``s3_storage``.
-
-    Examples:
-        >>> r2_storage(bucket="ice", prefix="a", account_id="abc", anonymous=True)
-        <frazil.Storage>
-        type: S3 (native)
-        bucket: ice
-        prefix: a
-        region: auto
-        endpoint_url: https://abc.r2.cloudflarestorage.com
-        anonymous: True
-        force_path_style: True
-        <BLANKLINE>
-    """
-    return build_r2(S3Arguments.from_single(locals()), account_id)
-
-
-@checked
-def tigris_storage(
-    *,
-    bucket: str,
-    prefix: str | None,
-    region: str | None = None,
-    endpoint_url: str | None = None,
-    use_weak_consistency: bool = False,
-    allow_http: bool = False,
-    access_key_id: str | None = None,
-    secret_access_key: str | None = None,
-    session_token: str | None = None,
-    expires_after: datetime | None = None,
-    anonymous: bool | None = None,
-    from_env: bool | None = None,
-    get_credentials: Callable[[], S3StaticCredentials] | None = None,
-    scatter_initial_credentials: bool = False,
-    network_stream_timeout_seconds: int = 60,
-    checksum_algorithm: ChecksumAlgorithm | None = None,
-    legacy_rooted_keys: bool | None = None,
-    read_headers: dict[str, str] | None = None,
-    write_headers: dict[str, str] | None = None,
-    headers: dict[str, str] | None = None,
-) -> Storage:
-    """Return a storage in Tigris, which is fully consistent in one region.
-
-    Authorisation is the same as in ``s3_storage``.
-
-    Args:
-        bucket: Name of the bucket.
-        prefix: Prefix of the names of all objects, for example ``data/ice``. None means the whole bucket.
-        region: Region of the bucket. Required unless ``use_weak_consistency`` is True.
-        endpoint_url: URL of the server. Default: ``https://t3.storage.dev``.
-        use_weak_consistency: True reads the nearest copy, which may be old, and makes the storage read only.
-            Default: False.
-        allow_http: Whether requests without encryption are allowed (for an ``http://`` endpoint).
-            Default: False.
-        access_key_id: Id of an access key. It needs ``secret_access_key``.
-        secret_access_key: Secret of the access key.
-        session_token: Session token of a temporary access key.
-        expires_after: Time when the access key expires, with a time zone. Default: it does not expire.
-        anonymous: True sends requests without credentials.
-        from_env: True takes the credentials from the environment: variables, AWS profile, web identity,
-            container or instance role. This is the default.
-        get_credentials: Function without arguments that returns ``S3StaticCredentials``. It must be
-            picklable. Frazil calls it again when its last result expires.
-        scatter_initial_credentials: True calls ``get_credentials`` once now, and stores the result in every
-            pickle of the storage. Default: False.
-        network_stream_timeout_seconds: A read that makes no progress for this number of seconds fails. 0
-            means no limit. Default: 60.
-        checksum_algorithm: Checksum that is sent with uploads: ``Sha256`` or ``Crc64Nvme``. Other members of
-            ``ChecksumAlgorithm`` are not supported. Default: none.
-        legacy_rooted_keys: True is not supported and raises an error. Default: None.
-        read_headers: Headers that are sent with every request that reads. Default: none.
-        write_headers: Headers that are sent with every request that writes. Default: none.
-        headers: Headers that are sent with every request. Default: none.
-
-    Returns:
-        The storage. No request is sent.
-
-    Raises:
-        StorageError: ``storage-other`` without a region, unless ``use_weak_consistency`` is True.
-        InvalidInputError: As in ``s3_storage``.
-
-    Examples:
-        >>> tigris_storage(bucket="ice", prefix="a", use_weak_consistency=True).is_read_only
-        True
-    """
-    return build_tigris(S3Arguments.from_single(locals()), use_weak_consistency)
-
-
-@checked
-def hf_storage(
-    *,
-    bucket: str,
-    prefix: str | None,
-    namespace: str,
-    access_key_id: str | None = None,
-    secret_access_key: str | None = None,
-    session_token: str | None = None,
-    expires_after: datetime | None = None,
-    from_env: bool | None = None,
-    get_credentials: Callable[[], S3StaticCredentials] | None = None,
-    scatter_initial_credentials: bool = False,
-    network_stream_timeout_seconds: int = 60,
-    legacy_rooted_keys: bool | None = None,
-    read_headers: dict[str, str] | None = None,
-    write_headers: dict[str, str] | None = None,
-    headers: dict[str, str] | None = None,
-) -> Storage:
-    """Return a storage in a Hugging Face storage bucket.
-
-    Authorisation is the same as in ``s3_storage``, without ``anonymous``.
-
-    Args:
-        bucket: Name of the bucket.
-        prefix: Prefix of the names of all objects, for example ``data/ice``. None means the whole bucket.
-        namespace: Name of the user or organisation that owns the bucket.
-        access_key_id: Id of an access key of the S3 gateway of Hugging Face. An access token does not work.
-        secret_access_key: Secret of the access key.
-        session_token: Session token of a temporary access key.
-        expires_after: Time when the access key expires, with a time zone. Default: it does not expire.
-        from_env: True takes the credentials from the environment: variables, AWS profile, web identity,
-            container or instance role. This is the default.
-        get_credentials: Function without arguments that returns ``S3StaticCredentials``. It must be
-            picklable. Frazil calls it again when its last result expires.
-        scatter_initial_credentials: True calls ``get_credentials`` once now, and stores the result in every
-            pickle of the storage. Default: False.
-        network_stream_timeout_seconds: A read that makes no progress for this number of seconds fails. 0
-            means no limit. Default: 60.
-        legacy_rooted_keys: True is not supported and raises an error. Default: None.
-        read_headers: Headers that are sent with every request that reads. Default: none.
-        write_headers: Headers that are sent with every request that writes. Default: none.
-        headers: Headers that are sent with every request. Default: none.
-
-    Returns:
-        The storage. No request is sent.
-
-    Raises:
-        InvalidInputError: As in ``s3_storage``.
-
-    Examples:
-        >>> hf_storage(bucket="ice", prefix="a", namespace="me", from_env=True)
-        <frazil.Storage>
-        type: S3 (native)
-        bucket: ice
-        prefix: a
-        region: us-east-1
-        endpoint_url: https://s3.hf.co/me
-        force_path_style: True
-        <BLANKLINE>
-    """
-    return build_hf(S3Arguments.from_single(locals()), namespace)
-
-
-@checked
+@with_argument_docs(gcs_credentials, s3_storage)
 def gcs_storage(
     *,
     bucket: str,
@@ -450,23 +99,8 @@ def gcs_storage(
     At most one way of authorisation may be passed.
 
     Args:
-        bucket: Name of the bucket.
-        prefix: Prefix of the names of all objects, for example ``data/ice``. None means the whole bucket.
-        service_account_file: Path of a file with the key of a service account.
-        service_account_key: Key of a service account, as JSON text.
-        application_credentials: Path of a file with application default credentials.
-        bearer_token: OAuth bearer token.
-        anonymous: True sends requests without credentials.
-        from_env: True takes the credentials from the environment. This is the default.
         config: Other options of the client and their values, for example ``{'timeout': '30s'}``. Default:
             none.
-        get_credentials: Function without arguments that returns ``GcsBearerCredential``. It must be
-            picklable. Frazil calls it again when its last result expires.
-        scatter_initial_credentials: True calls ``get_credentials`` once now, and stores the result in every
-            pickle of the storage. Default: False.
-        read_headers: Headers that are sent with every request that reads. Default: none.
-        write_headers: Headers that are sent with every request that writes. Default: none.
-        headers: Headers that are sent with every request. Default: none.
 
     Returns:
         The storage. No request is sent.
@@ -497,6 +131,7 @@ def gcs_storage(
 
 
 @checked
+@with_argument_docs(azure_credentials)
 def azure_storage(
     *,
     account: str,
@@ -517,11 +152,6 @@ def azure_storage(
         account: Name of the storage account.
         container: Name of the container.
         prefix: Prefix of the names of all objects. The empty string means the whole container.
-        access_key: Key of the storage account.
-        sas_token: Shared access signature.
-        bearer_token: OAuth bearer token.
-        from_env: True takes the credentials from the environment. This is the default.
-        anonymous: True sends requests without credentials.
         config: Other options of the client and their values. Default: none.
 
     Returns:

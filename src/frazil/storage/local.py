@@ -67,7 +67,7 @@ from frazil.storage.synchronous import SynchronousStorage
 from frazil.storage.traffic import TRAFFIC
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Iterable, Iterator
+    from collections.abc import Buffer, Iterable, Iterator, Sequence
 
 #: Larger objects, such as packs of chunks, need no version. Hashing runs only at 2 GB/s.
 _LARGEST_HASHED_ALWAYS: Final = 256 << 10
@@ -215,21 +215,30 @@ class LocalStorage(SynchronousStorage):
         The version of an unconditional write of more than 256 KiB is empty, because to compute it takes time.
         ``get_versioned`` returns it.
         """
+        return self._put(key, [data], condition)
+
+    @override
+    def put_parts(self, key: str, parts: Sequence[Buffer], condition: Condition = ALWAYS) -> Stored | Refused:
+        """Write a whole object of several parts without a copy, as ``Storage.put_parts``."""
+        return self._put(key, parts, condition)
+
+    def _put(self, key: str, parts: Iterable[Buffer], condition: Condition) -> Stored | Refused:
         path = self._path(key)
-        view = memoryview(data).cast("B")
+        views = [memoryview(part).cast("B") for part in parts]
         TRAFFIC.count_request()
-        TRAFFIC.count_write(view)
+        size = sum(map(len, views))
+        TRAFFIC.count_write(size)
         with file_errors(key, "write"):
             match condition:
                 case Always():
-                    write_and_name(path, view, os.replace)
-                    is_small = len(view) <= _LARGEST_HASHED_ALWAYS
-                    return Stored(version_of(view) if is_small else Version())
+                    write_and_name(path, views, os.replace)
+                    is_small = size <= _LARGEST_HASHED_ALWAYS
+                    return Stored(version_of(*views) if is_small else Version())
                 case IfAbsent():
-                    is_new = not os.path.lexists(path) and create_file(path, view)
-                    return Stored(version_of(view)) if is_new else Refused()
+                    is_new = not os.path.lexists(path) and create_file(path, views)
+                    return Stored(version_of(*views)) if is_new else Refused()
                 case IfVersion(version):
-                    return update_file(path, view, version)
+                    return update_file(path, views, version)
 
     @override
     def put_many(self, objects: Iterable[tuple[str, Buffer]]) -> None:
@@ -245,7 +254,7 @@ class LocalStorage(SynchronousStorage):
             files = [stack.enter_context(UnnamedFile(self._path(key), key, data)) for key, data in objects]
             for _, data in objects:
                 TRAFFIC.count_request()
-                TRAFFIC.count_write(data)
+                TRAFFIC.count_write(memoryview(data).nbytes)
             for file in files:
                 file.set_name()
             directories = {os.path.dirname(file.path): None for file in files}
@@ -261,7 +270,7 @@ class LocalStorage(SynchronousStorage):
         TRAFFIC.count_request()
         with file_errors(to, "write"):
             if not link_if_equal(self._path(key), target, view):
-                write_and_name(target, view, os.replace)
+                write_and_name(target, [view], os.replace)
 
     @override
     def delete(self, keys: Iterable[str]) -> None:

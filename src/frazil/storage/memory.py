@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import os
 import threading
-import uuid
 import weakref
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, override
 
+from frazil import host
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.base import (
     ALWAYS,
@@ -60,7 +60,7 @@ class _Contents:
     objects: dict[str, _Object] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     writes: int = 0
-    name: str = field(default_factory=lambda: uuid.uuid4().hex)
+    name: str = field(default_factory=lambda: host.random_bytes(16).hex())
     process: int = field(default_factory=os.getpid)
 
 
@@ -127,14 +127,14 @@ class MemoryStorage(SynchronousStorage):
         check_key(key)
         content = bytes(data)
         TRAFFIC.count_request()
-        TRAFFIC.count_write(content)
+        TRAFFIC.count_write(len(content))
         objects = self._objects()
         with self._contents.lock:
             current = objects.get(key)
             if not _holds(condition, current):
                 return Refused()
             self._contents.writes += 1
-            new = _Object(content, Version(etag=str(self._contents.writes)), datetime.now(UTC))
+            new = _Object(content, Version(etag=str(self._contents.writes)), _now())
             objects[key] = new
         return Stored(new.version)
 
@@ -180,8 +180,8 @@ class MemoryStorage(SynchronousStorage):
         return _storage_of_contents(self._contents, settings)
 
 
-def _info(key: str, stored_object: _Object) -> ObjectInfo:
-    return ObjectInfo(key, len(stored_object.data), stored_object.modified)
+def _now() -> datetime:
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=host.time_us())
 
 
 def _holds(condition: Condition, current: _Object | None) -> bool:

@@ -57,6 +57,9 @@ if TYPE_CHECKING:
 
     from frazil.storage.buckets import Bucket
 
+    #: The bytes of an object, in one buffer or in several.
+    type _Data = Buffer | list[Buffer]
+
 _DEFAULT_MULTIPART: Final = 100 << 20
 _DEFAULT_PART: Final = 12 << 20
 _DEFAULT_PARTS_AT_ONCE: Final = 18
@@ -67,7 +70,7 @@ _DELETE_BATCH: Final = 1000
 class ObjectStorage(Storage):
     """A storage in one bucket or container of an object store.
 
-    The functions of ``frazil.storage.constructors`` create it. A pickle contains static credentials in plain
+    The functions of ``frazil.storage`` create it. A pickle contains static credentials in plain
     text. ``repr`` does not show them.
 
     Args:
@@ -93,6 +96,7 @@ class ObjectStorage(Storage):
     ) -> None:
         self._bucket = bucket
         self._prefix = prefix.strip("/")
+        self.is_whole_bucket = not self._prefix
         self._settings = StorageSettings() if settings is None else settings
         check_headers(read_headers)
         check_headers(write_headers)
@@ -210,32 +214,45 @@ class ObjectStorage(Storage):
 
     @override
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
+        return self._put(key, _as_bytes(data), memoryview(data).nbytes, condition)
+
+    @override
+    def put_parts(self, key: str, parts: Sequence[Buffer], condition: Condition = ALWAYS) -> Stored | Refused:
+        views = list(map(_as_bytes, parts))
+        return self._put(key, views, _size(views), condition)
+
+    def _put(self, key: str, data: _Data, size: int, condition: Condition) -> Stored | Refused:
         client = self._write_client()
         check_key(key)
-        bytes_view = _as_bytes(data)
-        TRAFFIC.count_write(bytes_view)
+        TRAFFIC.count_write(size)
         match self._effective_condition(key, condition):
             case None:
                 return Refused()
             case Always():
                 with self._errors(key, is_write=True):
-                    return _outcome(obstore.put(client, key, bytes_view, **self._put_options(key, data)))
+                    return _outcome(obstore.put(client, key, data, **self._put_options(key, size)))
             case IfAbsent():
-                return self._put_if(client, key, bytes_view, "create")
+                return self._put_if(client, key, data, "create")
             case IfVersion(version):
-                return self._put_if_version(client, key, bytes_view, version)
+                return self._put_if_version(client, key, data, version)
 
     @override
     async def put_async(self, key: str, data: Buffer) -> Stored:
+        return await self._put_async(key, _as_bytes(data), memoryview(data).nbytes)
+
+    @override
+    async def put_parts_async(self, key: str, parts: Sequence[Buffer]) -> Stored:
+        views = list(map(_as_bytes, parts))
+        return await self._put_async(key, views, _size(views))
+
+    async def _put_async(self, key: str, data: _Data, size: int) -> Stored:
         client = self._write_client()
-        TRAFFIC.count_write(data)
+        TRAFFIC.count_write(size)
         with self._errors(check_key(key), is_write=True):
-            return _outcome(
-                await obstore.put_async(client, key, _as_bytes(data), **self._put_options(key, data))
-            )
+            return _outcome(await obstore.put_async(client, key, data, **self._put_options(key, size)))
 
     def _put_if_version(
-        self, client: ObjectStore, key: str, data: Buffer, version: Version
+        self, client: ObjectStore, key: str, data: _Data, version: Version
     ) -> Stored | Refused:
         quoted = bool(self._quoted)
         outcome = self._put_if(client, key, data, _mode(version, quoted=quoted))
@@ -257,7 +274,7 @@ class ObjectStorage(Storage):
             self._quoted = True
         return outcome
 
-    def _put_if(self, client: ObjectStore, key: str, data: Buffer, mode: Any) -> Stored | Refused:
+    def _put_if(self, client: ObjectStore, key: str, data: _Data, mode: Any) -> Stored | Refused:
         attributes = self._attributes(key)
         with self._errors(key, is_write=True):
             try:
@@ -289,11 +306,11 @@ class ObjectStorage(Storage):
                 return ALWAYS if _version(current) == version else None
         return condition
 
-    def _put_options(self, key: str, data: Buffer) -> dict[str, Any]:
+    def _put_options(self, key: str, size: int) -> dict[str, Any]:
         settings = self._settings
         concurrency = settings.concurrency or StorageConcurrencySettings()
         smallest = settings.minimum_size_for_multipart_upload
-        multipart = memoryview(data).nbytes >= (_DEFAULT_MULTIPART if smallest is None else smallest)
+        multipart = size >= (_DEFAULT_MULTIPART if smallest is None else smallest)
         return {
             "attributes": self._attributes(key),
             "use_multipart": multipart,
@@ -378,6 +395,10 @@ class ObjectStorage(Storage):
 
 def _as_bytes(data: Buffer) -> Buffer:
     return data if isinstance(data, bytes) else memoryview(data).cast("B")
+
+
+def _size(parts: Sequence[Buffer]) -> int:
+    return sum(memoryview(part).nbytes for part in parts)
 
 
 def _version(meta: Mapping[str, Any]) -> Version:

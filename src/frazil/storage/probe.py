@@ -8,9 +8,9 @@ Specification: *Storage Operations*.
 
 from __future__ import annotations
 
-import secrets
 from typing import Final
 
+from frazil import host
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.base import IfAbsent, IfVersion, Storage, Stored
 
@@ -36,7 +36,7 @@ def probe_conditions(storage: Storage, prefix: str = PROBES) -> None:
         >>> from frazil.storage import in_memory_storage
         >>> probe_conditions(in_memory_storage())
     """
-    key = f"{prefix}/{secrets.token_hex(10)}"
+    key = f"{prefix}/{host.random_bytes(10).hex()}"
     try:
         first = _expect_stored(storage, "first create", storage.put(key, b"first", IfAbsent()))
         if isinstance(storage.put(key, b"second", IfAbsent()), Stored):

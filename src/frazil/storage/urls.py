@@ -20,7 +20,6 @@ from frazil.storage.constructors import (
     gcs_storage,
     http_storage,
     local_filesystem_storage,
-    s3_storage,
 )
 from frazil.storage.object_store_config import (
     AnyObjectStoreConfig,
@@ -29,6 +28,9 @@ from frazil.storage.object_store_config import (
     http_store,
     local_filesystem_store,
     s3_store,
+)
+from frazil.storage.s3_constructors import (
+    s3_storage,
 )
 from frazil.storage.settings import StorageSettings
 from frazil.storage.url_options import UrlOptions
@@ -47,7 +49,7 @@ class StorageUrl(UrlParts):
 
         Raises:
             InvalidInputError: ``not-allowed`` for options that do not belong to this kind of URL; other kinds
-                as the constructors in ``frazil.storage.constructors``.
+                as the constructors in ``frazil.storage``.
         """
         arguments = self._arguments(_as_options(options))
         storage = self._construct(self.key.strip("/"), arguments)

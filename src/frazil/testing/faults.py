@@ -46,6 +46,7 @@ class FaultyStorage(Storage):
         self.inner = inner
         self.choose = choose
         self.is_local = inner.is_local
+        self.is_whole_bucket = inner.is_whole_bucket
         self.puts: list[str] = []
         self.gets: list[str] = []
 

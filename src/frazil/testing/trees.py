@@ -14,12 +14,13 @@ from typing import Final
 import numpy as np
 from hypothesis import strategies as st
 
+from frazil.errors import ErrorKind
 from frazil.testing.models import ArrayNode, GroupNode, Node
 
-#: Source and target. An invalid move also has a pattern for its error.
+#: Source and target. An invalid move also has the kind of its error.
 type Move = tuple[str, str]
-type InvalidMove = tuple[str, str, str]
-type MixedMove = tuple[str, str, str | None]
+type InvalidMove = tuple[str, str, ErrorKind]
+type MixedMove = tuple[str, str, ErrorKind | None]
 
 node_names: Final = st.text("abcxyz012_", min_size=1, max_size=4)
 _AFFIXES: Final = ("-", "_", ".", "0", "_0", "-bar", "a")
@@ -127,31 +128,28 @@ def absolute(path: str) -> str:
 
 
 def wrap_tolerant(pattern: str) -> str:
-    """Return a pattern that also matches a text with line breaks and a bar before each new line."""
+    r"""Return a pattern that also matches a text with line breaks and a bar before each new line.
+
+    Examples:
+        >>> re.search(wrap_tolerant("no such group"), "there is no such\n  | group") is not None
+        True
+    """
     return re.sub(r" +", lambda _: r"(?: +|\n *\| *)", pattern)
 
 
 # Moves
 
-_REASONS: Final[dict[str, str]] = {
-    "missing source": "no group or array at|node not found",
-    "below itself": "below itself|descendant",
-    "occupied": "there is already a node|overwrite",
-    "no parent": "there is no group|parent",
-    "parent is an array": "is an array|not a group",
-}
 
-
-def _eligible(all_nodes: set[str], all_arrays: set[str]) -> list[str]:
+def _eligible(all_nodes: set[str], all_arrays: set[str]) -> list[ErrorKind]:
     groups = all_nodes - all_arrays - {""}
     possibilities = {
-        "missing source": True,
-        "below itself": bool(groups),
-        "occupied": len(all_nodes - {""}) > 1,
-        "no parent": bool(all_nodes - {""}),
-        "parent is an array": bool(all_arrays) and len(all_nodes - {""}) > 1,
+        ErrorKind.NODE_NOT_FOUND: True,
+        ErrorKind.MOVE_INTO_SELF_OR_DESCENDANT: bool(groups),
+        ErrorKind.MOVE_WONT_OVERWRITE: len(all_nodes - {""}) > 1,
+        ErrorKind.MOVE_DESTINATION_PARENT_MISSING: bool(all_nodes - {""}),
+        ErrorKind.MOVE_DESTINATION_PARENT_NOT_GROUP: bool(all_arrays) and len(all_nodes - {""}) > 1,
     }
-    return [reason for reason, possible in possibilities.items() if possible]
+    return [kind for kind, possible in possibilities.items() if possible]
 
 
 def _joined(parent: str, name: str) -> str:
@@ -165,27 +163,27 @@ def invalid_move(
     all_arrays: set[str],
     name_pool: set[str],
     *,
-    eligible: list[str] | None = None,
+    eligible: list[ErrorKind] | None = None,
 ) -> InvalidMove:
-    """Return one move that is refused, with the pattern of its error."""
+    """Return one move that is refused, with the kind of its error."""
     nodes = sorted(all_nodes - {""})
-    reason = draw(st.sampled_from(_eligible(all_nodes, all_arrays) if eligible is None else eligible))
+    kind = draw(st.sampled_from(_eligible(all_nodes, all_arrays) if eligible is None else eligible))
     new = draw(fresh_name(name_pool, child_names_at("", all_nodes)))
 
     def a_node(fits: Callable[[str], bool] = lambda _: True) -> str:
         return draw(st.sampled_from([node for node in nodes if fits(node)]))
 
-    match reason:
-        case "missing source":
+    match kind:
+        case ErrorKind.NODE_NOT_FOUND:
             source, target = new, _joined("", new + "_there")
-        case "below itself":
+        case ErrorKind.MOVE_INTO_SELF_OR_DESCENDANT:
             source = a_node(lambda node: node not in all_arrays)
             target = _joined(source, new)
-        case "occupied":
+        case ErrorKind.MOVE_WONT_OVERWRITE:
             source = a_node()
             free = [n for n in nodes if n != source and not is_descendant(n, source)]
             target = draw(st.sampled_from(free)) if free else source
-        case "no parent":
+        case ErrorKind.MOVE_DESTINATION_PARENT_MISSING:
             source, target = a_node(), f"{new}/{new}"
         case _:
             parent = draw(st.sampled_from(sorted(all_arrays)))
@@ -193,12 +191,12 @@ def invalid_move(
                 lambda node: (node != parent and not is_descendant(parent, node)) or node == parent
             )
             if source == parent:
-                return source, _joined(parent, new), _REASONS["below itself"]
+                return source, _joined(parent, new), ErrorKind.MOVE_INTO_SELF_OR_DESCENDANT
             target = _joined(parent, new)
-    # The error "below itself" comes before all other errors.
+    # This error comes before all other errors of a move.
     if target == source or is_descendant(target, source):
-        reason = "below itself"
-    return source, target, _REASONS[reason]
+        kind = ErrorKind.MOVE_INTO_SELF_OR_DESCENDANT
+    return source, target, kind
 
 
 @st.composite
@@ -251,7 +249,7 @@ def invalid_moves(
     tree: GroupNode,
     n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
 ) -> st.SearchStrategy[list[InvalidMove]]:
-    """Return moves that are all refused, each with the pattern of its error."""
+    """Return moves that are all refused, each with the kind of its error."""
     nodes, arrays = set(tree.nodes()), set(tree.arrays())
     pool = {part for node in nodes for part in node.split("/")}
     return n_moves.flatmap(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ def packages() -> Path:
     return Path(os.environ.get("FRAZIL_CACHE") or default) / "test-data"
 
 
+@cache
 def files(*names: str, magic: tuple[bytes, ...], largest: int = 1 << 40) -> list[Path]:
     """The files of these packages that begin with one of these bytes, the same bytes once only."""
     folders = [folder for name in names for folder in sorted(packages().glob(f"{name}*"))]

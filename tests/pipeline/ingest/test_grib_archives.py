@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ CHOSEN = (
 )  # fmt: skip
 
 
+@cache
 def samples() -> list[Path]:
     alone = files("cfgrib", "eccodes", magic=GRIB)
     many = [path for path in files("earthkit-data", magic=GRIB) if EVERY or path.name.startswith(CHOSEN)]

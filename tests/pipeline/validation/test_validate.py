@@ -122,6 +122,19 @@ def test_what_is_right_passes(repo: frazil.Repository) -> None:
     report.raise_if_failed()
 
 
+def test_an_array_that_does_not_fit_is_not_missing(repo: frazil.Repository) -> None:
+    (row,) = validate(repo, [Monotonic("/obs/t")], engine=Inline(), limits=SMALL).rows
+    assert (row.expected, row.found) == (
+        "an array that fits the rule",
+        "`/obs/t` must have one dimension, got 3",
+    )
+
+
+def test_a_group_is_not_missing(repo: frazil.Repository) -> None:
+    (row,) = validate(repo, [Monotonic("/obs")], engine=Inline(), limits=SMALL).rows
+    assert row.found == "`/obs` must be an array, got a group"
+
+
 def test_a_broken_rule_is_reported_with_its_place(repo: frazil.Repository) -> None:
     rules = [rule for rule, _, _ in BAD]
     report = validate(repo, rules, engine=Inline(), limits=SMALL)

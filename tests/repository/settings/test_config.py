@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -317,6 +318,29 @@ def test_split_sizes_are_checked() -> None:
 
 
 # ----------------------------------------------------------------------------------------- effective
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Effective)])
+def test_the_printed_defaults_hold(name: str) -> None:
+    printed = re.search(rf"^{name}: (.*) \(default\)$", str(RepositoryConfig()), re.MULTILINE)
+    if printed is not None:
+        value = getattr(Effective.of(RepositoryConfig()), name)
+        assert printed[1] == ("all" if value is None else str(value))
+
+
+def test_some_defaults_are_printed() -> None:
+    names = {field.name for field in fields(Effective)}
+    printed = set(re.findall(r"^(\w+): .* \(default\)$", str(RepositoryConfig()), re.MULTILINE))
+    assert {
+        "get_partial_values_concurrency",
+        "max_concurrent_requests",
+        "session_lifetime",
+    } <= names & printed
+
+
+def test_a_limit_is_at_least_1() -> None:
+    effective = Effective.of(RepositoryConfig(get_partial_values_concurrency=0, max_concurrent_requests=0))
+    assert (effective.get_partial_values_concurrency, effective.max_concurrent_requests) == (1, 1)
 
 
 def test_every_default() -> None:

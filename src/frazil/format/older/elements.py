@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from frazil.errors import FormatError, InvalidInputError
 from frazil.format.chunk_table import ChunkTable
 from frazil.format.columns import U32
-from frazil.format.envelope import reading
+from frazil.format.envelope import Reading, reading
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_from_text
 
 #: The size of an id in the draft.
@@ -119,14 +118,9 @@ class OldLog:
     updated_chunks: Mapping[NodeId, U32]
 
 
-@contextmanager
-def decoding(name: str) -> Iterator[None]:
-    """Convert errors as ``reading`` does, for values whose shape is only known when they are used."""
-    with reading(name):
-        try:
-            yield
-        except (KeyError, AttributeError, RecursionError, InvalidInputError) as error:
-            raise FormatError(f"damaged ({type(error).__name__}: {error!s:.200})") from error
+def decoding(name: str) -> Reading:
+    """Return a context like ``reading``, for values whose shape is only known when they are used."""
+    return reading(name, KeyError, AttributeError, InvalidInputError)
 
 
 def object_id(value: Any) -> bytes:

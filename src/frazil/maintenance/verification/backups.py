@@ -56,6 +56,8 @@ class Chain:
 
     def named(self) -> Iterator[Named]:
         """Yield all backups that the log names."""
+        if not self.names:  # the texts of `repo` are damaged
+            return iter(())
         pairs = zip(self.names, self.times, [*self.names[1:], ""], [*self.times[1:], 0], strict=True)
         return (Named(name, time, older or None, at) for name, time, older, at in pairs if name)
 

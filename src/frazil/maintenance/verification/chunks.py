@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from frazil.chunks.virtual import VirtualSources
 from frazil.errors import ErrorKind, IcechunkError, MissingExtraError, StorageError
-from frazil.format.columns import I64, U8, U32, U64
+from frazil.format.columns import I64, U8, U64
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_to_text
 from frazil.format.keys import CHUNKS, chunk_key, manifest_key
 from frazil.format.manifest import ChunkKind, ChunkTable, VirtualRef
 from frazil.maintenance.listing import Listed
+from frazil.maintenance.verification.checksums import Chunks, Compared, FileSums
 from frazil.maintenance.verification.manifests import Needed
 from frazil.maintenance.verification.requests import virtual, virtual_check
 from frazil.repository.catalog.files import MANIFEST
@@ -114,18 +115,18 @@ type DecoderOf = Callable[[bytes, bytes], Decode]
 
 def read_rows(
     storage: Storage, sources: VirtualSources, request: ReadRequest, decoder_of: DecoderOf
-) -> tuple[list[Finding], int]:
-    """Read all bytes of some references of a manifest, and decode them if the request says so.
+) -> ReadResult:
+    """Read all bytes of some references of a manifest, and compare them with recorded checksums.
 
-    Return findings and the number of read bytes.
+    If the request says so, the chunks are decoded, too.
     """
     spans: list[_Span] = []
     findings: list[Finding] = []
-    first = read = 0
+    first = read = native = 0
     try:
         arrays = MANIFEST.read(storage, request.manifest).arrays
     except IcechunkError as error:
-        return [Finding("unreadable", manifest_key(request.manifest), detail=error.message)], 0
+        return ReadResult((Finding("unreadable", manifest_key(request.manifest), detail=error.message),))
     for node, table in sorted(arrays.items()):
         part = table.select_chunks(slice(max(0, request.start - first), max(0, request.stop - first)))
         first += len(table)
@@ -143,27 +144,43 @@ def read_rows(
         for name, rows, get in _objects(part, storage, sources):
             is_chunk = name.startswith(f"{CHUNKS}/")
             hashed_in = storage if request.is_hashed and is_chunk and len(rows) == 1 else None
+            sums = _sums(part, rows, storage)
+            native += 0 if sums is None else len(rows)
             for low, high, inside in _ranges(part.offset[rows], part.length[rows]):
-                chosen = rows[inside]
-                offsets = part.offset[chosen].astype(np.int64) - low
-                spans.append(
-                    _Span(
-                        name,
-                        get,
-                        low,
-                        high,
-                        node,
-                        part.index[chosen],
-                        offsets,
-                        part.length[chosen],
-                        hashed_in,
-                        decode,
-                    )
-                )
-    for more, size in map_bounded(Purpose.VERIFICATION_READS, _Span.check, spans):
-        findings += more
-        read += size
-    return findings, read
+                at = rows[inside]
+                chunks = Chunks(node, part.index[at], part.offset[at], part.length[at])
+                spans.append(_Span(name, get, low, high, chunks, hashed_in, sums, decode))
+    answers = list(map_bounded(Purpose.VERIFICATION_READS, _Span.check, spans))
+    return ReadResult(
+        (*findings, *(finding for each in answers for finding in each.findings)),
+        read + sum(each.size for each in answers),
+        native,
+        sum(each.compared for each in answers),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """The result of reading chunks.
+
+    findings  what is wrong
+    size      the number of read bytes
+    native    the number of native chunks
+    compared  the number of native chunks with a recorded checksum
+    """
+
+    findings: tuple[Finding, ...] = ()
+    size: int = 0
+    native: int = 0
+    compared: int = 0
+
+
+def _sums(table: ChunkTable, rows: I64, storage: Storage) -> FileSums | None:
+    """Return the checksums of the chunk file of some rows, or None for a foreign object."""
+    if table.kind[rows[0]] != ChunkKind.NATIVE:
+        return None
+    used = int((table.offset[rows] + table.length[rows]).max())
+    return FileSums(storage, table.chunk_ids[table.source[rows[0]]].tobytes(), used)
 
 
 def _inline_findings(key: str, node: bytes, table: ChunkTable, decode: Decode) -> Iterator[Finding]:
@@ -185,46 +202,53 @@ class _Span:
     get: _Get
     low: int
     high: int
-    node: bytes
-    index: U32
-    offsets: I64
-    lengths: U64
+    chunks: Chunks
     #: The storage of files that are named by the hash of their bytes, or None.
     hashed_in: Storage | None = None
+    #: The checksums of the file, or None for a foreign object.
+    sums: FileSums | None = None
     decode: Decode | None = None
 
-    def check(self) -> tuple[list[Finding], int]:
-        """Read the range, and return findings and the number of read bytes."""
+    def check(self) -> ReadResult:
+        """Read the range, and check its chunks."""
+        node, index = self.chunks.node, self.chunks.index
         try:
-            data = memoryview(self.get(self.low, self.high))
+            data = memoryview(self.get(self.low, self.high)).cast("B")
             if data.nbytes != self.high - self.low:
                 raise StorageError(
                     f"{self.name} must have the bytes {self.low} to {self.high}, got {data.nbytes} bytes",
                     ErrorKind.INVALID_OBJECT_SIZE,
                 )
-            findings = [] if self.hashed_in is None or self.low else self._exchanged(self.hashed_in, data)
+            compared = Compared() if self.sums is None else self.sums.compare(self.chunks, self.low, data)
+            findings = compared.findings
+            if not findings and self.hashed_in is not None and not self.low:
+                findings = self._exchanged(self.hashed_in, data)
         except IcechunkError as error:
             check = _native_check(error) if self.name.startswith(f"{CHUNKS}/") else virtual_check(error)
-            return [Finding(check, self.name, self.node, self.index, error.message)], 0
-        return findings + (self._undecodable(data) if self.decode is not None else []), data.nbytes
+            return ReadResult((Finding(check, self.name, node, index, error.message),))
+        if not findings and self.decode is not None:
+            findings = self._undecodable(data, self.decode)
+        return ReadResult(findings, data.nbytes, 0, compared.count)
 
-    def _exchanged(self, storage: Storage, data: Buffer) -> list[Finding]:
+    def _exchanged(self, storage: Storage, data: Buffer) -> tuple[Finding, ...]:
         other = chunk_key(sha256(data).digest()[:OBJECT_ID_BYTES])
         if other == self.name or storage.head(other) is None:
-            return []
-        return [Finding("exchanged", self.name, self.node, self.index, f"it has the bytes of {other}")]
+            return ()
+        detail = f"it has the bytes of {other}"
+        return (Finding("exchanged", self.name, self.chunks.node, self.chunks.index, detail),)
 
-    def _undecodable(self, data: memoryview) -> list[Finding]:
+    def _undecodable(self, data: memoryview, decode: Decode) -> tuple[Finding, ...]:
         """Decode all chunks of the range. One finding has all chunks with the same error."""
-        assert self.decode is not None
-        spans = zip(self.index.tolist(), self.offsets.tolist(), self.lengths.tolist(), strict=True)
+        chunks = self.chunks
+        starts = chunks.offset.astype(np.int64) - self.low
+        spans = zip(chunks.index.tolist(), starts.tolist(), chunks.length.tolist(), strict=True)
         texts = np.array(
-            [self.decode(tuple(at), data[start : start + length]) for at, start, length in spans], object
+            [decode(tuple(at), data[start : start + length]) for at, start, length in spans], object
         )
-        return [
-            Finding("undecodable", self.name, self.node, self.index[texts == text], text)
+        return tuple(
+            Finding("undecodable", self.name, chunks.node, chunks.index[texts == text], text)
             for text in sorted(set(texts[texts != ""].tolist()))
-        ]
+        )
 
 
 def _native_check(error: IcechunkError) -> str:

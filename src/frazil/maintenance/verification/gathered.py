@@ -13,7 +13,7 @@ from frazil.maintenance.verification.state import State
 from frazil.repository.catalog.findings import Finding
 
 #: Findings that a garbage collection can cause in versions without a branch or tag.
-_COLLECTED: Final = frozenset({"missing", "short", "virtual-missing"})
+_COLLECTED: Final = frozenset({"missing", "short"})
 
 
 @dataclass(slots=True)
@@ -26,6 +26,8 @@ class Gathered:
     references: int = 0
     manifests: int = 0
     bytes_read: int = 0
+    native_chunks: int = 0
+    compared_chunks: int = 0
 
     def findings(self, before: State, after: State) -> list[Finding]:
         """Return the findings of needed files, each once."""

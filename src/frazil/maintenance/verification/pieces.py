@@ -10,7 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from frazil.maintenance.verification.backups import Named, check_named
-from frazil.maintenance.verification.chunks import LostFiles, ReadRequest, read_rows, without_files
+from frazil.maintenance.verification.chunks import (
+    LostFiles,
+    ReadRequest,
+    ReadResult,
+    read_rows,
+    without_files,
+)
 from frazil.maintenance.verification.decoding import decoders
 from frazil.maintenance.verification.log_chunks import LoggedChanges, check_log_chunks
 from frazil.maintenance.verification.manifests import ManifestLevel, ManifestUse, Needed, check_manifest
@@ -24,8 +30,8 @@ _ITEMS: Final = 4
 
 #: A piece of work: from a context and an item to results.
 type Piece = Callable[[Context, Any], Iterable[Any]]
-#: Does a piece of work for all items in any process. Yields a list of results for each item, in order.
-type Run = Callable[[Piece, Sequence[Any]], Iterator[list[Any]]]
+#: Does a piece of work for all items in any process. Yields the results in the order of the items.
+type Run = Callable[[Piece, Sequence[Any]], Iterator[Any]]
 
 
 def versions_piece(context: Context, item: tuple[None, Sequence[Version]]) -> Iterator[CheckedVersion]:
@@ -59,11 +65,11 @@ def lost_piece(
 
 def bytes_piece(
     context: Context, item: tuple[None, Sequence[ReadRequest]]
-) -> Iterator[tuple[bytes, list[Finding], int]]:
+) -> Iterator[tuple[bytes, ReadResult]]:
     """Read bytes of chunks, and decode them."""
     decoder_of = decoders(context)
     for request in item[1]:
-        yield request.manifest, *read_rows(context.storage, context.virtual, request, decoder_of)
+        yield request.manifest, read_rows(context.storage, context.virtual, request, decoder_of)
 
 
 def backups_piece(context: Context, item: tuple[None, Sequence[Named]]) -> Iterator[list[Finding]]:
@@ -84,7 +90,8 @@ PIECES: Final[tuple[Piece, ...]] = (
 def run_locally(context: Context) -> Run:
     """Return a function that does pieces of work on threads of this process."""
 
-    def run(piece: Piece, items: Sequence[Any]) -> Iterator[list[Any]]:
-        return side_by_side(items, lambda item: list(piece(context, item)), _ITEMS)
+    def run(piece: Piece, items: Sequence[Any]) -> Iterator[Any]:
+        for answers in side_by_side(items, lambda item: list(piece(context, item)), _ITEMS):
+            yield from answers
 
     return run

@@ -127,6 +127,8 @@ def verify(context: Context, request: Request) -> VerificationReport:
         gathered.bytes_read,
         tuple(findings),
         _paths(context, state, {each.node for each in findings}),
+        gathered.native_chunks,
+        gathered.compared_chunks,
         runner.resumed,
     )
 
@@ -197,15 +199,13 @@ def _check_manifests(
 
 def each_listing_once(parts: Sequence[ManifestFiles]) -> ManifestFiles:
     """Return each row of several lists of manifests once, sorted. Lists may contradict each other."""
-    every = [
+    ids, sizes, counts = (
         np.concatenate([getattr(part, name) for part in parts])
         for name in ("ids", "size_bytes", "num_chunk_refs")
-    ]
-    keys = np.column_stack(
-        [column.view(np.uint8).reshape(len(column), column.nbytes // max(len(column), 1)) for column in every]
     )
+    keys = np.column_stack((ids, sizes.view(np.uint8).reshape(-1, 8), counts.view(np.uint8).reshape(-1, 4)))
     _, first = np.unique(id_keys(keys), return_index=True)
-    return ManifestFiles(*(column[first] for column in every))
+    return ManifestFiles(ids[first], sizes[first], counts[first])
 
 
 def _use_batches(uses: Sequence[ManifestUse]) -> list[Sequence[ManifestUse]]:
@@ -248,9 +248,12 @@ def _check_bytes(work: _Work, needed: dict[bytes, Needed], uses: Uses, chunks: L
         lambda left: [[request] for request in left],
         recorded=bytes_records(work.context, work.request.level, needed, chunks),
     )
-    for id_, findings, size in results:
-        work.gathered.by_manifest += ((id_, each) for each in findings if each.key not in reported)
-        work.gathered.bytes_read += size
+    gathered = work.gathered
+    for id_, result in results:
+        gathered.by_manifest += ((id_, each) for each in result.findings if each.key not in reported)
+        gathered.bytes_read += result.size
+        gathered.native_chunks += result.native
+        gathered.compared_chunks += result.compared
 
 
 def _check_backups(work: _Work) -> list[Finding]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from frazil.format.ids import id_keys
 from frazil.maintenance.listing import Listed
-from frazil.maintenance.verification.chunks import ReadRequest
+from frazil.maintenance.verification.chunks import ReadRequest, ReadResult
 from frazil.maintenance.verification.log_chunks import LoggedChanges
 from frazil.maintenance.verification.manifests import ManifestLevel, ManifestUse, Needed
 from frazil.maintenance.verification.runner import Recorded
@@ -54,7 +54,7 @@ def manifest_records(
 
 def bytes_records(
     context: Context, level: VerifyLevel, needed: Mapping[bytes, Needed], chunks: Listed
-) -> Recorded[ReadRequest, tuple[bytes, list[Finding], int]]:
+) -> Recorded[ReadRequest, tuple[bytes, ReadResult]]:
     """Return how reads of bytes are recorded. ``chunks`` are the chunk files."""
     label = context.storage.label()
     listed_keys = id_keys(chunks.ids)
@@ -70,6 +70,10 @@ def bytes_records(
 
     return Recorded(
         key,
-        lambda result: None if result[1] else str(result[2]).encode(),
-        lambda request, data: (request.manifest, [], int(data)),
+        lambda result: None if result[1].findings else _numbers(result[1]),
+        lambda request, data: (request.manifest, ReadResult((), *map(int, data.split()))),
     )
+
+
+def _numbers(result: ReadResult) -> bytes:
+    return f"{result.size} {result.native} {result.compared}".encode()

@@ -10,9 +10,7 @@ from frazil.format.manifest import ChunkTable, VirtualRef
 
 #: The checks of foreign objects, by the kinds of errors of their reads.
 _VIRTUAL: Final = {
-    ErrorKind.OBJECT_NOT_FOUND: "virtual-missing",
     ErrorKind.VIRTUAL_CHUNK_MODIFIED: "virtual-modified",
-    ErrorKind.INVALID_OBJECT_SIZE: "virtual-short",
     ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER: "virtual-unauthorized",
     ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK: "virtual-unauthorized",
 }

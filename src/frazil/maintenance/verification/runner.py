@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol
 
 from frazil.maintenance.verification.pieces import Piece, Run
@@ -72,7 +73,8 @@ class Runner:
         if self.progress is not None:
             self.progress.expect(len(groups))
         answers = self.run(piece, [(shared, group) for group in groups])
-        for group, answer in zip(groups, answers, strict=True):
+        for group in groups:
+            answer = list(islice(answers, len(group)))
             if self.state is not None and recorded is not None:
                 self._record(group, answer, recorded)
             if self.progress is not None:

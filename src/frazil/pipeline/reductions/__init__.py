@@ -6,25 +6,23 @@ options, request                    the arguments of the caller
 reduction, measures                 the computed statistics
 plan, regions, tasks                the tasks: which regions they read, and what they compute
 reduction_job, result_arrays        the job on the driver, and the arrays that it creates
-functions, anomalies                the operations
+functions, group_functions,
+anomalies                           the operations
 """
 
 from frazil.jobs.memory import Limits
 from frazil.pipeline.reductions.anomalies import anomaly
 from frazil.pipeline.reductions.functions import (
-    climatology,
     count,
-    groupby,
     max,  # noqa: A004  # as numpy and xarray have it
     mean,
     min,  # noqa: A004
     quantile,
     reduce,
-    resample,
     std,
     sum,  # noqa: A004
-    zonal_stats,
 )
+from frazil.pipeline.reductions.group_functions import climatology, groupby, resample, zonal_stats
 from frazil.pipeline.reductions.options import ReductionOptions
 
 __all__ = [

@@ -11,7 +11,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from frazil.errors import ErrorKind, InvalidInputError, NotFoundError
+from frazil.errors import ErrorKind, InternalError, InvalidInputError
 from frazil.jobs.blocks import regular_grid
 from frazil.pipeline.reductions.fields import (
     ArrayLookup,
@@ -63,14 +63,17 @@ class CheckedRule:
         """Return the result of the scan. Raises as `open_field` if the array was not scanned."""
         if self.result is None:
             open_field(self.session, self.rule.path)
-            raise NotFoundError(f"`{self.rule.path}` was not scanned")
+            raise InternalError(f"`{self.rule.path}` was not scanned")
         return self.result
 
     def coordinate(self) -> NDArray[Any]:
         """Return the values of a coordinate, as stored; fill values are NaN."""
         array = self.array()
         if array.ndim != 1:
-            raise NotFoundError(f"`{self.rule.path}` must have one dimension, got {array.ndim}")
+            raise InvalidInputError(
+                f"`{self.rule.path}` must have one dimension, got {array.ndim}",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
         if array.dtype.kind not in "biuf":
             return np.asarray(array[...])
         return open_field(self.session, self.rule.path).decoded(np.asarray(array[...]))

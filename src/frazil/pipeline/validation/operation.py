@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from frazil.errors import IcechunkError, NotFoundError
+from frazil.errors import IcechunkError, InternalError, NodeNotFoundError
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.engines import engine_of
 from frazil.jobs.memory import Limits
@@ -174,13 +174,14 @@ def _limit_of(rule: Rule) -> Limit:
 
 
 def _row(rule: CheckedRule) -> Row:
-    """Return the row of a rule. A rule fails if its array does not exist or has no numbers."""
+    """Return the row of a rule. A rule fails if its array does not exist or does not fit the rule."""
     name, path = type(rule.rule).__name__, "/" + rule.rule.path.strip("/")
     try:
         ok, expected, actual, where = CHECKS[type(rule.rule)](rule)
-    except NotFoundError as error:
-        is_array = error.message == f"`{path}` must be an array, got no node"
-        return Row(name, path, False, "an array", "none" if is_array else f"none: {error.message}")
+    except InternalError:
+        raise
+    except NodeNotFoundError:
+        return Row(name, path, False, "an array", "none")
     except IcechunkError as error:
-        return Row(name, path, False, "an array of numbers", error.message)
+        return Row(name, path, False, "an array that fits the rule", error.message)
     return Row(name, path, ok, expected, actual, where)

@@ -18,15 +18,13 @@ after it has written ``repo`` (``upgrade``). So a write that the upgrade does no
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
+from frazil import host
 from frazil.errors import ErrorKind, FormatError, InternalError, StorageError
-from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.keys import CONFIG, REPO, backup_key, backup_name, snapshot_key
 from frazil.format.repo_info import Availability, OpsLog, RepoInfo, Status, decode_repo_info
 from frazil.format.snapshot import encode_snapshot, initial_snapshot
@@ -53,7 +51,7 @@ from frazil.repository.catalog.repo_update import (
 )
 from frazil.repository.catalog.sent_writes_v1 import AppliedWrite, SentWrites
 from frazil.repository.catalog.snapshots_v1 import SnapshotsV1
-from frazil.repository.clock import now_us
+from frazil.repository.clock import new_object_id, now_us
 from frazil.repository.outcome import not_applied, outcome_unknown
 from frazil.repository.retries import RetryPolicy, retried
 from frazil.repository.settings.config import RepositoryConfig
@@ -215,7 +213,7 @@ class CatalogV1:
                 if is_stored:
                     return self._checked(changed)
                 sent.add_write(write, changed, is_answered=True)
-            time.sleep(policy.pause(attempt))
+            host.pause(policy.pause(attempt))
         if applied := sent.applied(is_last=True):
             return self._finished(applied)
         raise attempts_exhausted(policy)
@@ -225,7 +223,7 @@ class CatalogV1:
         match write:
             case PutFile(key, data, condition, before):
                 if before is not None:
-                    name = backup_name(now_us() // 1000, os.urandom(OBJECT_ID_BYTES), of=key)
+                    name = backup_name(now_us() // 1000, new_object_id(), of=key)
                     self.storage.backup(key, before[1], before[0], backup_key(name))
                 answer = self.storage.put(key, data, condition)
                 if isinstance(answer, Stored) and key == CONFIG:

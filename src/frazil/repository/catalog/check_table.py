@@ -247,8 +247,6 @@ _CHUNKS: Final = (
         "The packages of all codecs are installed.",
         "Install the extra that the detail names.",
     ),
-    Row("virtual-missing", "ChunkRef", _E, _LOSS, "Objects of virtual references exist.", _REINGEST),
-    Row("virtual-short", "ChunkRef", _E, _LOSS, "Objects of virtual references are long enough.", _REINGEST),
     Row(
         "virtual-modified",
         "ChunkRef",
@@ -265,7 +263,14 @@ _CHUNKS: Final = (
         "Containers of virtual references are authorised.",
         _AUTHORISE,
     ),
-    Row("virtual-unreadable", "ChunkRef", _E, _LOSS, "Objects of virtual references can be read.", _REINGEST),
+    Row(
+        "virtual-unreadable",
+        "ChunkRef",
+        _E,
+        _LOSS,
+        "Objects of virtual references exist and are long enough.",
+        _REINGEST,
+    ),
 )
 
 _OTHERS: Final = (

@@ -9,7 +9,7 @@ from typing import Final
 
 from frazil.chunks.byte_cache import ByteCache
 from frazil.chunks.content_addressing import ContentSettings, ContentStore
-from frazil.chunks.reader import MAX_REQUESTS, ChunkReader
+from frazil.chunks.reader import ChunkReader
 from frazil.chunks.virtual import VirtualSources
 from frazil.chunks.writer import ChunkWriter, PackSettings
 from frazil.repository.attribution import Attribution
@@ -72,7 +72,7 @@ class Context:
         Returns:
             A reader that uses the chunk cache of the repository.
         """
-        requests = self.config.max_concurrent_requests or MAX_REQUESTS
+        requests = self.settings.max_concurrent_requests
         return ChunkReader(self.storage, self.virtual, writer, max_requests=requests, cache=self.chunk_cache)
 
     def writer(self) -> ChunkWriter:
@@ -82,7 +82,9 @@ class Context:
             A writer with the packing and deduplication of the configuration.
         """
         settings = self.settings
-        packs = PackSettings(settings.packing, settings.pack_threshold_bytes, settings.pack_size_bytes)
+        packs = PackSettings(
+            settings.packing, settings.pack_threshold_bytes, settings.pack_size_bytes, settings.checksums
+        )
         return ChunkWriter(self.storage, packs, new_object_id, content=self._content())
 
     def _content(self) -> ContentStore | None:
@@ -92,7 +94,7 @@ class Context:
         lifetime = settings.session_lifetime // _MICROSECOND
         return ContentStore(
             self.storage,
-            ContentSettings(lifetime, settings.compare_chunks),
+            ContentSettings(lifetime, settings.compare_chunks, settings.checksums),
             new_object_id,
             now_us,
             CollectionWatch(self.catalog.repo_info, self.storage),

@@ -6,11 +6,11 @@ spec version 2.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from frazil import host
 from frazil.errors import ConflictError, ErrorKind, StorageError
 from frazil.format.keys import CONFIG, snapshot_key
 from frazil.format.repo_info import RepoInfo, UpdateKind
@@ -76,7 +76,7 @@ def condition_of(write: FileWrite) -> Condition | None:
 
 def new_mark() -> bytes:
     """Return random bytes for the white space of a ref file, which mark the file as ours."""
-    return os.urandom(_MARK_BYTES)
+    return host.random_bytes(_MARK_BYTES)
 
 
 def _move_branch(state: StateV1, changed: Changed) -> FileWrite:

@@ -94,6 +94,8 @@ class VerificationReport(Record):
         bytes_read: The number of bytes of chunks that were read.
         findings: All findings.
         paths: The paths of the arrays in ``findings``, by node id.
+        native_chunks: The number of chunks in chunk files that were read.
+        compared_chunks: The number of these chunks that have a recorded checksum.
         resumed: The number of pieces of work that an earlier run with the same state has done.
 
     Examples:
@@ -107,6 +109,8 @@ class VerificationReport(Record):
         manifests: 0
         references: 0
         bytes_read: 0
+        native_chunks: 0
+        compared_chunks: 0
         findings: 1
         missing: 1
         first findings: missing: chunks/A
@@ -120,6 +124,8 @@ class VerificationReport(Record):
     bytes_read: int
     findings: tuple[Finding, ...]
     paths: Mapping[bytes, str]
+    native_chunks: int = 0
+    compared_chunks: int = 0
     resumed: int = 0
 
     shown_as: ClassVar[str] = "VerificationReport"
@@ -172,7 +178,7 @@ class VerificationReport(Record):
         return json.dumps(document, indent=2, ensure_ascii=False)
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
-        for name in ("level", *_NUMBERS[:4]):
+        for name in ("level", *_NUMBERS[:-1]):
             yield name, str(getattr(self, name))
         if self.resumed:
             yield "resumed", str(self.resumed)
@@ -189,6 +195,9 @@ class VerificationReport(Record):
         return sorted(self.findings, key=lambda each: order.index(each.severity))
 
 
-_NUMBERS: Final = ("snapshots", "manifests", "references", "bytes_read", "resumed")
+_NUMBERS: Final = (
+    *("snapshots", "manifests", "references", "bytes_read"),
+    *("native_chunks", "compared_chunks", "resumed"),
+)
 
 __all__ = ["Check", "Finding", "Severity", "VerificationReport", "VerifyLevel", "verify_level"]

@@ -24,20 +24,18 @@ Specification: *Updates to the repo info file*.
 from __future__ import annotations
 
 import logging
-import os
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from frazil import host
 from frazil.errors import ConflictError, ErrorKind, StorageError
-from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.keys import REPO, backup_key, backup_name
 from frazil.format.repo_info import OpsEntry, RepoInfo, encode_repo_info
 from frazil.repository.catalog.repo_info_file import RepoInfoCache, read_repo_info
 from frazil.repository.catalog.sent_updates import SentUpdates
-from frazil.repository.clock import now_us
+from frazil.repository.clock import new_object_id, now_us
 from frazil.repository.outcome import not_applied
 from frazil.repository.retries import RetryPolicy
 from frazil.repository.settings.engine_settings import Effective
@@ -99,7 +97,7 @@ class UpdateStart:
 def begin_update(storage: Storage, cache: RepoInfoCache | None = None) -> UpdateStart:
     """Read the repo info for an attempt to change it."""
     info, version, raw = read_repo_info(storage, cache)
-    return UpdateStart(info, version, raw, backup_name(now_us() // 1000, os.urandom(OBJECT_ID_BYTES)))
+    return UpdateStart(info, version, raw, backup_name(now_us() // 1000, new_object_id()))
 
 
 def update_repo_info(
@@ -157,7 +155,7 @@ def update_repo_info(
                 return after
             refused.append(at.backup)
             _log.debug("attempt %d to update the repository: another writer was first", attempt + 1)
-        time.sleep(policy.pause(attempt))
+        host.pause(policy.pause(attempt))
     if applied := sent.settled():
         return applied
     raise attempts_exhausted(policy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from frazil.arguments import check_fields
 from frazil.display import NamedEnum, Record, Shown, counted, literal, utc
+from frazil.repository.clock import now_us, to_datetime
 from frazil.storage.chunk_type import ChunkType as ChunkType
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class RepoStatus(Record):
         limited_availability_reason: str | None = None,
     ) -> None:
         object.__setattr__(self, "availability", availability)
-        object.__setattr__(self, "set_at", set_at if set_at is not None else datetime.now(UTC))
+        object.__setattr__(self, "set_at", set_at if set_at is not None else to_datetime(now_us()))
         object.__setattr__(self, "limited_availability_reason", limited_availability_reason)
         check_fields(self)
         if self.set_at.tzinfo is None:

@@ -1,14 +1,28 @@
-"""The methods of ``Repository`` that restore a lost or damaged file ``repo`` and lost snapshots."""
+"""The methods of ``Repository`` that repair damaged files, and list lost snapshots again."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
+
 from frazil.format.ids import id_to_text
+from frazil.maintenance.repair.plan import RepairRequest, repair_plan
 from frazil.repository.asynchronous import awaitable, awaitable_static
 from frazil.repository.catalog.backups import Backup, backups
+from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.findings import VerifyLevel, verify_level
+from frazil.repository.catalog.repairs import ChunkSource, LostChoice, RepairPlan, lost_choice
+from frazil.repository.catalog.restoration import RestoreReport, restore_repository
+from frazil.repository.clock import from_datetime
 from frazil.repository.handle.base import RepositoryBase
-from frazil.repository.handle.restoration import RestoreReport, restore_repository
-from frazil.repository.handle.snapshot_recovery import relist_snapshot
+from frazil.repository.handle.opening import HandleOptions, open_context, require_writable
+from frazil.repository.session.snapshot_recovery import relist_snapshot
 from frazil.storage.base import Storage
+
+
+def _open_repaired(storage: Storage) -> Context:
+    """Return the context of the repository, for the steps of a repair."""
+    return open_context(storage, HandleOptions())
 
 
 class Recovery(RepositoryBase):
@@ -35,6 +49,88 @@ class Recovery(RepositoryBase):
             1
         """
         return backups(storage)
+
+    @staticmethod
+    def repair(
+        storage: Storage,
+        *,
+        copies: Sequence[Storage] = (),
+        level: VerifyLevel = "exists",
+        lost: LostChoice = "keep",
+        sources: Sequence[ChunkSource] = (),
+        orphans_older_than: datetime | None = None,
+        dry_run: bool = True,
+    ) -> RepairPlan:
+        """Repair lost, damaged and exchanged files, as far as this needs no guess.
+
+        The method makes a plan first. With ``dry_run=False`` it also applies the plan. A file that is
+        replaced is put aside below ``quarantine/``, and no file is deleted. Others may read and commit at
+        the same time. If ``repo`` itself is damaged, no other process can commit.
+
+        The steps use backups, copies of the repository, other files with the same content, and the content
+        of related files. ``docs/repair.md`` describes each step.
+
+        Args:
+            storage: The storage of the repository.
+            copies: Storages with copies of the repository, the best first. An older or partial copy helps
+                too.
+            level: How the method looks for damage: ``"metadata"``, ``"exists"`` or ``"checksum"``. See
+                ``verify``.
+            lost: What happens to chunks without a copy. ``"keep"`` changes nothing. ``"fill"`` makes a commit
+                on each branch in which these chunks are missing, so that readers get the fill value.
+                ``"previous"`` makes a commit in which they have the data of the newest version that has
+                other data.
+            sources: Sources that can make chunks without a copy again, such as ``pipeline.IngestedFiles``.
+            orphans_older_than: Move files that no version needs, and that were modified before this time, to
+                the quarantine. Uncommitted work of running sessions looks the same: choose a time before
+                their start. Default: such files stay.
+            dry_run: Whether to change nothing, and only to return the plan.
+
+        Returns:
+            The plan: its steps, the chunks that are lost, and the damage that remains.
+
+        Raises:
+            RepositoryNotFoundError: ``repository-not-found`` if ``repo`` is damaged, and neither the storage
+                nor a copy has a readable backup.
+            FormatError: ``unsupported-spec-version`` if the repository has an older or a later format.
+            InvalidInputError: ``invalid-argument`` if a copy belongs to another repository.
+                ``unknown-choice`` for another ``level`` or ``lost``.
+            TypeError: If a copy is not a storage, or the time has no time zone.
+            ReadOnlyError: ``read-only-storage`` if the storage is read-only, with ``dry_run=False``.
+            ConflictError: ``repo-info-updated`` if another process changed a file that a step replaces.
+            StorageError: If the storage fails. Run the repair again.
+
+        Examples:
+            >>> import frazil
+            >>> storage = frazil.in_memory_storage()
+            >>> repo = frazil.Repository.create(storage)
+            >>> id_ = repo.lookup_branch("main")
+            >>> storage.delete([f"transactions/{id_}"])
+            >>> plan = frazil.Repository.repair(storage)
+            >>> plan.rows()[0]["action"], plan.rows()[0]["key"]
+            ('rebuild', 'transactions/1CECHNKREP0F1RSTCMT0')
+            >>> applied = plan.apply()
+            >>> repo.verify().ok
+            True
+        """
+        if strange := [each for each in copies if not isinstance(each, Storage)]:
+            raise TypeError(
+                f"copies must be storages, got {type(strange[0]).__name__}. Pass a list of storages"
+            )
+        before = orphans_older_than
+        request = RepairRequest(
+            storage,
+            _open_repaired,
+            tuple(copies),
+            verify_level(level),
+            lost_choice(lost),
+            None if before is None else from_datetime(before, "orphans_older_than"),
+            tuple(sources),
+        )
+        if not dry_run:
+            require_writable(storage)
+        plan = repair_plan(request)
+        return plan if dry_run else plan.apply()
 
     @staticmethod
     def restore(
@@ -121,6 +217,7 @@ class Recovery(RepositoryBase):
         self._context.require_version_2()
         return id_to_text(relist_snapshot(self._context, snapshot_id, branch, parent))
 
+    repair_async = awaitable_static(repair)
     list_backups_async = awaitable_static(list_backups)
     restore_async = awaitable_static(restore)
     recover_snapshot_async = awaitable(recover_snapshot)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, get_args
+from typing import Any
 
 from frazil.format.ids import id_to_text, ids_to_text
+from frazil.maintenance.compaction.operation import CompactionOptions, compact, compaction_commits
 from frazil.maintenance.deletion import Patience
 from frazil.maintenance.expire import Expiring, Expiry
 from frazil.maintenance.expire_v1 import expire_v1
 from frazil.maintenance.garbage import Collection, collect, look
-from frazil.maintenance.rewrite import rewrite
+from frazil.maintenance.rewrite import RewriteCommit, is_amend, rewrite
 from frazil.maintenance.verification import plan
 from frazil.maintenance.verification.runner import ProgressBar
 from frazil.maintenance.walk import Bounds
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog.checks import Check, checks
+from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
 from frazil.repository.catalog.findings import VerificationReport, VerifyLevel, verify_level
 from frazil.repository.catalog.verification_state import VerificationState, state_at
 from frazil.repository.catalog.version_info import CommitMethod, GCSummary
@@ -178,13 +181,72 @@ class Upkeep(RepositoryBase):
             >>> repo.lookup_branch("main") == id_
             True
         """
-        if not isinstance(commit_method, str):
-            raise TypeError(f"commit_method must be text, got {type(commit_method).__name__}")
-        if commit_method not in get_args(CommitMethod):
-            raise ValueError(f"commit_method must be one of {get_args(CommitMethod)}, got {commit_method!r}")
         commit_metadata = {**self._default_metadata, **(metadata or {})}
-        is_amended = commit_method == "amend"
-        return id_to_text(rewrite(self._context, branch, message, commit_metadata, amend=is_amended))
+        commit = RewriteCommit(branch, message, commit_metadata, is_amend(commit_method))
+        return id_to_text(rewrite(self._context, commit))
+
+    def compact(
+        self,
+        message: str,
+        *,
+        branch: str | Sequence[str],
+        dry_run: bool = False,
+        limits: CompactionLimits | None = None,
+        metadata: dict[str, Any] | None = None,
+        commit_method: CommitMethod = "new_commit",
+    ) -> CompactionReport:
+        """Merge small chunk files into packs, and copy live chunks out of packs that are mostly unused.
+
+        A chunk is live if the newest version of one of the branches refers to it. The commit changes no
+        chunk: readers see the same data, comparisons of versions show no change, and sessions that commit at
+        the same time have no conflict with it. If others commit to the branch during the call, their changes
+        stay.
+
+        The old files stay, because older versions, other branches and tags may need them.
+        ``expire_snapshots`` and ``garbage_collect`` delete them later. ``frazil.pipeline.compact`` does the
+        same by tasks.
+
+        Args:
+            message: The message of the commit.
+            branch: The name of the branch, or several names. Each branch gets a commit.
+            dry_run: Whether to write nothing, and to return the plan.
+            limits: Which files and manifests are written again. Default: ``CompactionLimits()``.
+            metadata: The metadata of the commit: a dictionary that JSON can hold. Default: empty.
+            commit_method: ``"new_commit"`` for a new commit, ``"amend"`` to replace the last one.
+
+        Returns:
+            The plan or the result. Without files and manifests to write again, there is no commit.
+
+        Raises:
+            ConflictError: ``commit-conflict`` if others commit too often, or at all with ``"amend"``.
+            RefNotFoundError: ``ref-not-found`` if there is no such branch.
+            SessionStateError: ``garbage-collected`` if a collection of another implementation deleted new
+                files. No version was changed.
+            FormatError: ``unsupported-spec-version`` for ``"amend"`` in a repository of spec version 1.
+            ValueError: If ``commit_method`` is another text.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="first") as store:
+            ...     array = zarr.create_array(
+            ...         store, name="t", shape=(8, 999), chunks=(1, 999), dtype="i4", compressors=None
+            ...     )
+            >>> for step in range(8):
+            ...     with repo.transaction("main", message="a step") as store:
+            ...         zarr.open_array(store, path="t")[step] = step + 1
+            >>> report = repo.compact("merge small files", branch="main")
+            >>> len(report.files), report.new_files
+            (8, 1)
+        """
+        options = CompactionOptions(
+            compaction_commits(
+                message, branch, {**self._default_metadata, **(metadata or {})}, commit_method
+            ),
+            CompactionLimits() if limits is None else limits,
+            plan.run_locally(self._context),
+        )
+        return compact(self._context, options, dry_run=dry_run)
 
     def verify(
         self,
@@ -244,5 +306,6 @@ class Upkeep(RepositoryBase):
 
     expire_snapshots_async = awaitable(expire_snapshots)
     garbage_collect_async = awaitable(garbage_collect)
+    compact_async = awaitable(compact)
     rewrite_manifests_async = awaitable(rewrite_manifests)
     verify_async = awaitable(verify)

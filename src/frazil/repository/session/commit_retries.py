@@ -15,12 +15,11 @@ before each retry makes it likely that every writer succeeds.
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, field
 from datetime import timedelta
-from time import monotonic, sleep
 from typing import Any, Final
 
+from frazil import host
 from frazil.display import span
 from frazil.errors import ConflictError, ErrorKind
 from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver
@@ -71,7 +70,7 @@ class CommitRetries:
 
     policy: CommitRetryPolicy
     count: int = 0
-    _started: float = field(default_factory=lambda: monotonic())
+    _started: float = field(default_factory=host.monotonic_seconds)
 
     def metadata(self, metadata: dict[str, Any]) -> dict[str, Any]:
         """Return the metadata of the next attempt, with the number of rebases before it."""
@@ -95,7 +94,7 @@ class CommitRetries:
         self.count += 1
         if policy.timeout is None:
             return
-        left = policy.timeout.total_seconds() - (monotonic() - self._started)
+        left = policy.timeout.total_seconds() - (host.monotonic_seconds() - self._started)
         if left <= 0:
             raise ConflictError(
                 error.expected_parent,
@@ -107,4 +106,4 @@ class CommitRetries:
             ) from error
         if self.count > _EAGER:
             longest = min(0.002 * 2.0 ** min(self.count - _EAGER, 20), _LONGEST, left)
-            sleep(random.uniform(0, longest))
+            host.pause(host.random_between(0, longest))

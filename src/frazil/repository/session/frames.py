@@ -47,6 +47,8 @@ _CHECKSUM_BYTES: Final = 4
 _COMPRESSED: Final = 2
 _REPEATED_BYTE: Final = 1
 _STEP: Final = 1 << 20
+#: zarr cannot read arrays of more dimensions. The product of very many lengths would take hours.
+_MOST_DIMENSIONS: Final = 64
 _BLOSC_HEADER: Final = 16
 _BLOSC_VERSIONS: Final = (1, 2)
 _DTYPE: Final = re.compile(r"(?:u?int|float|complex|r)(\d+)")
@@ -160,7 +162,7 @@ def largest_chunk(document: bytes) -> tuple[str, int] | None:
         size = _itemsize(array["data_type"])
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None  # zarr reports the error in the document
-    if size is None or None in added or array.get("storage_transformers"):
+    if size is None or None in added or array.get("storage_transformers") or len(lengths) > _MOST_DIMENSIONS:
         return None
     return last, prod(lengths) * size + sum(filter(None, added))
 

@@ -121,9 +121,8 @@ class Rearranging(Permissions):
                 (``not-an-array``), coordinates are outside of the grid or have another rank
                 (``invalid-chunk-index``), or a chunk does not fit where it goes (``invalid-array-metadata``).
             IcechunkError: One of the functions raised an error.
-            ReadOnlyError: The session is read-only (``read-only-session``).
-            SessionStateError: The session can only move nodes (``rearrange-session-only``), or has expired
-                (``session-expired``).
+            ReadOnlyError: As in `shift_array`.
+            SessionStateError: As in `shift_array`.
 
         Examples:
             >>> import frazil, zarr

@@ -11,8 +11,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, override
+from typing import Any, ClassVar, Self, cast, override
 
+from frazil.arguments import checked
 from frazil.display import PACKAGE, Numbered, quoted
 
 
@@ -29,7 +30,7 @@ class CallShown(Numbered):
 
 
 class ArrayCondition(CallShown):
-    """A condition on an array. ``family`` is the public class that creates it."""
+    """A condition on an array. ``family`` is the name of the public class that creates it."""
 
     __slots__ = ()
     family: ClassVar[str]
@@ -114,23 +115,131 @@ class NameMatch(ArrayCondition):
         return f"{self.family}.name_matches({quoted(self.regex)})"
 
 
+class ConditionFamily[C: ArrayCondition](ArrayCondition):
+    """The base of a public class that creates conditions. ``C`` is this class itself.
+
+    The variants of a condition are subclasses of the public class. ``example`` names a way to create one.
+    """
+
+    __slots__ = ()
+    example: ClassVar[str]
+    Or: ClassVar[type[AnyOf[Any]]]
+    And: ClassVar[type[AllOf[Any]]]
+    PathMatches: ClassVar[type[PathMatch]]
+    NameMatches: ClassVar[type[NameMatch]]
+    _base: ClassVar[type]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if ConditionFamily in cls.__bases__:
+            cls._base, cls.family = cls, cls.__name__
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Refuse to create an instance of the public class. Its methods create instances of its variants."""
+        if cls is cls._base:
+            raise TypeError(f"{cls.family} has no constructor. Use one of its methods, such as {cls.example}")
+        return super().__new__(cls)
+
+    @classmethod
+    @checked
+    def or_conditions(cls, conditions: Sequence[C]) -> C:
+        """Return a condition that holds if any of several conditions holds.
+
+        Args:
+            conditions: The conditions, all of the same class. Without any, the result never holds.
+
+        Returns:
+            The condition.
+
+        Raises:
+            TypeError: If one of them is of another class.
+
+        Examples:
+            >>> from frazil import ManifestSplitCondition
+            >>> names = [ManifestSplitCondition.name_matches(f"^{name}$") for name in ("t2m", "u10")]
+            >>> ManifestSplitCondition.or_conditions(names).holds("/model/u10")
+            True
+        """
+        return cast("C", cls.Or(cls._require_same_family(conditions)))
+
+    @classmethod
+    @checked
+    def and_conditions(cls, conditions: Sequence[C]) -> C:
+        """Return a condition that holds if all of several conditions hold.
+
+        Args:
+            conditions: The conditions, all of the same class. Without any, the result always holds.
+
+        Returns:
+            The condition.
+
+        Raises:
+            TypeError: If one of them is of another class.
+
+        Examples:
+            >>> from frazil import ManifestPreloadCondition
+            >>> time = ManifestPreloadCondition.name_matches("^time$")
+            >>> few = ManifestPreloadCondition.num_refs(0, 10)
+            >>> ManifestPreloadCondition.and_conditions([time, few]).holds("/time", 5000)
+            False
+        """
+        return cast("C", cls.And(cls._require_same_family(conditions)))
+
+    @classmethod
+    def path_matches(cls, regex: str) -> C:
+        """Return a condition that holds for arrays whose full path contains a match.
+
+        Args:
+            regex: The regular expression. One that does not compile matches nothing.
+
+        Returns:
+            The condition.
+
+        Examples:
+            >>> from frazil import ManifestPreloadCondition
+            >>> ManifestPreloadCondition.path_matches("^/coords/").holds("/coords/lat")
+            True
+        """
+        return cast("C", cls.PathMatches(regex))
+
+    @classmethod
+    def name_matches(cls, regex: str) -> C:
+        """Return a condition that holds for arrays whose name contains a match.
+
+        The name is the last part of the path.
+
+        Args:
+            regex: The regular expression. One that does not compile matches nothing.
+
+        Returns:
+            The condition.
+
+        Examples:
+            >>> from frazil import ManifestSplitCondition
+            >>> ManifestSplitCondition.name_matches("^t2m$").holds("/model/t2m")
+            True
+        """
+        return cast("C", cls.NameMatches(regex))
+
+    def __and__(self, other: C) -> C:
+        return self.and_conditions([cast("C", self), other])
+
+    def __or__(self, other: C) -> C:
+        return self.or_conditions([cast("C", self), other])
+
+    @classmethod
+    def _require_same_family(cls, conditions: Sequence[C]) -> tuple[C, ...]:
+        """Return the conditions as a tuple. Raise ``TypeError`` if one of them has another class."""
+        for condition in conditions:
+            if not isinstance(condition, cls._base):
+                raise TypeError(f"each condition must be a {cls.family}, got {type(condition).__name__}")
+        return tuple(conditions)
+
+
 def matches(regex: str, text: str) -> bool:
     """Return whether a regular expression matches any part of the text."""
     pattern = _compiled(regex)
     return pattern is not None and pattern.search(text) is not None
-
-
-def require_conditions[C: ArrayCondition](kind: type[C], conditions: Sequence[C]) -> tuple[C, ...]:
-    """Return the conditions as a tuple. Raise ``TypeError`` if one of them has another class."""
-    for condition in conditions:
-        if not isinstance(condition, kind):
-            raise TypeError(f"each condition must be a {kind.__name__}, got {type(condition).__name__}")
-    return tuple(conditions)
-
-
-def no_constructor(cls: type, example: str) -> TypeError:
-    """Return the error for calling a class that only has static methods."""
-    return TypeError(f"{cls.__name__} has no constructor. Use one of its static methods, such as {example}")
 
 
 @lru_cache(maxsize=1024)

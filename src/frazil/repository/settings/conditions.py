@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter, index
-from typing import Any, ClassVar, override
+from typing import ClassVar, override
 
-from frazil.arguments import checked
 from frazil.display import Family, quoted, unsigned
 from frazil.repository.settings.array_conditions import (
     AllOf,
     AnyOf,
-    ArrayCondition,
     CallShown,
+    ConditionFamily,
     NameMatch,
     PathMatch,
     matches,
-    no_constructor,
-    require_conditions,
 )
 
 
-class ManifestPreloadCondition(ArrayCondition):
+class ManifestPreloadCondition(ConditionFamily["ManifestPreloadCondition"]):
     """A condition on arrays whose manifests are loaded when a session opens.
 
-    The static methods create conditions. ``|`` and ``&`` combine conditions.
+    The class methods and the static methods create conditions. ``|`` and ``&`` combine conditions.
 
     Examples:
         >>> time = ManifestPreloadCondition.name_matches("^time$")
@@ -35,97 +31,13 @@ class ManifestPreloadCondition(ArrayCondition):
     """
 
     __slots__ = ()
-    family = "ManifestPreloadCondition"
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> ManifestPreloadCondition:
-        """Refuse to create an instance of this class. Its static methods create instances of its variants."""
-        if cls is ManifestPreloadCondition:
-            raise no_constructor(cls, "and_conditions")
-        return super().__new__(cls)
+    example = "and_conditions"
 
     Or: ClassVar[type[PreloadOr]]
     And: ClassVar[type[PreloadAnd]]
     PathMatches: ClassVar[type[PreloadPathMatches]]
     NameMatches: ClassVar[type[PreloadNameMatches]]
     NumRefs: ClassVar[type[PreloadNumRefs]]
-
-    @staticmethod
-    @checked
-    def or_conditions(conditions: Sequence[ManifestPreloadCondition]) -> ManifestPreloadCondition:
-        """Return a condition that holds if any of several conditions holds.
-
-        Args:
-            conditions: The conditions. Without any, the result never holds.
-
-        Returns:
-            The condition.
-
-        Raises:
-            TypeError: If one of them is not a ``ManifestPreloadCondition``.
-
-        Examples:
-            >>> time = ManifestPreloadCondition.name_matches("^time$")
-            >>> few = ManifestPreloadCondition.num_refs(0, 10)
-            >>> ManifestPreloadCondition.or_conditions([time, few]).holds("/time", 5000)
-            True
-        """
-        return PreloadOr(require_conditions(ManifestPreloadCondition, conditions))
-
-    @staticmethod
-    @checked
-    def and_conditions(conditions: Sequence[ManifestPreloadCondition]) -> ManifestPreloadCondition:
-        """Return a condition that holds if all of several conditions hold.
-
-        Args:
-            conditions: The conditions. Without any, the result always holds.
-
-        Returns:
-            The condition.
-
-        Raises:
-            TypeError: If one of them is not a ``ManifestPreloadCondition``.
-
-        Examples:
-            >>> time = ManifestPreloadCondition.name_matches("^time$")
-            >>> few = ManifestPreloadCondition.num_refs(0, 10)
-            >>> ManifestPreloadCondition.and_conditions([time, few]).holds("/time", 5000)
-            False
-        """
-        return PreloadAnd(require_conditions(ManifestPreloadCondition, conditions))
-
-    @staticmethod
-    def path_matches(regex: str) -> ManifestPreloadCondition:
-        """Return a condition that holds for arrays whose full path contains a match.
-
-        Args:
-            regex: The regular expression. One that does not compile matches nothing.
-
-        Returns:
-            The condition.
-
-        Examples:
-            >>> ManifestPreloadCondition.path_matches("^/coords/").holds("/coords/lat")
-            True
-        """
-        return PreloadPathMatches(regex)
-
-    @staticmethod
-    def name_matches(regex: str) -> ManifestPreloadCondition:
-        """Return a condition that holds for arrays whose name contains a match.
-
-        The name is the last part of the path.
-
-        Args:
-            regex: The regular expression. One that does not compile matches nothing.
-
-        Returns:
-            The condition.
-
-        Examples:
-            >>> ManifestPreloadCondition.name_matches("^lat$").holds("/coords/lat")
-            True
-        """
-        return PreloadNameMatches(regex)
 
     @staticmethod
     def num_refs(from_refs: int | None, to_refs: int | None) -> ManifestPreloadCondition:
@@ -170,12 +82,6 @@ class ManifestPreloadCondition(ArrayCondition):
             False
         """
         return PreloadFalse()
-
-    def __and__(self, other: ManifestPreloadCondition) -> ManifestPreloadCondition:
-        return ManifestPreloadCondition.and_conditions([self, other])
-
-    def __or__(self, other: ManifestPreloadCondition) -> ManifestPreloadCondition:
-        return ManifestPreloadCondition.or_conditions([self, other])
 
 
 class PreloadOr(AnyOf[ManifestPreloadCondition], ManifestPreloadCondition):
@@ -261,10 +167,10 @@ setattr(ManifestPreloadCondition, "True", PreloadTrue)
 setattr(ManifestPreloadCondition, "False", PreloadFalse)
 
 
-class ManifestSplitCondition(ArrayCondition):
+class ManifestSplitCondition(ConditionFamily["ManifestSplitCondition"]):
     """A condition on arrays for a rule of manifest splitting.
 
-    The static methods create conditions. ``|`` and ``&`` combine conditions.
+    The class methods create conditions. ``|`` and ``&`` combine conditions.
 
     Examples:
         >>> ManifestSplitCondition.path_matches("^/model/").holds("/model/t2m")
@@ -272,13 +178,7 @@ class ManifestSplitCondition(ArrayCondition):
     """
 
     __slots__ = ()
-    family = "ManifestSplitCondition"
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> ManifestSplitCondition:
-        """Refuse to create an instance of this class. Its static methods create instances of its variants."""
-        if cls is ManifestSplitCondition:
-            raise no_constructor(cls, "AnyArray")
-        return super().__new__(cls)
+    example = "AnyArray"
 
     Or: ClassVar[type[SplitOr]]
     And: ClassVar[type[SplitAnd]]
@@ -286,89 +186,6 @@ class ManifestSplitCondition(ArrayCondition):
     NameMatches: ClassVar[type[SplitNameMatches]]
     #: Every array.
     AnyArray: ClassVar[type[SplitAnyArray]]
-
-    @staticmethod
-    @checked
-    def or_conditions(conditions: Sequence[ManifestSplitCondition]) -> ManifestSplitCondition:
-        """Return a condition that holds if any of several conditions holds.
-
-        Args:
-            conditions: The conditions. Without any, the result never holds.
-
-        Returns:
-            The condition.
-
-        Raises:
-            TypeError: If one of them is not a ``ManifestSplitCondition``.
-
-        Examples:
-            >>> names = [ManifestSplitCondition.name_matches(f"^{name}$") for name in ("t2m", "u10")]
-            >>> ManifestSplitCondition.or_conditions(names).holds("/model/u10")
-            True
-        """
-        return SplitOr(require_conditions(ManifestSplitCondition, conditions))
-
-    @staticmethod
-    @checked
-    def and_conditions(conditions: Sequence[ManifestSplitCondition]) -> ManifestSplitCondition:
-        """Return a condition that holds if all of several conditions hold.
-
-        Args:
-            conditions: The conditions. Without any, the result always holds.
-
-        Returns:
-            The condition.
-
-        Raises:
-            TypeError: If one of them is not a ``ManifestSplitCondition``.
-
-        Examples:
-            >>> model = ManifestSplitCondition.path_matches("^/model/")
-            >>> t2m = ManifestSplitCondition.name_matches("^t2m$")
-            >>> ManifestSplitCondition.and_conditions([model, t2m]).holds("/model/u10")
-            False
-        """
-        return SplitAnd(require_conditions(ManifestSplitCondition, conditions))
-
-    @staticmethod
-    def path_matches(regex: str) -> ManifestSplitCondition:
-        """Return a condition that holds for arrays whose full path contains a match.
-
-        Args:
-            regex: The regular expression. One that does not compile matches nothing.
-
-        Returns:
-            The condition.
-
-        Examples:
-            >>> ManifestSplitCondition.path_matches("^/model/").holds("/model/t2m")
-            True
-        """
-        return SplitPathMatches(regex)
-
-    @staticmethod
-    def name_matches(regex: str) -> ManifestSplitCondition:
-        """Return a condition that holds for arrays whose name contains a match.
-
-        The name is the last part of the path.
-
-        Args:
-            regex: The regular expression. One that does not compile matches nothing.
-
-        Returns:
-            The condition.
-
-        Examples:
-            >>> ManifestSplitCondition.name_matches("^t2m$").holds("/model/t2m")
-            True
-        """
-        return SplitNameMatches(regex)
-
-    def __or__(self, other: ManifestSplitCondition) -> ManifestSplitCondition:
-        return ManifestSplitCondition.or_conditions([self, other])
-
-    def __and__(self, other: ManifestSplitCondition) -> ManifestSplitCondition:
-        return ManifestSplitCondition.and_conditions([self, other])
 
 
 class SplitOr(AnyOf[ManifestSplitCondition], ManifestSplitCondition):

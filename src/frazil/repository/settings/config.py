@@ -23,6 +23,7 @@ from frazil.repository.settings.manifest_config import ManifestConfig
 from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 from frazil.storage.option_names import shown_url
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings, merged
+from frazil.threads import SIZES, Purpose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -195,7 +196,7 @@ class PackingConfig(Settings):
 
 @dataclass(slots=True, repr=False)
 class ChunksConfig(Settings):
-    """Deduplication of chunks. Only Frazil deduplicates, but every reader of the format reads the chunks.
+    """Deduplication and checksums of chunks. Every reader of the format reads such chunks.
 
     With ``deduplicate``, Frazil names chunk files by the SHA-256 of their bytes, and does not store bytes
     again that are already stored, in whatever session they were written. Packed chunks (``PackingConfig``)
@@ -205,14 +206,22 @@ class ChunksConfig(Settings):
         deduplicate: Whether to store identical chunks once. Default: False.
         compare: Whether to read the stored chunk and to compare its bytes before using it. Default: True. Do
             not turn it off where other people choose the bytes that you write.
+        checksums: Whether to write the checksums of all chunks at the end of their files. ``verify`` then
+            detects changed bytes. Default: True, but False where the package ``google-crc32c`` is installed
+            without its compiled part.
     """
 
     deduplicate: bool | None = None
     compare: bool | None = None
+    checksums: bool | None = None
 
     shown_as: ClassVar[str] = "config.ChunksConfig"
-    _fields: ClassVar[dict[str, Default | None]] = {"deduplicate": Default(False), "compare": Default(True)}
-    _checks: ClassVar[dict[str, Check]] = {"deduplicate": instance(bool), "compare": instance(bool)}
+    _fields: ClassVar[dict[str, Default | None]] = {
+        "deduplicate": Default(False),
+        "compare": Default(True),
+        "checksums": Default(True),
+    }
+    _checks: ClassVar[dict[str, Check]] = dict.fromkeys(_fields, instance(bool))
 
 
 def _timeout(name: str, value: Any) -> None:
@@ -262,10 +271,9 @@ class RepositoryConfig(Settings):
         inline_chunk_threshold_bytes: Chunks of at most this many bytes are stored in the manifest. Default:
             512.
         get_partial_values_concurrency: How many ranges one call of ``get_partial_values`` reads at once.
-            Default: all of them. The printed configuration shows 10, the default of other implementations.
+            Default: all of them.
         compression: Compression of metadata files.
-        max_concurrent_requests: How many requests for chunks one session sends at once. Default: 64. The
-            printed configuration shows 256, the default of other implementations.
+        max_concurrent_requests: How many requests for chunks one session sends at once. Default: 64.
         caching: Sizes of the caches.
         storage: Time-outs, retries, concurrency and storage classes.
         virtual_chunk_containers: Where virtual chunks may be, by ``url_prefix``. Default: none.
@@ -275,7 +283,7 @@ class RepositoryConfig(Settings):
             1000.
         max_concurrent_decodes: Accepted for compatibility, has no effect.
         packing: Packing of small chunks into common files.
-        chunks: Deduplication of chunks.
+        chunks: Deduplication and checksums of chunks.
         fast_forward_timeout: How long to rebase and retry a late commit that does not conflict, at most 7
             days. Default: 0, so that a late commit raises ``ConflictError`` at once.
         session_lifetime: How long a writable session may commit, at most 7 days. Default: 24 hours. A commit
@@ -309,8 +317,8 @@ class RepositoryConfig(Settings):
     shown_as: ClassVar[str] = "config.RepositoryConfig"
     _fields: ClassVar[dict[str, Default | None]] = {
         "inline_chunk_threshold_bytes": Default(512),
-        "get_partial_values_concurrency": Default(10),
-        "max_concurrent_requests": Default(256),
+        "get_partial_values_concurrency": Default("all"),
+        "max_concurrent_requests": Default(SIZES[Purpose.CHUNK_READS]),
         "max_concurrent_decodes": Default(available_cpus()),
         "num_updates_per_repo_info_file": Default(1000),
         "compression": Default(CompressionConfig()),

@@ -124,7 +124,7 @@ SECONDS: Final = Form(lambda value: value.total_seconds(), _read_seconds)
 #: Field of the configuration -> key under ``frazil``, and its form.
 OWN: Final[dict[str, tuple[str, Form]]] = {
     "packing": ("packing", plain_struct(PackingConfig, "enabled", "pack_size_bytes", "threshold_bytes")),
-    "chunks": ("chunks", plain_struct(ChunksConfig, "compare", "deduplicate")),
+    "chunks": ("chunks", plain_struct(ChunksConfig, "checksums", "compare", "deduplicate")),
     "fast_forward_timeout": ("fast_forward_timeout_seconds", SECONDS),
     "session_lifetime": ("session_lifetime_seconds", SECONDS),
 }

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from frazil.format.chunk_trailer import IS_FAST
 from frazil.repository.settings.conditions import ManifestPreloadCondition
 from frazil.repository.settings.config import (
     DEFAULT_SESSION_LIFETIME,
@@ -27,6 +28,7 @@ from frazil.repository.settings.manifest_config import (
     split_sizes_for,
 )
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
+from frazil.threads import SIZES, Purpose
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,7 +86,8 @@ class Effective:
     """
 
     inline_chunk_threshold_bytes: int
-    get_partial_values_concurrency: int
+    #: None means no limit.
+    get_partial_values_concurrency: int | None
     max_concurrent_requests: int
     max_concurrent_decodes: int
     num_updates_per_repo_info_file: int
@@ -112,6 +115,7 @@ class Effective:
     pack_size_bytes: int
     deduplicate: bool
     compare_chunks: bool
+    checksums: bool
     fast_forward_timeout: timedelta
     session_lifetime: timedelta
     storage: StorageSettings
@@ -130,10 +134,11 @@ class Effective:
         )
         packing = _or(config.packing, PackingConfig())
         chunks = _or(config.chunks, ChunksConfig())
+        partial_values = config.get_partial_values_concurrency
         return Effective(
             inline_chunk_threshold_bytes=_or(config.inline_chunk_threshold_bytes, 512),
-            get_partial_values_concurrency=_or(config.get_partial_values_concurrency, 10) or 1,
-            max_concurrent_requests=_or(config.max_concurrent_requests, 256) or 1,
+            get_partial_values_concurrency=None if partial_values is None else max(1, partial_values),
+            max_concurrent_requests=_or(config.max_concurrent_requests, SIZES[Purpose.CHUNK_READS]) or 1,
             max_concurrent_decodes=_or(config.max_concurrent_decodes, available_cpus()) or 1,
             # At least 1: the file must contain its newest update, where the walk of the ops log begins.
             num_updates_per_repo_info_file=_or(config.num_updates_per_repo_info_file, 1000) or 1,
@@ -158,6 +163,7 @@ class Effective:
             pack_size_bytes=_or(packing.pack_size_bytes, 16 * 1024 * 1024),
             deduplicate=_or(chunks.deduplicate, False),
             compare_chunks=_or(chunks.compare, True),
+            checksums=_or(chunks.checksums, IS_FAST),
             fast_forward_timeout=_or(config.fast_forward_timeout, timedelta(0)),
             session_lifetime=_or(config.session_lifetime, DEFAULT_SESSION_LIFETIME),
             storage=_or(config.storage, StorageSettings()),

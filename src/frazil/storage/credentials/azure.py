@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from frazil.argument_docs import with_argument_docs
 from frazil.arguments import checked
 from frazil.display import Family
 from frazil.storage.credentials.base import Credential, CredentialFactory, build_static_variant, call_refresh
@@ -158,18 +159,16 @@ def azure_static_credentials(
 
 
 @checked
+@with_argument_docs(CredentialFactory.build_refreshable)
 def azure_refreshable_credentials(
     get_credentials: Callable[[], AnyAzureRefreshableCredential], scatter_initial_credentials: bool = False
 ) -> AzureCredentials.Refreshable:
     """Return credentials for Azure that a function provides.
 
-    Frazil calls the function before the first request, and again when its last result expires.
-
     Args:
         get_credentials: Picklable function without arguments that returns one of the classes in
-            ``AzureRefreshableCredential``. Define it at the top level of a module.
-        scatter_initial_credentials: True calls ``get_credentials`` once now and stores the result in every
-            pickle, so that many workers do not call it at the same time. Default: False.
+            ``AzureRefreshableCredential``. Frazil calls it before the first request, and again when its last
+            result expires. Define it at the top level of a module.
 
     Returns:
         The credentials.
@@ -222,6 +221,7 @@ def azure_anonymous_credentials() -> AzureCredentials.Anonymous:
 
 
 @checked
+@with_argument_docs(azure_static_credentials, azure_refreshable_credentials)
 def azure_credentials(
     *,
     access_key: str | None = None,
@@ -237,15 +237,8 @@ def azure_credentials(
     At most one way may be passed.
 
     Args:
-        access_key: Key of the storage account.
-        sas_token: Shared access signature.
-        bearer_token: OAuth bearer token.
         from_env: True takes the credentials from the environment. This is the default.
         anonymous: True sends requests without credentials.
-        get_credentials: Picklable function without arguments that returns one of the classes in
-            ``AzureRefreshableCredential``. Frazil calls it again when its last result expires.
-        scatter_initial_credentials: True calls ``get_credentials`` once now and stores the result in every
-            pickle, so that many workers do not call it at the same time. Default: False.
 
     Returns:
         The credentials.

@@ -145,7 +145,13 @@ class CredentialFactory:
     def build_refreshable(self, get_credentials: Callable[[], Any], scatter_initial_credentials: bool) -> Any:
         """Return credentials from a function.
 
-        With ``scatter_initial_credentials``, the function is called once now.
+        Args:
+            get_credentials: Picklable function without arguments that returns credentials.
+            scatter_initial_credentials: True calls ``get_credentials`` once now and stores the result in
+                every pickle, so that many workers do not call it at the same time. Default: False.
+
+        Returns:
+            The credentials, which contain the function as a pickle.
         """
         current = get_credentials() if scatter_initial_credentials else None
         return self.family.Refreshable(pickle_function(get_credentials), current)

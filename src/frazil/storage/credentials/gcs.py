@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from frazil.argument_docs import with_argument_docs
 from frazil.arguments import checked
 from frazil.display import Family
 from frazil.storage.credentials.base import Credential, CredentialFactory, build_static_variant, call_refresh
@@ -161,18 +162,16 @@ def gcs_static_credentials(
 
 
 @checked
+@with_argument_docs(CredentialFactory.build_refreshable)
 def gcs_refreshable_credentials(
     get_credentials: Callable[[], GcsBearerCredential], scatter_initial_credentials: bool = False
 ) -> GcsCredentials.Refreshable:
     """Return credentials for Google Cloud Storage that a function provides.
 
-    Frazil calls the function before the first request, and again when its last result expires.
-
     Args:
-        get_credentials: Picklable function without arguments that returns ``GcsBearerCredential``. Define it
-            at the top level of a module.
-        scatter_initial_credentials: True calls ``get_credentials`` once now and stores the result in every
-            pickle, so that many workers do not call it at the same time. Default: False.
+        get_credentials: Picklable function without arguments that returns ``GcsBearerCredential``. Frazil
+            calls it before the first request, and again when its last result expires. Define it at the top
+            level of a module.
 
     Returns:
         The credentials.
@@ -225,6 +224,7 @@ def gcs_from_env_credentials() -> GcsCredentials.FromEnv:
 
 
 @checked
+@with_argument_docs(gcs_static_credentials, gcs_refreshable_credentials)
 def gcs_credentials(
     *,
     service_account_file: str | None = None,
@@ -241,16 +241,8 @@ def gcs_credentials(
     At most one way may be passed.
 
     Args:
-        service_account_file: Path of a file with the key of a service account.
-        service_account_key: Key of a service account, as JSON text.
-        application_credentials: Path of a file with application default credentials.
-        bearer_token: OAuth bearer token.
         from_env: True takes the credentials from the environment. This is the default.
         anonymous: True sends requests without credentials.
-        get_credentials: Picklable function without arguments that returns ``GcsBearerCredential``. Frazil
-            calls it again when its last result expires.
-        scatter_initial_credentials: True calls ``get_credentials`` once now and stores the result in every
-            pickle, so that many workers do not call it at the same time. Default: False.
 
     Returns:
         The credentials.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from frazil.argument_docs import with_argument_docs
 from frazil.arguments import checked
 from frazil.display import Family, Record
 from frazil.storage.credentials.base import Credential, CredentialFactory, call_refresh, incomplete
@@ -90,18 +91,16 @@ _FACTORY: Final = CredentialFactory("s3_credentials", S3Credentials)
 
 
 @checked
+@with_argument_docs(CredentialFactory.build_refreshable)
 def s3_refreshable_credentials(
     get_credentials: Callable[[], S3StaticCredentials], scatter_initial_credentials: bool = False
 ) -> S3Credentials.Refreshable:
     """Return credentials for S3 that a function provides.
 
-    Frazil calls the function before the first request, and again when its last result expires.
-
     Args:
-        get_credentials: Picklable function without arguments that returns ``S3StaticCredentials``. Define it
-            at the top level of a module.
-        scatter_initial_credentials: True calls ``get_credentials`` once now and stores the result in every
-            pickle, so that many workers do not call it at the same time. Default: False.
+        get_credentials: Picklable function without arguments that returns ``S3StaticCredentials``. Frazil
+            calls it before the first request, and again when its last result expires. Define it at the top
+            level of a module.
 
     Returns:
         The credentials.
@@ -182,6 +181,7 @@ def s3_from_env_credentials() -> S3Credentials.FromEnv:
 
 
 @checked
+@with_argument_docs(s3_static_credentials, s3_refreshable_credentials)
 def s3_credentials(
     *,
     access_key_id: str | None = None,
@@ -198,16 +198,8 @@ def s3_credentials(
     At most one way may be passed: an access key, ``anonymous``, ``from_env`` or ``get_credentials``.
 
     Args:
-        access_key_id: Id of the access key.
-        secret_access_key: Secret of the access key.
-        session_token: Session token of a temporary access key.
-        expires_after: Time when the key expires, with a time zone. Default: it does not expire.
         anonymous: True sends requests without credentials.
         from_env: True takes the credentials from the environment. This is the default.
-        get_credentials: Picklable function without arguments that returns ``S3StaticCredentials``. Frazil
-            calls it again when its last result expires.
-        scatter_initial_credentials: True calls ``get_credentials`` once now and stores the result in every
-            pickle, so that many workers do not call it at the same time. Default: False.
 
     Returns:
         The credentials.

@@ -5,11 +5,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import secrets
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from frazil import host
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.files.process_state import process_state
 
@@ -29,7 +28,7 @@ def object_lock(path: str) -> Iterator[None]:
     """
     lock_path = f"{os.path.realpath(path)}#0"
     thread_lock = process_state().thread_lock(lock_path)
-    deadline = time.monotonic() + LOCK_SECONDS
+    deadline = host.monotonic_seconds() + LOCK_SECONDS
     if not thread_lock.acquire(timeout=LOCK_SECONDS):
         raise _lock_timeout(lock_path)
     try:
@@ -53,10 +52,10 @@ def _lock_file(descriptor: int, path: str, deadline: float) -> None:
                 raise
         else:
             return
-        if time.monotonic() > deadline:
+        if host.monotonic_seconds() > deadline:
             raise _lock_timeout(path)
         # With a random pause, waiting processes do not try at the same moments.
-        time.sleep(pause * (0.5 + secrets.randbelow(1000) / 1000))
+        host.pause(pause * host.random_between(0.5, 1.5))
         pause = min(pause * 2, 0.004)
 
 

@@ -49,6 +49,9 @@ def check_short_read(descriptor: int, key: str, start: int, length: int) -> None
         )
 
 
-def version_of(data: Buffer) -> Version:
-    """Return the version of an object with these bytes."""
-    return Version(etag=hashlib.sha256(data).hexdigest())
+def version_of(*parts: Buffer) -> Version:
+    """Return the version of an object with these bytes, in one or several parts."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return Version(etag=digest.hexdigest())

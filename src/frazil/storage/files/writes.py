@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from frazil import host
 from frazil.storage.base import Refused, Stored
 from frazil.storage.files import reads
 from frazil.storage.files.directories import flush_directory, make_directory
@@ -20,7 +20,7 @@ from frazil.storage.files.locks import object_lock
 from frazil.storage.files.reads import read_large, version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Callable
+    from collections.abc import Buffer, Callable, Iterable, Sequence
 
     from frazil.storage.base import Version
 
@@ -30,13 +30,14 @@ _NO_LINKS: Final = frozenset(
 )
 
 
-def write_and_name(path: str, data: memoryview, set_name: Callable[[str, str], None]) -> None:
-    """Write ``data`` beside ``path``, make it durable, give it the name, and make the name durable."""
+def write_and_name(path: str, parts: Iterable[memoryview], set_name: Callable[[str, str], None]) -> None:
+    """Write ``parts`` beside ``path``, make it durable, give it the name, and make the name durable."""
     temporary = _temporary_name(path)
     try:
         descriptor = _open_new(temporary)
         try:
-            _write_all(descriptor, data)
+            for part in parts:
+                _write_all(descriptor, part)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -90,7 +91,7 @@ def _write_all(descriptor: int, data: memoryview) -> None:
         data = data[os.write(descriptor, data[: reads.CALL_BYTES]) :]
 
 
-def create_file(path: str, data: memoryview) -> bool:
+def create_file(path: str, parts: Sequence[memoryview]) -> bool:
     """Write a file under a free name. Return False if the name exists."""
 
     def link_name(temporary: str, name: str) -> None:
@@ -105,17 +106,17 @@ def create_file(path: str, data: memoryview) -> bool:
 
     try:
         try:
-            write_and_name(path, data, link_name)
+            write_and_name(path, parts, link_name)
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            write_and_name(path, data, rename_if_free)
+            write_and_name(path, parts, rename_if_free)
     except FileExistsError:
         return False
     return True
 
 
-def update_file(path: str, data: memoryview, version: Version) -> Stored | Refused:
+def update_file(path: str, parts: Sequence[memoryview], version: Version) -> Stored | Refused:
     """Replace a file if its bytes have this version."""
     if not os.path.isfile(path):
         return Refused()
@@ -126,8 +127,8 @@ def update_file(path: str, data: memoryview, version: Version) -> Stored | Refus
             return Refused()
         if version_of(current) != version:
             return Refused()
-        write_and_name(path, data, os.replace)
-    return Stored(version_of(data))
+        write_and_name(path, parts, os.replace)
+    return Stored(version_of(*parts))
 
 
 def link_if_equal(source: str, target: str, data: memoryview) -> bool:
@@ -164,7 +165,7 @@ def link_if_equal(source: str, target: str, data: memoryview) -> bool:
 
 
 def _temporary_name(path: str) -> str:
-    return f"{path}#{secrets.randbits(63) + (1 << 63)}"
+    return f"{path}#{int.from_bytes(host.random_bytes(8)) | 1 << 63}"
 
 
 def _open_new(path: str) -> int:

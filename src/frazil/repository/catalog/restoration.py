@@ -6,8 +6,6 @@ them. The restoration finds them in the folder of snapshots and reports them.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -22,7 +20,7 @@ from frazil.errors import (
     StorageError,
 )
 from frazil.format.columns import I64, U8
-from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_to_text, ids_from_text, ids_to_text
+from frazil.format.ids import id_keys, id_list, id_to_text, ids_from_text, ids_to_text
 from frazil.format.keys import REPO, SNAPSHOTS, backup_key, backup_name, snapshot_key
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKind, encode_repo_info
 from frazil.format.snapshot import Snapshot, decode_snapshot
@@ -33,7 +31,7 @@ from frazil.repository.catalog.files import older_ops_backup
 from frazil.repository.catalog.repo_changes import MAIN
 from frazil.repository.catalog.repo_info_file import read_repo_info
 from frazil.repository.catalog.version_info import SnapshotInfo
-from frazil.repository.clock import from_datetime, now_us
+from frazil.repository.clock import from_datetime, new_object_id, now_us
 from frazil.repository.outcome import write_once
 from frazil.repository.retries import RetryPolicy
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage
@@ -79,7 +77,7 @@ def restore_repository(
     if dry_run:
         return report
     if damaged is not None and isinstance(condition, IfVersion):
-        name = backup_name(now_us() // 1000, os.urandom(OBJECT_ID_BYTES))
+        name = backup_name(now_us() // 1000, new_object_id())
         storage.backup(REPO, condition.version, damaged, backup_key(name))
     data = _restored_file(_with_whole_log(storage, state))
     if not write_once(storage, REPO, data, RetryPolicy(), condition, "the restoration"):
@@ -146,7 +144,7 @@ def _with_whole_log(storage: Storage, state: BackupState) -> BackupState:
     else:
         return state
     shortened = BackupState(
-        backup_name(now_us() // 1000, os.urandom(OBJECT_ID_BYTES)),
+        backup_name(now_us() // 1000, new_object_id()),
         replace(state.info, repo_before_updates=None),
     )
     storage.put(backup_key(shortened.name), encode_repo_info(shortened.info))
@@ -176,7 +174,7 @@ def _report(storage: Storage, state: BackupState, *, restored: bool) -> RestoreR
         {name: id_to_text(id_) for name, id_ in info.tags.items()},
         tuple(name for name, id_ in {**info.branches, **info.tags}.items() if id_ in gone),
         tuple(ids_to_text(lost)),
-        tuple(_unlisted(storage, info, files)),
+        unlisted_snapshots(storage, info, files),
         restored,
     )
 
@@ -196,8 +194,11 @@ def _list_snapshot_files(storage: Storage) -> _SnapshotFiles:
     return _SnapshotFiles(ids, modified[are_ids])
 
 
-def _unlisted(storage: Storage, info: RepoInfo, files: _SnapshotFiles) -> Iterable[SnapshotInfo]:
+def unlisted_snapshots(
+    storage: Storage, info: RepoInfo, files: _SnapshotFiles | None = None
+) -> tuple[SnapshotInfo, ...]:
     """Return snapshots that were written after the newest update of ``info`` and that it does not list."""
+    files = files or _list_snapshot_files(storage)
     since = newest_update(info)
     ids = files.ids[files.modified >= since - _CLOCKS]
     new = ids[info.table.find_snapshots(ids) < 0]
@@ -211,6 +212,5 @@ def _unlisted(storage: Storage, info: RepoInfo, files: _SnapshotFiles) -> Iterab
     snapshots = filter(None, map_bounded(Purpose.CATALOG_READS, read_snapshot, id_list(new)))
     later = [snapshot for snapshot in snapshots if snapshot.flushed_at > since]
     later.sort(key=lambda snapshot: snapshot.flushed_at)
-    return presentation.snapshot_infos(
-        [SnapshotEntry(each.id, None, each.flushed_at, each.message, each.metadata) for each in later]
-    )
+    entries = [SnapshotEntry(each.id, None, each.flushed_at, each.message, each.metadata) for each in later]
+    return tuple(presentation.snapshot_infos(entries))

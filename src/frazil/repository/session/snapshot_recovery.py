@@ -5,6 +5,8 @@ The parent of the snapshot is the version that its transaction log fits.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from frazil.changes.compare import compare_versions
@@ -109,6 +111,18 @@ def _find_parent(context: Context, info: RepoInfo, snapshot: Snapshot, log: Tran
     if len(candidates) != 1:
         raise _unknown_parent(snapshot, "several tips" if candidates else "no tip")
     return candidates[0]
+
+
+def fitting_parents(context: Context, candidates: Iterable[bytes], id_: bytes) -> list[bytes]:
+    """Return the versions among ``candidates`` whose difference from a snapshot its log contains.
+
+    Raises:
+        StorageError: A file of the snapshot, or of a candidate, cannot be read.
+        FormatError: One of these files is damaged.
+    """
+    snapshot, log = _read_files(context, id_)
+    parents = [each.id for each in map(context.assets.snapshot, candidates) if _fits(each, snapshot, log)]
+    return [each for each in parents if _has_its_chunks(context, each, snapshot, log)]
 
 
 def _unknown_parent(snapshot: Snapshot, fits: str) -> InvalidInputError:

@@ -1,0 +1,114 @@
+"""Descriptions of arguments that several functions share, in the docstrings of these functions.
+
+Each shared argument is described once: in the docstring of one function (``Args:``) or of one class
+(``Attributes:``). The decorator `with_argument_docs` adds the description to the docstrings of other
+functions with this argument. So ``help()`` shows every argument of a function.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from functools import cache
+from types import get_original_bases
+from typing import Final, Protocol
+
+#: The section with the descriptions, and its content: indented lines.
+_SECTION: Final = re.compile(r"^(?:Args|Attributes):\n((?:[ ]+.*\n)*)", re.MULTILINE)
+#: An entry of a section: the name, its description, and the lines that continue the description.
+_ENTRY: Final = re.compile(r"^[ ]{4}\**(\w+):.*\n(?:[ ]{5,}.*\n)*", re.MULTILINE)
+#: The sections that follow the arguments.
+_LATER: Final = re.compile(r"^(?:Returns|Yields|Raises|Specification|Examples):|\Z", re.MULTILINE)
+
+
+class Decorator(Protocol):
+    """The type of a decorator that preserves the type of its function."""
+
+    def __call__[**P, R](self, function: Callable[P, R], /) -> Callable[P, R]:
+        """Return the decorated function."""
+        ...
+
+
+def with_argument_docs(*sources: object) -> Decorator:
+    """Return a decorator that adds descriptions to the docstring of a function.
+
+    It describes each argument that the docstring does not describe. Apply it below all other decorators.
+
+    Args:
+        *sources: Functions or classes whose docstrings describe the arguments. The first one that has the
+            argument is used.
+
+    Returns:
+        The decorator. It changes the docstring only.
+
+    >>> def read(path, start=0):
+    ...     '''Read a file.
+    ...
+    ...     Args:
+    ...         path: The path of the file.
+    ...         start: The first byte.
+    ...     '''
+    >>> @with_argument_docs(read)
+    ... def write(path, content):
+    ...     '''Write a file.
+    ...
+    ...     Args:
+    ...         content: The bytes.
+    ...     '''
+    >>> print(write.__doc__.strip())
+    Write a file.
+    <BLANKLINE>
+    Args:
+        path: The path of the file.
+        content: The bytes.
+    """
+
+    def decorate[**P, R](function: Callable[P, R], /) -> Callable[P, R]:
+        function.__doc__ = complete_doc(function.__doc__, inspect.signature(function).parameters, sources)
+        return function
+
+    return decorate
+
+
+def complete_doc(doc: str | None, arguments: Iterable[str], sources: Iterable[object]) -> str | None:
+    """Return a docstring whose section ``Args:`` describes these arguments, in this order.
+
+    Args:
+        doc: The docstring of a function. None, as with ``python -OO``, stays None.
+        arguments: The names of the arguments. The result describes no other arguments.
+        sources: The functions or classes that describe the arguments that the docstring does not describe.
+
+    Returns:
+        The new docstring, without the indentation of the source code.
+    """
+    if doc is None:
+        return None
+    clean = inspect.cleandoc(doc) + "\n"
+    section = _SECTION.search(clean)
+    entries = _entries(section)
+    for source in sources:
+        entries = _entries_of(source) | entries
+    text = "Args:\n" + "".join(entries[name] for name in arguments if name in entries)
+    if section is not None:
+        return clean[: section.start()] + text + clean[section.end() :]
+    later = _LATER.search(clean)
+    assert later is not None  # the pattern also matches the end of the text
+    start = clean[: later.start()].rstrip("\n")
+    return f"{start}\n\n{text}\n{clean[later.start() :]}"
+
+
+def _entries(section: re.Match[str] | None) -> dict[str, str]:
+    return {} if section is None else {entry[1]: entry[0] for entry in _ENTRY.finditer(section[1])}
+
+
+@cache
+def _entries_of(source: object) -> dict[str, str]:
+    """Return the entries of a function, or of a class and its bases."""
+    entries = _entries(_SECTION.search(inspect.cleandoc(source.__doc__ or "") + "\n"))
+    # The bases of a `TypedDict` are not in `__bases__`.
+    bases = get_original_bases(source) if isinstance(source, type) else ()
+    for base in bases:
+        if isinstance(base, type):
+            entries = _entries_of(base) | entries
+    return entries

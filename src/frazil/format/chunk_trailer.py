@@ -1,0 +1,248 @@
+"""Checksums of chunks, in a trailer at the end of a chunk file.
+
+The specification has no checksums for native chunks. But a reference has an offset and a length, so readers
+ignore all bytes of a chunk file after the last chunk. Frazil writes the checksums there:
+
+    chunks    the bytes of n chunks, one after the other, without gaps
+    8 bytes   ``FRAZIL:[``
+    12 bytes  id of the file
+    8n bytes  lengths of the chunks, uint64
+    4n bytes  checksums of the chunks, uint32
+    8 bytes   length of the trailer, uint64
+    4 bytes   version of the trailer: 1
+    4 bytes   checksum of all bytes of the trailer before this one
+    8 bytes   ``]:FRAZIL``
+
+All numbers are little-endian. A checksum is CRC-32C. It finds each change of up to 3 bits in a chunk of up to
+256 MiB, and each change within 4 neighbouring bytes. It misses one of 4 billion other changes. It is no
+protection against an attacker.
+
+The id shows that two files were exchanged. The lengths show that a reference points at a wrong place. The
+marks at both ends show that a trailer was there if one of its ends is damaged or cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Buffer, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+import google_crc32c
+import numpy as np
+
+from frazil.errors import FormatError
+from frazil.format.columns import I64, U32, U64
+from frazil.format.ids import OBJECT_ID_BYTES
+from frazil.format.keys import chunk_key
+
+_HEAD: Final = b"FRAZIL:["
+_TAIL: Final = b"]:FRAZIL"
+#: Length of the trailer, version, checksum, mark.
+_END: Final = Struct("<QII8s")
+_VERSION: Final = 1
+_ROW: Final = 12
+_FIXED: Final = len(_HEAD) + OBJECT_ID_BYTES + _END.size
+#: The number of bytes at the end of a chunk file that tell the length of its trailer.
+END_BYTES: Final = _END.size
+#: The length of the trailer of a file with one chunk.
+SINGLE_TRAILER_BYTES: Final = _FIXED + _ROW
+#: The package has a fallback in Python, which is about 10,000 times slower.
+IS_FAST: Final = google_crc32c.implementation == "c"
+#: The longest trailer, that of 89 million chunks, in bytes.
+_LONGEST: Final = 1 << 30
+#: The function holds the interpreter lock. Between two parts, other threads can run.
+_PART: Final = 16 << 20
+
+
+def crc32c(data: Buffer) -> int:
+    """Return the CRC-32C of bytes.
+
+    Args:
+        data: One-dimensional bytes without gaps.
+
+    Returns:
+        A number of 32 bits.
+
+    Examples:
+        >>> hex(crc32c(b"123456789"))
+        '0xe3069283'
+    """
+    view = np.frombuffer(data, np.uint8)
+    value: int = google_crc32c.value(view[:_PART])
+    for start in range(_PART, len(view), _PART):
+        value = google_crc32c.extend(value, view[start : start + _PART])
+    return value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkTrailer:
+    """The trailer of a chunk file.
+
+    id       id of the file for which the trailer was written
+    lengths  uint64 (n,)  lengths of the chunks in bytes
+    crcs     uint32 (n,)  CRC-32C of the chunks
+    offsets  int64 (n,)   positions of the chunks
+    size     the number of bytes of all chunks
+    """
+
+    id: bytes
+    lengths: U64
+    crcs: U32
+    offsets: I64
+    size: int
+
+    def find_ranges(self, offset: U64, length: U64) -> I64:
+        """Return the rows of ranges, -1 where no chunk is exactly at this range.
+
+        Args:
+            offset: Positions in the file, uint64 (k,).
+            length: Lengths in bytes, uint64 (k,).
+
+        Returns:
+            Rows of the trailer, int64 (k,).
+        """
+        if not len(self.offsets):
+            return np.full(len(offset), -1, np.int64)
+        rows = self.offsets.searchsorted(offset.astype(np.int64), side="right") - 1
+        # The position of a chunk is at least 0, so the first search result is never -1.
+        is_same = (self.offsets[rows] == offset.astype(np.int64)) & (self.lengths[rows] == length)
+        return np.where(is_same, rows, -1)
+
+
+def encode_trailer(id_: bytes, lengths: Sequence[int], crcs: Sequence[int]) -> bytes:
+    """Return the trailer of a chunk file.
+
+    Args:
+        id_: Id of the file.
+        lengths: Lengths of the chunks in bytes, in the order of the file.
+        crcs: CRC-32C of the chunks.
+
+    Returns:
+        The bytes of the trailer.
+
+    Examples:
+        >>> len(encode_trailer(bytes(12), [3], [crc32c(b"ice")])) == SINGLE_TRAILER_BYTES
+        True
+    """
+    table = np.asarray(lengths, "<u8").tobytes() + np.asarray(crcs, "<u4").tobytes()
+    start: bytes = _HEAD + id_ + table + _END.pack(_FIXED + len(table), _VERSION, 0, b"")[:12]
+    return start + crc32c(start).to_bytes(4, "little") + _TAIL
+
+
+def single_trailer(id_: bytes, chunk: Buffer) -> bytes:
+    """Return the trailer of a file with one chunk.
+
+    Args:
+        id_: Id of the file.
+        chunk: One-dimensional bytes without gaps.
+
+    Returns:
+        The bytes of the trailer.
+
+    Examples:
+        >>> single_trailer(bytes(12), b"ice") == encode_trailer(bytes(12), [3], [crc32c(b"ice")])
+        True
+    """
+    return encode_trailer(id_, [memoryview(chunk).nbytes], [crc32c(chunk)])
+
+
+def trailer_size(id_: bytes, end: Buffer, size: int) -> int:
+    """Return the length of the trailer of a chunk file, 0 if the file has none.
+
+    Args:
+        id_: Id of the file.
+        end: The last bytes of the file, at least ``END_BYTES`` of them if the file has so many.
+        size: Length of the file in bytes.
+
+    Returns:
+        The length in bytes, less than ``size``.
+
+    Raises:
+        FormatError: The file ends with a trailer that has an impossible length.
+
+    Examples:
+        >>> file = b"ice" + encode_trailer(bytes(12), [3], [crc32c(b"ice")])
+        >>> trailer_size(bytes(12), file, len(file)), trailer_size(bytes(12), b"ice", 3)
+        (56, 0)
+    """
+    last = memoryview(end).cast("B")[-END_BYTES:]
+    if len(last) < END_BYTES or bytes(last[-len(_TAIL) :]) != _TAIL:
+        return 0
+    length, version, _, _ = _END.unpack(last)
+    shortest, step = (_FIXED, _ROW) if version == _VERSION else (END_BYTES, 1)
+    if not shortest <= length < size or (length - shortest) % step:
+        raise _damaged(id_, f"must have a possible length in {size} bytes, got {length}")
+    if length > _LONGEST:
+        raise _damaged(id_, f"must have at most {_LONGEST} bytes, got {length}")
+    return int(length)
+
+
+def decode_trailer(id_: bytes, end: Buffer, size: int) -> ChunkTrailer | None:
+    """Return the trailer of a chunk file.
+
+    Args:
+        id_: Id of the file, for messages. The trailer may have another id.
+        end: The last bytes of the file, with the whole trailer.
+        size: Length of the file in bytes.
+
+    Returns:
+        The trailer. None if the file has no trailer, or a trailer of a later version.
+
+    Raises:
+        FormatError: The trailer is damaged.
+
+    Examples:
+        >>> file = b"ice" + encode_trailer(bytes(12), [3], [crc32c(b"ice")])
+        >>> decode_trailer(bytes(12), file, len(file)).lengths.tolist()
+        [3]
+    """
+    length = trailer_size(id_, end, size)
+    if not length:
+        return None
+    view = memoryview(end).cast("B")[-length:]
+    if len(view) < length:
+        raise _damaged(id_, f"must have {length} bytes, got {len(view)}")
+    _, version, crc, _ = _END.unpack(view[-END_BYTES:])
+    if crc32c(view[: -len(_TAIL) - 4]) != crc:
+        raise _damaged(id_, "must have the checksum that it records, got other bytes")
+    if version != _VERSION:
+        return None
+    return _table(id_, bytes(view), size - length)
+
+
+def _table(id_: bytes, trailer: bytes, size: int) -> ChunkTrailer:
+    start = len(_HEAD) + OBJECT_ID_BYTES
+    count = (len(trailer) - _FIXED) // _ROW
+    lengths = np.frombuffer(trailer, "<u8", count, start).astype(np.uint64)
+    crcs = np.frombuffer(trailer, "<u4", count, start + 8 * count).astype(np.uint32)
+    # Each length is at most `size`, so a sum that does not fit into 64 bits is less than the sum before it.
+    ends = lengths.cumsum(dtype=np.uint64)
+    total = int(ends[-1]) if count else 0
+    is_possible = ((lengths > 0) & (lengths <= size)).all() and (ends[1:] >= ends[:-1]).all()
+    if trailer[: len(_HEAD)] != _HEAD or not is_possible or total != size:
+        raise _damaged(id_, f"must describe the {size} bytes before it, got {count} chunks of {total} bytes")
+    own_id = trailer[len(_HEAD) : start]
+    return ChunkTrailer(own_id, lengths, crcs, ends.astype(np.int64) - lengths.astype(np.int64), size)
+
+
+def find_remains(id_: bytes, rest: Buffer) -> bool:
+    """Return whether bytes contain the beginning of the trailer of a file, also if its end is cut off.
+
+    Args:
+        id_: Id of the file.
+        rest: The bytes of the file after the last known chunk.
+
+    Returns:
+        Whether the bytes contain the first mark and the id.
+
+    Examples:
+        >>> trailer = encode_trailer(bytes(12), [3], [0])
+        >>> find_remains(bytes(12), trailer[:-1]), find_remains(bytes(12), b"another chunk")
+        (True, False)
+    """
+    return bytes(rest).rfind(_HEAD + id_) >= 0
+
+
+def _damaged(id_: bytes, problem: str) -> FormatError:
+    return FormatError(f"{chunk_key(id_)}: the trailer {problem}")

@@ -1,0 +1,100 @@
+"""The time, the pauses and the random numbers of this host. A test can replace all of them at once.
+
+The transactional core asks only this module, so a test can run several clients with clocks that differ,
+without real pauses, and with the same random numbers each time. `tests/test_house.py` checks that the other
+modules of these rooms read no clock, do not sleep and draw no random numbers themselves.
+
+The module has three kinds of functions. ``time_us`` is the clock of the host, which may be wrong and may be
+set. ``monotonic_us`` measures durations. ``random_bytes`` and ``random_between`` draw random numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Host:
+    """The real host. A subclass for tests overrides the methods."""
+
+    def time_us(self) -> int:
+        """Return the clock of the host, in microseconds since 1970, UTC."""
+        return time.time_ns() // 1000
+
+    def monotonic_us(self) -> int:
+        """Return microseconds since some moment. Nobody can set this clock."""
+        return time.monotonic_ns() // 1000
+
+    def pause(self, seconds: float) -> None:
+        """Stop the calling thread for so many seconds."""
+        time.sleep(seconds)
+
+    def random_bytes(self, count: int) -> bytes:
+        """Return so many random bytes, which no other host draws."""
+        return os.urandom(count)
+
+    def random_between(self, low: float, high: float) -> float:
+        """Return a random number in ``low <= x <= high``."""
+        return random.uniform(low, high)
+
+
+_host = Host()
+
+
+@contextmanager
+def replace_host(host: Host) -> Iterator[None]:
+    """Let all threads of this process use another host during a block. For tests.
+
+    Examples:
+        >>> class Stopped(Host):
+        ...     def time_us(self) -> int:
+        ...         return 1_577_836_800_000_000
+        >>> with replace_host(Stopped()):
+        ...     time_us()
+        1577836800000000
+    """
+    global _host
+    before = _host
+    _host = host
+    try:
+        yield
+    finally:
+        _host = before
+
+
+def time_us() -> int:
+    """Return the clock of the host, in microseconds since 1970, UTC."""
+    return _host.time_us()
+
+
+def monotonic_us() -> int:
+    """Return microseconds since some moment, by a clock that nobody can set."""
+    return _host.monotonic_us()
+
+
+def monotonic_seconds() -> float:
+    """Return seconds since some moment, by the clock of ``monotonic_us``."""
+    return _host.monotonic_us() / 1_000_000
+
+
+def pause(seconds: float) -> None:
+    """Stop the calling thread for so many seconds."""
+    _host.pause(seconds)
+
+
+def random_bytes(count: int) -> bytes:
+    """Return so many random bytes.
+
+    Examples:
+        >>> len(random_bytes(12))
+        12
+    """
+    return _host.random_bytes(count)
+
+
+def random_between(low: float, high: float) -> float:
+    """Return a random number in ``low <= x <= high``."""
+    return _host.random_between(low, high)

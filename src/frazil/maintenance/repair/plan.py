@@ -1,0 +1,138 @@
+"""The plan of a repair: rounds of steps on an overlay, until a verification finds nothing to repair.
+
+Damaged metadata hide damage of the files that they refer to. So each round verifies the overlay again, with
+the repaired files of the rounds before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from frazil.errors import IcechunkError
+from frazil.maintenance.repair.files import FileSearch
+from frazil.maintenance.repair.lost import lost_chunks
+from frazil.maintenance.repair.lost_commits import lost_commits
+from frazil.maintenance.repair.orphans import orphans_step
+from frazil.maintenance.repair.overlay import Overlay
+from frazil.maintenance.repair.quarantine import Quarantine
+from frazil.maintenance.repair.refs import is_version_1, ref_steps
+from frazil.maintenance.repair.relisting import relist_steps
+from frazil.maintenance.repair.repo_file import require_copies, restore_step
+from frazil.maintenance.repair.source_chunks import source_steps
+from frazil.maintenance.repair.steps import Site, Step
+from frazil.maintenance.verification import plan
+from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.findings import VerificationReport, VerifyLevel
+from frazil.repository.catalog.repairs import ChunkSource, LostChoice, RepairPlan
+from frazil.repository.catalog.version_info import SnapshotInfo
+from frazil.storage.base import Storage
+
+#: Each round repairs a kind of files that others refer to: repo, snapshots, manifests, chunks. One more
+#: round is for each copy that turns out to be damaged.
+_ROUNDS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class RepairRequest:
+    """What to repair, and from what.
+
+    ``open_context`` opens the repository in a storage. ``orphans_before`` is in microseconds since 1970; None
+    leaves orphans alone.
+    """
+
+    storage: Storage
+    open_context: Callable[[Storage], Context]
+    copies: Sequence[Storage] = ()
+    level: VerifyLevel = "exists"
+    lost: LostChoice = "keep"
+    orphans_before: int | None = None
+    sources: Sequence[ChunkSource] = ()
+
+
+def repair_plan(request: RepairRequest) -> RepairPlan:
+    """Return the plan of a repair. It changes no file.
+
+    Raises:
+        FormatError: ``unsupported-spec-version`` if the repository has another format.
+        RepositoryNotFoundError: ``repo`` is damaged, and there is no readable backup or copy.
+        InvalidInputError: A copy belongs to another repository (``invalid-argument``).
+    """
+    require_copies(request.storage, request.copies)
+    site = Site(Overlay(request.storage), Quarantine.new(), request.open_context)
+    steps, detached = _first_steps(site, request)
+    report = _verified(site, request)
+    search = FileSearch(request.storage, request.copies)
+    for _ in range(_ROUNDS):
+        new = search.steps(site, report.problems)
+        if not new:
+            break
+        _perform(new, site)
+        steps += new
+        report = _verified(site, request)
+    lost = lost_chunks(site.context, report.problems, report.paths)
+    if request.sources and (chunks := list(source_steps(site, request.sources, lost))):
+        _perform(chunks, site)
+        steps += chunks
+        report = _verified(site, request)
+        lost = lost_chunks(site.context, report.problems, report.paths)
+    steps += (commits := lost_commits(site.context, request.lost, lost))
+    _perform(commits, site)
+    steps += _orphans(site.context, request)
+    return RepairPlan(
+        request.storage.label(),
+        tuple(step.describe() for step in steps),
+        tuple(lost),
+        detached,
+        report.problems,
+        perform=_Application(request.storage, request.open_context, tuple(steps)),
+    )
+
+
+def _first_steps(site: Site, request: RepairRequest) -> tuple[list[Step], tuple[SnapshotInfo, ...]]:
+    """Make the steps for the files that name all versions: ``repo``, or the refs of spec version 1."""
+    if is_version_1(request.storage, request.copies):
+        refs = ref_steps(request.storage, request.copies)
+        _perform(refs, site)
+        return refs, ()
+    restore = restore_step(request.storage, request.copies)
+    if restore is None:
+        return [], ()
+    restore.perform(site)
+    relists, detached = relist_steps(site, restore.state.info)
+    return [restore, *relists], detached
+
+
+def _verified(site: Site, request: RepairRequest) -> VerificationReport:
+    return plan.verify(site.context, plan.Request(request.level, plan.run_locally(site.context)))
+
+
+def _orphans(context: Context, request: RepairRequest) -> list[Step]:
+    if request.orphans_before is None:
+        return []
+    try:
+        step = orphans_step(context, request.orphans_before)
+    except IcechunkError:  # a damaged file hides the files that it needs
+        return []
+    return [] if step is None else [step]
+
+
+def _perform(steps: Iterable[Step], site: Site) -> None:
+    for step in steps:
+        step.perform(site)
+
+
+@dataclass(frozen=True, slots=True)
+class _Application:
+    """Makes the steps of a plan in the storage."""
+
+    storage: Storage
+    open_context: Callable[[Storage], Context]
+    steps: tuple[Step, ...]
+
+    def __call__(self) -> str:
+        """Make the steps, and return the prefix of the files that were put aside."""
+        quarantine = Quarantine.new()
+        _perform(self.steps, Site(self.storage, quarantine, self.open_context))
+        return quarantine.prefix

@@ -1,0 +1,135 @@
+"""Comparison of native chunks with the checksums that their writer stored at the end of the chunk file."""
+
+from __future__ import annotations
+
+from collections.abc import Buffer
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Final
+
+import numpy as np
+
+from frazil.errors import FormatError
+from frazil.format.chunk_check import damaged_rows
+from frazil.format.chunk_trailer import ChunkTrailer, decode_trailer, find_remains, trailer_size
+from frazil.format.columns import U32, U64
+from frazil.format.ids import id_to_text
+from frazil.format.keys import CHUNKS, chunk_key
+from frazil.repository.catalog.findings import Finding
+from frazil.storage.base import Storage
+
+#: The number of bytes of the first request for a trailer. Trailers of up to 5,000 chunks fit.
+_FIRST: Final = 1 << 16
+
+
+def stored_trailer(storage: Storage, id_: bytes, used: int) -> ChunkTrailer | None:
+    """Read the trailer of a chunk file.
+
+    Args:
+        storage: The storage of the repository.
+        id_: Id of the file.
+        used: The end of the last known chunk in the file.
+
+    Returns:
+        The trailer, or None if the file has none.
+
+    Raises:
+        FormatError: The trailer is damaged.
+        StorageError: The file cannot be read.
+
+    Examples:
+        >>> from frazil.format.chunk_trailer import single_trailer
+        >>> from frazil.storage import in_memory_storage
+        >>> storage = in_memory_storage()
+        >>> stored = storage.put(chunk_key(bytes(12)), b"ice" + single_trailer(bytes(12), b"ice"))
+        >>> stored_trailer(storage, bytes(12), 3).lengths.tolist()
+        [3]
+    """
+    key = chunk_key(id_)
+    # A range that begins at the end of the file is an error, so the range has the last used byte.
+    start = max(used - 1, 0)
+    end = memoryview(storage.get(key, start, start + _FIRST)).cast("B")
+    if len(end) == _FIRST:
+        info = storage.head(key)
+        start = start if info is None else max(start, info.size - _FIRST)
+        end = memoryview(storage.get(key, start)).cast("B")
+    size = start + len(end)
+    length = trailer_size(id_, end, size)
+    if length > len(end):
+        end = memoryview(storage.get(key, size - length)).cast("B")
+    if not length and find_remains(id_, end):
+        raise FormatError(f"{key}: the end of the trailer is damaged or cut off")
+    trailer = decode_trailer(id_, end, size)
+    # A chunk may contain a copy of a chunk file.
+    is_chunk = trailer is not None and trailer.id != id_ and trailer.size < used
+    return None if is_chunk else trailer
+
+
+@dataclass(slots=True, eq=False)
+class FileSums:
+    """The checksums of one chunk file, which several threads may use. They are read at the first use.
+
+    storage  the storage of the repository
+    id       id of the file
+    used     the end of the last known chunk in the file
+    """
+
+    storage: Storage
+    id: bytes
+    used: int
+    _lock: Lock = field(default_factory=Lock)
+    _trailer: list[ChunkTrailer | FormatError | None] = field(default_factory=list)
+
+    def trailer(self) -> ChunkTrailer | FormatError | None:
+        """Return the trailer, or the error that describes its damage. Raises errors of the storage."""
+        with self._lock:
+            if not self._trailer:
+                try:
+                    self._trailer.append(stored_trailer(self.storage, self.id, self.used))
+                except FormatError as error:
+                    self._trailer.append(error)
+            return self._trailer[0]
+
+    def compare(self, chunks: Chunks, start: int, data: Buffer) -> Compared:
+        """Compare chunks with their checksums. ``data`` are the bytes of the file from ``start``, with them.
+
+        Raises ``StorageError`` if the trailer cannot be read.
+        """
+        trailer = self.trailer()
+        key = chunk_key(self.id)
+        if trailer is None:
+            return Compared()
+        if isinstance(trailer, FormatError):
+            return Compared((Finding("checksum", key, detail=trailer.message),))
+        count = len(chunks.index)
+        if trailer.id != self.id:
+            detail = f"it has the bytes of {CHUNKS}/{id_to_text(trailer.id)}"
+            return Compared((Finding("exchanged", key, chunks.node, chunks.index, detail),), count)
+        rows = trailer.find_ranges(chunks.offset, chunks.length)
+        findings: list[Finding] = []
+        if (rows < 0).any():
+            detail = "the references must point at whole chunks of the file, got other ranges"
+            findings.append(Finding("checksum", key, chunks.node, chunks.index[rows < 0], detail))
+        damaged = np.isin(rows, damaged_rows(trailer, np.unique(rows[rows >= 0]), data, start))
+        if damaged.any():
+            detail = "the bytes differ from the checksum that the writer recorded"
+            findings.append(Finding("checksum", key, chunks.node, chunks.index[damaged], detail))
+        return Compared(tuple(findings), count)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunks:
+    """Chunks of one array in one chunk file: node id, coordinates (k, ndim), positions and lengths (k,)."""
+
+    node: bytes
+    index: U32
+    offset: U64
+    length: U64
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The findings of a comparison, and the number of chunks with a recorded checksum."""
+
+    findings: tuple[Finding, ...] = ()
+    count: int = 0

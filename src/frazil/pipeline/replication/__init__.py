@@ -1,0 +1,22 @@
+"""Copies, clones and exports of repositories.
+
+copy_repository     files of a repository in another storage, which later calls bring up to date
+clone_repository    a new repository with the history of another one, whose origin it records
+export_zarr         arrays of a version as a plain Zarr store
+export_netcdf       arrays of a version as a NetCDF file
+"""
+
+from frazil.pipeline.replication.copy_report import Copied
+from frazil.pipeline.replication.netcdf_export import export_netcdf
+from frazil.pipeline.replication.operation import clone_repository, copy_repository
+from frazil.pipeline.replication.part import RepositoryPart
+from frazil.pipeline.replication.zarr_export import export_zarr
+
+__all__ = [
+    "Copied",
+    "RepositoryPart",
+    "clone_repository",
+    "copy_repository",
+    "export_netcdf",
+    "export_zarr",
+]

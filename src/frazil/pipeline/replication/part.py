@@ -1,0 +1,238 @@
+"""The part of a repository that is copied, and the repo info of this part.
+
+A part with the whole history of some branches and tags has the same snapshots, with the same ids. A part with
+the newest state only has one snapshot for each ref, after the first snapshot of the repository. Such a
+snapshot has another id than the snapshot of the source, because its file has other content: an id is never
+used for two contents. The id is a hash, so a later copy finds the same id again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from itertools import compress
+from typing import Final
+
+import numpy as np
+
+from frazil.arguments import check_fields, wrong_type
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.format.columns import U8
+from frazil.format.ids import OBJECT_ID_BYTES, id_matrix
+from frazil.format.ops_log import OpsLog
+from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKind
+from frazil.format.snapshot import NodeTable
+from frazil.format.snapshot_table import SnapshotTable
+from frazil.maintenance.collapse import Onto, collapse
+
+MAIN: Final = "main"
+_ALL: Final = ("*",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepositoryPart:
+    """The part of a repository that a copy or a clone has. Patterns are those of ``fnmatch``.
+
+    Attributes:
+        branches: Patterns of the names of branches. Default: all branches.
+        tags: Patterns of the names of tags. Default: all tags.
+        newest_only: Whether the copy has only the newest version of each branch and the version of each tag,
+            without their histories. Its snapshots have other ids. Default: False.
+        arrays: Patterns of the paths of arrays. They need ``newest_only``. Default: all arrays.
+
+    Raises:
+        InvalidInputError: ``invalid-argument`` for ``arrays`` without ``newest_only``.
+        TypeError: For a value of another type.
+
+    Examples:
+        >>> from frazil.pipeline import RepositoryPart
+        >>> RepositoryPart(branches=("main",), tags=()).is_whole
+        False
+    """
+
+    branches: tuple[str, ...] = _ALL
+    tags: tuple[str, ...] = _ALL
+    newest_only: bool = False
+    arrays: tuple[str, ...] = _ALL
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in ("branches", "tags", "arrays"):
+            patterns = tuple(getattr(self, name))
+            if not all(isinstance(pattern, str) for pattern in patterns):
+                raise wrong_type(name, patterns, "tuple[str, ...]")
+            object.__setattr__(self, name, patterns)  # the hash of the patterns is part of ids
+        if self.arrays != _ALL and not self.newest_only:
+            raise InvalidInputError(
+                f"arrays must be all arrays in a copy with history, got {self.arrays!r}. Pass "
+                "newest_only=True",
+                ErrorKind.INVALID_ARGUMENT,
+            )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the part is the repository as it is."""
+        return self.branches == self.tags == _ALL and not self.newest_only
+
+
+def is_match(name: str, patterns: Iterable[str]) -> bool:
+    """Return whether a name matches one of the patterns.
+
+    Args:
+        name: A name or a path.
+        patterns: Patterns of ``fnmatch``.
+
+    Returns:
+        Whether it matches.
+
+    Examples:
+        >>> is_match("dev-1", ["main", "dev-*"])
+        True
+    """
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def refs_of(info: RepoInfo, part: RepositoryPart) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """Return the branches and the tags of a part.
+
+    Args:
+        info: The repo info of the source.
+        part: The part.
+
+    Returns:
+        The ids of the snapshots by name.
+
+    Raises:
+        InvalidInputError: ``invalid-argument`` if the part has neither a branch nor a tag.
+    """
+    branches = {name: id_ for name, id_ in info.branches.items() if is_match(name, part.branches)}
+    tags = {name: id_ for name, id_ in info.tags.items() if is_match(name, part.tags)}
+    if not branches and not tags:
+        raise InvalidInputError(
+            f"the part must have a branch or a tag of the source, got the patterns {part.branches} and "
+            f"{part.tags}. Repository.list_branches and list_tags return the names",
+            ErrorKind.INVALID_ARGUMENT,
+        )
+    return branches, tags
+
+
+def info_with_history(info: RepoInfo, part: RepositoryPart, now: int) -> RepoInfo:
+    """Return the repo info of a part with its history.
+
+    Args:
+        info: The repo info of the source.
+        part: The part.
+        now: The time of the copy, microseconds since 1970.
+
+    Returns:
+        The repo info, with a new ops log.
+    """
+    branches, tags = refs_of(info, part)
+    table = info.table
+    tips = id_matrix([*branches.values(), *tags.values()])
+    keep = table.reachable(table.find_snapshots(tips)) | (table.parents() < 0)
+    return _new_info(info, branches, tags, collapse(table, keep, Onto.NEXT), now)
+
+
+def info_of_newest(
+    info: RepoInfo, part: RepositoryPart, entries: Mapping[bytes, SnapshotEntry], now: int
+) -> RepoInfo:
+    """Return the repo info of a part with the newest states only.
+
+    Args:
+        info: The repo info of the source.
+        part: The part.
+        entries: The new snapshots, by the id in the source.
+        now: The time of the copy, microseconds since 1970.
+
+    Returns:
+        The repo info, with a new ops log.
+    """
+    branches, tags = refs_of(info, part)
+    new_ids = {old: entry.id for old, entry in entries.items()}
+
+    def renamed(refs: Mapping[str, bytes]) -> dict[str, bytes]:
+        return {name: new_ids.get(id_, id_) for name, id_ in refs.items()}
+
+    table = SnapshotTable.of([first_entry(info), *entries.values()])
+    return _new_info(info, renamed(branches), renamed(tags), table, now)
+
+
+def first_entry(info: RepoInfo) -> SnapshotEntry:
+    """Return the entry of the first snapshot of a repository.
+
+    Args:
+        info: The repo info.
+
+    Returns:
+        The entry without a parent.
+    """
+    return info.table.entry(int(np.argmin(info.table.parents())))
+
+
+def _new_info(
+    info: RepoInfo, branches: dict[str, bytes], tags: dict[str, bytes], table: SnapshotTable, now: int
+) -> RepoInfo:
+    branches = {MAIN: first_entry(info).id, **branches}
+    status = replace(info.status, set_at=now)
+    return replace(
+        info,
+        branches=branches,
+        tags=tags,
+        deleted_tags=info.deleted_tags - tags.keys(),
+        snapshots=table,
+        status=status,
+        ops=_ops_log(branches, tags, first_entry(info).id, now),
+        repo_before_updates=None,
+    )
+
+
+def _ops_log(branches: Mapping[str, bytes], tags: Mapping[str, bytes], root: bytes, now: int) -> OpsLog:
+    """Return a log that ends with these refs, one entry for each microsecond."""
+    entries = [OpsEntry(UpdateKind.REPO_INITIALIZED, 0)]
+    if branches[MAIN] != root:
+        entries.append(OpsEntry(UpdateKind.BRANCH_RESET, 0, name=MAIN, previous_snapshot=root))
+    entries += [
+        OpsEntry(UpdateKind.BRANCH_CREATED, 0, name=name) for name in sorted(branches.keys() - {MAIN})
+    ]
+    entries += [OpsEntry(UpdateKind.TAG_CREATED, 0, name=name) for name in sorted(tags)]
+    timed = [replace(entry, updated_at=now + number) for number, entry in enumerate(entries)]
+    return OpsLog.of(timed[::-1])
+
+
+def transaction_ids(info: RepoInfo) -> U8:
+    """Return the ids of the transaction logs that the snapshots need, pruned logs included.
+
+    Args:
+        info: The repo info of the copy.
+
+    Returns:
+        The ids, uint8 of shape (k, 12).
+    """
+    pruned = info.table.pruned().compact().values
+    ids = np.ascontiguousarray(pruned).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
+    return np.concatenate([info.table.ids(), ids])
+
+
+def nodes_of_arrays(nodes: NodeTable, patterns: Sequence[str]) -> NodeTable:
+    """Return the arrays that match patterns, and the groups above them.
+
+    Args:
+        nodes: The nodes of a version.
+        patterns: Patterns of the paths of arrays. ``"*"`` as the only pattern means all nodes.
+
+    Returns:
+        Some of the nodes.
+    """
+    if tuple(patterns) == _ALL:
+        return nodes
+    paths = nodes.paths_list()
+    matches = np.fromiter((is_match(path, patterns) for path in paths), bool, len(paths))
+    arrays = matches & nodes.is_array
+    above = {"/"}
+    for path in compress(paths, arrays.tolist()):
+        parts = path.split("/")
+        above.update("/".join(parts[:end]) for end in range(2, len(parts)))
+    groups = np.fromiter((path in above for path in paths), bool, len(paths)) & ~nodes.is_array
+    return nodes.select_nodes(arrays | groups)

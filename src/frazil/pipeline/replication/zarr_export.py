@@ -1,0 +1,223 @@
+"""Export of a version as a plain Zarr store, which every Zarr library reads.
+
+The chunks are copied without decoding, inline and virtual chunks included. Tasks copy them in ranges of the
+chunk tables. The metadata documents are written last, the one of the root group after all others: until
+then, no reader finds the arrays.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Buffer, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import compress, pairwise
+from typing import Final
+
+import numpy as np
+
+from frazil.errors import ConflictError, ErrorKind, InvalidInputError, StorageError
+from frazil.format.manifest import ChunkTable
+from frazil.jobs.blocks import groups
+from frazil.jobs.engine import Engine, EngineName
+from frazil.jobs.engines import engine_of
+from frazil.jobs.pickles import dumps
+from frazil.jobs.progress import Progress
+from frazil.jobs.versions import Source, Version, takes_versions
+from frazil.pipeline.replication.copy_report import Copied
+from frazil.pipeline.replication.part import nodes_of_arrays
+from frazil.repository.session.session import Session
+from frazil.storage.base import Storage
+from frazil.threads import Purpose, thread_pool
+from frazil.zarr_store.keys import chunk_keys, document_keys
+
+_BYTES_PER_TASK: Final = 256_000_000
+_BYTES_PER_CHUNK: Final = 100_000
+_AT_ONCE: Final = 32_000_000
+
+
+@takes_versions
+def export_zarr(
+    source: Source,
+    target: Storage,
+    *,
+    arrays: Sequence[str] = ("*",),
+    compare: bool = True,
+    engine: Engine | EngineName | None = None,
+    progress: Progress | None = None,
+) -> Copied:
+    """Write a version as a plain Zarr v3 store, without its history.
+
+    The values do not change, and chunks are not decoded. The store needs neither Frazil nor the files of
+    virtual chunks. A second call continues an export that was interrupted, and brings it up to date if the
+    metadata of the nodes are the same.
+
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        target: The storage of the Zarr store: a folder, or a prefix of a bucket.
+        arrays: Patterns of the paths of arrays, as in ``fnmatch``, with the groups above them. Default: all
+            groups and arrays.
+        compare: Whether chunks that the target has already are read and compared. Otherwise chunks of the
+            same size count as equal. Default: True.
+        engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
+            is Spark where pyspark is installed, else processes of this machine (`default_engine`).
+        progress: A `Progress`, which shows how many chunks and bytes are copied. The default, None, shows
+            nothing.
+
+    Returns:
+        The number of objects and bytes that were written, as `Copied`.
+
+    Raises:
+        ConflictError: The target has a Zarr node with other metadata at one of the paths (``not-allowed``).
+        TaskFailedError: A chunk cannot be read. The kind is the kind of the cause.
+
+    Examples:
+        >>> import frazil, zarr
+        >>> from frazil.pipeline import export_zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="an array") as store:
+        ...     zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")[:] = 7
+        >>> storage = frazil.in_memory_storage()
+        >>> exported = export_zarr(repo, storage, engine="inline")
+        >>> sorted(each.key for each in storage.list(""))
+        ['t/c/0', 't/c/1', 't/zarr.json', 'zarr.json']
+    """
+    version = Version.of(source)
+    session = version.session()
+    documents = _documents(session, arrays)
+    _require_default_keys(documents)
+    _require_same_documents(target, documents)
+    items = list(_items(session, [path for path, (_, is_array) in documents.items() if is_array]))
+    total = Copied(0, 0, 0)
+    shared = dumps((session, target, compare))
+    for result in engine_of(engine).run(export_chunks, [dumps(item) for item in items], shared):
+        part: Copied = pickle.loads(result)
+        total = _sum(total, part)
+        if progress is not None:
+            progress.advance(chunks=part.objects, bytes=part.bytes)
+    return _sum(total, _put_documents(target, documents))
+
+
+def _sum(one: Copied, other: Copied) -> Copied:
+    return Copied(one.objects + other.objects, one.bytes + other.bytes, one.existing + other.existing)
+
+
+def _document_key(path: str) -> str:
+    [key] = document_keys([path])
+    return key
+
+
+def _documents(session: Session, arrays: Sequence[str]) -> dict[str, tuple[bytes, bool]]:
+    """Return the metadata of each node, and whether it is an array, deepest nodes first."""
+    nodes = nodes_of_arrays(session.workspace.nodes.node_table(), arrays)
+    rows = zip(nodes.paths_list(), nodes.user_data.blobs(), nodes.is_array.tolist(), strict=True)
+    by_path = {path: (document, is_array) for path, document, is_array in rows}
+    return dict(sorted(by_path.items(), key=lambda pair: (-pair[0].rstrip("/").count("/"), pair[0])))
+
+
+def _require_same_documents(target: Storage, documents: dict[str, tuple[bytes, bool]]) -> None:
+    """Raise ``ConflictError`` if the target has other nodes at the paths."""
+    for path, (document, _) in documents.items():
+        key = _document_key(path)
+        stored = _stored(target, key)
+        if stored is not None and not _is_same_document(stored, document):
+            raise ConflictError(
+                message=f"target must be empty or have an earlier export of the same nodes, got "
+                f"{target.label()} with other metadata in {key}. Export to another storage",
+                kind=ErrorKind.NOT_ALLOWED,
+            )
+
+
+def _is_same_document(stored: Buffer, document: bytes) -> bool:
+    try:
+        return bool(json.loads(bytes(stored)) == json.loads(document))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _put_documents(target: Storage, documents: dict[str, tuple[bytes, bool]]) -> Copied:
+    written, size = 0, 0
+    for path, (document, _) in documents.items():
+        if _stored(target, _document_key(path)) is None:
+            target.put(_document_key(path), document)
+            written, size = written + 1, size + len(document)
+    return Copied(written, size, len(documents) - written)
+
+
+def _stored(storage: Storage, key: str) -> Buffer | None:
+    try:
+        return storage.get(key)
+    except StorageError as error:
+        if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+            raise
+        return None
+
+
+# Chunks
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of the chunk table of an array: an item of work."""
+
+    path: str
+    start: int
+    stop: int
+
+
+def _items(session: Session, paths: Sequence[str]) -> Iterator[_Rows]:
+    for path in paths:
+        sizes = session.chunk_table(path).length.astype(np.int64) + _BYTES_PER_CHUNK
+        yield from (_Rows(path, start, stop) for start, stop in pairwise(groups(sizes, _BYTES_PER_TASK)))
+
+
+def export_chunks(shared: bytes, item: bytes) -> bytes:
+    """Write chunks of an array as objects of a Zarr store: the task."""
+    session, target, compare = pickle.loads(shared)
+    rows: _Rows = pickle.loads(item)
+    table = session.chunk_table(rows.path).select_chunks(slice(rows.start, rows.stop))
+    keys = chunk_keys(rows.path, table.index)
+    total = Copied(0, 0, 0)
+    for start, stop in pairwise(groups(table.length.astype(np.int64), _AT_ONCE).tolist()):
+        part = _export_rows(session, target, table, keys, range(start, stop), compare)
+        total = _sum(total, part)
+    return pickle.dumps(total)
+
+
+def _export_rows(
+    session: Session, target: Storage, table: ChunkTable, keys: Sequence[str], rows: range, compare: bool
+) -> Copied:
+    """Write the chunks of some rows that the target does not have, or has with other bytes."""
+    lengths = table.length.tolist()
+
+    def is_absent(row: int) -> bool:
+        info = target.head(keys[row])
+        return info is None or info.size != lengths[row]
+
+    def is_new(absent: bool, row: int, content: Buffer) -> bool:
+        return absent or memoryview(target.get(keys[row])) != memoryview(content)
+
+    with thread_pool(Purpose.CHUNK_COPIES) as threads:
+        absent = list(threads.map(is_absent, rows))
+        chosen = [row for row, is_one in zip(rows, absent, strict=True) if is_one or compare]
+        data = session.workspace.reader.read_many([(table.ref(row), 0, None) for row in chosen])  # type: ignore[misc]  # none is absent
+        news = threads.map(is_new, [absent[row - rows.start] for row in chosen], chosen, data)
+        objects = list(compress(zip([keys[row] for row in chosen], data, strict=True), news))
+        if target.is_local:
+            target.put_many(objects)
+        else:
+            list(threads.map(target.put, *zip(*objects, strict=True))) if objects else []
+    size = sum(memoryview(content).nbytes for _, content in objects)
+    return Copied(len(objects), size, len(rows) - len(objects))
+
+
+def _require_default_keys(documents: dict[str, tuple[bytes, bool]]) -> None:
+    """Raise an error if an array expects chunks under other keys than those of the specification."""
+    for path, (document, is_array) in documents.items():
+        encoding = json.loads(document).get("chunk_key_encoding") if is_array else None
+        separator = ((encoding or {}).get("configuration") or {}).get("separator", "/")
+        if encoding and (encoding.get("name"), separator) != ("default", "/"):
+            raise InvalidInputError(
+                f"`{path}` must have the chunk key encoding 'default' with the separator '/', got {encoding}",
+                ErrorKind.NOT_ALLOWED,
+            )

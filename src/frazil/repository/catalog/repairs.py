@@ -1,0 +1,291 @@
+"""The plan of a repair, as values."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Protocol, cast, get_args
+
+import numpy as np
+
+from frazil.display import Record, Shown, counted
+from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
+from frazil.format.columns import U32
+from frazil.repository.catalog.findings import Finding
+from frazil.repository.catalog.version_info import SnapshotInfo
+from frazil.storage.base import Storage
+
+#: What a repair does at the tips of branches with chunks that are lost for good. See ``Repository.repair``.
+type LostChoice = Literal["keep", "fill", "previous"]
+#: How certain a step is. ``proved``: an id, a hash or a checksum in the content proves the step.
+#: ``consistent``: all files of the repository agree with the step, but they do not prove it.
+type Certainty = Literal["proved", "consistent"]
+
+_SHOWN = 20
+
+
+class ChunkSource(Protocol):
+    """A place that can make the bytes of lost chunks again, such as the files of an ingest."""
+
+    def label(self) -> str:
+        """Return the name of the source, for the plan."""
+
+    def read_chunks(self, scratch: Storage, lost: Sequence[LostChunks]) -> Iterator[SourceChunk]:
+        """Yield the bytes of lost chunks.
+
+        Args:
+            scratch: A storage that shows the repository after all other steps of the plan. The source may
+                write to it; the repository does not change.
+            lost: The lost chunks.
+
+        Yields:
+            The chunks that the source can make again. A source leaves out a chunk if it would have to guess.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChunk:
+    """The bytes of one chunk, from a source.
+
+    Attributes:
+        node: The id of the array.
+        coordinates: The coordinates of the chunk.
+        data: The bytes, encoded as in the chunk file.
+    """
+
+    node: bytes
+    coordinates: tuple[int, ...]
+    data: bytes
+
+
+def lost_choice(choice: object) -> LostChoice:
+    """Check the argument ``lost`` of a repair.
+
+    Args:
+        choice: ``"keep"``, ``"fill"`` or ``"previous"``.
+
+    Returns:
+        The choice.
+
+    Raises:
+        InvalidInputError: There is no such choice (``unknown-choice``).
+
+    Examples:
+        >>> lost_choice("fill")
+        'fill'
+    """
+    if not isinstance(choice, str) or choice not in get_args(LostChoice.__value__):
+        raise InvalidInputError(
+            f"lost must be keep, fill or previous, got {choice!r}. Use one of these texts",
+            ErrorKind.UNKNOWN_CHOICE,
+        )
+    return cast("LostChoice", choice)
+
+
+@dataclass(frozen=True, slots=True)
+class RepairStep:
+    """One step of a repair. It is atomic for each of its files, and can be repeated.
+
+    Attributes:
+        action: ``restore`` writes the file ``repo`` from a backup. ``relist`` puts a snapshot back on its
+            branch. ``copy`` writes files from another place. ``rebuild`` writes a file from the content of
+            other files. ``source`` writes a chunk file from its source files. ``commit`` makes a commit
+            without lost chunks. ``orphans`` moves files that no version needs.
+        keys: The keys of the files that the step writes or moves.
+        source: Where the content comes from.
+        why: The reason of the step.
+        certainty: ``proved`` or ``consistent``.
+    """
+
+    action: str
+    keys: tuple[str, ...]
+    source: str
+    why: str
+    certainty: Certainty
+
+    def __str__(self) -> str:
+        more = f" and {len(self.keys) - 1:,} more" if len(self.keys) > 1 else ""
+        return f"{self.action} {self.keys[0]}{more}, from {self.source} ({self.certainty}: {self.why})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LostChunks:
+    """Chunks of one array in one chunk file, for which no copy was found.
+
+    Attributes:
+        key: The key of the chunk file.
+        path: The path of the array. None if no readable version has the array.
+        node: The id of the array.
+        coordinates: The coordinates of the chunks, uint32 of shape (k, ndim).
+        versions: The ids of the versions that need the chunks, newest first.
+        previous: For each chunk, the id of the newest version that has other, readable data for it. None if
+            there is no such version.
+    """
+
+    key: str
+    path: str | None
+    node: bytes
+    coordinates: U32
+    versions: tuple[str, ...]
+    previous: tuple[str | None, ...]
+
+
+def _nothing() -> None:
+    raise SessionStateError("this plan has no repair to apply. Make a plan with Repository.repair")
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class RepairPlan(Record):
+    """The steps of a repair, and the damage that no step repairs.
+
+    Attributes:
+        storage: The label of the storage.
+        steps: The steps, in their order.
+        lost: The chunks that are lost for good.
+        detached: Snapshots that the restored file ``repo`` does not list, and whose branch is not certain.
+            ``Repository.recover_snapshot`` puts one on a branch.
+        findings: The damage that remains after all steps, lost chunks included.
+        quarantine: The prefix of the files that the repair puts aside. None before ``apply``.
+
+    Examples:
+        >>> import frazil
+        >>> storage = frazil.in_memory_storage()
+        >>> repo = frazil.Repository.create(storage)
+        >>> plan = frazil.Repository.repair(storage)
+        >>> plan.ok, plan.rows()
+        (True, [])
+    """
+
+    storage: str
+    steps: tuple[RepairStep, ...]
+    lost: tuple[LostChunks, ...] = ()
+    detached: tuple[SnapshotInfo, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    quarantine: str | None = None
+    perform: Callable[[], str | None] = field(default=_nothing)
+
+    shown_as: ClassVar[str] = "RepairPlan"
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is nothing to do: no step, no other damage and no detached snapshot."""
+        return not (self.steps or self.findings or self.detached)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the steps repair all damage."""
+        return not self.findings
+
+    def apply(self) -> RepairPlan:
+        """Make the steps of the plan, in their order.
+
+        The repair puts each damaged file aside, below ``quarantine/``, before it replaces the file. An
+        interrupted repair can be run again, with a new plan.
+
+        Returns:
+            The plan, with the prefix of the files that the repair has put aside.
+
+        Raises:
+            ConflictError: ``repo-info-updated`` if another process changed a file of the plan since the plan
+                was made. The repair stops before this step. Make a new plan.
+            StorageError: If the storage fails. Run the repair again.
+            FormatError: If the content of a copy has changed since the plan was made.
+
+        Examples:
+            >>> import frazil
+            >>> storage = frazil.in_memory_storage()
+            >>> repo = frazil.Repository.create(storage)
+            >>> repo.create_branch("dev", repo.lookup_branch("main"))
+            >>> storage.delete(["repo"])
+            >>> plan = frazil.Repository.repair(storage)
+            >>> [step.action for step in plan.steps]
+            ['restore']
+            >>> applied = plan.apply()
+            >>> frazil.Repository.open(storage).verify().ok
+            True
+        """
+        return replace(self, quarantine=self.perform() if self.steps else None)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the steps as rows, with one row for each file.
+
+        Returns:
+            Rows with the keys ``action``, ``key``, ``source``, ``why`` and ``certainty``.
+        """
+        return [
+            {
+                "action": each.action,
+                "key": key,
+                "source": each.source,
+                "why": each.why,
+                "certainty": each.certainty,
+            }
+            for each in self.steps
+            for key in each.keys
+        ]
+
+    def lost_rows(self) -> list[dict[str, Any]]:
+        """Return the lost chunks as rows, with one row for each chunk.
+
+        Returns:
+            Rows with the keys ``key``, ``path``, ``coordinates``, ``versions`` and ``previous``.
+
+        Examples:
+            >>> RepairPlan("in-memory", ()).lost_rows()
+            []
+        """
+        return [
+            {
+                "key": each.key,
+                "path": each.path,
+                "coordinates": coordinates,
+                "versions": list(each.versions),
+                "previous": previous,
+            }
+            for each in self.lost
+            for coordinates, previous in zip(each.coordinates.tolist(), each.previous, strict=True)
+        ]
+
+    def to_json(self) -> str:
+        """Return the plan as JSON.
+
+        Returns:
+            An object with ``storage``, ``steps``, ``lost``, ``detached``, ``findings`` and ``quarantine``.
+
+        Examples:
+            >>> json.loads(RepairPlan("in-memory", ()).to_json())["steps"]
+            []
+        """
+        return json.dumps(
+            {
+                "storage": self.storage,
+                "steps": self.rows(),
+                "lost": self.lost_rows(),
+                "detached": [
+                    {"id": each.id, "message": each.message, "written_at": each.written_at.isoformat()}
+                    for each in self.detached
+                ],
+                "findings": [{"key": each.key, "text": str(each)} for each in self.findings],
+                "quarantine": self.quarantine,
+            }
+        )
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield "storage", self.storage
+        yield "steps", _lines(list(map(str, self.steps)))
+        if self.lost:
+            number = int(np.sum([len(each.coordinates) for each in self.lost]))
+            arrays = Counter(each.path or each.node.hex() for each in self.lost)
+            yield "lost", f"{counted(number, 'chunk')} of {', '.join(sorted(arrays))}"
+        if self.detached:
+            yield "detached", _lines([f"{each.id}: {each.message}" for each in self.detached])
+        yield "findings that remain", _lines(list(map(str, self.findings)))
+        if self.quarantine is not None:
+            yield "quarantine", self.quarantine
+
+
+def _lines(texts: list[str]) -> str:
+    more = [f"and {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
+    return "\n".join([*texts[:_SHOWN], *more]) or "none"

@@ -1,0 +1,49 @@
+"""`frazil repair`: the plan, its application and the exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.maintenance.test_verification import keys, small
+from tests.repository.version_1 import fill
+
+import frazil
+from frazil.cli.main import main
+from frazil.storage.memory import MemoryStorage
+
+
+def repository(folder: Path) -> frazil.Storage:
+    storage = frazil.local_filesystem_storage(str(folder))
+    template = small().storage
+    assert isinstance(template, MemoryStorage)
+    fill(storage, template)
+    return storage
+
+
+def test_plan_then_repair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = str(tmp_path / "one"), str(tmp_path / "other")
+    storage = repository(tmp_path / "one")
+    copy = frazil.local_filesystem_storage(other)
+    for each in storage.list(""):
+        copy.put(each.key, bytes(storage.get(each.key)))
+    assert main(["repair", one]) == 0
+    key = keys(storage, "chunks")[0]
+    storage.delete([key])
+    assert main(["repair", one]) == 1
+    assert "lost: 1 chunk of /" in capsys.readouterr().out
+    assert main(["repair", one, "--copy", other, "--json"]) == 1
+    assert [row["key"] for row in json.loads(capsys.readouterr().out)["steps"]] == [key]
+    assert storage.head(key) is None
+    assert main(["repair", one, "--copy", other, "--yes"]) == 0
+    assert storage.head(key) is not None
+    assert main(["repair", one]) == 0
+
+
+def test_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["repair", str(tmp_path / "none")]) == 1
+    assert "repository-not-found" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stop:
+        main(["repair", str(tmp_path), "--lost", "guess"])
+    assert stop.value.code == 2

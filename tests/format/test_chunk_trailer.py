@@ -1,0 +1,163 @@
+"""The trailer of a chunk file: what it says, and that damaged or hostile bytes raise FormatError only."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frazil.errors import FormatError
+from frazil.format.chunk_trailer import (
+    END_BYTES,
+    SINGLE_TRAILER_BYTES,
+    ChunkTrailer,
+    crc32c,
+    decode_trailer,
+    encode_trailer,
+    find_remains,
+    single_trailer,
+    trailer_size,
+)
+
+ID = bytes(range(12))
+chunks = st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=8)
+
+
+def trailer_of(parts: list[bytes]) -> bytes:
+    return encode_trailer(ID, list(map(len, parts)), list(map(crc32c, parts)))
+
+
+def decoded(data: bytes) -> ChunkTrailer:
+    trailer = decode_trailer(ID, data, len(data))
+    assert trailer is not None
+    return trailer
+
+
+def sealed(head: bytes, version: int = 1, length: int | None = None) -> bytes:
+    """Bytes with a right end, whatever they say."""
+    start = head + struct.pack("<QI", len(head) + END_BYTES if length is None else length, version)
+    return start + struct.pack("<I", crc32c(start)) + b"]:FRAZIL"
+
+
+def test_crc32c_of_known_values() -> None:
+    # From RFC 3720, appendix B.4.
+    assert crc32c(bytes(32)) == 0x8A9136AA
+    assert crc32c(b"\xff" * 32) == 0x62A8AB43
+    assert crc32c(memoryview(bytearray(range(32)))) == 0x46DD794E
+
+
+def test_large_data_have_the_checksum_of_all_their_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = bytes(range(256)) * 10
+    whole = crc32c(data)
+    monkeypatch.setattr("frazil.format.chunk_trailer._PART", 100)
+    assert crc32c(data) == whole
+
+
+@given(chunks)
+def test_what_is_written_is_read(parts: list[bytes]) -> None:
+    data = b"".join(parts) + trailer_of(parts)
+    trailer = decoded(data)
+    assert trailer.id == ID
+    assert trailer.size == sum(map(len, parts))
+    spans = zip(trailer.offsets.tolist(), trailer.lengths.tolist(), trailer.crcs.tolist(), strict=True)
+    assert [(data[at : at + length], crc) for at, length, crc in spans] == [(p, crc32c(p)) for p in parts]
+    offsets = trailer.offsets.astype(np.uint64)
+    assert trailer.find_ranges(offsets, trailer.lengths).tolist() == list(range(len(parts)))
+    assert (trailer.find_ranges(offsets, trailer.lengths + np.uint64(1)) == -1).all()
+    assert (trailer.find_ranges(offsets + np.uint64(1 << 63), trailer.lengths) == -1).all()
+
+
+def test_the_layout_is_the_documented_one() -> None:
+    expected = b"FRAZIL:[" + ID + struct.pack("<QI", 3, crc32c(b"ice")) + struct.pack("<QI", 56, 1)
+    expected += struct.pack("<I", crc32c(expected)) + b"]:FRAZIL"
+    assert single_trailer(ID, b"ice") == expected
+    assert len(expected) == SINGLE_TRAILER_BYTES
+
+
+@given(chunks, st.data())
+def test_every_changed_bit_is_seen(parts: list[bytes], data: st.DataObject) -> None:
+    payload, trailer = b"".join(parts), bytearray(trailer_of(parts))
+    bit = data.draw(st.integers(0, 8 * len(trailer) - 1))
+    trailer[bit // 8] ^= 1 << bit % 8
+    whole = payload + trailer
+    try:
+        decoded_trailer = decode_trailer(ID, whole, len(whole))
+    except FormatError:
+        return
+    assert decoded_trailer is None
+    assert find_remains(ID, whole)
+
+
+@given(chunks, st.data())
+def test_a_cut_trailer_leaves_remains(parts: list[bytes], data: st.DataObject) -> None:
+    payload, trailer = b"".join(parts), trailer_of(parts)
+    left = data.draw(st.integers(20, len(trailer) - 1))
+    whole = payload + trailer[:left]
+    assert decode_trailer(ID, whole, len(whole)) is None
+    assert find_remains(ID, whole[len(payload) :])
+
+
+@given(st.binary(max_size=200))
+def test_a_file_without_a_trailer_has_none(data: bytes) -> None:
+    assert decode_trailer(ID, data, len(data)) is None
+    assert trailer_size(ID, data, len(data)) == 0
+    assert not find_remains(ID, data)
+
+
+numbers = st.one_of(st.integers(0, 100), st.sampled_from([2**32, 2**63, 2**64 - 1]))
+
+
+@given(
+    st.binary(max_size=20),
+    st.one_of(st.just(b"FRAZIL:["), st.binary(max_size=8)),
+    st.lists(numbers, max_size=4),
+    st.one_of(st.none(), numbers),
+    st.integers(0, 3),
+)
+def test_hostile_bytes_raise_format_errors_only(
+    payload: bytes, mark: bytes, lengths: list[int], length: int | None, version: int
+) -> None:
+    head = mark + ID + struct.pack(f"<{len(lengths)}Q", *lengths) + bytes(4 * len(lengths))
+    data = payload + sealed(head, version, length)
+    try:
+        trailer = decode_trailer(ID, data, len(data))
+    except FormatError:
+        return
+    assert trailer is None or int(trailer.lengths.sum()) == trailer.size <= len(data)
+
+
+@pytest.mark.parametrize(
+    "lengths", [[4], [2], [3, 0], [2**64 - 1, 4], [2**63, 2**63, 3], []], ids=lambda each: str(each)
+)
+def test_lengths_that_do_not_fit_are_damage(lengths: list[int]) -> None:
+    data = b"ice" + encode_trailer(ID, lengths, [0] * len(lengths))
+    with pytest.raises(FormatError, match="must describe the 3 bytes before it"):
+        decode_trailer(ID, data, len(data))
+
+
+def test_a_length_beyond_the_file_is_refused_before_anything_is_read() -> None:
+    end = sealed(b"", 1, 44 + 12 * (1 << 40))
+    with pytest.raises(FormatError, match="in 1000 bytes, got"):
+        trailer_size(ID, end, 1000)
+    with pytest.raises(FormatError, match="at most"):
+        trailer_size(ID, end, 1 << 62)
+
+
+def test_a_trailer_of_a_later_version_is_not_damage() -> None:
+    data = b"ice" + sealed(b"another layout", 2)
+    assert decode_trailer(ID, data, len(data)) is None
+    assert trailer_size(ID, data, len(data)) == len(data) - 3
+
+
+def test_only_the_end_of_a_file_is_needed() -> None:
+    end = trailer_of([b"ice"])
+    size = 3 + len(end)
+    assert trailer_size(ID, end[-END_BYTES:], size) == len(end)
+    trailer = decode_trailer(ID, end, size)
+    assert trailer is not None
+    assert trailer.size == 3
+    with pytest.raises(FormatError, match="must have 56 bytes, got 24"):
+        decode_trailer(ID, end[-END_BYTES:], size)

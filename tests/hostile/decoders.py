@@ -1,0 +1,388 @@
+"""Every function that decodes bytes which other people may have written, with its seeds.
+
+``read`` decodes the bytes, asks for everything that is decoded lazily, and writes the value again. It
+returns, or raises one of ``errors``. Any other exception is a defect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
+
+from tests.hostile import mutations, seeds
+from tests.hostile.forms import PLAIN, ZSTD, Form, part, sealed
+from tests.hostile.mutations import Mutation, change_bytes, change_flatbuffer, change_json
+
+from frazil.changes.zarr_metadata import chunk_lengths, parse_node, same_encoding
+from frazil.errors import FormatError, IcechunkError, InvalidInputError
+from frazil.format import flexbuffer, msgpack
+from frazil.format.envelope import FileType, open_envelope
+from frazil.format.manifest import Manifest, decode_chunk_files, decode_manifest, encode_manifest
+from frazil.format.older.generations import DOT, DRAFT, LAYOUTS
+from frazil.format.older.manifest import decode_old_manifest
+from frazil.format.older.refs import decode_ref as decode_old_ref
+from frazil.format.older.snapshot import decode_old_snapshot, evidence
+from frazil.format.older.transaction_log import decode_old_log
+from frazil.format.repo_info import decode_repo_info, encode_repo_info
+from frazil.format.snapshot import decode_entry, decode_snapshot, encode_snapshot
+from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
+from frazil.jobs import wire
+from frazil.jobs.staging_plan import decode_plan, encode_plan
+from frazil.jobs.task_results import decode_result
+from frazil.readers.base_reader import BaseReader
+from frazil.readers.files import File
+from frazil.readers.grib_messages import check_messages, edition, length, packing
+from frazil.readers.netcdf3 import NetCdf3Reader
+from frazil.readers.tiff_layout import read_directory, read_layout
+from frazil.repository.catalog.collection_records import (
+    collection_records,
+    delete_killed_records,
+    is_collecting,
+)
+from frazil.repository.catalog.leases import LeaseLimit, in_force
+from frazil.repository.catalog.refs_v1 import decode_ref
+from frazil.repository.catalog.stream_records import read_records
+from frazil.repository.clock import now_us, to_datetime
+from frazil.repository.session.frames import claimed_bytes, require_plausible
+from frazil.repository.settings.config_document import from_document, to_document
+from frazil.repository.settings.config_yaml import dump_config, load_config
+from frazil.storage.base import Storage
+
+NAME = "some/file"
+#: Values of more elements than this are not read, because the size is that of a valid file.
+_MOST_VALUES = 1 << 16
+
+type Read = Callable[[bytes], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """One decoder. ``forms`` are the packages in which its input comes, each with changes of the content."""
+
+    read: Read
+    seeds: Callable[[], list[bytes]]
+    forms: tuple[tuple[Form, Mutation], ...] = ((PLAIN, change_bytes),)
+    errors: tuple[type[Exception], ...] = (FormatError,)
+    names_file: bool = True
+
+
+def survives(decoder: Decoder, data: bytes) -> bool:
+    """Return whether the decoder accepts the bytes; False after an error of the right type."""
+    try:
+        decoder.read(data)
+    except decoder.errors as error:
+        if decoder.names_file and NAME not in str(error):
+            raise AssertionError(f"the error does not name the file: {error}") from error
+        return False
+    return True
+
+
+def _each(calls: Iterable[Callable[[], Any]]) -> None:
+    for call in calls:
+        with contextlib.suppress(FormatError):
+            call()
+
+
+def _written(call: Callable[[], Any]) -> None:
+    with contextlib.suppress(IcechunkError):  # an encoder may refuse a value that a decoder accepts
+        call()
+
+
+# Metadata files
+
+
+def _repo_info(data: bytes) -> None:
+    info = decode_repo_info(data, NAME)
+    rows = range(min(len(info.snapshots), 50))
+    table = info.table
+    _each(partial(method, row) for method in (table.entry, table.chain) for row in rows)
+    _each(partial(info.ops.entry, row) for row in range(min(len(info.ops), 50)))
+    _each([partial(read_records, info.metadata)])
+    if info.config is not None:
+        _each([partial(from_document, info.config)])
+    _written(lambda: encode_repo_info(info))
+
+
+def _snapshot(data: bytes) -> None:
+    snapshot = decode_snapshot(data, NAME)
+    nodes = snapshot.nodes
+    _each(partial(nodes.node, row) for row in range(min(len(nodes), 50)))
+    _each(
+        [nodes.paths_list, nodes.manifest_ids, partial(nodes.children, "/"), partial(nodes.find_node, "/a")]
+    )
+    _each([partial(decode_entry, data, NAME)])
+    _written(lambda: encode_snapshot(snapshot))
+
+
+def _manifest(data: bytes) -> None:
+    _each([partial(decode_chunk_files, data, NAME)])
+    manifest = decode_manifest(data, NAME)
+    for table in manifest.arrays.values():
+        for row in range(min(len(table), 20)):
+            table.find_chunk(tuple(table.index[row].tolist()))
+            _each([partial(table.ref, row)])
+    small = {node: table for node, table in manifest.arrays.items() if len(table) < 100}
+    _written(lambda: encode_manifest(Manifest(manifest.id, small)))
+
+
+def _transaction_log(data: bytes) -> None:
+    log = decode_transaction_log(data, NAME)
+    _written(lambda: encode_transaction_log(log))
+
+
+def _envelope(data: bytes) -> None:
+    for kind in FileType:
+        _each([lambda kind=kind: open_envelope(data, kind)])
+
+
+def _flatbuffer(kind: FileType, *versions: int) -> tuple[tuple[Form, Mutation], ...]:
+    changes: tuple[Mutation, ...] = (change_flatbuffer, change_bytes)
+    packages = [(sealed(kind, version), change) for version in versions for change in changes]
+    return (*packages, (PLAIN, change_bytes))
+
+
+# Configuration, refs, markers
+
+
+def _configuration(document: Any) -> None:
+    config = from_document(document)
+    repr(config)
+    _written(lambda: to_document(config))
+
+
+def _config_flexbuffer(data: bytes) -> None:
+    _configuration(flexbuffer.loads(data, NAME))
+
+
+def _config_yaml(data: bytes) -> None:
+    document = load_config(data, NAME)
+    _configuration(document)
+    dump_config(document)
+
+
+class BytesStorage:
+    """A storage with the same bytes in every object."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def list(self, prefix: str) -> list[Any]:
+        info = SimpleNamespace(key=f"{prefix}/x", modified=to_datetime(now_us()), size=len(self.data))
+        return [cast("Any", info)]
+
+    def get(self, key: str, start: int = 0, stop: int | None = None) -> bytes:
+        return self.data[start:stop]
+
+    def head(self, key: str) -> None:
+        return None
+
+    def delete(self, keys: object) -> None:
+        pass
+
+
+def _markers(data: bytes) -> None:
+    storage = cast("Storage", BytesStorage(data))
+    now = now_us()
+    limit = LeaseLimit(storage, now, now - 10)
+    to_datetime(limit.refresh())
+    for lease in in_force(storage, now):
+        to_datetime(lease.since), to_datetime(lease.until)
+    for record in collection_records(storage):
+        record.garbage(storage)
+    is_collecting(storage)
+    delete_killed_records(storage, now)
+
+
+def _stream_records(data: bytes) -> None:
+    metadata = flexbuffer.loads(data, NAME)
+    if isinstance(metadata, dict):  # as `read_metadata` returns it
+        read_records(metadata)
+
+
+# Older formats
+
+
+def _old(decode: Callable[..., Any], data: bytes) -> None:
+    try:
+        decode(data, NAME, DRAFT)
+    except FormatError:
+        decode(data, NAME, DOT)
+
+
+def _old_snapshot(data: bytes) -> None:
+    for layout in LAYOUTS:
+        _each([partial(evidence, data, NAME, layout, True)])
+    _old(decode_old_snapshot, data)
+
+
+def _packages_of_older(kind: FileType) -> tuple[tuple[Form, Mutation], ...]:
+    changes = (change_json, mutations.change_msgpack, change_bytes)
+    forms = (PLAIN, sealed(kind, 1), ZSTD)
+    return tuple((form, change) for form in forms for change in changes)
+
+
+# Staged work
+
+
+def _result(data: bytes) -> None:
+    decode_result(data, "tests.hostile.nothing")
+
+
+_WIRE: tuple[tuple[Form, Mutation], ...] = ((ZSTD, change_bytes), (PLAIN, change_bytes))
+
+
+def _plan(data: bytes) -> None:
+    if (plan := decode_plan(data)) is not None:
+        encode_plan(plan)
+
+
+# Documents and chunks of arrays
+
+
+def _zarr_json(data: bytes) -> None:
+    array = parse_node(data)
+    same_encoding(data, seeds.DOCUMENT)
+    if array is not None:
+        chunk_lengths(data)
+    _each([partial(require_plausible, NAME, data, b"", ("zstd", 1 << 30))])
+
+
+def _chunk(data: bytes) -> None:
+    if (claimed := claimed_bytes(data)) is not None:
+        require_plausible(NAME, seeds.DOCUMENT, data, claimed)
+
+
+# Files of other formats
+
+
+def _file(data: bytes) -> File:
+    storage = cast("Storage", BytesStorage(data))
+    return File(f"s3://bucket/{NAME}", len(data), storage=storage, key=NAME)
+
+
+def _exhausted(reader: BaseReader) -> None:
+    schema = reader.schema()
+    for name, variable in schema.variables.items():
+        if math.prod(variable.shape) <= _MOST_VALUES:
+            values = reader.read(name, tuple(slice(None) for _ in variable.shape))
+            assert values.shape == variable.shape
+        references = reader.references(name)
+        assert references is not None
+
+
+def _netcdf3(data: bytes) -> None:
+    _exhausted(NetCdf3Reader(_file(data)))
+
+
+def _tiff(data: bytes) -> None:
+    file = _file(data)
+    layout = read_layout(file)
+    assert len(layout.offset) == len(layout.length)
+    _each([partial(read_directory, file, 2)])
+
+
+def _grib(data: bytes) -> None:
+    file = _file(data)
+    check_messages(file)
+    if edition(data[:16]) == 2:
+        with file.open() as stream:
+            packing(cast("Any", stream), 0, length(data[:16]))
+
+
+def _several(*files: bytes) -> Callable[[], list[bytes]]:
+    return lambda: list(files)
+
+
+_JSON: tuple[tuple[Form, Mutation], ...] = ((PLAIN, change_json), (PLAIN, change_bytes))
+_FLEXBUFFER: tuple[tuple[Form, Mutation], ...] = ((PLAIN, mutations.change_flexbuffer), (PLAIN, change_bytes))
+_MSGPACK: tuple[tuple[Form, Mutation], ...] = ((PLAIN, mutations.change_msgpack), (PLAIN, change_bytes))
+
+DECODERS: dict[str, Decoder] = {
+    "repo-info": Decoder(_repo_info, lambda: [seeds.repo_info()], _flatbuffer(FileType.REPO_INFO, 2)),
+    "snapshot": Decoder(
+        _snapshot, lambda: [seeds.snapshot(2), seeds.snapshot(1)], _flatbuffer(FileType.SNAPSHOT, 2, 1)
+    ),
+    "manifest": Decoder(
+        _manifest,
+        lambda: [seeds.manifest(), seeds.manifest_with_dictionary()],
+        _flatbuffer(FileType.MANIFEST, 2, 1),
+    ),
+    "transaction-log": Decoder(
+        _transaction_log,
+        lambda: [seeds.transaction_log(2), seeds.transaction_log(1)],
+        _flatbuffer(FileType.TRANSACTION_LOG, 2, 1),
+    ),
+    "envelope": Decoder(_envelope, lambda: [seeds.transaction_log()]),
+    "flexbuffer": Decoder(
+        lambda data: flexbuffer.loads(data, NAME), lambda: [seeds.config_flexbuffer()], _FLEXBUFFER
+    ),
+    "msgpack": Decoder(
+        msgpack.loads_json,
+        lambda: [msgpack.dumps({"a": [1, None, {"b": -1.5}], "t": "é" * 40})],
+        _MSGPACK,
+        names_file=False,
+    ),
+    "config": Decoder(_config_flexbuffer, lambda: [seeds.config_flexbuffer()], _FLEXBUFFER, names_file=False),
+    "config-yaml": Decoder(_config_yaml, lambda: [seeds.config_yaml()], names_file=False),
+    "ref-v1": Decoder(
+        lambda data: decode_ref(data, NAME), lambda: [b'{"snapshot":"1CECHNKREP0F1RSTCMT0"}'], _JSON
+    ),
+    "markers": Decoder(_markers, lambda: [seeds.marker()], _JSON, errors=()),
+    "stream-records": Decoder(
+        _stream_records,
+        lambda: [flexbuffer.dumps({seeds.STREAMS: seeds.stream_records()})],
+        _FLEXBUFFER,
+        names_file=False,
+    ),
+    "old-snapshot": Decoder(
+        _old_snapshot, lambda: seeds.old_files("snapshots"), _packages_of_older(FileType.SNAPSHOT)
+    ),
+    "old-manifest": Decoder(
+        partial(_old, decode_old_manifest),
+        lambda: seeds.old_files("manifests"),
+        _packages_of_older(FileType.MANIFEST),
+    ),
+    "old-transaction-log": Decoder(
+        lambda data: decode_old_log(data, NAME),
+        lambda: seeds.old_files("transactions"),
+        _packages_of_older(FileType.TRANSACTION_LOG),
+    ),
+    "old-ref": Decoder(lambda data: decode_old_ref(data, NAME), lambda: seeds.old_files("refs"), _JSON),
+    "staged-result": Decoder(
+        _result,
+        lambda: [seeds.result()],
+        (
+            (part(0, 3), change_json),
+            (part(1, 3, ZSTD), change_bytes),
+            (part(2, 3), change_bytes),
+            (PLAIN, change_bytes),
+        ),
+        names_file=False,
+    ),
+    "wire": Decoder(wire.decode, lambda: [seeds.message()], _WIRE, names_file=False),
+    "staged-plan": Decoder(_plan, lambda: [seeds.plan()], _JSON, errors=()),
+    "zarr-json": Decoder(
+        _zarr_json,
+        lambda: [seeds.DOCUMENT, seeds.RECTILINEAR],
+        _JSON,
+        errors=(FormatError, InvalidInputError),
+        names_file=False,
+    ),
+    "chunk-frames": Decoder(_chunk, lambda: [ZSTD.close(bytes(1 << 25)), b"\2" + bytes(15)]),
+    "netcdf3": Decoder(_netcdf3, lambda: list(map(seeds.netcdf3, (1, 2, 5)))),
+    "tiff": Decoder(
+        _tiff,
+        lambda: [
+            seeds.tiff(),
+            seeds.tiff(order=">", tiled=True),
+            seeds.tiff(big=True),
+            seeds.tiff(order=">", big=True, tiled=True),
+        ],
+    ),
+    "grib": Decoder(_grib, lambda: [seeds.grib(2), seeds.grib(1)]),
+}

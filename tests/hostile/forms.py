@@ -1,0 +1,73 @@
+"""How the content of a stored file is packed, so that a change of the content gets a correct package.
+
+A mutation of a compressed file is nearly always refused by the checksum. The decoder behind it gets tested
+only if the content is changed and then sealed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import zstandard
+
+from frazil.errors import FormatError
+from frazil.format.envelope import FileType, open_envelope, seal
+
+#: No seed grows beyond this size, so a larger content is a bomb. The decoder of the package has to refuse it.
+LARGEST_CONTENT = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A package: ``open`` returns its content, or None for damaged packages; ``close`` makes a package."""
+
+    open: Callable[[bytes], bytes | None]
+    close: Callable[[bytes], bytes]
+
+
+def _same(data: bytes) -> bytes:
+    return data
+
+
+PLAIN = Form(_same, _same)
+
+
+def sealed(kind: FileType, spec_version: int = 2) -> Form:
+    """A metadata file: the header of 39 bytes, and a compressed payload."""
+
+    def open_(data: bytes) -> bytes | None:
+        try:
+            return bytes(open_envelope(data, kind, LARGEST_CONTENT)[1])
+        except FormatError:
+            return None
+
+    return Form(open_, lambda content: seal([content], kind, spec_version=spec_version, level=1))
+
+
+def _decompressed(data: bytes) -> bytes | None:
+    try:
+        return zstandard.ZstdDecompressor().decompress(data, max_output_size=LARGEST_CONTENT)
+    except zstandard.ZstdError:
+        return None
+
+
+#: One frame of zstd.
+ZSTD = Form(_decompressed, zstandard.ZstdCompressor(level=1, write_checksum=True).compress)
+
+
+def part(number: int, count: int, inner: Form = PLAIN) -> Form:
+    """One of the parts of a result of a task. The other parts stay empty when a package is made."""
+    width = 8
+
+    def open_(data: bytes) -> bytes | None:
+        sizes = [int.from_bytes(data[width * at : width * (at + 1)], "little") for at in range(count)]
+        start = width * count + sum(sizes[:number])
+        return inner.open(data[start : start + sizes[number]])
+
+    def close(content: bytes) -> bytes:
+        parts = [b""] * count
+        parts[number] = inner.close(content)
+        return b"".join([*(len(each).to_bytes(width, "little") for each in parts), *parts])
+
+    return Form(open_, close)

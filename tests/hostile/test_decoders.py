@@ -1,0 +1,176 @@
+"""Any bytes: a value or a typed error that names the file, in bounded time and memory, for every decoder."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.hostile.decoders import DECODERS, Decoder, survives
+from tests.hostile.fuzz import CORPUS, corpus, main
+from tests.hostile.judge import Judge, peak_of_memory
+from tests.support.examples import examples
+from tests.support.patience import patience
+
+from frazil.errors import FormatError
+from frazil.format.envelope import HEADER_BYTES, MAGIC, FileType, seal
+from frazil.readers.tiff_layout import read_directory
+
+decoders = pytest.mark.parametrize("name", DECODERS)
+MIB = 1 << 20
+#: A payload may have 256 MiB. It grows in a buffer that may be copied once.
+MOST_MEMORY = 600 * MIB
+
+
+@pytest.fixture
+def bounded() -> Iterator[None]:
+    """The test takes little memory and processor time, whatever it decodes."""
+    with peak_of_memory() as peak:
+        start = time.process_time()
+        yield
+    assert peak() < MOST_MEMORY
+    assert time.process_time() - start < patience(60)
+
+
+@decoders
+def test_valid_files_are_read(name: str) -> None:
+    decoder = DECODERS[name]
+    assert any(survives(decoder, seed) for seed in decoder.seeds())
+
+
+@decoders
+@pytest.mark.usefixtures("bounded")
+def test_inputs_that_were_once_not_survived(name: str) -> None:
+    for data in corpus(name):
+        survives(DECODERS[name], data)
+
+
+@decoders
+@pytest.mark.usefixtures("bounded")
+def test_changed_content(name: str) -> None:
+    decoder = DECODERS[name]
+    starts = [*decoder.seeds(), *corpus(name)]
+
+    @settings(max_examples=examples(100))
+    @given(st.sampled_from(starts), st.sampled_from(decoder.forms), st.integers(0, (1 << 62) - 1))
+    def changed(start: bytes, package: tuple, seed: int) -> None:
+        form, mutation = package
+        content = form.open(start)
+        chance = random.Random(seed)
+        survives(
+            decoder, mutation(start, chance) if content is None else form.close(mutation(content, chance))
+        )
+
+    changed()
+
+
+def _metadata_bomb(kind: FileType) -> bytes:
+    """A file of about 70 KiB with two gigabytes of zeros."""
+    head = seal([b""], kind)[:HEADER_BYTES]
+    return head + zstandard.ZstdCompressor(level=3).compress(bytes(16 * MIB)) * 128
+
+
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "nothing": lambda: b"",
+    "deep JSON arrays": lambda: b"[" * 100_000,
+    "deep JSON objects": lambda: b'{"a":' * 100_000,
+    "deep MessagePack": lambda: b"\x91" * 1_000_000,
+    "deep YAML": lambda: b"- " * 20_000,
+    "deep pickle": lambda: b"(" * 100_000 + b".",
+    "long number": lambda: b"9" * 100_000,
+    "YAML aliases": lambda: (
+        b"a: &a [x]\n"
+        + b"".join(
+            b"%c: &%c [%s]\n" % (at + 1, at + 1, b",".join([b"*%c" % at] * 9))
+            for at in range(ord("a"), ord("k"))
+        )
+    ),
+    "chunks": lambda: json.dumps(_with_chunks([[[1, (1 << 32) - 1]], [[1, (1 << 24) - 1]] * 9])).encode(),
+    "many chunks in many dimensions": lambda: json.dumps(_with_chunks([[[1, (1 << 24) - 1]]] * 99)).encode(),
+    "product of long numbers": lambda: json.dumps(_with_chunks([10**4000] * 300)).encode(),
+    "plain header": lambda: MAGIC,
+    **{f"zeros in {kind.name}": lambda kind=kind: _metadata_bomb(kind) for kind in FileType},
+}
+
+
+def _with_chunks(shapes: list) -> dict:
+    grid = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": shapes}}
+    array = {"zarr_format": 3, "node_type": "array", "shape": [1] * len(shapes), "data_type": "int8"}
+    return {**array, "chunk_grid": grid, "codecs": [{"name": "bytes"}]}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+@pytest.mark.usefixtures("bounded")
+def test_bombs(bomb: str) -> None:
+    data = BOMBS[bomb]()
+    for decoder in DECODERS.values():
+        survives(decoder, data)
+
+
+@pytest.mark.parametrize("name", ["staged-result"])
+def test_bombs_inside_of_packages(name: str) -> None:
+    decoder = DECODERS[name]
+    for form, _ in decoder.forms:
+        for bomb in ("deep JSON arrays", "deep pickle", "long number"):
+            assert not survives(decoder, form.close(BOMBS[bomb]()))
+
+
+def test_many_tags_with_the_same_values_are_refused() -> None:
+    from tests.hostile.decoders import _file
+
+    size, count = MIB, 3000
+    entries = b"".join(
+        at.to_bytes(2, "little") + b"\7\0" + (size // 2).to_bytes(4, "little") + bytes(4)
+        for at in range(count)
+    )
+    data = (b"II*\0" + b"\x08\0\0\0" + count.to_bytes(2, "little") + entries + bytes(4)).ljust(size, b"\0")
+    with pytest.raises(FormatError, match="tags with at most"):
+        read_directory(_file(data))
+
+
+# The judge and the command
+
+
+def _failing(data: bytes) -> None:
+    if data.startswith(b"a"):
+        raise KeyError("a")
+    raise FormatError("some/file: no")
+
+
+def test_the_judge_names_the_exception() -> None:
+    judge = Judge(Decoder(_failing, lambda: [b""]))
+    assert judge.verdict(b"b") is None
+    first, second = judge.verdict(b"a"), judge.verdict(b"aa")
+    assert first is not None
+    assert second is not None
+    assert first.sign == second.sign
+    assert first.sign.startswith("KeyError at ")
+    assert judge.offences == {first.sign: 2}
+    assert (judge.inputs, judge.accepted) == (3, 0)
+
+
+def test_an_error_without_the_name_of_the_file_is_an_offence() -> None:
+    def nameless(data: bytes) -> None:
+        raise FormatError("damaged")
+
+    assert Judge(Decoder(nameless, lambda: [b""])).verdict(b"") is not None
+
+
+@pytest.mark.deep
+def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path) -> None:
+    options = ["--engine", "random", "--inputs", "300", "--seconds", "60", "--offences", str(tmp_path)]
+    assert main([*options, "ref-v1", "grib"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["ref-v1", "grib"]
+    assert all("offences none" in line for line in lines)
+
+
+def test_the_corpus_is_small() -> None:
+    files = list(CORPUS.glob("*/*"))
+    assert {file.parent.name for file in files} <= set(DECODERS)
+    assert sum(file.stat().st_size for file in files) < 200_000

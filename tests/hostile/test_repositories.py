@@ -1,0 +1,289 @@
+"""Repositories that somebody has made to harm their readers: typed errors, no files or requests of others."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from tests.hostile.generator import (
+    KINDS,
+    Breakage,
+    breakages,
+    copy_of,
+    keys,
+    repository,
+    with_file,
+)
+from tests.hostile.reading import ask_everything
+from tests.support.examples import examples
+from tests.support.patience import patience
+
+import frazil
+from frazil.errors import FormatError, IcechunkError
+from frazil.format.keys import REPO
+from frazil.format.repo_info import OpsLog, RepoInfo, decode_repo_info, encode_repo_info
+from frazil.repository.catalog.collection_records import COLLECTIONS
+from frazil.repository.catalog.leases import LEASES
+
+#: Questions to which a valid repository of the generator has no answer, because the nodes moved.
+_UNANSWERED = {f"coordinates {ref}" for ref in ("main s", "main scalar", "dev moved", "v1 moved")}
+
+
+@pytest.fixture(scope="module", params=[2, 1], ids=["version 2", "version 1"])
+def valid(request: pytest.FixtureRequest) -> frazil.Storage:
+    return repository(request.param)
+
+
+def every_breakage(storage: frazil.Storage) -> list[Breakage]:
+    """All breakages, in an order that is always the same and that mixes the files."""
+    every = [
+        each
+        for kind in KINDS
+        for key in keys(storage, kind)
+        for each in breakages(bytes(storage.get(key)), key)
+    ]
+    random.Random(20261123).shuffle(every)
+    return every
+
+
+def test_a_valid_repository_answers_everything(valid: frazil.Storage) -> None:
+    answers = ask_everything(copy_of(valid), writes=True)
+    assert answers.offences == {}
+    refused = {name for name, error in answers.errors.items() if "spec version" in str(error)}
+    assert {*answers.errors} - refused <= _UNANSWERED | {"coordinates main moved"}, answers.errors
+
+
+def broken_answers(valid: frazil.Storage, count: int) -> dict[str, str]:
+    """What is no typed error, for some breakages."""
+    out = {}
+    for each in every_breakage(valid)[:count]:
+        start = time.process_time()
+        answers = ask_everything(with_file(valid, each), writes=True)
+        for name, error in answers.offences.items():
+            out[f"{each.label}: {name}"] = f"{type(error).__name__}: {error}"[:200]
+        if time.process_time() - start > patience(20):
+            out[each.label] = "too slow"
+    return out
+
+
+def test_one_broken_field(valid: frazil.Storage) -> None:
+    assert broken_answers(valid, examples(30)) == {}
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1800)
+def test_many_broken_fields(valid: frazil.Storage) -> None:
+    assert broken_answers(valid, examples(600)) == {}
+
+
+#: A field, the beginning of a change, and a part of the error of a reader.
+MUSTS: list[tuple[str, str, str, str]] = [
+    (REPO, "spec_version", "= 3", "spec version"),
+    (REPO, "branches", "is absent", "lacks the required field in slot"),
+    (REPO, "snapshots", "is absent", "lacks the required field in slot"),
+    (REPO, "status", "is absent", "lacks the required field in slot"),
+    (REPO, "branches[0].snapshot_index", "= 4294967295", "a ref is on snapshot"),
+    (REPO, "branches", "has equal elements", "two refs have the same name"),
+    (REPO, "status.availability", "= 127", "availability"),
+    (REPO, "snapshots[0].parent_offset", "= 2147483647", "parent"),
+    (REPO, "latest_updates[0].update_type", "= 255", "update"),
+    ("snapshots", "id", "is another id", "must contain the snapshot"),
+    ("snapshots", "nodes", "is absent", "lacks the required field in slot 2"),
+    ("snapshots", "nodes[0].path", "is absent", "lacks the required field in slot 1"),
+    ("snapshots", "nodes[0].node_data_type", "= 127", "kind"),
+    ("manifests", "id", "is another id", "must contain the manifest"),
+    ("manifests", "arrays", "is absent", "lacks the required field in slot 1"),
+    ("manifests", "arrays[0].refs", "is absent", "lacks the required field in slot 1"),
+    ("manifests", "arrays[0].refs[0].index", "is absent", "lacks the required field in slot 0"),
+    ("transactions", "id", "is absent", "lacks the required field in slot 0"),
+    ("transactions", "updated_arrays", "is absent", "lacks the required field in slot 5"),
+    ("transactions", "updated_chunks[0].chunks", "is absent", "lacks the required field in slot 1"),
+]
+
+
+@pytest.mark.parametrize(("file", "field", "change", "message"), MUSTS)
+def test_a_broken_rule_is_refused(file: str, field: str, change: str, message: str) -> None:
+    valid = repository()
+    refused = []
+    for key in keys(valid, file):
+        for each in breakages(bytes(valid.get(key)), key):
+            if each.field == field and each.change.startswith(change):
+                answers = ask_everything(with_file(valid, each))
+                assert answers.offences == {}
+                refused += [str(error) for error in answers.errors.values() if isinstance(error, FormatError)]
+    # Not every file is needed for an answer: some belong to versions without a ref.
+    assert any(message in text for text in refused), refused
+
+
+# Names in files that lead elsewhere
+
+
+def with_info(storage: frazil.Storage, change: Callable[[RepoInfo], RepoInfo]) -> frazil.Storage:
+    info = decode_repo_info(storage.get(REPO), REPO)
+    storage.put(REPO, encode_repo_info(change(info)))
+    return storage
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../secret",
+        "/etc/passwd",
+        "x/../../secret",
+        "..\\secret",
+        "%2e%2e/secret",
+        "secret?x",
+        "secret#x",
+        "\0",
+    ],
+)
+def test_backups_lead_to_no_other_file(name: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret of the reader")
+    storage = frazil.local_filesystem_storage(str(tmp_path / "repository"))
+    repo = frazil.Repository.create(storage)
+    repo.create_branch("b", repo.lookup_branch("main"))
+
+    def other(info: RepoInfo) -> RepoInfo:
+        entries = [info.ops.entry(row) for row in range(len(info.ops))]
+        entries = [entries[0], *(dataclasses.replace(each, backup_path=name) for each in entries[1:])]
+        return dataclasses.replace(info, ops=OpsLog.of(entries), repo_before_updates=name)
+
+    storage = with_info(storage, other)
+    answers = ask_everything(storage, writes=True)
+    assert answers.offences == {}
+    text = repr(answers.values) + repr(answers.errors)
+    assert "secret of the reader" not in text
+    assert (tmp_path / "secret").read_text() == "secret of the reader"
+    assert {path.name for path in tmp_path.iterdir()} == {"secret", "repository"}
+
+
+@pytest.mark.parametrize("name", ["../x", "..", "a/../../x", "\0", "\n", "é" * 3000, "*", "{}", "%s"])
+@pytest.mark.parametrize("version", [1, 2])
+def test_names_of_refs_lead_nowhere(name: str, version: int, tmp_path: Path) -> None:
+    storage = frazil.local_filesystem_storage(str(tmp_path / "repository"))
+    repo = frazil.Repository.create(storage, spec_version=version)
+    try:
+        repo.create_branch(name, repo.lookup_branch("main"))
+        repo.create_tag(name, repo.lookup_branch("main"))
+        assert name in repo.list_branches()
+        repo.delete_branch(name)
+    except IcechunkError:
+        assert repo.list_branches() == {"main"}
+    assert [path.name for path in tmp_path.iterdir()] == ["repository"]
+
+
+def test_files_are_readable_by_their_owner_alone_with_such_a_mask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "r")))
+        with repo.transaction("main", message="data") as store:
+            zarr.create_array(store, name="a", shape=(1000,), dtype="f8")[:] = np.random.default_rng(
+                1
+            ).random(1000)
+    finally:
+        os.umask(before)
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "r").rglob("*") if path.is_file()}
+    assert modes == {0o600}
+
+
+# Objects beside the format: leases, records, configuration
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff",
+        b"[" * 100_000,
+        b"9" * 10_000,
+        b"null",
+        json.dumps({"age": 10**30, "left": 10**30, "purpose": "x" * 1000}).encode(),
+        json.dumps({"age": -(10**300), "left": -(10**300)}).encode(),
+        json.dumps({"age": 1e308, "left": "soon", "purpose": 5}).encode(),
+        json.dumps({"listed": [[]], "done": {}, "purpose": "\x1b[2J"}).encode(),
+        b" " * (1 << 20),
+    ],
+)
+def test_markers_of_others_stop_nobody(content: bytes) -> None:
+    storage = repository()
+    storage.put(f"{LEASES}/x", content)
+    storage.put(f"{COLLECTIONS}/x", content)
+    storage.put(f"{COLLECTIONS}/x.garbage", content)
+    answers = ask_everything(storage, writes=True)
+    assert answers.offences == {}
+    assert {*answers.errors} - _UNANSWERED <= {"commit", "rebase", "amend", "rewrite"}, answers.errors
+
+
+ABSURD: list[dict[str, Any]] = [
+    {"inline_chunk_threshold_bytes": 1 << 63},
+    {"inline_chunk_threshold_bytes": -1},
+    {"get_partial_values_concurrency": 0},
+    {"get_partial_values_concurrency": 1 << 40},
+    {"compression": {"level": 255, "algorithm": "zstd"}},
+    {"compression": {"level": 3, "algorithm": "brotli"}},
+    {"caching": dict.fromkeys(["num_bytes_chunks", "num_snapshot_nodes", "num_chunk_refs"], (1 << 64) - 1)},
+    {"caching": {"num_bytes_chunks": -5}},
+    {"max_concurrent_requests": 0},
+    {"max_concurrent_requests": 1 << 60},
+    {
+        "storage": {
+            "concurrency": {"max_concurrent_requests_for_object": 65535, "ideal_concurrent_request_size": 1}
+        }
+    },
+    {"storage": {"retries": {"max_tries": 0, "initial_backoff_ms": 1 << 31, "max_backoff_ms": 1 << 31}}},
+    {"manifest": {"splitting": {"split_sizes": [[{"AnyArray": None}, [[{"Any": None}, 1]]]] * 500}}},
+    {"manifest": {"preload": {"max_total_refs": 1 << 31, "preload_if": {"true": None}}}},
+    {"manifest": {"preload": {"preload_if": {"name_matches": {"regex": "(a+)+$" * 20}}}}},
+    {"frazil": {"packing": {"enabled": True, "pack_size_bytes": 1 << 62, "threshold_bytes": 1 << 61}}},
+    {"frazil": {"session_lifetime_seconds": 1e300}},
+    {"virtual_chunk_containers": {"s3://x/": None}},
+    {"virtual_chunk_containers": {"x": {"url_prefix": "\0", "store": {"s3": {}}, "name": "\0"}}},
+    {"repo_update_retries": {"default": {"max_tries": 0, "initial_backoff_ms": 0, "max_backoff_ms": 0}}},
+]
+
+
+@pytest.mark.parametrize("config", ABSURD, ids=str)
+def test_saved_configurations_with_absurd_values(config: dict[str, Any]) -> None:
+    storage = with_info(repository(), lambda info: dataclasses.replace(info, config=config))
+    answers = ask_everything(storage, writes=True)
+    assert answers.offences == {}
+
+
+def test_a_hostile_document_of_an_array() -> None:
+    grid = {
+        "name": "rectilinear",
+        "configuration": {"kind": "inline", "chunk_shapes": [[[1, (1 << 32) - 1]]]},
+    }
+    session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+    zarr.create_array(session.store, name="a", shape=(4,), dtype="i4")
+    document = json.loads(session.store.get_sync("a/zarr.json").to_bytes())  # type: ignore[union-attr]
+    buffer = zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(
+        json.dumps({**document, "chunk_grid": grid}).encode()
+    )
+    with pytest.raises(frazil.InvalidInputError, match="at most 16777216 chunks"):
+        session.store.set_sync("a/zarr.json", buffer)
+
+
+@pytest.mark.parametrize("time_of_update", [(1 << 63) - 1, 1 << 63, (1 << 64) - 1])
+def test_times_beyond_the_calendar(time_of_update: int) -> None:
+    def late(info: RepoInfo) -> RepoInfo:
+        return dataclasses.replace(info, ops=dataclasses.replace(info.ops, updated_at=times(info)))
+
+    def times(info: RepoInfo) -> Any:
+        updated_at = info.ops.updated_at.copy()
+        updated_at[0] = time_of_update
+        return updated_at
+
+    answers = ask_everything(with_info(repository(), late), writes=True)
+    assert answers.offences == {}
+    assert "before the year 10000" in str(answers.errors["ops log"])

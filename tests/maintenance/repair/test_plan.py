@@ -1,0 +1,292 @@
+"""Every damage of a table is repaired: the contents are the original ones, and nothing is left to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from tests.maintenance.schedules import Seen
+from tests.maintenance.test_verification import DAMAGE, config, keys, small
+from tests.repository.version_1 import copy_of, fill
+from tests.support.judge import readable_by_reference
+from tests.support.tiers import deep
+
+import frazil
+from frazil.errors import FormatError, InvalidInputError, RepositoryNotFoundError, StorageError
+from frazil.format.repo_info import decode_repo_info
+from frazil.storage.memory import MemoryStorage
+
+repair = frazil.Repository.repair
+
+#: Damages that the level ``exists`` can see in chunk files.
+OF_CHUNKS = ("deleted", "cut", "emptied")
+FOLDERS = ("snapshots", "transactions", "manifests", "chunks", "overwritten", "repo")
+WAYS = ["deleted", "cut", *deep("emptied", "a bit at 0.6", "a bit at 1.0")]
+FIRST_LOG = "transactions/1CECHNKREP0F1RSTCMT0"
+
+
+@cache
+def original(spec_version: int = 2) -> MemoryStorage:
+    storage: MemoryStorage = small(spec_version).storage  # type: ignore[assignment]
+    return storage
+
+
+@cache
+def tiny() -> MemoryStorage:
+    storage = MemoryStorage()
+    repo = frazil.Repository.create(storage, config())
+    with repo.transaction("main", message="0") as store:
+        zarr.create_array(store, name="a", shape=(4,), chunks=(2,), dtype="i8", compressors=None)[:] = 7
+    repo.create_tag("v0", repo.lookup_branch("main"))
+    return storage
+
+
+def harm(storage: Any, key: str, how: str) -> None:
+    after = DAMAGE[how](bytes(storage.get(key)))
+    if after is None:
+        storage.delete([key])
+    else:
+        storage.put(key, after)
+
+
+def contents(storage: Any) -> dict[str, bytes]:
+    """All files but those put aside, and those of the update that restores ``repo``."""
+    changing = ("quarantine/", "overwritten/", "repo")
+    return {
+        each.key: bytes(storage.get(each.key))
+        for each in storage.list("")
+        if not each.key.startswith(changing)
+    }
+
+
+def values(storage: Any) -> dict[str, Any]:
+    """The arrays of every tag."""
+    repo = frazil.Repository.open(storage)
+    groups = {
+        tag: zarr.open_group(repo.readonly_session(tag=tag).store, mode="r") for tag in repo.list_tags()
+    }
+    return {f"{tag}/{name}": group[name][:].tolist() for tag, group in groups.items() for name in "ab"}  # type: ignore[index]
+
+
+def affected(storage: Any, folder: str) -> list[str]:
+    if folder == "repo":
+        return ["repo"]
+    if folder == "overwritten":  # only backups that hold a part of the ops log are verified
+        info = decode_repo_info(storage.get("repo"), "repo")
+        return [f"overwritten/{info.repo_before_updates}"]
+    return keys(storage, folder)[-1:]
+
+
+def aside(storage: Any) -> dict[str, bytes]:
+    return {each.key.split("/", 2)[2]: bytes(storage.get(each.key)) for each in storage.list("quarantine")}
+
+
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_from_a_copy(folder: str, how: str) -> None:
+    if folder == "chunks" and how not in OF_CHUNKS:
+        pytest.skip("the format has no checksums of chunks")
+    before = original()
+    for key in affected(before, folder):
+        storage = copy_of(before)
+        harm(storage, key, how)
+        damaged = None if storage.head(key) is None else bytes(storage.get(key))
+        unchanged = {each.key: bytes(storage.get(each.key)) for each in storage.list("")}
+        plan = repair(storage, copies=[before], level="checksum")
+        assert [row["key"] for row in plan.rows()] == [key]
+        assert {each.key: bytes(storage.get(each.key)) for each in storage.list("")} == unchanged
+        plan.apply()
+        assert frazil.Repository.open(storage).verify("checksum").ok
+        assert contents(storage) == contents(before)
+        assert values(storage) == values(before)
+        assert aside(storage) == ({} if damaged is None else {key: damaged})
+        again = repair(storage, copies=[before], level="checksum")
+        assert again.ok, str(again)
+
+
+@pytest.mark.parametrize("folder", ["snapshots", "transactions", "manifests"])
+def test_exchanged_files(folder: str) -> None:
+    storage = copy_of(original())
+    one, other = keys(storage, folder)[1:3]
+    first, second = bytes(storage.get(one)), bytes(storage.get(other))
+    storage.put(one, second)
+    storage.put(other, first)
+    plan = repair(storage)
+    assert sorted(row["key"] for row in plan.rows()) == [one, other]
+    plan.apply()
+    assert (bytes(storage.get(one)), bytes(storage.get(other))) == (first, second)
+    assert repair(storage).ok
+
+
+def test_exchanged_files_are_whole_after_a_crash() -> None:
+    before = copy_of(tiny())
+    one, other = keys(before, "snapshots")
+    first, second = bytes(before.get(one)), bytes(before.get(other))
+    before.put(one, second)
+    before.put(other, first)
+    count = 0
+    for storage in crashes(before, lambda storage: repair(storage, dry_run=False)):
+        count += 1
+        repair(storage, dry_run=False)
+        assert (bytes(storage.get(one)), bytes(storage.get(other))) == (first, second)
+    assert count >= 8
+
+
+def test_several_damages_at_once() -> None:
+    before = original()
+    storage = copy_of(before)
+    for folder in ("snapshots", "transactions", "manifests", "chunks"):
+        storage.delete(keys(storage, folder)[1:])
+    storage.put("repo", b"")
+    plan = repair(storage, copies=[before], dry_run=False)
+    assert plan.complete, str(plan)
+    assert contents(storage) == contents(before)
+    assert frazil.Repository.open(storage).verify("checksum").ok
+
+
+def test_the_second_copy_is_used_if_the_first_is_damaged() -> None:
+    before = original()
+    for folder in ("snapshots", "manifests", "chunks"):
+        key = keys(before, folder)[1]
+        bad, storage = copy_of(before), copy_of(before)
+        bad.put(key, bytes(before.get(key))[:-3])
+        storage.delete([key])
+        repair(storage, copies=[bad, before], dry_run=False)
+        assert contents(storage) == contents(before)
+
+
+def test_a_deduplicated_chunk_from_a_file_with_the_same_hash() -> None:
+    repo = small(chunks=frazil.ChunksConfig(deduplicate=True))
+    storage = repo.storage
+    key = keys(storage, "chunks")[0]
+    data = bytes(storage.get(key))
+    storage.put("chunks/00000000000000000000", data)  # as a writer stores it beside a collection
+    storage.delete([key])
+    plan = repair(storage)
+    assert [(each.keys, each.certainty) for each in plan.steps] == [((key,), "proved")]
+    plan.apply()
+    assert bytes(storage.get(key)) == data
+
+
+@contextmanager
+def _stop(left: list[int], fails: bool) -> Iterator[None]:
+    left[0] -= 1
+    if left[0] == 0 and not fails:
+        raise StorageError("injected: lost")
+    yield
+    if left[0] == 0:
+        raise StorageError("injected: the answer is lost")
+    if left[0] < 0:
+        raise StorageError("injected: the process has died")
+
+
+def crashes(before: MemoryStorage, act: Callable[[Any], Any]) -> Iterator[MemoryStorage]:
+    """Yield the storage after a crash at each request that ``act`` makes, before and after its effect."""
+    for takes_effect in (False, True):
+        number = 0
+        while True:
+            number += 1
+            left = [number]
+            storage = copy_of(before)
+
+            def meet(what: str, left: list[int] = left, takes_effect: bool = takes_effect) -> Any:
+                if what.startswith(("get", "head", "list")) and left[0] > 0:
+                    return nullcontext()
+                return _stop(left, takes_effect)
+
+            with suppress(StorageError):
+                act(Seen(storage, meet))
+            if left[0] > 0:
+                break
+            yield storage
+
+
+@pytest.mark.parametrize("folder", ["chunks", *deep("repo", "manifests", "transactions")])
+def test_a_crash_at_each_write(folder: str) -> None:
+    before = tiny()
+    broken = copy_of(before)
+    for key in affected(before, folder):
+        broken.put(key, b"")
+    count = 0
+    for storage in crashes(broken, lambda storage: repair(storage, copies=[before], dry_run=False)):
+        count += 1
+        repair(storage, copies=[before], dry_run=False)
+        assert frazil.Repository.open(storage).verify("checksum").ok
+        assert contents(storage) == contents(before)
+        assert repair(storage, copies=[before]).ok
+        assert {b""} <= set(aside(storage).values())
+    assert count >= 4
+
+
+def test_a_copy_of_another_repository_is_refused() -> None:
+    storage = copy_of(original())
+    other = MemoryStorage()
+    frazil.Repository.create(other)
+    for wrong in (other, MemoryStorage()):
+        with pytest.raises(InvalidInputError, match="copies must be"):
+            repair(storage, copies=[wrong])
+
+
+def test_without_any_backup() -> None:
+    storage = copy_of(original())
+    storage.delete(["repo", *keys(storage, "overwritten")])
+    with pytest.raises(RepositoryNotFoundError, match="Pass a copy"):
+        repair(storage)
+    repair(storage, copies=[original()], dry_run=False)
+    assert values(storage) == values(original())
+
+
+def test_damage_without_a_copy_remains_a_finding() -> None:
+    storage = copy_of(original())
+    key = keys(storage, "manifests")[0]
+    storage.delete([key])
+    plan = repair(storage, dry_run=False)
+    assert not plan.steps
+    assert [each.key for each in plan.findings] == [key]
+    assert not plan.complete
+
+
+def test_the_reference_reads_the_result(tmp_path: Path) -> None:
+    before = original()
+    storage: Any = frazil.local_filesystem_storage(str(tmp_path))
+    fill(storage, before)
+    for folder in ("snapshots", "manifests", "chunks"):
+        storage.delete(keys(storage, folder)[1:2])
+    storage.delete(keys(storage, "transactions"))
+    storage.put("repo", b"x")
+    assert repair(storage, copies=[before], dry_run=False).complete
+    assert storage.head(FIRST_LOG) is not None
+    readable_by_reference(tmp_path)
+    assert np.array_equal(values(storage)["v3/a"], values(before)["v3/a"])
+
+
+def test_a_commit_between_the_plan_and_its_application() -> None:
+    before = original()
+    storage = copy_of(before)
+    repo = frazil.Repository.open(storage)
+    storage.delete([f"snapshots/{repo.lookup_tag('v1')}", keys(storage, "chunks")[0]])
+    plan = repair(storage, copies=[before])
+    assert len(plan.rows()) == 2
+    with repo.transaction("main", message="meanwhile") as store:
+        zarr.create_array(store, name="c", shape=(1,), dtype="i1")
+    plan.apply()
+    assert repo.verify("checksum").ok
+    assert next(iter(repo.ancestry(branch="main"))).message == "meanwhile"
+
+
+def test_a_copy_that_changes_after_the_plan_is_not_used() -> None:
+    before = original()
+    storage, copy = copy_of(before), copy_of(before)
+    key = keys(storage, "chunks")[0]
+    storage.delete([key])
+    plan = repair(storage, copies=[copy])
+    copy.put(key, b"short")
+    with pytest.raises(FormatError, match="must have"):
+        plan.apply()
+    assert storage.head(key) is None

@@ -1,0 +1,60 @@
+"""A file is put aside before it is replaced, and another writer's file is never overwritten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from frazil.errors import ConflictError, ErrorKind
+from frazil.maintenance.repair.quarantine import Quarantine, QuarantiningStorage, copies_in_quarantine
+from frazil.storage.base import ALWAYS, Condition
+from frazil.storage.memory import MemoryStorage
+from frazil.testing.faults import Fault, FaultyStorage
+
+
+def storage_with(data: bytes) -> MemoryStorage:
+    storage = MemoryStorage()
+    storage.put("chunks/A", data)
+    return storage
+
+
+def test_replace_twice() -> None:
+    storage, quarantine = storage_with(b"bad"), Quarantine("quarantine/t")
+    assert quarantine.replace_file(storage, "chunks/A", b"good")
+    assert not quarantine.replace_file(storage, "chunks/A", b"good")
+    assert bytes(storage.get("chunks/A")) == b"good"
+    assert bytes(storage.get("quarantine/t/chunks/A")) == b"bad"
+    assert copies_in_quarantine(storage) == {"chunks/A": ["quarantine/t/chunks/A"]}
+
+
+def test_a_file_that_changes_meanwhile_is_not_overwritten() -> None:
+    inner = storage_with(b"bad")
+
+    class Racing(FaultyStorage):
+        def put(self, key: str, data: Any, condition: Condition = ALWAYS) -> Any:
+            if key == "chunks/A":
+                inner.put(key, b"another writer")
+            return super().put(key, data, condition)
+
+    with pytest.raises(ConflictError) as error:
+        Quarantine.new().replace_file(Racing(inner, lambda key, condition: None), "chunks/A", b"good")
+    assert error.value.kind == ErrorKind.REPO_INFO_UPDATED
+    assert bytes(inner.get("chunks/A")) == b"another writer"
+
+
+def test_a_write_that_met_itself_is_done() -> None:
+    inner = storage_with(b"bad")
+    storage = FaultyStorage(inner, lambda key, condition: Fault.MET_ITSELF)
+    assert Quarantine("quarantine/t").replace_file(storage, "chunks/A", b"good")
+    assert bytes(inner.get("chunks/A")) == b"good"
+
+
+def test_deletions_put_files_of_the_format_aside() -> None:
+    inner = storage_with(b"data")
+    inner.put("leases/L", b"lease")
+    storage = QuarantiningStorage(inner, Quarantine("quarantine/t"))
+    storage.delete(["chunks/A", "leases/L", "chunks/B"])
+    assert {each.key: bytes(inner.get(each.key)) for each in inner.list("")} == {
+        "quarantine/t/chunks/A": b"data"
+    }

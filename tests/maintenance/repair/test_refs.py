@@ -1,0 +1,108 @@
+"""Refs and the configuration of spec version 1, each with a file of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.maintenance.test_verification import small
+from tests.repository.version_1 import commit, copy_of
+
+import frazil
+from frazil.errors import FormatError, RepositoryNotFoundError
+from frazil.storage.memory import MemoryStorage
+
+repair = frazil.Repository.repair
+MAIN = "refs/branch.main/ref.json"
+
+
+def repository() -> MemoryStorage:
+    storage = small(1).storage
+    assert isinstance(storage, MemoryStorage)
+    return storage
+
+
+def tip(storage: Any, branch: str = "main") -> str:
+    return frazil.Repository.open(storage).lookup_branch(branch)
+
+
+@pytest.mark.parametrize("data", [None, b"", b"{"])
+def test_main_without_a_copy(data: bytes | None) -> None:
+    storage = repository()
+    storage.delete(["refs/tag.v3/ref.json"])  # it is on the tip of main, too
+    before = tip(storage)
+    storage.delete([MAIN]) if data is None else storage.put(MAIN, data)
+    with pytest.raises((FormatError, RepositoryNotFoundError)):
+        tip(storage)
+    plan = repair(storage)
+    assert [(each.action, each.keys, each.certainty) for each in plan.steps] == [
+        ("rebuild", (MAIN,), "consistent")
+    ]
+    plan.apply()
+    assert tip(storage) == before
+    assert repair(storage).ok
+
+
+def test_main_after_the_copy_was_made() -> None:
+    storage = repository()
+    copy = copy_of(storage)
+    later = commit(frazil.Repository.open(storage), 1)
+    storage.put(MAIN, b"")
+    repair(storage, copies=[copy], dry_run=False)
+    assert tip(storage) == later
+
+
+def test_two_heads_need_a_guess() -> None:
+    storage = repository()
+    repo = frazil.Repository.open(storage)
+    repo.create_branch("dev", repo.lookup_branch("main"))
+    commit(repo, 1)
+    commit(repo, 2, "dev")
+    for name in ("main", "dev"):
+        storage.put(f"refs/branch.{name}/ref.json", b"")
+    assert not [each for each in repair(storage).steps if each.action == "rebuild"]
+
+
+def test_a_tag_comes_from_a_copy_only() -> None:
+    storage = repository()
+    copy = copy_of(storage)
+    key = "refs/tag.v1/ref.json"
+    storage.put(key, b"")
+    assert not repair(storage).steps
+    assert [each.key for each in repair(storage).findings] == [key]
+    plan = repair(storage, copies=[copy], dry_run=False)
+    assert [each.certainty for each in plan.steps] == ["proved"]
+    opened = [frazil.Repository.open(each) for each in (storage, copy)]
+    assert opened[0].lookup_tag("v1") == opened[1].lookup_tag("v1")
+
+
+def test_deleted_refs_stay_deleted() -> None:
+    storage = repository()
+    repo = frazil.Repository.open(storage)
+    repo.create_branch("dev", repo.lookup_branch("main"))
+    copy = copy_of(storage)
+    repo.delete_branch("dev")
+    repo.delete_tag("v1")
+    assert repair(storage, copies=[copy]).ok
+
+
+def test_the_configuration() -> None:
+    storage = repository()
+    copy = copy_of(storage)
+    before = bytes(storage.get("config.yaml"))
+    storage.put("config.yaml", b"{[")
+    plan = repair(storage, copies=[copy], dry_run=False)
+    assert [each.keys for each in plan.steps] == [("config.yaml",)]
+    assert bytes(storage.get("config.yaml")) == before
+
+
+@pytest.mark.parametrize("folder", ["snapshots", "manifests", "chunks", "transactions"])
+def test_other_files_of_version_1(folder: str) -> None:
+    storage = repository()
+    copy = copy_of(storage)
+    key = max(each.key for each in storage.list(folder))
+    data = bytes(storage.get(key))
+    storage.put(key, b"")
+    repair(storage, copies=[copy], dry_run=False)
+    assert bytes(storage.get(key)) == data
+    assert repair(storage).ok

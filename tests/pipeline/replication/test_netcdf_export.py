@@ -1,0 +1,59 @@
+"""NetCDF files of versions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import frazil
+from frazil.errors import AlreadyExistsError, InvalidInputError, NodeNotFoundError
+from frazil.pipeline import export_netcdf
+
+
+@pytest.fixture
+def data() -> xr.Dataset:
+    times = np.arange("2001-01-01", "2001-01-11", dtype="M8[D]").astype("M8[ns]")
+    values = np.random.default_rng(1).random((10, 4)).astype("f4")
+    values[3] = np.nan
+    return xr.Dataset(
+        {"t": (("time", "x"), values, {"units": "K"}), "n": ("x", np.arange(4))}, {"time": times}
+    )
+
+
+@pytest.fixture
+def repo(data: xr.Dataset) -> frazil.Repository:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with repo.transaction("main", message="data") as store:
+        data.to_zarr(store, group="weather", consolidated=False, zarr_format=3)
+    return repo
+
+
+def test_a_file_has_the_values_of_the_group(
+    repo: frazil.Repository, data: xr.Dataset, tmp_path: Path
+) -> None:
+    file = export_netcdf(repo, tmp_path / "all.nc", group="weather")
+    with xr.open_dataset(file) as stored:
+        xr.testing.assert_identical(stored.load(), data)
+    one = export_netcdf(repo, str(tmp_path / "one.nc"), group="/weather", variables=["n"])
+    with xr.open_dataset(one) as stored:
+        assert set(stored.data_vars) == {"n"}
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["all.nc", "one.nc"]
+
+
+def test_an_existing_file_is_replaced_only_on_request(repo: frazil.Repository, tmp_path: Path) -> None:
+    file = tmp_path / "all.nc"
+    file.write_bytes(b"mine")
+    with pytest.raises(AlreadyExistsError, match="Pass overwrite=True"):
+        export_netcdf(repo, file, group="weather")
+    with pytest.raises(InvalidInputError, match="variables of the group `weather`, got 'x2'"):
+        export_netcdf(repo, file, group="weather", variables=["x2"], overwrite=True)
+    with pytest.raises(NodeNotFoundError):
+        export_netcdf(repo, file, group="elsewhere", overwrite=True)
+    assert file.read_bytes() == b"mine"
+    export_netcdf(repo, file, group="weather", overwrite=True)
+    assert list(tmp_path.iterdir()) == [file]
+    with xr.open_dataset(file) as stored:
+        assert set(stored.data_vars) == {"t", "n"}

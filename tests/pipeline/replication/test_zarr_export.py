@@ -1,0 +1,146 @@
+"""Plain Zarr stores of versions."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from tests.pipeline.replication.test_operation import Stopped, Watched
+
+import frazil
+from frazil.credentials import LocalFileSystemAccess
+from frazil.errors import ConflictError, IcechunkError, InvalidInputError
+from frazil.pipeline import Inline, Local, Version, export_zarr
+from frazil.storage.memory import MemoryStorage
+
+INLINE = Inline()
+VALUES = np.arange(60.0).reshape(6, 10)
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> frazil.Repository:
+    """Arrays with native, inline, virtual and missing chunks, a scalar and a sharded array, in groups."""
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "a").write_bytes(np.arange(8, dtype="i4").tobytes())
+    prefix = f"file://{tmp_path}/foreign/"
+    config = frazil.RepositoryConfig()
+    config.set_virtual_chunk_container(
+        frazil.VirtualChunkContainer(prefix, frazil.local_filesystem_store(str(tmp_path / "foreign")))
+    )
+    repo = frazil.Repository.create(
+        MemoryStorage(), config, authorize_virtual_chunk_access={prefix: LocalFileSystemAccess}
+    )
+    with repo.transaction("main", message="arrays") as store:
+        root = zarr.create_group(store, attributes={"title": "all"})
+        array = root.create_array("native", data=np.tile(VALUES, 40), chunks=(2, 400))
+        array.attrs["units"] = "K"
+        root.create_array("deep/inner/small", data=np.arange(3))
+        root.create_array("scalar", data=np.float64(7))
+        root.create_array("sharded", data=VALUES, chunks=(1, 5), shards=(6, 10))
+        root.create_array("missing", shape=(4,), chunks=(2,), dtype="i4", fill_value=5)[:2] = 1
+        root.create_array("virtual", shape=(8,), chunks=(4,), dtype="i4", compressors=None, filters=None)
+        for chunk in range(2):
+            store.set_virtual_ref(f"virtual/c/{chunk}", f"{prefix}a", offset=16 * chunk, length=16)
+    return repo
+
+
+def same(repo: frazil.Repository, place: Path, arrays: set[str] | None = None) -> None:
+    """A Zarr library without Frazil reads the same arrays, attributes and groups."""
+    ours = zarr.open_group(repo.readonly_session("main").store, mode="r")
+    plain = zarr.open_group(str(place), mode="r")
+    for path, node in ours.members(max_depth=None):
+        if isinstance(node, zarr.Array) and (arrays is None or path in arrays):
+            np.testing.assert_array_equal(plain[path][...], node[...], path)
+            assert plain[path].metadata == node.metadata
+    names = {path for path, node in plain.members(max_depth=None) if isinstance(node, zarr.Array)}
+    assert arrays is None or names == arrays
+    assert dict(plain.attrs) == {"title": "all"}
+
+
+@pytest.mark.parametrize("engine", [INLINE, Local(2)])
+def test_every_kind_of_chunk(repo: frazil.Repository, tmp_path: Path, engine: Any) -> None:
+    target = frazil.local_filesystem_storage(str(tmp_path / "plain"))
+    done = export_zarr(repo, target, engine=engine)
+    same(repo, tmp_path / "plain")
+    assert (done.objects, done.existing) == (len(list(target.list(""))), 0)
+    assert not (tmp_path / "plain" / "missing" / "c" / "1").exists()
+    again = export_zarr(repo, target, engine=engine)
+    assert (again.objects, again.existing) == (0, done.objects)
+
+
+def test_some_arrays(repo: frazil.Repository, tmp_path: Path) -> None:
+    target = frazil.local_filesystem_storage(str(tmp_path / "plain"))
+    export_zarr(repo, target, arrays=("/deep/*", "/scalar"), engine=INLINE)
+    same(repo, tmp_path / "plain", {"deep/inner/small", "scalar"})
+
+
+def test_an_older_version(repo: frazil.Repository, tmp_path: Path) -> None:
+    before = repo.lookup_branch("main")
+    with repo.transaction("main", message="later") as store:
+        zarr.open_array(store, path="scalar")[...] = 8
+    target = frazil.local_filesystem_storage(str(tmp_path / "plain"))
+    export_zarr(Version.of(repo, snapshot_id=before), target, engine=INLINE)
+    assert zarr.open_array(str(tmp_path / "plain"), path="scalar", mode="r")[...] == 7
+    assert export_zarr(repo, target, engine=INLINE).objects == 1  # brought up to date
+    same(repo, tmp_path / "plain")
+
+
+def test_damaged_chunks_are_written_again(repo: frazil.Repository, tmp_path: Path) -> None:
+    target = frazil.local_filesystem_storage(str(tmp_path / "plain"))
+    export_zarr(repo, target, engine=INLINE)
+    chunk = tmp_path / "plain" / "native" / "c" / "0" / "0"
+    chunk.write_bytes(bytes(chunk.stat().st_size))
+    assert export_zarr(repo, target, compare=False, engine=INLINE).objects == 0
+    assert export_zarr(repo, target, engine=INLINE).objects == 1
+    chunk.write_bytes(b"cut")
+    assert export_zarr(repo, target, compare=False, engine=INLINE).objects == 1
+    same(repo, tmp_path / "plain")
+
+
+def test_other_nodes_are_not_overwritten(repo: frazil.Repository, tmp_path: Path) -> None:
+    zarr.create_group(str(tmp_path / "plain"), attributes={"of": "others"})
+    target = frazil.local_filesystem_storage(str(tmp_path / "plain"))
+    with pytest.raises(ConflictError, match=r"other metadata in zarr\.json"):
+        export_zarr(repo, target, engine=INLINE)
+    assert [each.key for each in target.list("")] == ["zarr.json"]
+
+
+def test_other_chunk_keys_are_refused() -> None:
+    repo = frazil.Repository.create(MemoryStorage())
+    with repo.transaction("main", message="an array") as store:
+        encoding = {"name": "v2", "separator": "."}
+        zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4", chunk_key_encoding=encoding)
+    with pytest.raises(InvalidInputError, match="`/t` must have the chunk key encoding 'default'"):
+        export_zarr(repo, MemoryStorage(), engine=INLINE)
+
+
+@pytest.mark.deep
+def test_stopped_at_every_request_and_called_again(repo: frazil.Repository, tmp_path: Path) -> None:
+    whole = MemoryStorage()
+    export_zarr(repo, whole, engine=INLINE)
+    expected = {each.key: bytes(whole.get(each.key)) for each in whole.list("")}
+    for step in range(1, 200):
+        place, requests = MemoryStorage(), 0
+
+        def meet(what: str, step: int = step) -> Any:
+            nonlocal requests
+            requests += 1
+            if requests >= step:
+                raise Stopped
+            return nullcontext()
+
+        try:
+            export_zarr(repo, Watched(place, meet), engine=INLINE)
+            done = True
+        except (Stopped, IcechunkError):
+            done = False
+        assert done or place.head("zarr.json") is None
+        export_zarr(repo, place, engine=INLINE)
+        assert {each.key: bytes(place.get(each.key)) for each in place.list("")} == expected
+        if done:
+            break
+    assert step > 15

@@ -1,0 +1,27 @@
+"""Compaction by tasks does what compaction in one process does."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from tests.maintenance.compaction.test_operation import CONFIG, LIMITS, read, small_files
+
+import frazil
+from frazil.pipeline import Inline, Local, Progress, compact
+
+
+@pytest.mark.parametrize("engine", [Inline(), Local(2)])
+def test_the_same_as_in_one_process(engine: object, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    repo = small_files(frazil.local_filesystem_storage(str(tmp_path)))
+    values = read(repo)
+    plan = compact(repo, "merge", branch="main", limits=LIMITS, dry_run=True, engine=engine)
+    with Progress("compact", 0, sys.stdout) as bar:
+        report = compact(repo, "merge", branch="main", limits=LIMITS, engine=engine, progress=bar)
+    assert (len(plan.files), plan.bytes_moved) == (len(report.files), report.bytes_moved) == (8, 2048)
+    assert "compact 100%" in capsys.readouterr().out
+    repo = frazil.Repository.open(repo.storage, CONFIG)
+    assert read(repo) == values
+    assert repo.verify("checksum").ok
+    assert repo.compact("merge", branch="main", limits=LIMITS).is_empty

@@ -1,0 +1,48 @@
+"""The creation of repositories: where it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.support.object_server import Conditions, ObjectServer
+from tests.support.servers import s3_bucket
+
+import frazil
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.storage import Storage
+from frazil.storage.object_store import ObjectStorage
+
+#: Storages without a prefix. Nothing answers at the endpoints: the creation must not send a request.
+BUCKETS: dict[str, Callable[[], Storage]] = {
+    "s3": lambda: frazil.s3_storage(
+        bucket="b", prefix=None, endpoint_url="http://127.0.0.1:9", allow_http=True, anonymous=True
+    ),
+    "s3 with a slash": lambda: frazil.s3_storage(bucket="b", prefix="/", region="eu-west-1", anonymous=True),
+    "r2": lambda: frazil.r2_storage(prefix="b", account_id="a", anonymous=True),
+    "gcs": lambda: frazil.gcs_storage(bucket="b", prefix="", anonymous=True),
+    "azure": lambda: frazil.azure_storage(account="a", container="c", prefix="", anonymous=True),
+    "url": lambda: frazil.storage_from_url("s3://b", region="eu-west-1", anonymous=True),
+}
+
+
+@pytest.mark.parametrize("name", BUCKETS)
+@pytest.mark.parametrize("spec_version", [1, 2])
+def test_a_repository_needs_a_prefix_in_a_bucket(name: str, spec_version: int) -> None:
+    with pytest.raises(InvalidInputError, match="must have a prefix in the bucket") as caught:
+        frazil.Repository.create(BUCKETS[name](), spec_version=spec_version)
+    assert caught.value.kind == ErrorKind.EMPTY_PREFIX_CREATION
+
+
+def test_a_repository_at_the_root_of_a_bucket_can_be_opened() -> None:
+    memory = frazil.in_memory_storage()
+    snapshot_id = frazil.Repository.create(memory).lookup_branch("main")
+    with ObjectServer(Conditions.QUOTED_ETAG) as server:
+        server.make_bucket("bucket")
+        storage = ObjectStorage(s3_bucket("bucket", server.port))
+        for info in memory.list(""):
+            storage.put(info.key, memory.get(info.key))
+        repo = frazil.Repository.open_or_create(storage)
+        assert repo.lookup_branch("main") == snapshot_id
+        repo.create_tag("v1", snapshot_id)
+        assert frazil.Repository.open(storage).list_tags() == {"v1"}

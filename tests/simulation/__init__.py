@@ -1,0 +1,19 @@
+"""A simulation: several clients of Frazil over one simulated storage, in one process, with simulated clocks.
+
+    scheduler     which client goes on at each request: seeded, or by a list of preemptions
+    hosts         time, pauses and random numbers of each client (`frazil.host`)
+    pools         the thread pools of Frazil as tasks of the scheduler
+    objects       the objects of the storage, and what may never happen to them
+    storage       the storage of one client, with faults
+    faults        which request has which fault
+    repo_history  every change of the file `repo`, judged by the rules of the format
+    model         what each version must contain
+    operations    what clients do
+    scenario      a run: its plan, made from a seed, and its outcome
+    shrinking     a smaller plan with the same failure
+    mutants       defects that the simulation must find
+    disk          a disk that loses what is not flushed
+
+`python -m tests.simulation SEED` runs one plan. Nothing here uses the real time or real random numbers, so
+a seed gives the same run each time.
+"""

@@ -1,0 +1,68 @@
+"""The decoders of files, each called once for the same bytes.
+
+A decoder is a function of the bytes, and its result is immutable. All clients of a run read the same files,
+so most of the work of a simulation would be decoding. `test_decoders.py` checks that the results stay the
+same.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from frazil.format.repo_info import RepoInfo, decode_repo_info
+from frazil.repository.catalog import files
+
+_KINDS = (
+    files.SNAPSHOT,
+    files.SNAPSHOT_ENTRY,
+    files.MANIFEST,
+    files.MANIFEST_CHUNK_FILES,
+    files.TRANSACTION_LOG,
+)
+
+
+def remembering(decode: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    """Return a decoder that remembers its results. Errors are not remembered."""
+    results: dict[tuple[bytes, str], Any] = {}
+
+    def decoded(data: Any, name: str) -> Any:
+        key = (bytes(data), name)
+        if key not in results:
+            results[key] = decode(data, name)
+        return results[key]
+
+    return decoded
+
+
+@cache
+def _users(count: int) -> list[Any]:
+    return [
+        module
+        for key, module in list(sys.modules.items())
+        if (key.startswith(("frazil.", "tests.simulation.")) and key != __name__)
+        and vars(module).get("decode_repo_info") is decode_repo_info
+        and key != "frazil.format.repo_info"
+    ]
+
+
+@contextmanager
+def shared_results() -> Iterator[None]:
+    """Let all decoders remember their results during a block."""
+    modules = _users(len(sys.modules))
+    decoders = [kind.decode for kind in _KINDS]
+    repo_info: Callable[[Any, str], RepoInfo] = remembering(decode_repo_info)
+    for kind in _KINDS:
+        object.__setattr__(kind, "decode", remembering(kind.decode))
+    for module in modules:
+        module.decode_repo_info = repo_info
+    try:
+        yield
+    finally:
+        for kind, decoder in zip(_KINDS, decoders, strict=True):
+            object.__setattr__(kind, "decode", decoder)
+        for module in modules:
+            module.decode_repo_info = decode_repo_info

@@ -1,0 +1,93 @@
+"""The objects of a simulated storage, and what may never happen to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from frazil.format.keys import REPO
+from frazil.storage.base import Always, Condition, IfAbsent, IfVersion, Refused, Stored, Version
+
+#: Folders whose files never change.
+IMMUTABLE = ("snapshots/", "manifests/", "transactions/", "chunks/")
+
+
+class Violation(AssertionError):
+    """A promise is broken. ``check`` names the promise."""
+
+    def __init__(self, check: str, message: str) -> None:
+        super().__init__(f"{check}: {message}")
+        self.check = check
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """One object: its bytes, the number of its write, and its time by the clock of the storage."""
+
+    data: bytes
+    write: int
+    modified_us: int
+
+    @property
+    def version(self) -> Version:
+        return Version(etag=str(self.write))
+
+
+@dataclass(eq=False)
+class Objects:
+    """All objects. ``clock`` is the clock of the storage, in microseconds.
+
+    ``on_repo`` is called with the bytes of `repo` before and after each change. With ``has_conditions``
+    False the storage ignores conditions, as some servers do.
+    """
+
+    objects: dict[str, StoredObject] = field(default_factory=dict)
+    clock: Callable[[], int] = lambda: 0
+    writes: int = 0
+    on_repo: Callable[[bytes | None, bytes], None] | None = None
+    may_rewrite: bool = False
+    has_conditions: bool = True
+
+    def copy(self) -> Objects:
+        """Return a copy that shares the bytes."""
+        return Objects(dict(self.objects), self.clock, self.writes)
+
+    def put(self, key: str, data: bytes, condition: Condition) -> Stored | Refused:
+        """Write an object in one step."""
+        current = self.objects.get(key)
+        if self.has_conditions and not _holds(condition, current):
+            return Refused()
+        if (
+            not self.may_rewrite
+            and key.startswith(IMMUTABLE)
+            and current is not None
+            and current.data != data
+        ):
+            raise Violation("immutable", f"`{key}` was written again with other bytes")
+        if key == REPO and isinstance(condition, Always) and current is not None:
+            raise Violation("conditional", "`repo` was replaced without a condition")
+        self.writes += 1
+        stored_object = self.objects[key] = StoredObject(data, self.writes, self.clock())
+        if key == REPO and self.on_repo is not None:
+            self.on_repo(None if current is None else current.data, data)
+        return Stored(stored_object.version)
+
+    def delete(self, key: str) -> None:
+        """Delete an object, which may be missing."""
+        if key == REPO:
+            raise Violation("conditional", "`repo` was deleted")
+        self.objects.pop(key, None)
+
+    def keys(self, prefix: str) -> list[str]:
+        """Return the keys below a directory, in their order."""
+        inside = f"{prefix.rstrip('/')}/" if prefix else ""
+        return sorted(key for key in self.objects if key.startswith(inside))
+
+
+def _holds(condition: Condition, current: StoredObject | None) -> bool:
+    match condition:
+        case IfAbsent():
+            return current is None
+        case IfVersion(version):
+            return current is not None and current.version == version
+    return True

@@ -1,0 +1,360 @@
+"""One run of a plan: the repository, the clients, and the checks during the run and at its end."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cache, partial
+from typing import Any
+
+from tests.simulation import objects as simulated_objects
+from tests.simulation.decoders import shared_results
+from tests.simulation.faults import Fault, Faults, Request
+from tests.simulation.hosts import Client, SimulatedHost
+from tests.simulation.model import CHUNKS, Content, Model
+from tests.simulation.objects import Objects, Violation
+from tests.simulation.operations import OPERATIONS, Attempt, ClientRun
+from tests.simulation.plan import ClientPlan, Plan
+from tests.simulation.pools import installed
+from tests.simulation.repo_history import RepoHistory, Version
+from tests.simulation.scheduler import START_US, Preempting, Scheduler, Stuck, TooLong
+from tests.simulation.storage import Crashed, Network, SimulatedStorage
+from zarr.core.buffer.cpu import Buffer
+
+import frazil
+from frazil.errors import IcechunkError
+from frazil.format.ids import id_to_text
+from frazil.format.keys import REPO, backup_key
+from frazil.format.repo_info import RepoInfo, UpdateKind, decode_repo_info
+from frazil.host import replace_host
+from frazil.pipeline.replication import copy_repository
+from frazil.storage.memory import MemoryStorage
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: A time after the ends of all leases and sessions, in microseconds.
+_LATER_US = 60 * 24 * 3600 * 1_000_000
+#: Folders of files that the format defines. Nothing else may stay.
+_LASTING = {REPO, "snapshots", "manifests", "transactions", "chunks", "overwritten", "refs", "config.yaml"}
+#: Steps after which a run is stopped.
+_LIMIT = 20_000
+
+
+def config_of(name: str) -> frazil.RepositoryConfig:
+    """Return the settings of a name in ``plan.CONFIGS``."""
+    packing = frazil.PackingConfig(enabled=name in ("packs", "short-log"))
+    return frazil.RepositoryConfig(
+        inline_chunk_threshold_bytes=512 if name == "inline" else 0,
+        packing=packing,
+        chunks=frazil.ChunksConfig(deduplicate=name == "content"),
+        num_updates_per_repo_info_file=4 if name == "short-log" else 1000,
+    )
+
+
+@cache
+def template(version: int, name: str) -> dict[str, bytes]:
+    """Return the files of a repository with one commit, which each run copies."""
+    storage = MemoryStorage()
+    host = SimulatedHost(Scheduler(Plan(0, ()).policy()), Client("template", 0))
+    with replace_host(host):
+        repo = frazil.Repository.create(storage, config_of(name), spec_version=version)
+        session = repo.writable_session("main")
+        array = (
+            b'{"zarr_format":3,"node_type":"array","shape":[%d],"data_type":"uint8","chunk_grid":{"name":"regular",'
+            b'"configuration":{"chunk_shape":[1]}},"chunk_key_encoding":{"name":"default"},"fill_value":0,'
+            b'"codecs":[{"name":"bytes"}],"attributes":{}}' % CHUNKS
+        )
+        session.store.set_sync("zarr.json", Buffer.from_bytes(b'{"zarr_format":3,"node_type":"group"}'))
+        for path in ("x", "m0"):
+            session.store.set_sync(f"{path}/zarr.json", Buffer.from_bytes(array))
+        session.commit("first")
+    return {info.key: bytes(storage.get(info.key)) for info in storage.list("")}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of a run: what was broken, or None; and what is needed to repeat it."""
+
+    plan: Plan
+    violation: Violation | None
+    requests: int
+    steps: int
+    switches: dict[int, int]
+    faults: dict[Request, Fault]
+    attempts: Counter[str]
+    trace: list[str]
+
+
+@dataclass(eq=False)
+class Run:
+    """The state of one run, which its clients share."""
+
+    plan: Plan
+    scheduler: Scheduler = field(init=False)
+    network: Network = field(init=False)
+    history: RepoHistory = field(init=False)
+    model: Model = field(init=False)
+    clients: dict[str, Client] = field(init=False)
+    attempts: list[Attempt] = field(default_factory=list)
+    #: The branches after each change of `repo`, by name.
+    tips: list[dict[str, str]] = field(default_factory=list)
+    violation: Violation | None = None
+    judge: Client = field(init=False)
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        self.scheduler = Scheduler(plan.policy(), limit=_LIMIT)
+        objects = Objects(clock=lambda: self.scheduler.now_us + plan.storage_ahead_us)
+        faults = Faults(dict(plan.faults), plan.fault_rate, plan.seed, plan.fault_kinds)
+        self.network = Network(self.scheduler, objects, faults, plan.is_local)
+        self.judge = Client("judge", plan.seed)
+        self.model = Model(self._content)
+        published = self.model.published if plan.spec_version > 1 else lambda version: None
+        self.history = RepoHistory(objects, published)
+        self.clients = {each.name: Client(each.name, plan.seed, each.ahead_us) for each in plan.clients}
+        for key, data in template(plan.spec_version, plan.config).items():
+            objects.objects[key] = simulated_objects.StoredObject(data, 0, START_US + plan.storage_ahead_us)
+        objects.on_repo = self._repo_changed
+        self.scheduler.now_us += 24 * 3600 * 1_000_000
+
+    @property
+    def spec_version(self) -> int:
+        return self.plan.spec_version
+
+    def _repo_changed(self, before: bytes | None, after: bytes) -> None:
+        self.history.changed(before, after)
+        self._record_tips(decode_repo_info(after, REPO))
+
+    def _record_tips(self, info: RepoInfo) -> None:
+        self.tips.append({name: id_to_text(id_) for name, id_ in info.branches.items()})
+
+    def branches(self) -> set[str]:
+        """Return the branches of the repository now."""
+        return set(self.tips[-1]) if self.tips else {"main"}
+
+    def tips_of(self, branch: str) -> list[str]:
+        """Return all versions that the branch has had."""
+        return list({each[branch]: None for each in self.tips if branch in each})
+
+    def require_recent(self, branch: str, version: str, since: int) -> None:
+        """Raise unless the branch was at the version at some time after ``since`` changes of `repo`."""
+        recent = [each.get(branch) for each in self.tips[max(since - 1, 0) :]]
+        if self.spec_version > 1 and version not in recent:
+            raise Violation("recent", f"{branch!r} was read at {version}, which it had left before the call")
+
+    def host_time_us(self, name: str) -> int:
+        return self.scheduler.now_us + self.clients[name].ahead_us
+
+    def content_of(self, session: frazil.Session) -> Content:
+        """Return the chunks of a session."""
+        chunks = {n: session.store.get_sync(f"x/c/{n}") for n in range(CHUNKS)}
+        return {n: value.to_bytes() for n, value in chunks.items() if value is not None}
+
+    def _content(self, version: str) -> Content:
+        with self.scheduler.standing_still():
+            repo = frazil.Repository.open(_without_steps(self.network.objects))
+            return self.content_of(repo.readonly_session(snapshot_id=version))
+
+    def copy(self, client: ClientRun) -> None:
+        """Copy the repository, and check the copy."""
+        target = Objects(clock=self.network.objects.clock)
+        network = Network(self.scheduler, target)
+        copy_repository(client.repo, SimulatedStorage(network, self.clients[client.name]), engine="inline")
+        with self.scheduler.standing_still():
+            repo = frazil.Repository.open(_without_steps(target))
+            for name in sorted(repo.list_branches()):
+                session = repo.readonly_session(name)
+                self.model.require(session.snapshot_id, self.content_of(session))
+
+    # ---- the run
+
+    def execute(self) -> None:
+        """Run all clients, and judge what is left. Sets ``violation``."""
+        host = SimulatedHost(self.scheduler, self.judge)
+        with installed(self.scheduler), shared_results(), replace_host(host):
+            try:
+                self._begin()
+                if self.plan.history:
+                    self._live_before()
+                for each in self.plan.clients:
+                    self.scheduler.start(self.clients[each.name], partial(self._live, each))
+                self.scheduler.run()
+                if self.violation is None:
+                    self._judge()
+            except Violation as violation:
+                self.violation = self.violation or violation
+            except (Stuck, TooLong) as error:
+                self.violation = self.violation or Violation("progress", str(error))
+
+    def _begin(self) -> None:
+        repo = frazil.Repository.open(_without_steps(self.network.objects))
+        for version in repo.ancestry(branch="main"):
+            session = repo.readonly_session(snapshot_id=version.id)
+            self.model.contents[version.id] = {} if version.parent_id is None else self.content_of(session)
+        if self.spec_version > 1:
+            self._record_tips(decode_repo_info(self.network.objects.objects[REPO].data, REPO))
+
+    def _live_before(self) -> None:
+        """Run the operations of the history, without changes of the task and without faults."""
+        plan = ClientPlan("history", self.plan.history)
+        self.clients[plan.name] = Client(plan.name, self.plan.seed)
+        faults, self.network.faults = self.network.faults, Faults()
+        policy, self.scheduler.policy = self.scheduler.policy, Preempting({})
+        self.scheduler.start(self.clients[plan.name], partial(self._live, plan))
+        self.scheduler.run()
+        self.network.faults, self.scheduler.policy = faults, policy
+        self.scheduler.now_us += 3600 * 1_000_000
+        self.scheduler.begin_again()
+
+    def _live(self, plan: ClientPlan) -> None:
+        """The life of one client: operations, and a new process after each crash."""
+        try:
+            client = self._process(plan)
+            for number, name in enumerate(plan.operations):
+                if self.violation is not None:
+                    return
+                if client is None or self.clients[plan.name].is_dead:
+                    client = self._process(plan)
+                if client is None:
+                    continue
+                client.operation = number
+                client.numbers = random.Random(f"{self.plan.seed} {plan.name} {number}")
+                self._operate(client, name)
+        except Violation as violation:
+            self.violation = self.violation or violation
+        except TooLong as error:
+            self.violation = self.violation or Violation("progress", str(error))
+
+    def _process(self, plan: ClientPlan) -> ClientRun | None:
+        host = self.clients[plan.name]
+        host.is_dead = False
+        host.starts += 1
+        storage = SimulatedStorage(self.network, host)
+        try:
+            repo = frazil.Repository.open(storage, config_of(self.plan.config))
+        except (IcechunkError, Crashed):
+            return None
+        run = ClientRun(self, plan.name, storage, repo, random.Random(0))
+        run.calls = host.starts * 1000
+        return run
+
+    def _operate(self, client: ClientRun, name: str) -> None:
+        try:
+            OPERATIONS[name][0](client)
+        except Crashed:
+            pass
+        except IcechunkError as error:
+            client.require_allowed(error)
+        except Violation:
+            raise
+        except Exception as error:
+            raise Violation("honest-errors", f"{name}: {type(error).__name__}: {error}") from error
+
+    # ---- the end
+
+    def _judge(self) -> None:
+        self.network.execute_late(everything=True)
+        if self.spec_version > 1:
+            self._judge_attempts()
+            self._judge_backups()
+        self.scheduler.now_us += _LATER_US
+        limit = _EPOCH + timedelta(microseconds=self.scheduler.now_us) + timedelta(days=30)
+        try:
+            judge = frazil.Repository.open(SimulatedStorage(self.network, self.judge))
+            judge.garbage_collect(limit)
+            self._judge_contents()
+            report = judge.verify("exists")
+        except IcechunkError as error:
+            raise Violation("verify", f"{type(error).__name__} ({error.kind}): {error.message}") from error
+        if not report.ok:
+            raise Violation("verify", str(report))
+        self._judge_files()
+
+    def _judge_backups(self) -> None:
+        info = decode_repo_info(self.network.objects.objects[REPO].data, REPO)
+        for name in {*info.ops.backups.texts(), info.repo_before_updates} - {"", None}:
+            if backup_key(name) not in self.network.objects.objects:
+                raise Violation("backup", f"`repo` names `{name}`, which is not stored")
+
+    def _judge_attempts(self) -> None:
+        for attempt in self.attempts:
+            if isinstance(attempt.mark, str):
+                count = int(attempt.mark in self.model.messages)
+                answer = self.model.messages.get(attempt.mark)
+                if attempt.outcome == "done" and attempt.answer not in (None, answer):
+                    raise Violation("exactly-once", f"{attempt}: the version is {answer}")
+            else:
+                count = self.history.entries[attempt.mark]
+                if attempt.mark[0] in (UpdateKind.BRANCH_RESET, UpdateKind.BRANCH_DELETED):
+                    continue  # others may do the same
+            allowed = {"done": (1,), "failed": (0,), "unknown": (0, 1)}[attempt.outcome]
+            if count not in allowed:
+                raise Violation("exactly-once", f"{attempt} took effect {count} times")
+
+    def _judge_contents(self) -> None:
+        repo = frazil.Repository.open(_without_steps(self.network.objects))
+        tips = {repo.lookup_branch(name) for name in repo.list_branches()}
+        tips |= {repo.lookup_tag(name) for name in repo.list_tags()}
+        done: set[str] = set()
+        for tip in sorted(tips):
+            line = [*repo.ancestry(snapshot_id=tip)]
+            if self.spec_version == 1:
+                self._publish(line)
+            for version in line:
+                if version.id not in done:
+                    done.add(version.id)
+                    session = repo.readonly_session(snapshot_id=version.id)
+                    self.model.require(version.id, self.content_of(session))
+        if self.spec_version == 1:
+            self._judge_version_1()
+
+    def _publish(self, line: list[Any]) -> None:
+        """Record the versions of spec version 1, the oldest first."""
+        for each in reversed(line):
+            if each.id not in self.model.contents:
+                kind = UpdateKind.NEW_COMMIT
+                self.model.published(Version(each.id, each.parent_id, each.message, kind, None))
+
+    def _judge_version_1(self) -> None:
+        for attempt in self.attempts:
+            if isinstance(attempt.mark, str) and attempt.outcome != "unknown":
+                count = int(attempt.mark in self.model.messages)
+                if count != (attempt.outcome == "done") and (count or not self._is_detached(attempt.mark)):
+                    raise Violation("exactly-once", f"{attempt} is {count} times in the history")
+
+    def _is_detached(self, mark: str) -> bool:
+        return False
+
+    def _judge_files(self) -> None:
+        strange = [key for key in self.network.objects.objects if key.partition("/")[0] not in _LASTING]
+        # A collection of spec version 1 leaves a mark.
+        if len(strange) > (self.spec_version == 1) or not all(
+            key.startswith("collections/") for key in strange
+        ):
+            raise Violation("leftovers", f"{len(strange)} objects stay, such as `{strange[0]}`")
+
+
+def _without_steps(objects: Objects) -> MemoryStorage:
+    """Return a storage with the same bytes, which takes no steps."""
+    storage = MemoryStorage()
+    storage.put_many((key, each.data) for key, each in objects.objects.items())
+    return storage
+
+
+def execute(plan: Plan, *, with_trace: bool = False) -> Outcome:
+    """Run a plan."""
+    run = Run(plan)
+    if with_trace:
+        run.network.trace = []
+    run.execute()
+    return Outcome(
+        plan,
+        run.violation,
+        run.network.count,
+        run.scheduler.steps,
+        run.scheduler.switches,
+        run.network.faults.record,
+        Counter(each.outcome for each in run.attempts),
+        run.network.trace or [],
+    )

@@ -1,0 +1,221 @@
+"""The storage of one client of a simulation: each request is a step of the scheduler, and may have a
+fault."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Buffer, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, override
+
+from tests.simulation.faults import CRASHES, Fault, Faults
+from tests.simulation.hosts import Client
+from tests.simulation.objects import Objects
+from tests.simulation.scheduler import Scheduler
+
+from frazil.errors import ErrorKind, StorageError
+from frazil.storage.base import ALWAYS, Always, Condition, ObjectInfo, Refused, Storage, Stored, Version
+from frazil.storage.keys import check_key, check_prefix, check_range, object_not_found, range_past_end
+from frazil.storage.settings import StorageConcurrencySettings, StorageRetriesSettings, StorageSettings
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Objects in one page of a listing. Other clients may write and delete between two pages.
+_PAGE = 4
+#: Steps for which a full storage refuses writes.
+_FULL_STEPS = 30
+
+
+class Crashed(BaseException):
+    """The process of the client has stopped. No code of Frazil may catch it."""
+
+
+@dataclass(eq=False)
+class Network:
+    """What all clients of a run share. ``late`` has requests that take effect later, with their steps."""
+
+    scheduler: Scheduler
+    objects: Objects
+    faults: Faults = field(default_factory=Faults)
+    is_local: bool = False
+    full_until: int = 0
+    late: list[tuple[int, Callable[[], object]]] = field(default_factory=list)
+    trace: list[str] | None = None
+    count: int = 0
+
+    def execute_late(self, *, everything: bool = False) -> None:
+        """Execute late requests whose step has come."""
+        due = [each for each in self.late if everything or each[0] <= self.scheduler.steps]
+        for each in due:
+            self.late.remove(each)
+            each[1]()
+
+
+_storages: weakref.WeakValueDictionary[int, SimulatedStorage] = weakref.WeakValueDictionary()
+
+
+class SimulatedStorage(Storage):
+    """The storage as one client reaches it."""
+
+    def __init__(self, network: Network, client: Client) -> None:
+        self.network = network
+        self.client = client
+        self.is_local = network.is_local
+        self.start = client.starts
+        _storages[id(self)] = self
+
+    def __repr__(self) -> str:
+        return "<frazil.Storage>\ntype: simulated\n"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_storage_of, (id(self),))
+
+    def _request(self, what: str, key: str, *, writes: bool = False) -> Fault | None:
+        network, client = self.network, self.client
+        network.scheduler.step()
+        if client.is_dead or client.starts != self.start:
+            raise Crashed(client.name)
+        network.count += 1
+        client.requests += 1
+        if network.late:
+            network.execute_late()
+        if network.scheduler.current is None:
+            return None  # the judge
+        fault = network.faults.of((client.name, client.requests), writes=writes)
+        if network.trace is not None:
+            text = f"{network.scheduler.steps:6} {client.name:8} {client.requests:5} {what} {key}"
+            network.trace.append(text if fault is None else f"{text} [{fault.value}]")
+        if fault is Fault.CRASH_BEFORE or (fault is Fault.CRASH_AFTER and not writes):
+            self._crash()
+        if fault is Fault.FULL:
+            network.full_until = network.scheduler.steps + _FULL_STEPS
+        if writes and network.full_until > network.scheduler.steps and what != "delete":
+            raise StorageError(f"simulated: no space to {what} `{key}`", ErrorKind.STORAGE_FULL)
+        if fault is Fault.THROTTLED:
+            raise StorageError(f"simulated: slow down, {what} `{key}`", ErrorKind.THROTTLED)
+        if fault is Fault.LOST or (fault is not None and not writes):
+            raise StorageError(f"simulated: {what} `{key}` was lost", ErrorKind.STORAGE_UNREACHABLE)
+        return fault
+
+    def _crash(self) -> None:
+        self.client.is_dead = True
+        raise Crashed(self.client.name)
+
+    def _answer_lost(self, what: str, key: str) -> StorageError:
+        return StorageError(f"simulated: the answer to {what} `{key}` was lost", ErrorKind.STORAGE_TIMEOUT)
+
+    def _stored(self, key: str) -> Any:
+        stored_object = self.network.objects.objects.get(check_key(key))
+        if stored_object is None:
+            raise object_not_found(key)
+        return stored_object
+
+    @override
+    def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        check_range(start, stop)
+        self._request("get", key)
+        data: bytes = self._stored(key).data
+        if start == 0 and stop is None:
+            return data
+        if start >= len(data):
+            raise range_past_end(key, start, len(data))
+        return memoryview(data)[start:stop]
+
+    @override
+    def get_versioned(self, key: str) -> tuple[Buffer, Version]:
+        self._request("get", key)
+        stored_object = self._stored(key)
+        return stored_object.data, stored_object.version
+
+    @override
+    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
+        content = bytes(data)
+        fault = self._request(
+            "put" if isinstance(condition, Always) else "put-if", check_key(key), writes=True
+        )
+        objects = self.network.objects
+        if fault is Fault.LATE and not self.is_local:
+            due = self.network.scheduler.steps + 1 + self.client.numbers.randrange(40)
+            self.network.late.append((due, lambda: objects.put(key, content, condition)))
+            raise self._answer_lost("put", key)
+        answer = objects.put(key, content, condition)
+        self._after(fault, "put", key)
+        if fault is Fault.MET_ITSELF and not isinstance(condition, Always):
+            return Refused()
+        return answer
+
+    def _after(self, fault: Fault | None, what: str, key: str) -> None:
+        if fault in CRASHES:
+            self._crash()
+        if fault in (Fault.ANSWER_LOST, Fault.LATE, Fault.HALF):
+            raise self._answer_lost(what, key)
+
+    @override
+    def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
+        self.put(to, data)
+
+    @override
+    def head(self, key: str) -> ObjectInfo | None:
+        self._request("head", check_key(key))
+        return self._info(key)
+
+    def _info(self, key: str) -> ObjectInfo | None:
+        stored_object = self.network.objects.objects.get(key)
+        if stored_object is None:
+            return None
+        modified = _EPOCH + timedelta(microseconds=stored_object.modified_us)
+        return ObjectInfo(key, len(stored_object.data), modified)
+
+    @override
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        path = check_prefix(prefix)
+        self._request("list", path)
+        return self._pages(path)
+
+    def _pages(self, path: str) -> Iterator[ObjectInfo]:
+        last = ""
+        while True:
+            keys = [key for key in self.network.objects.keys(path) if key > last][:_PAGE]
+            infos = [self._info(key) for key in keys]
+            yield from filter(None, infos)
+            if len(keys) < _PAGE:
+                return
+            last = keys[-1]
+            self._request("list", f"{path} after {last}")
+
+    @override
+    def delete(self, keys: Iterable[str]) -> None:
+        names = [check_key(key) for key in keys]
+        if not names:
+            return
+        fault = self._request("delete", " ".join(names), writes=True)
+        for name in names[: len(names) // 2] if fault is Fault.HALF else names:
+            self.network.objects.delete(name)
+        self._after(fault, "delete", names[0])
+
+    @override
+    async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        return self.get(key, start, stop)
+
+    @override
+    async def put_async(self, key: str, data: Buffer) -> Stored:
+        answer = self.put(key, data)
+        assert isinstance(answer, Stored)
+        return answer
+
+    @override
+    def default_settings(self) -> StorageSettings:
+        return StorageSettings(
+            concurrency=StorageConcurrencySettings(
+                max_concurrent_requests_for_object=5, ideal_concurrent_request_size=1
+            ),
+            retries=StorageRetriesSettings(max_tries=1, initial_backoff_ms=0, max_backoff_ms=0),
+        )
+
+    @override
+    def with_settings(self, settings: StorageSettings) -> Storage:
+        return self
+
+
+def _storage_of(number: int) -> SimulatedStorage:
+    return _storages[number]

@@ -1,0 +1,74 @@
+"""Promises of the transactional core, tested by simulation: `design/039`, `docs/reliability.md`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from tests.simulation.orders import BESIDE, orders, pair
+from tests.simulation.plan import random_plan
+from tests.simulation.run import Outcome, execute
+from tests.support.patience import patience
+
+
+def require_promises(outcomes: list[Outcome]) -> None:
+    broken = [outcome for outcome in outcomes if outcome.violation is not None]
+    if broken:
+        first = broken[0]
+        command = f"python -m tests.simulation {first.plan.seed}"
+        pytest.fail(f"{len(broken)} runs: {command}\n{first.violation}\n{first.plan}")
+
+
+def test_some_seeds() -> None:
+    outcomes = [execute(random_plan(seed)) for seed in range(5)]
+    require_promises(outcomes)
+    assert sum(outcome.requests for outcome in outcomes) > 300
+    assert sum(outcome.attempts["done"] for outcome in outcomes) > 10
+
+
+def test_a_run_is_the_same_each_time() -> None:
+    """Also in another process, whose sets have another order."""
+    plan = random_plan(3)
+    first, second = execute(plan, with_trace=True), execute(plan, with_trace=True)
+    assert first.trace == second.trace
+    assert len(first.trace) > 50
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", [1, 3, 7])
+def test_a_run_is_the_same_in_another_process(seed: int) -> None:
+    command = [sys.executable, "-m", "tests.simulation", str(seed)]
+    runs = [
+        subprocess.run(
+            command,
+            env={**os.environ, "PYTHONHASHSEED": order},
+            capture_output=True,
+            text=True,
+            timeout=patience(60),
+            check=False,
+        ).stdout
+        for order in ("1", "2")
+    ]
+    assert runs[0] == runs[1]
+    assert f"seed {seed}:" in runs[0]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("part", range(4))
+def test_many_seeds(part: int) -> None:
+    total, seed = 0, 1_000 * (part + 1)
+    while total < 10_000:
+        outcome = execute(random_plan(seed))
+        require_promises([outcome])
+        total += outcome.requests
+        seed += 1
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("operation", BESIDE)
+def test_orders_with_one_preemption(operation: str) -> None:
+    outcomes = list(orders(pair(operation), preemptions=1, every=3))
+    require_promises(outcomes)
+    assert len(outcomes) > 6

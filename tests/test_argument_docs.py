@@ -1,0 +1,157 @@
+"""Docstrings that get descriptions of arguments from other docstrings."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TypedDict
+
+from frazil.argument_docs import complete_doc, with_argument_docs
+from frazil.jobs.run_options import with_options
+
+
+def copy(path, to, *names):
+    """Copy a file.
+
+    Args:
+        path: The path of the file,
+            below the folder.
+        to: The new path.
+        *names: Names.
+
+    Returns:
+        The size: in bytes.
+    """
+
+
+class Base(TypedDict, total=False):
+    """Options.
+
+    Attributes:
+        verbose: Whether to print.
+        level: The level.
+    """
+
+    verbose: bool
+    level: int
+
+
+class Options(Base, total=False):
+    """More options.
+
+    Attributes:
+        level: The depth.
+    """
+
+    level: int
+
+
+def entries(doc: str) -> list[str]:
+    section = doc.partition("Args:\n")[2].partition("\n\n")[0]
+    return [line for line in section.splitlines() if line]
+
+
+def test_descriptions_follow_the_order_of_the_arguments() -> None:
+    @with_argument_docs(copy)
+    def move(path, force, to):
+        """Move a file.
+
+        Args:
+            force: Whether to replace a file.
+        """
+
+    assert entries(move.__doc__) == [
+        "    path: The path of the file,",
+        "        below the folder.",
+        "    force: Whether to replace a file.",
+        "    to: The new path.",
+    ]
+
+
+def test_a_description_of_the_function_itself_is_used_first() -> None:
+    @with_argument_docs(copy)
+    def read(path):
+        """Read a file.
+
+        Args:
+            path: The file.
+        """
+
+    assert entries(read.__doc__) == ["    path: The file."]
+
+
+def test_the_first_source_is_used() -> None:
+    assert entries(complete_doc("Read.", ["level", "path"], [Options, Base, copy])) == [
+        "    level: The depth.",
+        "    path: The path of the file,",
+        "        below the folder.",
+    ]
+
+
+def test_options_of_base_classes_are_described() -> None:
+    assert entries(complete_doc("Read.", ["verbose"], [Options])) == ["    verbose: Whether to print."]
+
+
+def test_the_new_section_precedes_the_result() -> None:
+    doc = "Read.\n\n    Long.\n\n    Returns:\n        The bytes.\n\n    Raises:\n        OSError: No.\n    "
+    assert (
+        complete_doc(doc, ["to"], [copy])
+        == inspect.cleandoc(
+            """Read.
+
+        Long.
+
+        Args:
+            to: The new path.
+
+        Returns:
+            The bytes.
+
+        Raises:
+            OSError: No.
+        """
+        )
+        + "\n"
+    )
+
+
+def test_arguments_with_stars_are_described() -> None:
+    assert entries(complete_doc("Read.", ["names"], [copy])) == ["    *names: Names."]
+
+
+def test_a_class_method_is_a_source() -> None:
+    class Reader:
+        @classmethod
+        def of(cls, path):
+            """Return a reader.
+
+            Args:
+                path: The path.
+            """
+
+        @classmethod
+        @with_argument_docs(of)
+        def many(cls, path):
+            """Return readers."""
+
+    assert entries(Reader.many.__doc__) == ["    path: The path."]
+
+
+def test_without_docstrings_nothing_is_added() -> None:
+    assert complete_doc(None, ["path"], [copy]) is None
+
+
+def test_options_replace_their_entry() -> None:
+    @with_options(Options)
+    def list_files(path, **options):
+        """List files.
+
+        Args:
+            path: The folder.
+            **options: See `Options`.
+        """
+
+    assert entries(list_files.__doc__) == [
+        "    path: The folder.",
+        "    verbose: Whether to print.",
+        "    level: The depth.",
+    ]
