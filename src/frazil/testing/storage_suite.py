@@ -349,7 +349,7 @@ class StorageSuite:
     def test_put_parts(self, storage: Storage, size: int) -> None:
         """``put_parts`` writes one object, with the conditions of ``put``."""
         first = bytes(range(256)) * (size // 256 + 1)
-        parts = [memoryview(first)[:size], bytearray(b"between"), b"", b"the end"]
+        parts: list[Buffer] = [memoryview(first)[:size], bytearray(b"between"), b"", b"the end"]
         whole = b"".join(parts)
         assert isinstance(storage.put_parts("chunks/a", parts), Stored)
         asyncio.run(storage.put_parts_async("chunks/b", parts))
