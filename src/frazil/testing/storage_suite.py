@@ -24,7 +24,7 @@ from frazil.storage.base import ALWAYS, IfAbsent, IfVersion, Refused, Storage, S
 from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Buffer, Callable
 
 _BAD_KEYS = ("", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", "a\0b")
 
