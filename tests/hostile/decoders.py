@@ -88,7 +88,7 @@ def _each(calls: Iterable[Callable[[], Any]]) -> None:
             call()
 
 
-def _written(call: Callable[[], Any]) -> None:
+def _encode(call: Callable[[], Any]) -> None:
     with contextlib.suppress(IcechunkError):  # an encoder may refuse a value that a decoder accepts
         call()
 
@@ -105,7 +105,7 @@ def _repo_info(data: bytes) -> None:
     _each([partial(read_records, info.metadata)])
     if info.config is not None:
         _each([partial(from_document, info.config)])
-    _written(lambda: encode_repo_info(info))
+    _encode(lambda: encode_repo_info(info))
 
 
 def _snapshot(data: bytes) -> None:
@@ -116,7 +116,7 @@ def _snapshot(data: bytes) -> None:
         [nodes.paths_list, nodes.manifest_ids, partial(nodes.children, "/"), partial(nodes.find_node, "/a")]
     )
     _each([partial(decode_entry, data, NAME)])
-    _written(lambda: encode_snapshot(snapshot))
+    _encode(lambda: encode_snapshot(snapshot))
 
 
 def _manifest(data: bytes) -> None:
@@ -127,12 +127,12 @@ def _manifest(data: bytes) -> None:
             table.find_chunk(tuple(table.index[row].tolist()))
             _each([partial(table.ref, row)])
     small = {node: table for node, table in manifest.arrays.items() if len(table) < 100}
-    _written(lambda: encode_manifest(Manifest(manifest.id, small)))
+    _encode(lambda: encode_manifest(Manifest(manifest.id, small)))
 
 
 def _transaction_log(data: bytes) -> None:
     log = decode_transaction_log(data, NAME)
-    _written(lambda: encode_transaction_log(log))
+    _encode(lambda: encode_transaction_log(log))
 
 
 def _envelope(data: bytes) -> None:
@@ -152,7 +152,7 @@ def _flatbuffer(kind: FileType, *versions: int) -> tuple[tuple[Form, Mutation], 
 def _configuration(document: Any) -> None:
     config = from_document(document)
     repr(config)
-    _written(lambda: to_document(config))
+    _encode(lambda: to_document(config))
 
 
 def _config_flexbuffer(data: bytes) -> None:
