@@ -345,6 +345,22 @@ class StorageSuite:
             assert bytes(storage.get(key)) == data
         assert {info.key for info in storage.list("")} == {"chunks/0", *objects}
 
+    @pytest.mark.parametrize("size", [3, 12_000_000])
+    def test_put_parts(self, storage: Storage, size: int) -> None:
+        """``put_parts`` writes one object, with the conditions of ``put``."""
+        first = bytes(range(256)) * (size // 256 + 1)
+        parts = [memoryview(first)[:size], bytearray(b"between"), b"", b"the end"]
+        whole = b"".join(parts)
+        assert isinstance(storage.put_parts("chunks/a", parts), Stored)
+        asyncio.run(storage.put_parts_async("chunks/b", parts))
+        assert [bytes(storage.get(f"chunks/{name}")) for name in "ab"] == [whole] * 2
+        version = _stored(storage.put_parts("repo", parts, IfAbsent()))
+        assert storage.put_parts("repo", [b"other"], IfAbsent()) == Refused()
+        assert bytes(storage.get("repo")) == whole
+        _stored(storage.put_parts("repo", [b"new", b"est"], IfVersion(version)))
+        assert storage.put_parts("repo", parts, IfVersion(version)) == Refused()
+        assert bytes(storage.get("repo")) == b"newest"
+
     def test_default_settings(self, storage: Storage) -> None:
         """``default_settings`` returns settings."""
         assert isinstance(storage.default_settings(), StorageSettings)

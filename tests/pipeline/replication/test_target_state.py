@@ -8,11 +8,11 @@ from tests.support.servers import s3_bucket
 
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.pipeline import clone, replicate
+from frazil.pipeline import clone_repository, copy_repository
 from frazil.storage.object_store import ObjectStorage
 
 
-@pytest.mark.parametrize("operation", [clone, replicate])
+@pytest.mark.parametrize("operation", [clone_repository, copy_repository])
 def test_a_copy_needs_a_prefix_in_a_bucket(operation) -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage())
     with ObjectServer(Conditions.QUOTED_ETAG) as server:

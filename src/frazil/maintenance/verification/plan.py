@@ -22,13 +22,14 @@ from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.file_batches import manifest_batches, snapshot_batches
 from frazil.maintenance.listing import listed
+from frazil.maintenance.side_by_side import side_by_side
 from frazil.maintenance.verification.backups import Named, check_chain, check_named
 from frazil.maintenance.verification.chunks import ReadResult, absent, read_rows, split_rows, without_files
 from frazil.maintenance.verification.manifests import Needed, check_manifest
 from frazil.maintenance.verification.state import State, state_of, versions_of
 from frazil.maintenance.verification.uses import Uses
 from frazil.maintenance.verification.versions import CheckedVersion, Version, check_versions
-from frazil.maintenance.walk import each_once, side_by_side
+from frazil.maintenance.walk_columns import each_once
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import Finding, VerificationReport, VerifyLevel

@@ -11,7 +11,7 @@ from frazil.errors import FormatError, IcechunkError, RepositoryNotFoundError
 from frazil.format.ids import id_list
 from frazil.format.keys import REPO
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
-from frazil.maintenance.garbage import referred
+from frazil.maintenance.garbage_plan import referred
 from frazil.maintenance.verification.backups import newest_readable
 from frazil.maintenance.verification.versions import Version
 from frazil.repository.catalog.context import Context
