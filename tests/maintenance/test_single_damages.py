@@ -81,7 +81,12 @@ SEEN: dict[str, dict[str, str | None]] = {
     "backup": {"deleted": None, "cut": C, "empty": C, "bit": C, "longer": C, "zeros": C, "exchanged": C},
     "raw chunk": {"deleted": E, "cut": C, "empty": E, "bit": C, "longer": C, "zeros": C, "exchanged": C},
     "raw chunk without checksum": {
-        "deleted": E, "cut": E, "empty": E, "bit": None, "longer": None, "zeros": None,
+        "deleted": E,
+        "cut": E,
+        "empty": E,
+        "bit": None,
+        "longer": None,
+        "zeros": None,
         "exchanged": None,
     },
     "zstd chunk without checksum": {"deleted": E, "cut": E, "empty": E, "bit": D, "zeros": D},
