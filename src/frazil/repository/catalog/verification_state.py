@@ -67,6 +67,10 @@ class VerificationState:
 
         Returns:
             The bytes that were stored.
+
+        Examples:
+            >>> VerificationState().find_result(piece_key("manifest")) is None
+            True
         """
         row = self._fetch("SELECT result FROM pieces WHERE key = ?", key)
         return None if row is None else bytes(row[0])
@@ -77,12 +81,22 @@ class VerificationState:
         Args:
             key: The key, as `piece_key` makes it.
             result: The result of the piece.
+
+        Examples:
+            >>> state = VerificationState()
+            >>> state.store_result(piece_key("manifest"), b"done")
+            >>> state.find_result(piece_key("manifest"))
+            b'done'
         """
         with self._lock:
             self._database.execute("INSERT OR REPLACE INTO pieces VALUES (?, ?)", (key, result))
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file.
+
+        Examples:
+            >>> VerificationState().close()
+        """
         with self._lock:
             self._database.close()
 
