@@ -24,7 +24,7 @@ from frazil.storage.base import ALWAYS, IfAbsent, IfVersion, Refused, Storage, S
 from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Buffer, Callable
 
 _BAD_KEYS = ("", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", "a\0b")
 
@@ -349,7 +349,7 @@ class StorageSuite:
     def test_put_parts(self, storage: Storage, size: int) -> None:
         """``put_parts`` writes one object, with the conditions of ``put``."""
         first = bytes(range(256)) * (size // 256 + 1)
-        parts = [memoryview(first)[:size], bytearray(b"between"), b"", b"the end"]
+        parts: list[Buffer] = [memoryview(first)[:size], bytearray(b"between"), b"", b"the end"]
         whole = b"".join(parts)
         assert isinstance(storage.put_parts("chunks/a", parts), Stored)
         asyncio.run(storage.put_parts_async("chunks/b", parts))
