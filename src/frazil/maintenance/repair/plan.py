@@ -113,8 +113,8 @@ class _Damage:
 
 
 def _damage(site: Site, request: RepairRequest) -> _Damage:
-    report = plan.verify(site.context, request.level, plan.run_locally(site.context))
-    return _Damage(report.findings, report.paths)
+    report = plan.verify(site.context, plan.Request(request.level, plan.run_locally(site.context)))
+    return _Damage(report.problems, report.paths)
 
 
 def _orphans(context: Context, request: RepairRequest) -> list[Step]:
