@@ -104,8 +104,10 @@ from frazil.repository.catalog.repairs import ChunkSource, LostChunks, RepairPla
 from frazil.repository.catalog.restoration import RestoreReport
 from frazil.repository.catalog.verification_state import VerificationState
 from frazil.repository.catalog.version_info import ChunkType, RepoAvailability, RepoStatus, SpecVersion
+from frazil.repository.handle.history_upkeep import CommitPattern, Retention, RetentionReport
 from frazil.repository.handle.repository import Repository
 from frazil.repository.handle.upgrade import upgrade_icechunk_repository
+from frazil.repository.handle.upkeep import OpsLogRetention
 from frazil.session import ForkSession, Session, SessionMode
 from frazil.snapshots import AncestryGraph, Diff, ManifestFileInfo, SnapshotInfo
 from frazil.storage import (
@@ -188,6 +190,7 @@ __all__ = [
     "ChunkType",
     "ChunksConfig",
     "CommitMethod",
+    "CommitPattern",
     "CompactionLimits",
     "CompactionReport",
     "CompressionAlgorithm",
@@ -228,6 +231,7 @@ __all__ = [
     "NodeNotFoundError",
     "NotFoundError",
     "ObjectStoreConfig",
+    "OpsLogRetention",
     "OutcomeUnknownError",
     "PackingConfig",
     "ReadOnlyError",
@@ -241,6 +245,8 @@ __all__ = [
     "RepositoryConfig",
     "RepositoryNotFoundError",
     "RestoreReport",
+    "Retention",
+    "RetentionReport",
     "S3Credentials",
     "S3Options",
     "S3StaticCredentials",

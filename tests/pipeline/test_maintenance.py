@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import frazil
 from frazil.credentials import LocalFileSystemAccess
 from frazil.errors import InvalidInputError
 from frazil.format.ids import id_to_text
-from frazil.pipeline import maintenance
+from frazil.pipeline import Progress, maintenance
 from frazil.spark import Inline, OnSpark
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -231,3 +232,41 @@ def test_on_spark(root: Path, repo: frazil.Repository, spark: SparkSession) -> N
     assert {(row["path"], *row["coordinates"]) for row in rows} == {("/virtual", 0), ("/virtual", 1)}
     assert str(maintenance.storage_stats(repo, engine=engine)) == str(repo.chunk_storage_stats())
     assert maintenance.garbage_collect(repo, LATER, engine=engine).snapshots_deleted == 1
+
+
+@pytest.mark.parametrize("engine", ["inline", "local"])
+def test_tasks_read_only_what_is_new(engine: Any, tmp_path: Path) -> None:
+    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)), config)
+    for number in range(4):
+        with repo.transaction("main", message=str(number)) as store:
+            zarr.create_array(store, name=f"a{number}", shape=(4,), chunks=(2,), dtype="i4")[:] = 1
+    steps = Steps()
+    maintenance.garbage_collect(repo, LATER, engine=engine, progress=steps)
+    assert steps.expected == steps.done == 5 + 4
+    for name in ("snapshots", "manifests"):  # nobody reads them again
+        (tmp_path / name).rename(tmp_path / f"{name} away")
+    steps = Steps()
+    maintenance.garbage_collect(repo, LATER, engine=engine, progress=steps, dry_run=True)
+    assert steps.expected == 0
+    for name in ("snapshots", "manifests"):
+        (tmp_path / f"{name} away").rename(tmp_path / name)
+
+
+class Steps:
+    """Counts the steps of an operation."""
+
+    def __init__(self) -> None:
+        self.expected = self.done = 0
+
+    def expect(self, tasks: int) -> None:
+        self.expected += tasks
+
+    def advance(self, *, bytes: int = 0) -> None:
+        self.done += 1
+
+
+def test_the_progress_bar_of_jobs(capsys: pytest.CaptureFixture[str], repo: frazil.Repository) -> None:
+    with Progress("collect", 0, sys.stdout) as bar:
+        repo.garbage_collect(LATER, progress=bar)
+    assert "collect 100%" in capsys.readouterr().out

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from frazil.maintenance.side_by_side import side_by_side
 from frazil.maintenance.verification.backups import Named, check_named
 from frazil.maintenance.verification.chunks import (
     LostFiles,
@@ -21,7 +22,6 @@ from frazil.maintenance.verification.decoding import decoders
 from frazil.maintenance.verification.log_chunks import LoggedChanges, check_log_chunks
 from frazil.maintenance.verification.manifests import ManifestLevel, ManifestUse, Needed, check_manifest
 from frazil.maintenance.verification.versions import CheckedVersion, Version, check_versions
-from frazil.maintenance.walk import side_by_side
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import Finding
 

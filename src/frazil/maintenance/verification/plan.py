@@ -23,6 +23,7 @@ from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.file_batches import manifest_batches, snapshot_batches
 from frazil.maintenance.listing import Listed, distinct, listed
+from frazil.maintenance.progress import Progress
 from frazil.maintenance.verification.backups import check_chain
 from frazil.maintenance.verification.chunks import ReadRequest, absent, split_rows
 from frazil.maintenance.verification.gathered import Gathered
@@ -44,10 +45,10 @@ from frazil.maintenance.verification.pieces import (
     versions_piece,
 )
 from frazil.maintenance.verification.records import bytes_records, log_records, manifest_records
-from frazil.maintenance.verification.runner import ProgressBar, Runner
+from frazil.maintenance.verification.runner import Runner
 from frazil.maintenance.verification.state import State, state_of, versions_of
 from frazil.maintenance.verification.uses import Uses
-from frazil.maintenance.walk import each_once
+from frazil.maintenance.walk_columns import each_once
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.checks import LEVELS
 from frazil.repository.catalog.context import Context
@@ -76,7 +77,7 @@ class Request:
     level: VerifyLevel
     run: Run
     state: VerificationState | None = None
-    progress: ProgressBar | None = None
+    progress: Progress | None = None
 
     def has(self, level: VerifyLevel) -> bool:
         """Return whether the request includes a level."""

@@ -6,24 +6,11 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
+from frazil.maintenance.progress import Progress
 from frazil.maintenance.verification.pieces import Piece, Run
 from frazil.repository.catalog.verification_state import VerificationState
-
-
-class ProgressBar(Protocol):
-    """A progress bar, such as `frazil.pipeline.Progress`."""
-
-    def expect(self, tasks: int) -> None:
-        """Announce tasks.
-
-        Args:
-            tasks: The number of tasks.
-        """
-
-    def advance(self) -> Any:
-        """Count one more finished task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +33,7 @@ class Runner:
 
     run: Run
     state: VerificationState | None = None
-    progress: ProgressBar | None = None
+    progress: Progress | None = None
     resumed: int = 0
 
     def results(
@@ -100,4 +87,4 @@ class Runner:
                 self.state.store_result(key, data)
 
 
-__all__ = ["ProgressBar", "Recorded", "Runner"]
+__all__ = ["Recorded", "Runner"]

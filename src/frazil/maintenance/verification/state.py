@@ -13,7 +13,7 @@ from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_list
 from frazil.format.keys import CONFIG, REPO
 from frazil.format.repo_info import RepoInfo, SnapshotEntry, SnapshotTable, decode_repo_info
 from frazil.format.rules.repo_info import repo_info_violations
-from frazil.maintenance.garbage import referred
+from frazil.maintenance.garbage_plan import referred
 from frazil.maintenance.verification.backups import newest_readable
 from frazil.maintenance.verification.file_checks import check_file
 from frazil.maintenance.verification.versions import Version

@@ -20,6 +20,7 @@ from frazil.format.keys import backup_key, manifest_key, snapshot_key, transacti
 from frazil.format.manifest import ChunkFiles, Manifest, decode_chunk_files, decode_manifest
 from frazil.format.repo_info import RepoInfo, decode_repo_info
 from frazil.format.snapshot import Snapshot, decode_entry, decode_snapshot
+from frazil.format.snapshot_manifests import ManifestsOfSnapshot, decode_manifests_of_snapshot
 from frazil.format.snapshot_table import SnapshotEntry
 from frazil.format.transaction_log import TransactionLog, decode_transaction_log
 from frazil.storage.base import Storage
@@ -80,6 +81,10 @@ def require_id(key: str, name: str, expected: bytes, stored: bytes) -> None:
 SNAPSHOT: Final[FileKind[Snapshot]] = FileKind("snapshot", snapshot_key, decode_snapshot)
 #: A decoder of snapshots that skips nodes and manifests.
 SNAPSHOT_ENTRY: Final[FileKind[SnapshotEntry]] = FileKind("snapshot", snapshot_key, decode_entry)
+#: A decoder of snapshots that only decodes their manifests.
+SNAPSHOT_MANIFESTS: Final[FileKind[ManifestsOfSnapshot]] = FileKind(
+    "snapshot", snapshot_key, decode_manifests_of_snapshot
+)
 MANIFEST: Final[FileKind[Manifest]] = FileKind("manifest", manifest_key, decode_manifest)
 #: A decoder of manifests that only decodes the ids of the chunk files.
 MANIFEST_CHUNK_FILES: Final[FileKind[ChunkFiles]] = FileKind("manifest", manifest_key, decode_chunk_files)

@@ -1,4 +1,4 @@
-"""The methods of ``Repository`` for upkeep: expiration, garbage collection, manifests, verification."""
+"""The methods of ``Repository`` for upkeep: garbage collection, manifests, verification."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from frazil.format.ids import id_to_text, ids_to_text
+from frazil.format.ids import id_to_text
 from frazil.maintenance.compaction.operation import CompactionOptions, compact, compaction_commits
 from frazil.maintenance.deletion import Patience
-from frazil.maintenance.expire import Expiring, Expiry
-from frazil.maintenance.expire_v1 import expire_v1
 from frazil.maintenance.garbage import Collection, collect, look
+from frazil.maintenance.ops_retention import OpsLogRetention
+from frazil.maintenance.progress import NO_PROGRESS, Progress
 from frazil.maintenance.rewrite import RewriteCommit, is_amend, rewrite
 from frazil.maintenance.verification import plan
-from frazil.maintenance.verification.runner import ProgressBar
 from frazil.maintenance.walk import Bounds
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog.checks import Check, checks
@@ -27,51 +26,12 @@ from frazil.repository.clock import from_datetime
 from frazil.repository.handle.base import RepositoryBase
 from frazil.repository.handle.limits import require_positive
 
+#: A value of a method is public, so that `frazil` imports it from this room.
+__all__ = ["OpsLogRetention", "Upkeep"]
+
 
 class Upkeep(RepositoryBase):
-    """Methods of ``Repository`` that remove old versions and unused files, rewrite manifests, and verify."""
-
-    def expire_snapshots(
-        self,
-        older_than: datetime,
-        *,
-        delete_expired_branches: bool = False,
-        delete_expired_tags: bool = False,
-    ) -> set[str]:
-        """Remove snapshots older than a time from the history.
-
-        The first snapshot and the tip of ``main`` stay. The tips of other branches and of tags stay as well,
-        unless ``delete_expired_branches`` or ``delete_expired_tags`` is set. The files of removed snapshots
-        stay until ``garbage_collect`` deletes them.
-
-        In spec version 2 the expiration is one atomic update. Spec version 1 has no file for the whole
-        repository, so the expiration updates branch by branch and tag by tag. Readers may see some of them
-        expired, and after an interruption a second call completes the work.
-
-        Args:
-            older_than: A time with a time zone. A snapshot written exactly at this time is not older.
-            delete_expired_branches: Whether to delete branches whose tip is older.
-            delete_expired_tags: Whether to delete tags whose snapshot is older.
-
-        Returns:
-            The ids of the removed snapshots.
-
-        Raises:
-            TypeError: If ``older_than`` has no time zone.
-            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
-
-        Examples:
-            >>> import frazil
-            >>> from datetime import UTC, datetime
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.expire_snapshots(datetime.now(UTC))
-            set()
-        """
-        expiry = Expiry(from_datetime(older_than, "older_than"), delete_expired_branches, delete_expired_tags)
-        if self._context.spec_version < 2:
-            return set(ids_to_text(expire_v1(self._context, expiry)))
-        change = Expiring(expiry)
-        return set(ids_to_text(change.ids(self._context.catalog.update_repo_info(change))))
+    """Methods of ``Repository`` that delete unused files, rewrite manifests, and verify."""
 
     def garbage_collect(
         self,
@@ -85,6 +45,8 @@ class Upkeep(RepositoryBase):
         max_concurrent_deletes: int = 10,
         max_consecutive_delete_failures: int = 50,
         max_concurrent_listings: int | None = None,
+        progress: Progress | None = None,
+        keep_ops: OpsLogRetention | None = None,
     ) -> GCSummary:
         """Delete files that no branch, tag or young snapshot needs.
 
@@ -111,9 +73,13 @@ class Upkeep(RepositoryBase):
             max_concurrent_deletes: How many requests to delete files to send at once.
             max_consecutive_delete_failures: After how many failures in a row the collection stops.
             max_concurrent_listings: How many folders to list at once. Default: 32.
+            progress: An object with the methods ``expect`` and ``advance``, such as
+                ``frazil.pipeline.Progress``. It counts the snapshots and manifests that are read, and the
+                requests that delete files.
+            keep_ops: The entries of the ops log that stay. Default: all. Removed entries cannot be restored.
 
         Returns:
-            What was deleted.
+            What was deleted. A dry run also lists the files, with reasons (``files``).
 
         Raises:
             ConflictError: ``gc-deletes-failing`` after ``max_consecutive_delete_failures`` failures in a row.
@@ -145,7 +111,15 @@ class Upkeep(RepositoryBase):
         )
         patience = Patience(max_concurrent_deletes, max_consecutive_delete_failures)
         work = look if dry_run else collect
-        return work(self._context, Collection(limit, Bounds(*bounds), patience, listings))
+        collection = Collection(
+            limit,
+            Bounds(*bounds),
+            patience,
+            listings,
+            progress=progress or NO_PROGRESS,
+            ops=keep_ops,
+        )
+        return work(self._context, collection)
 
     def rewrite_manifests(
         self,
@@ -253,7 +227,7 @@ class Upkeep(RepositoryBase):
         level: VerifyLevel = "metadata",
         *,
         state: VerificationState | str | os.PathLike[str] | None = None,
-        progress: ProgressBar | None = None,
+        progress: Progress | None = None,
     ) -> VerificationReport:
         """Look for damaged, missing and exchanged files in all versions of the repository.
 
@@ -304,7 +278,6 @@ class Upkeep(RepositoryBase):
         """
         return checks
 
-    expire_snapshots_async = awaitable(expire_snapshots)
     garbage_collect_async = awaitable(garbage_collect)
     compact_async = awaitable(compact)
     rewrite_manifests_async = awaitable(rewrite_manifests)
