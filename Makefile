@@ -1,6 +1,6 @@
 # The commands of the project. Each first installs the packages that it needs (scripts/setup).
 
-.PHONY: demo pipeline simulate test test-all test-lowest test-minimal test-pipeline lint types check build bench fuzz golden clean
+.PHONY: demo pipeline simulate test test-all test-lowest test-minimal test-pipeline lint types check build bench fuzz fuzz-decoders golden clean
 .NOTPARALLEL:
 
 demo:    ## write real data with Spark into one repository, and show the result
@@ -51,6 +51,10 @@ build:   ## build the wheel and the sdist, check them, and test the wheel in an 
 fuzz:    ## the property tests, with many new random examples
 	@scripts/setup test
 	@HYPOTHESIS_PROFILE=fuzz scripts/test -m hypothesis --timeout 7200 $(ARGS)
+
+fuzz-decoders: ## a million changed files for each decoder of stored bytes. ARGS="--seconds 60 manifest"
+	@scripts/setup test fuzz
+	@scripts/run python -m tests.hostile.fuzz $(ARGS)
 
 simulate: ## a million simulated requests, and all orders of a commit beside other operations. ARGS="SEED" for one run
 	@scripts/setup test

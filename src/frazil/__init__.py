@@ -97,10 +97,12 @@ from frazil.importing import ImportReport, upgrade
 from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from frazil.ops import GCSummary, LeaseInfo, Update, UpdateType
 from frazil.repository.catalog.backups import Backup
+from frazil.repository.catalog.checks import Check
 from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
 from frazil.repository.catalog.findings import Finding, VerificationReport
 from frazil.repository.catalog.repairs import ChunkSource, LostChunks, RepairPlan, RepairStep, SourceChunk
 from frazil.repository.catalog.restoration import RestoreReport
+from frazil.repository.catalog.verification_state import VerificationState
 from frazil.repository.catalog.version_info import ChunkType, RepoAvailability, RepoStatus, SpecVersion
 from frazil.repository.handle.history_upkeep import CommitPattern, Retention, RetentionReport
 from frazil.repository.handle.repository import Repository
@@ -182,6 +184,7 @@ __all__ = [
     "Backup",
     "BasicConflictSolver",
     "CachingConfig",
+    "Check",
     "ChecksumAlgorithm",
     "ChunkSource",
     "ChunkType",
@@ -267,6 +270,7 @@ __all__ = [
     "UpdateType",
     "ValidationFailedError",
     "VerificationReport",
+    "VerificationState",
     "VersionSelection",
     "VirtualChunkContainer",
     "VirtualChunkSpec",

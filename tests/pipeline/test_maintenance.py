@@ -164,7 +164,7 @@ def test_spec_version_1_is_whole(upgraded: bool) -> None:
     log = next(info.key for info in repo.storage.list("transactions") if "1CECHNKREP" not in info.key)
     repo.storage.delete([log])
     (row,) = maintenance.verify(repo, "metadata", engine=Inline()).rows()
-    assert (row["problem"], row["key"]) == ("unreadable", log)
+    assert (row["check"], row["key"]) == ("missing", log)
 
 
 def test_all_damage_is_detected(root: Path, repo: frazil.Repository) -> None:
@@ -182,11 +182,11 @@ def test_all_damage_is_detected(root: Path, repo: frazil.Repository) -> None:
     def problems(level: Any) -> set[tuple[str, str, str | None, Any]]:
         rows = maintenance.verify(open_(root), level, engine=Inline()).rows()
         return {
-            (row["problem"], Path(row["key"]).name, row["path"], tuple(row["coordinates"] or ()))
+            (row["check"], Path(row["key"]).name, row["path"], tuple(row["coordinates"] or ()))
             for row in rows
         }
 
-    log = ("unreadable", damaged.name, None, ())
+    log = ("file-payload", damaged.name, None, ())
     assert problems("metadata") == {log}
     table = session.chunk_table("/packed")
     names = [id_to_text(table.chunk_ids[source].tobytes()) for source in table.source.tolist()]
@@ -200,7 +200,7 @@ def test_all_damage_is_detected(root: Path, repo: frazil.Repository) -> None:
         gone = {(problem, at) for problem, key, path, at in rows if path == "/virtual" and key == "a"}
         assert {at for _, at in gone} == {(0,), (1,)}
         then = {(problem, at) for problem, key, path, at in rows if path == "/virtual" and key == "b"}
-        assert then == {("virtual-chunk-modified", (2,)), ("virtual-chunk-modified", (3,))}
+        assert then == {("virtual-modified", (2,)), ("virtual-modified", (3,))}
 
 
 def test_damaged_manifests_are_detected(root: Path, repo: frazil.Repository) -> None:
@@ -212,7 +212,10 @@ def test_damaged_manifests_are_detected(root: Path, repo: frazil.Repository) -> 
     assert gone.manifests_deleted == 0
     assert {Path(row["key"]).name for row in rows} <= {one.name, other.name}
     assert rows
-    assert {row["problem"] for row in rows} == {"unreadable"}
+    assert {(row["check"], row["severity"]) for row in rows} == {
+        ("missing", "loss"),
+        ("file-payload", "loss"),
+    }
 
 
 def test_other_levels_are_refused(repo: frazil.Repository) -> None:

@@ -13,7 +13,7 @@ from frazil.maintenance.compaction.relocation import relocate_piece
 from frazil.maintenance.compaction.survey import survey_piece
 from frazil.maintenance.deletion import Sweeper, Swept
 from frazil.maintenance.storage_stats import Parts, parts_of
-from frazil.maintenance.verification import plan
+from frazil.maintenance.verification.pieces import PIECES, Piece, Run
 from frazil.maintenance.walk import Bounds, LocalWalk, chunks_of
 from frazil.maintenance.walk_columns import ManifestChunks, SnapshotManifests
 from frazil.repository.catalog.context import Context
@@ -97,10 +97,10 @@ def delete_files(context: Context, item: Any) -> Iterator[Swept]:
     yield Sweeper(context.storage, patience).sweep(files)
 
 
-_PIECES: Final[dict[str, plan.Piece]] = {
+_PIECES: Final[dict[str, Piece]] = {
     piece.__name__: piece
     for piece in (
-        *plan.PIECES,
+        *PIECES,
         sum_parts,
         walk_manifests,
         walk_chunks,
@@ -123,7 +123,7 @@ def _unpacked(shared: bytes) -> tuple[str, Context]:
     return unpickled
 
 
-def pieces_run(context: Context, engine: Engine) -> plan.Run:
+def pieces_run(context: Context, engine: Engine) -> Run:
     """Return a function that runs the pieces of a verification as tasks.
 
     Args:
@@ -140,7 +140,7 @@ def pieces_run(context: Context, engine: Engine) -> plan.Run:
     return functools.partial(pieces, context, engine)
 
 
-def pieces(context: Context, engine: Engine, piece: plan.Piece, items: Sequence[Any]) -> Iterator[Any]:
+def pieces(context: Context, engine: Engine, piece: Piece, items: Sequence[Any]) -> Iterator[Any]:
     """Run a piece for items, one task for each item.
 
     Args:

@@ -12,6 +12,7 @@ tasks: ``Repository.expire_snapshots``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -48,6 +49,7 @@ from frazil.maintenance.walk import Walk, all_manifests
 from frazil.maintenance.walk_columns import ManifestChunks, SnapshotManifests
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import VerificationReport, VerifyLevel, verify_level
+from frazil.repository.catalog.verification_state import VerificationState, state_at
 from frazil.repository.catalog.version_info import ChunkStorageStats, CommitMethod, GCSummary
 from frazil.repository.clock import from_datetime
 from frazil.repository.handle.interior import context_of, default_metadata_of
@@ -196,7 +198,12 @@ def rewrite_manifests(
 
 
 def verify(
-    repo: Repository, level: VerifyLevel = "metadata", *, engine: Engine | EngineName | None = None
+    repo: Repository,
+    level: VerifyLevel = "metadata",
+    *,
+    engine: Engine | EngineName | None = None,
+    state: VerificationState | str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
 ) -> VerificationReport:
     """Check that all files of the repository exist and are intact, by tasks.
 
@@ -207,9 +214,16 @@ def verify(
         level: How much is read: see ``Repository.verify``. The default is ``"metadata"``.
         engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
             is Spark where pyspark is installed, else processes of this machine (`default_engine`).
+        state: A file of the driver, or a value, for the tasks that are done. A second call with the same
+            state skips them, if their files have not changed. Default: no state.
+        progress: A `Progress` that shows the tasks.
 
     Returns:
-        The report, with one finding for each damaged or missing file.
+        The report, with its findings.
+
+    Raises:
+        InvalidInputError: ``unknown-choice`` for another level. ``invalid-argument`` if ``state`` is a file
+            that is not the state of a verification.
 
     Examples:
         >>> import frazil
@@ -220,7 +234,8 @@ def verify(
         (True, 1)
     """
     engine, context = engine_of(engine), context_of(repo)
-    return plan.verify(context, verify_level(level), pieces_run(context, engine))
+    run = pieces_run(context, engine)
+    return plan.verify(context, plan.Request(verify_level(level), run, state_at(state), progress))
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,11 +58,15 @@ class FileKind[T: _HasId]:
 
     def read_with_bytes(self, storage: Storage, id_: bytes) -> tuple[T, Buffer]:
         """Return the decoded file and its bytes. Raises the errors of ``read``."""
+        data = storage.get(self.key(id_))
+        return self.decoded(data, id_), data
+
+    def decoded(self, data: Buffer, id_: bytes) -> T:
+        """Return the value of a file's bytes. Raises ``FormatError`` as ``read`` does."""
         key = self.key(id_)
-        data = storage.get(key)
         value = self.decode(data, key)
         require_id(key, self.name, id_, value.id)
-        return value, data
+        return value
 
 
 def require_id(key: str, name: str, expected: bytes, stored: bytes) -> None:

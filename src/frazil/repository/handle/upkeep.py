@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -16,8 +17,10 @@ from frazil.maintenance.rewrite import RewriteCommit, is_amend, rewrite
 from frazil.maintenance.verification import plan
 from frazil.maintenance.walk import Bounds
 from frazil.repository.asynchronous import awaitable
+from frazil.repository.catalog.checks import Check, checks
 from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
 from frazil.repository.catalog.findings import VerificationReport, VerifyLevel, verify_level
+from frazil.repository.catalog.verification_state import VerificationState, state_at
 from frazil.repository.catalog.version_info import CommitMethod, GCSummary
 from frazil.repository.clock import from_datetime
 from frazil.repository.handle.base import RepositoryBase
@@ -219,27 +222,36 @@ class Upkeep(RepositoryBase):
         )
         return compact(self._context, options, dry_run=dry_run)
 
-    def verify(self, level: VerifyLevel = "metadata") -> VerificationReport:
-        """Look for damaged, missing and exchanged files in all versions that branches and tags need.
+    def verify(
+        self,
+        level: VerifyLevel = "metadata",
+        *,
+        state: VerificationState | str | os.PathLike[str] | None = None,
+        progress: Progress | None = None,
+    ) -> VerificationReport:
+        """Look for damaged, missing and exchanged files in all versions of the repository.
 
-        Damage is reported as findings, not raised as errors. The method writes nothing. Others may commit,
-        expire snapshots and collect garbage at the same time. ``frazil.spark.verify`` does the same with
-        Spark tasks.
-
-        The format has no checksums of chunks, so a chunk file with other bytes of the same length is not
-        detected.
+        Damage is reported as findings, not raised as errors. The method writes nothing into the repository.
+        Others may commit, expire snapshots and collect garbage at the same time. `frazil.pipeline.verify`
+        does the same with parallel tasks.
 
         Args:
-            level: ``"metadata"`` reads and compares snapshots, transaction logs, manifests and the ops log.
-                ``"exists"`` also checks that all chunk files and virtual objects exist. ``"checksum"`` also
-                reads every byte of all chunks, virtual ones included, and all backups of the ops log.
+            level: ``"metadata"`` checks the file ``repo``, snapshots, transaction logs, manifests and the ops
+                log. ``"exists"`` also checks that all chunk files and virtual objects exist. ``"checksum"``
+                also reads every byte of all chunks, virtual ones included, and all backups of the ops log.
+                ``"decode"`` also decodes every chunk with the codecs of its array.
+            state: A file, or a value, for the pieces of work that are done. A second call with the same state
+                skips them, if their files have not changed. Default: no state.
+            progress: A progress bar, such as `frazil.pipeline.Progress`. Default: none.
 
         Returns:
             The report with its findings.
 
         Raises:
-            InvalidInputError: ``unknown-choice`` if ``level`` is another text.
+            InvalidInputError: ``unknown-choice`` if ``level`` is another text. ``invalid-argument`` if
+                ``state`` is a file that is not the state of a verification.
             StorageError: If the storage fails.
+            ConflictError: ``repo-info-updated`` if other writers change the ops log all the time.
 
         Examples:
             >>> import frazil
@@ -247,7 +259,24 @@ class Upkeep(RepositoryBase):
             >>> repo.verify("checksum").ok
             True
         """
-        return plan.verify(self._context, verify_level(level), plan.run_locally(self._context))
+        request = plan.Request(
+            verify_level(level), plan.run_locally(self._context), state_at(state), progress
+        )
+        return plan.verify(self._context, request)
+
+    @staticmethod
+    def list_checks() -> tuple[Check, ...]:
+        """Return all checks that ``verify`` makes.
+
+        Returns:
+            The checks: name, section of the specification, level, severity, rule, and what to do.
+
+        Examples:
+            >>> import frazil
+            >>> [check.rule for check in frazil.Repository.list_checks() if check.name == "main-branch"]
+            ['There is a branch `main`.']
+        """
+        return checks
 
     garbage_collect_async = awaitable(garbage_collect)
     compact_async = awaitable(compact)
