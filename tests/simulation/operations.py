@@ -341,6 +341,13 @@ def rewrite_manifests(client: ClientRun) -> None:
     client.attempt(mark, lambda: client.repo.rewrite_manifests(mark, branch=branch), may_do_nothing=True)
 
 
+def compact(client: ClientRun) -> None:
+    """Merge small chunk files into packs, where that is worth a commit."""
+    branch, mark = client.branch(), client.mark()
+    client.run.model.intents[mark] = Intent(client.repo.lookup_branch(branch), {})
+    client.repo.compact(mark, branch=branch, limits=frazil.CompactionLimits(live_fraction=0.9))
+
+
 def expire(client: ClientRun) -> None:
     hours = client.numbers.choice((-1, -0.001, 0))
     client.repo.expire_snapshots(client.time(hours), delete_expired_tags=client.numbers.random() < 0.5)
@@ -391,7 +398,7 @@ OPERATIONS: dict[str, tuple[Callable[[ClientRun], None], int]] = {
         *((commit, 14), (rebase, 2), (amend, 3), (flush, 3), (fork, 3), (move, 2)),
         *((create_branch, 2), (delete_branch, 1), (reset_branch, 1), (tag, 2)),
         *((metadata, 1), (status, 1), (configure, 1)),
-        *((merge, 3), (cherry_pick, 1), (revert, 1), (rewrite_manifests, 2)),
+        *((merge, 3), (cherry_pick, 1), (revert, 1), (rewrite_manifests, 2), (compact, 2)),
         *((expire, 2), (collect, 4), (read, 5), (verify, 1), (copy, 1), (idle, 1), (upgrade, 0)),
     )
 }

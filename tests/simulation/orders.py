@@ -12,7 +12,18 @@ from tests.simulation.run import Outcome, execute
 
 #: Operations that run beside a commit.
 BESIDE = (
-    *("commit", "merge", "amend", "rebase", "expire", "collect", "rewrite_manifests", "copy", "verify"),
+    *(
+        "commit",
+        "merge",
+        "amend",
+        "rebase",
+        "expire",
+        "collect",
+        "rewrite_manifests",
+        "compact",
+        "copy",
+        "verify",
+    ),
     *("reset_branch", "fork", "flush", "move", "cherry_pick", "revert", "tag", "delete_branch", "upgrade"),
 )
 

@@ -56,6 +56,8 @@ class ProcessState:
         self._guard = threading.Lock()
         self._directories: dict[str, DirectoryFlush] = {}
         self._locks: dict[str, threading.Lock] = {}
+        #: Directories whose own names this process has made durable.
+        self.named_directories: set[str] = set()
 
     def directory_flush(self, path: str) -> DirectoryFlush:
         """Return the flush that all writers in a directory share."""
