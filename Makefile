@@ -52,9 +52,9 @@ fuzz:    ## the property tests, with many new random examples
 	@scripts/setup test
 	@HYPOTHESIS_PROFILE=fuzz scripts/test -m hypothesis --timeout 7200 $(ARGS)
 
-simulate: ## a million simulated requests, and all orders of a commit beside other operations. ARGS="SEED" for one run
+simulate: ## a million simulated requests, and orders of a commit beside other operations. ARGS="SEED" for one run
 	@scripts/setup test
-	@scripts/run python -m tests.simulation $(or $(ARGS),--requests 1000000 --orders)
+	@scripts/run python -m tests.simulation $(or $(ARGS),--requests 1000000 --orders --every 10)
 
 bench:   ## compare Frazil with the reference; writes benchmarks/RESULTS.md
 	@scripts/setup bench
