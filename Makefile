@@ -1,6 +1,6 @@
 # The commands of the project. Each first installs the packages that it needs (scripts/setup).
 
-.PHONY: demo pipeline simulate test test-all test-lowest test-minimal test-pipeline lint types check build bench fuzz golden clean
+.PHONY: demo pipeline simulate test test-all test-lowest test-minimal test-pipeline lint types check build bench fuzz fuzz-decoders golden clean
 .NOTPARALLEL:
 
 demo:    ## write real data with Spark into one repository, and show the result
@@ -52,7 +52,15 @@ fuzz:    ## the property tests, with many new random examples
 	@scripts/setup test
 	@HYPOTHESIS_PROFILE=fuzz scripts/test -m hypothesis --timeout 7200 $(ARGS)
 
+<<<<<<< HEAD
 simulate: ## a million simulated requests, and orders of a commit beside other operations. ARGS="SEED" for one run
+=======
+fuzz-decoders: ## a million changed files for each decoder of stored bytes. ARGS="--seconds 60 manifest"
+	@scripts/setup test fuzz
+	@scripts/run python -m tests.hostile.fuzz $(ARGS)
+
+simulate: ## a million simulated requests, and all orders of a commit beside other operations. ARGS="SEED" for one run
+>>>>>>> main
 	@scripts/setup test
 	@scripts/run python -m tests.simulation $(or $(ARGS),--requests 1000000 --orders --every 10)
 

@@ -69,6 +69,14 @@ WORKLOADS = (
     ),
     Workload("A repository of 1,000 commits", "history.long", {"commits": 1000}, {"commits": 20}),
     Workload("A repository of 10,000 commits", "history.long", {"commits": 10_000}, {"commits": 1200}),
+    Workload(
+        "Upkeep of 1,000 versions with a million references",
+        "upkeep.operations",
+        {"versions": 1000, "references": 1_000_000, "chunk_files": 10_000},
+        {"versions": 20, "references": 2000, "chunk_files": 40},
+        rounds=1,
+        large=True,
+    ),
     Workload("A snapshot of 10,000 arrays", "hierarchy.many_arrays", {"arrays": 10_000}, {"arrays": 20}),
     Workload(
         "Manifest of a million references, 1,000 locations",

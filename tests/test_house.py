@@ -153,6 +153,10 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.storage.web.client",
         "frazil.storage.web.pools",
     ): "urllib3 takes 50 ms to import, and most processes never ask a web server",
+    (
+        "frazil.cli.verify_command",
+        "frazil.pipeline",
+    ): "verification without an engine does not need the extra",
     **{
         ("frazil.cli.ingest_command", target): "other commands do not need the extra, nor its imports"
         for target in (
@@ -163,6 +167,10 @@ DELIBERATE: dict[tuple[str, str], str] = {
             ),
         )
     },
+    (
+        "frazil.cli.repair_command",
+        "frazil.pipeline",
+    ): "only `--sources` needs the extra",
     (
         "pyspark_frazil",
         "frazil.spark.data_source",

@@ -51,7 +51,7 @@ from frazil.format.transaction_log import (
     encode_transaction_log,
 )
 from frazil.maintenance.expire import Expiry, expire
-from frazil.maintenance.garbage import without_dead
+from frazil.maintenance.garbage_plan import without_dead
 from frazil.maintenance.storage_stats import parts_of
 from frazil.maintenance.walk import chunks_of
 from frazil.storage.memory import MemoryStorage

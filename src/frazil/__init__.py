@@ -97,13 +97,17 @@ from frazil.importing import ImportReport, upgrade
 from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from frazil.ops import GCSummary, LeaseInfo, Update, UpdateType
 from frazil.repository.catalog.backups import Backup
+from frazil.repository.catalog.checks import Check
 from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
 from frazil.repository.catalog.findings import Finding, VerificationReport
 from frazil.repository.catalog.repairs import ChunkSource, LostChunks, RepairPlan, RepairStep, SourceChunk
 from frazil.repository.catalog.restoration import RestoreReport
+from frazil.repository.catalog.verification_state import VerificationState
 from frazil.repository.catalog.version_info import ChunkType, RepoAvailability, RepoStatus, SpecVersion
+from frazil.repository.handle.history_upkeep import CommitPattern, Retention, RetentionReport
 from frazil.repository.handle.repository import Repository
 from frazil.repository.handle.upgrade import upgrade_icechunk_repository
+from frazil.repository.handle.upkeep import OpsLogRetention
 from frazil.session import ForkSession, Session, SessionMode
 from frazil.snapshots import AncestryGraph, Diff, ManifestFileInfo, SnapshotInfo
 from frazil.storage import (
@@ -180,11 +184,13 @@ __all__ = [
     "Backup",
     "BasicConflictSolver",
     "CachingConfig",
+    "Check",
     "ChecksumAlgorithm",
     "ChunkSource",
     "ChunkType",
     "ChunksConfig",
     "CommitMethod",
+    "CommitPattern",
     "CompactionLimits",
     "CompactionReport",
     "CompressionAlgorithm",
@@ -225,6 +231,7 @@ __all__ = [
     "NodeNotFoundError",
     "NotFoundError",
     "ObjectStoreConfig",
+    "OpsLogRetention",
     "OutcomeUnknownError",
     "PackingConfig",
     "ReadOnlyError",
@@ -238,6 +245,8 @@ __all__ = [
     "RepositoryConfig",
     "RepositoryNotFoundError",
     "RestoreReport",
+    "Retention",
+    "RetentionReport",
     "S3Credentials",
     "S3Options",
     "S3StaticCredentials",
@@ -261,6 +270,7 @@ __all__ = [
     "UpdateType",
     "ValidationFailedError",
     "VerificationReport",
+    "VerificationState",
     "VersionSelection",
     "VirtualChunkContainer",
     "VirtualChunkSpec",

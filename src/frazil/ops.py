@@ -1,6 +1,19 @@
 """The entries of the operations log, and the results of maintenance."""
 
+from frazil.repository.catalog.garbage_files import GarbageFile, GarbageFiles, GarbageReason
 from frazil.repository.catalog.ops_values import Update, UpdateType
 from frazil.repository.catalog.version_info import ChunkStorageStats, GCSummary, LeaseInfo
+from frazil.repository.handle.history_upkeep import RetentionReport, VersionReason
 
-__all__ = ["ChunkStorageStats", "GCSummary", "LeaseInfo", "Update", "UpdateType"]
+__all__ = [
+    "ChunkStorageStats",
+    "GCSummary",
+    "GarbageFile",
+    "GarbageFiles",
+    "GarbageReason",
+    "LeaseInfo",
+    "RetentionReport",
+    "Update",
+    "UpdateType",
+    "VersionReason",
+]

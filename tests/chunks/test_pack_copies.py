@@ -111,7 +111,7 @@ def with_trailers(chunks: list[bytes], count: int = 2) -> tuple[MemoryStorage, F
     return storage, FileRanges(id_matrix(ids), source, offset, length, np.array(sizes))
 
 
-@pytest.mark.parametrize("chunks", [[b"ice", b"berg"], [bytes([n % 256, n // 256]) for n in range(1000)]])
+@pytest.mark.parametrize("chunks", [[b"ice", b"berg"], [bytes([n % 256, n // 256]) for n in range(2000)]])
 def test_new_packs_have_checksums(chunks: list[bytes]) -> None:
     storage, ranges = with_trailers(chunks)
     copies = copy_to_packs(storage, ranges, PackOptions(1 << 20), lambda: b"n" * 12)
@@ -121,7 +121,7 @@ def test_new_packs_have_checksums(chunks: list[bytes]) -> None:
     assert check.trailer.lengths.tolist() == copies.length.tolist()
 
 
-@pytest.mark.parametrize("chunks", [[b"ice", b"berg"], [bytes([n % 256, n // 256]) for n in range(1000)]])
+@pytest.mark.parametrize("chunks", [[b"ice", b"berg"], [bytes([n % 256, n // 256]) for n in range(2000)]])
 def test_damaged_chunks_are_not_copied(chunks: list[bytes]) -> None:
     storage, ranges = with_trailers(chunks)
     key = chunk_key(ranges.ids[1].tobytes())

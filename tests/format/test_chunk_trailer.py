@@ -138,6 +138,12 @@ def test_lengths_that_do_not_fit_are_damage(lengths: list[int]) -> None:
         decode_trailer(ID, data, len(data))
 
 
+def test_a_sum_of_lengths_that_does_not_fit_into_64_bits_is_damage() -> None:
+    end = encode_trailer(ID, [1 << 62] * 5, [0] * 5)
+    with pytest.raises(FormatError, match="must describe"):
+        decode_trailer(ID, end, (1 << 62) + len(end))
+
+
 def test_a_length_beyond_the_file_is_refused_before_anything_is_read() -> None:
     end = sealed(b"", 1, 44 + 12 * (1 << 40))
     with pytest.raises(FormatError, match="in 1000 bytes, got"):

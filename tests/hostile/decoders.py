@@ -14,13 +14,16 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 from tests.hostile import mutations, seeds
-from tests.hostile.forms import PLAIN, ZSTD, Form, part, sealed
+from tests.hostile.forms import PLAIN, TRAILER, ZSTD, Form, part, sealed
 from tests.hostile.mutations import Mutation, change_bytes, change_flatbuffer, change_json
 
 from frazil.changes.zarr_metadata import chunk_lengths, parse_node, same_encoding
 from frazil.errors import FormatError, IcechunkError, InvalidInputError
 from frazil.format import flexbuffer, msgpack
+from frazil.format.chunk_check import check_file, damaged_rows
+from frazil.format.chunk_trailer import decode_trailer, find_remains
 from frazil.format.envelope import FileType, open_envelope
 from frazil.format.manifest import Manifest, decode_chunk_files, decode_manifest, encode_manifest
 from frazil.format.older.generations import DOT, DRAFT, LAYOUTS
@@ -88,7 +91,7 @@ def _each(calls: Iterable[Callable[[], Any]]) -> None:
             call()
 
 
-def _written(call: Callable[[], Any]) -> None:
+def _encode_again(call: Callable[[], Any]) -> None:
     with contextlib.suppress(IcechunkError):  # an encoder may refuse a value that a decoder accepts
         call()
 
@@ -105,7 +108,7 @@ def _repo_info(data: bytes) -> None:
     _each([partial(read_records, info.metadata)])
     if info.config is not None:
         _each([partial(from_document, info.config)])
-    _written(lambda: encode_repo_info(info))
+    _encode_again(lambda: encode_repo_info(info))
 
 
 def _snapshot(data: bytes) -> None:
@@ -116,7 +119,7 @@ def _snapshot(data: bytes) -> None:
         [nodes.paths_list, nodes.manifest_ids, partial(nodes.children, "/"), partial(nodes.find_node, "/a")]
     )
     _each([partial(decode_entry, data, NAME)])
-    _written(lambda: encode_snapshot(snapshot))
+    _encode_again(lambda: encode_snapshot(snapshot))
 
 
 def _manifest(data: bytes) -> None:
@@ -127,12 +130,12 @@ def _manifest(data: bytes) -> None:
             table.find_chunk(tuple(table.index[row].tolist()))
             _each([partial(table.ref, row)])
     small = {node: table for node, table in manifest.arrays.items() if len(table) < 100}
-    _written(lambda: encode_manifest(Manifest(manifest.id, small)))
+    _encode_again(lambda: encode_manifest(Manifest(manifest.id, small)))
 
 
 def _transaction_log(data: bytes) -> None:
     log = decode_transaction_log(data, NAME)
-    _written(lambda: encode_transaction_log(log))
+    _encode_again(lambda: encode_transaction_log(log))
 
 
 def _envelope(data: bytes) -> None:
@@ -152,7 +155,7 @@ def _flatbuffer(kind: FileType, *versions: int) -> tuple[tuple[Form, Mutation], 
 def _configuration(document: Any) -> None:
     config = from_document(document)
     repr(config)
-    _written(lambda: to_document(config))
+    _encode_again(lambda: to_document(config))
 
 
 def _config_flexbuffer(data: bytes) -> None:
@@ -255,6 +258,14 @@ def _zarr_json(data: bytes) -> None:
 def _chunk(data: bytes) -> None:
     if (claimed := claimed_bytes(data)) is not None:
         require_plausible(NAME, seeds.DOCUMENT, data, claimed)
+
+
+def _chunk_trailer(data: bytes) -> None:
+    find_remains(seeds.LOW, data)
+    check_file(seeds.LOW, data)
+    trailer = decode_trailer(seeds.LOW, data, len(data))
+    if trailer is not None:
+        damaged_rows(trailer, np.arange(len(trailer.lengths)), data)
 
 
 # Files of other formats
@@ -374,6 +385,12 @@ DECODERS: dict[str, Decoder] = {
         names_file=False,
     ),
     "chunk-frames": Decoder(_chunk, lambda: [ZSTD.close(bytes(1 << 25)), b"\2" + bytes(15)]),
+    "chunk-trailer": Decoder(
+        _chunk_trailer,
+        lambda: [seeds.chunk_file()],
+        ((TRAILER, change_bytes), (PLAIN, change_bytes)),
+        names_file=False,
+    ),
     "netcdf3": Decoder(_netcdf3, lambda: list(map(seeds.netcdf3, (1, 2, 5)))),
     "tiff": Decoder(
         _tiff,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import zstandard
 
 from frazil.errors import FormatError
+from frazil.format.chunk_trailer import crc32c
 from frazil.format.envelope import FileType, open_envelope, seal
 
 #: No seed grows beyond this size, so a larger content is a bomb. The decoder of the package has to refuse it.
@@ -71,3 +72,17 @@ def part(number: int, count: int, inner: Form = PLAIN) -> Form:
         return b"".join([*(len(each).to_bytes(width, "little") for each in parts), *parts])
 
     return Form(open_, close)
+
+
+_TRAILER_END = 24
+
+
+def _with_checksum(content: bytes) -> bytes:
+    """Return a chunk file with the right checksum of its trailer, and the mark at its end."""
+    size = int.from_bytes(content[-12:-4], "little")
+    start = max(0, len(content) - max(0, size - _TRAILER_END // 2))
+    return content + crc32c(content[start:]).to_bytes(4, "little") + b"]:FRAZIL"
+
+
+#: A chunk file with a trailer.
+TRAILER = Form(lambda data: data[: -_TRAILER_END // 2] or None, _with_checksum)

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from tests.hostile.decoders import Decoder
     from tests.hostile.judge import Judge
 
-HERE = Path(__file__).resolve().parent
-CORPUS = HERE / "corpus"
-CACHE = HERE.parents[1] / ".cache" / "fuzz"
+FOLDER = Path(__file__).resolve().parent
+CORPUS = FOLDER / "corpus"
+CACHE = FOLDER.parents[1] / ".cache" / "fuzz"
 LARGEST_INPUT = 1 << 14
 #: Address space of a process, in bytes: libraries need about 2 GiB.
 ADDRESS_SPACE = 6 << 30
@@ -73,7 +73,7 @@ def _run_child(name: str, options: argparse.Namespace) -> int:
     for option in ("inputs", "seconds", "seed", "offences"):
         command += [f"--{option}", str(getattr(options, option))]
     start = time.monotonic()
-    child = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True, check=False)
+    child = subprocess.run(command, cwd=FOLDER.parents[1], capture_output=True, text=True, check=False)
     seconds = time.monotonic() - start
     counts = json.loads(summary.read_text()) if summary.exists() else {"inputs": 0, "offences": {}}
     print(

@@ -14,6 +14,7 @@ import frazil
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_changes import ChunkChanges
 from frazil.changes.reads import ReadSet
+from frazil.format.chunk_trailer import crc32c, encode_trailer
 from frazil.format.ids import id_matrix, id_to_text
 from frazil.format.manifest import ChunkTable, InlineRef, Manifest, NativeRef, VirtualRef, encode_manifest
 from frazil.format.nodes import ArrayData, ManifestRef, Node, NodeTable
@@ -216,6 +217,11 @@ def plan() -> bytes:
 
 def marker() -> bytes:
     return json.dumps({"age": 5, "left": 9, "purpose": "fork", "listed": True, "done": False}).encode()
+
+
+def chunk_file() -> bytes:
+    chunks = [b"first", b"second", b"third chunk"]
+    return b"".join(chunks) + encode_trailer(LOW, list(map(len, chunks)), list(map(crc32c, chunks)))
 
 
 def netcdf3(version: int = 1) -> bytes:

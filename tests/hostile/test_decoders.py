@@ -51,6 +51,7 @@ def test_inputs_that_were_once_not_survived(name: str) -> None:
 
 
 @decoders
+@pytest.mark.hypothesis
 @pytest.mark.usefixtures("bounded")
 def test_changed_content(name: str) -> None:
     decoder = DECODERS[name]

@@ -101,9 +101,11 @@ def test_the_reference_collects_and_expires(repo: frazil.Repository, tmp_path: P
     assert report.compared_chunks == report.native_chunks == 4
 
 
-def test_switched_off_and_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", SETTINGS)
+def test_switched_off_and_on(tmp_path: Path, name: str) -> None:
     storage = frazil.local_filesystem_storage(str(tmp_path))
-    without = frazil.RepositoryConfig(chunks=frazil.ChunksConfig(checksums=False))
+    off = frazil.RepositoryConfig(chunks=frazil.ChunksConfig(checksums=False))
+    without = SETTINGS[name].merge(off)
     repo = frazil.Repository.create(storage, without)
     repo.save_config()
     with repo.transaction("main", message="first") as store:
@@ -111,8 +113,14 @@ def test_switched_off_and_on(tmp_path: Path) -> None:
     write(repo, 1)
     assert sum(map(len, chunk_files(tmp_path).values())) == 4 * CHUNK
     repo = frazil.Repository.open(storage)
-    write(repo, 2)
+    write(repo, 5)
     assert not any(checked(tmp_path).values())
     config = frazil.RepositoryConfig(chunks=frazil.ChunksConfig(checksums=True))
-    write(frazil.Repository.open(storage, config), 3)
-    assert sorted(checked(tmp_path).values()) == [False, False, True]
+    files = set(chunk_files(tmp_path))
+    write(frazil.Repository.open(storage, config), 9)
+    assert {name for name, has_trailer in checked(tmp_path).items() if has_trailer} == (
+        set(chunk_files(tmp_path)) - files
+    )
+    report = frazil.Repository.open(storage).verify("checksum")
+    assert report.ok
+    assert (report.native_chunks, report.compared_chunks) == (12, 4)

@@ -16,7 +16,7 @@ from tests.repository.version_1 import copy_of
 
 import frazil
 from frazil.errors import ConflictError, ErrorKind, FormatError, InvalidInputError, StorageError
-from frazil.maintenance import deletion, garbage
+from frazil.maintenance import deletion, garbage, garbage_plan
 from frazil.maintenance.deletion import Patience, Sweeper
 from frazil.storage.memory import MemoryStorage
 
@@ -189,7 +189,7 @@ def test_it_gives_up() -> None:
 def test_throttling_is_waited_out() -> None:
     storage = littered()
     paused: list[float] = []
-    old = garbage.old_files(storage, garbage.Collection(2**62))
+    old = garbage_plan.old_files(storage, 2**62, 2**62, 4)
     seen = refusing(storage, "chunks", ErrorKind.THROTTLED, 3)
     done = Sweeper(seen, Patience(4, 2), paused.append).sweep(old.chunks)
     assert (done.objects, done.failed, done.throttled) == (len(old.chunks), 0, 3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -156,6 +158,53 @@ def test_leases_are_read_side_by_side() -> None:
         yield
 
     assert len(leases.leases(Seen(storage, meet))) == 8
+
+
+def test_who_holds_garbage_back_is_said() -> None:
+    repo = repository(MemoryStorage())
+    session = repo.writable_session("main", name="nightly import")
+    write(session, 4)
+    session.fork()
+    (lease,) = repo.list_leases()
+    assert (lease.name, lease.host, lease.process) == ("nightly import", socket.gethostname(), os.getpid())
+    for dry_run in (True, False):
+        summary = repo.garbage_collect(TOMORROW, dry_run=dry_run)
+        assert summary.leases == [lease]
+        assert "`nightly import`" in repr(summary)
+        assert socket.gethostname() in repr(summary)
+    assert repo.garbage_collect(datetime(2001, 1, 1, tzinfo=UTC)).leases == []
+
+
+def test_leases_are_broken_by_name() -> None:
+    storage = MemoryStorage()
+    repo = repository(storage)
+    for name in ("a", "a", "b", ""):
+        session = repo.writable_session("main", name=name)
+        write(session, 4)
+        session.fork()
+    place = staged_work.place_of("main", "monday")
+    staged_work.take_lease(storage, place, now_us(), now_us(), "job `monday`", name="monday")
+    storage.put(f"staging/{place}/plan", b"{}")
+    repo.break_lease(name="a")
+    assert sorted(lease.name for lease in repo.list_leases()) == ["", "b", "monday"]
+    repo.break_lease(name="monday")
+    assert not list(storage.list("staging"))
+    for name in ("a", ""):
+        with pytest.raises(InvalidInputError, match="name must be the name of a lease") as error:
+            repo.break_lease(name=name)
+        assert error.value.kind == ErrorKind.NOT_ALLOWED
+    assert len(repo.list_leases()) == 2
+    for arguments in ({}, {"lease_id": "x", "name": "b"}):
+        with pytest.raises(ValueError, match="exactly one of lease_id and name"):
+            repo.break_lease(**arguments)
+
+
+def test_a_lease_of_an_earlier_version_has_no_holder() -> None:
+    storage = MemoryStorage()
+    storage.put("leases/earlier", b'{"age": 5, "left": 1000000000, "purpose": "fork"}')
+    (lease,) = repository(storage).list_leases()
+    assert (lease.name, lease.host, lease.user, lease.process) == ("", "", "", 0)
+    assert lease.holder() == "fork"
 
 
 def collect_with(repo: frazil.Repository, act: Callable[[], object]) -> frazil.GCSummary:

@@ -122,7 +122,7 @@ def exchanged(storage: Any, one: str, other: str) -> Iterator[None]:
 
 
 def keys_of_findings(repo: frazil.Repository, level: Any) -> set[str]:
-    return {each.key for each in repo.verify(level).findings}
+    return {each.key for each in repo.verify(level).problems}
 
 
 @pytest.mark.deep
@@ -297,8 +297,8 @@ def test_logs_that_say_more_than_the_snapshots(name: str) -> None:
     repo = small()
     extra = np.arange(8, dtype=np.uint8).reshape(1, 8)
     key = changed_log(repo, lambda log: replace(log, **{name: extra}))
-    (finding,) = repo.verify().findings
-    assert (finding.problem, finding.key) == ("log", key)
+    (finding,) = repo.verify().problems
+    assert (finding.check, finding.key) == ("log-nodes", key)
     assert name.replace("_", " ") in finding.detail
 
 
@@ -313,14 +313,14 @@ def test_logs_that_say_less_than_the_snapshots() -> None:
             zarr.open_array(store, path="a").attrs["units"] = "m"
         assert repo.verify().ok
         key = changed_log(repo, lambda log, name=name: replace(log, **{name: none}))
-        assert [(each.problem, each.key) for each in repo.verify().findings] == [("log", key)]
+        assert [(each.check, each.key) for each in repo.verify().problems] == [("log-nodes", key)]
 
 
 def test_all_that_a_log_says_wrong_is_one_finding() -> None:
     repo = small()
     new, gone = np.arange(16, dtype=np.uint8).reshape(2, 1, 8)
     changed_log(repo, lambda log: replace(log, new_groups=new, deleted_arrays=gone))
-    (finding,) = repo.verify().findings
+    (finding,) = repo.verify().problems
     assert "new groups" in finding.detail
     assert "deleted arrays" in finding.detail
 
@@ -330,15 +330,16 @@ def test_logs_that_create_and_delete_what_is_in_a_snapshot() -> None:
     with repo.transaction("main", message="one more") as store:
         zarr.create_array(store, name="c", shape=(1,), dtype="i8")
     key = changed_log(repo, lambda log: replace(log, deleted_arrays=log.new_arrays))
-    assert [(each.problem, each.key) for each in repo.verify().findings] == [("log", key)]
+    assert [(each.check, each.key) for each in repo.verify().problems] == [("log-nodes", key)]
 
 
 def test_chunks_of_arrays_that_are_in_no_snapshot() -> None:
     repo = small()
     strange = {bytes(range(8)): np.zeros((1, 1), np.uint32)}
     changed_log(repo, lambda log: replace(log, updated_chunks=strange))
-    (finding,) = repo.verify().findings
-    assert "updated chunks" in finding.detail
+    findings = {each.check: each for each in repo.verify().problems}
+    assert set(findings) == {"log-nodes", "log-chunks"}  # the log has lost the true chunks, too
+    assert "updated chunks" in findings["log-nodes"].detail
 
 
 def test_an_ops_log_that_always_moves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -489,7 +490,7 @@ def test_packs_and_reused_chunks_are_whole(changes: Any) -> None:
 def test_repositories_of_other_writers_are_whole(folder: Path) -> None:
     repo = frazil.Repository.open(frazil.local_filesystem_storage(str(folder / "repo")))
     report = repo.verify("checksum")
-    assert [each for each in report.findings if not each.key.startswith(("file:", "vcc:", "s3:"))] == []
+    assert [each for each in report.problems if not each.key.startswith(("file:", "vcc:", "s3:"))] == []
 
 
 def test_imported_repositories_are_whole() -> None:
@@ -515,11 +516,11 @@ def test_the_report_prints_what_is_wrong() -> None:
     assert isinstance(report, VerificationReport)
     assert all(isinstance(each, Finding) for each in report.findings)
     row = report.rows()[0]
-    assert (row["problem"], row["key"], row["path"] in {"/a", "/b"}) == ("missing", lost, True)
+    assert (row["check"], row["key"], row["path"] in {"/a", "/b"}) == ("missing", lost, True)
     assert f"missing: {lost}" in repr(report)
     assert lost in report._repr_html_()
 
 
 def test_other_levels_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="metadata, exists or checksum"):
+    with pytest.raises(InvalidInputError, match="metadata, exists, checksum or decode"):
         small().verify("all")  # type: ignore[arg-type]

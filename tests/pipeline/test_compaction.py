@@ -6,10 +6,21 @@ import sys
 from pathlib import Path
 
 import pytest
+import zarr
+from pyspark.sql import SparkSession
 from tests.maintenance.compaction.test_operation import CONFIG, LIMITS, read, small_files
 
 import frazil
-from frazil.pipeline import Inline, Local, Progress, compact
+from frazil.pipeline import (
+    Inline,
+    Local,
+    Progress,
+    RepositoryPart,
+    clone_repository,
+    compact,
+    export_zarr,
+)
+from frazil.spark import OnSpark
 
 
 @pytest.mark.parametrize("engine", [Inline(), Local(2)])
@@ -25,3 +36,16 @@ def test_the_same_as_in_one_process(engine: object, tmp_path: Path, capsys: pyte
     assert read(repo) == values
     assert repo.verify("checksum").ok
     assert repo.compact("merge", branch="main", limits=LIMITS).is_empty
+
+
+@pytest.mark.spark
+def test_compaction_clones_and_exports_on_spark(tmp_path: Path, spark: SparkSession) -> None:
+    repo = small_files(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+    values, engine = read(repo), OnSpark(spark)
+    assert compact(repo, "merge", branch="main", limits=LIMITS, engine=engine).new_files == 1
+    clone = frazil.local_filesystem_storage(str(tmp_path / "clone"))
+    clone_repository(repo, clone, part=RepositoryPart(newest_only=True), engine=engine)
+    export_zarr(repo, frazil.local_filesystem_storage(str(tmp_path / "plain")), engine=engine)
+    assert read(repo) == read(frazil.Repository.open(clone)) == values
+    assert zarr.open_array(str(tmp_path / "plain" / "t"), mode="r")[:, 0].tolist() == values
+    assert frazil.Repository.open(clone).verify("checksum").ok

@@ -42,6 +42,11 @@ OPERATIONS: dict[str, Operation] = {
     "copy_repository": lambda repo, engine: pipeline.copy_repository(
         repo, frazil.in_memory_storage(), engine=engine
     ),
+    "clone_repository": lambda repo, engine: pipeline.clone_repository(
+        repo, frazil.in_memory_storage(), engine=engine
+    ),
+    "export_zarr": lambda repo, engine: pipeline.export_zarr(repo, frazil.in_memory_storage(), engine=engine),
+    "compact": lambda repo, engine: pipeline.compact(repo, "small files", branch="main", engine=engine),
 }
 
 

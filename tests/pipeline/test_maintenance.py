@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import frazil
 from frazil.credentials import LocalFileSystemAccess
 from frazil.errors import InvalidInputError
 from frazil.format.ids import id_to_text
-from frazil.pipeline import maintenance
+from frazil.pipeline import Progress, maintenance
 from frazil.spark import Inline, OnSpark
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -163,7 +164,7 @@ def test_spec_version_1_is_whole(upgraded: bool) -> None:
     log = next(info.key for info in repo.storage.list("transactions") if "1CECHNKREP" not in info.key)
     repo.storage.delete([log])
     (row,) = maintenance.verify(repo, "metadata", engine=Inline()).rows()
-    assert (row["problem"], row["key"]) == ("unreadable", log)
+    assert (row["check"], row["key"]) == ("missing", log)
 
 
 def test_all_damage_is_detected(root: Path, repo: frazil.Repository) -> None:
@@ -181,11 +182,11 @@ def test_all_damage_is_detected(root: Path, repo: frazil.Repository) -> None:
     def problems(level: Any) -> set[tuple[str, str, str | None, Any]]:
         rows = maintenance.verify(open_(root), level, engine=Inline()).rows()
         return {
-            (row["problem"], Path(row["key"]).name, row["path"], tuple(row["coordinates"] or ()))
+            (row["check"], Path(row["key"]).name, row["path"], tuple(row["coordinates"] or ()))
             for row in rows
         }
 
-    log = ("unreadable", damaged.name, None, ())
+    log = ("file-payload", damaged.name, None, ())
     assert problems("metadata") == {log}
     table = session.chunk_table("/packed")
     names = [id_to_text(table.chunk_ids[source].tobytes()) for source in table.source.tolist()]
@@ -199,7 +200,7 @@ def test_all_damage_is_detected(root: Path, repo: frazil.Repository) -> None:
         gone = {(problem, at) for problem, key, path, at in rows if path == "/virtual" and key == "a"}
         assert {at for _, at in gone} == {(0,), (1,)}
         then = {(problem, at) for problem, key, path, at in rows if path == "/virtual" and key == "b"}
-        assert then == {("virtual-chunk-modified", (2,)), ("virtual-chunk-modified", (3,))}
+        assert then == {("virtual-modified", (2,)), ("virtual-modified", (3,))}
 
 
 def test_damaged_manifests_are_detected(root: Path, repo: frazil.Repository) -> None:
@@ -211,7 +212,10 @@ def test_damaged_manifests_are_detected(root: Path, repo: frazil.Repository) -> 
     assert gone.manifests_deleted == 0
     assert {Path(row["key"]).name for row in rows} <= {one.name, other.name}
     assert rows
-    assert {row["problem"] for row in rows} == {"unreadable"}
+    assert {(row["check"], row["severity"]) for row in rows} == {
+        ("missing", "loss"),
+        ("file-payload", "loss"),
+    }
 
 
 def test_other_levels_are_refused(repo: frazil.Repository) -> None:
@@ -228,3 +232,41 @@ def test_on_spark(root: Path, repo: frazil.Repository, spark: SparkSession) -> N
     assert {(row["path"], *row["coordinates"]) for row in rows} == {("/virtual", 0), ("/virtual", 1)}
     assert str(maintenance.storage_stats(repo, engine=engine)) == str(repo.chunk_storage_stats())
     assert maintenance.garbage_collect(repo, LATER, engine=engine).snapshots_deleted == 1
+
+
+@pytest.mark.parametrize("engine", ["inline", "local"])
+def test_tasks_read_only_what_is_new(engine: Any, tmp_path: Path) -> None:
+    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)), config)
+    for number in range(4):
+        with repo.transaction("main", message=str(number)) as store:
+            zarr.create_array(store, name=f"a{number}", shape=(4,), chunks=(2,), dtype="i4")[:] = 1
+    steps = Steps()
+    maintenance.garbage_collect(repo, LATER, engine=engine, progress=steps)
+    assert steps.expected == steps.done == 5 + 4
+    for name in ("snapshots", "manifests"):  # nobody reads them again
+        (tmp_path / name).rename(tmp_path / f"{name} away")
+    steps = Steps()
+    maintenance.garbage_collect(repo, LATER, engine=engine, progress=steps, dry_run=True)
+    assert steps.expected == 0
+    for name in ("snapshots", "manifests"):
+        (tmp_path / f"{name} away").rename(tmp_path / name)
+
+
+class Steps:
+    """Counts the steps of an operation."""
+
+    def __init__(self) -> None:
+        self.expected = self.done = 0
+
+    def expect(self, tasks: int) -> None:
+        self.expected += tasks
+
+    def advance(self, *, bytes: int = 0) -> None:
+        self.done += 1
+
+
+def test_the_progress_bar_of_jobs(capsys: pytest.CaptureFixture[str], repo: frazil.Repository) -> None:
+    with Progress("collect", 0, sys.stdout) as bar:
+        repo.garbage_collect(LATER, progress=bar)
+    assert "collect 100%" in capsys.readouterr().out

@@ -53,9 +53,13 @@ SUBJECTS: Final = {
     "jobs/test_growth.py": "every operation, with twice the data",
     "jobs/test_resumed.py": "every operation, stopped and started again",
     # maintenance
+    "maintenance/test_checks.py": "every check of a verification, one broken repository each",
     "maintenance/test_clocks.py": "garbage collection, where clocks differ",
+    "maintenance/test_decoding.py": "verification at the level `decode`, and of virtual chunks",
     "maintenance/test_in_use.py": "garbage collection beside sessions",
     "maintenance/test_leases.py": "garbage collection and leases",
+    "maintenance/test_resumed_verification.py": "verifications that continue an earlier one",
+    "maintenance/test_single_damages.py": "every single damage of every kind of file, by level",
     "maintenance/test_reused_chunks.py": "garbage collection beside deduplication",
     # pipeline
     "pipeline/test_engines.py": "the option `engine` of every operation",

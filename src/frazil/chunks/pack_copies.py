@@ -32,8 +32,8 @@ from frazil.threads import Purpose, map_bounded
 _MAX_GAP: Final = 256 << 10
 _MAX_WASTE: Final = 2 << 20
 _MAX_SIZE: Final = 8 << 20
-#: The number of bytes at the end of a file that are read for its trailer: enough for 300 chunks.
-_TAIL: Final = 4096
+#: The number of bytes at the end of a file that are read for its trailer: enough for 1,300 chunks.
+_TAIL: Final = 16 << 10
 #: The largest number of chunks in a pack, which limits its trailer.
 _MOST_CHUNKS: Final = 100_000
 

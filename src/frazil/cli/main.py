@@ -17,10 +17,11 @@ from frazil.cli.command import Command
 from frazil.cli.import_command import IMPORT
 from frazil.cli.ingest_command import INGEST
 from frazil.cli.repair_command import REPAIR
+from frazil.cli.verify_command import VERIFY
 from frazil.cli.wording import for_terminal, lines_of
 from frazil.errors import IcechunkError
 
-COMMANDS: Final[tuple[Command, ...]] = (IMPORT, INGEST, REPAIR)
+COMMANDS: Final[tuple[Command, ...]] = (IMPORT, INGEST, REPAIR, VERIFY)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -6,6 +6,8 @@ import argparse
 from typing import Final
 
 from frazil.cli.command import Command
+from frazil.extras import needs
+from frazil.repository.catalog.repairs import ChunkSource
 from frazil.repository.handle.repository import Repository
 from frazil.storage import storage_from_url
 from frazil.storage.url_parts import COMMON_URLS
@@ -33,6 +35,11 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         help="chunks without a copy: change nothing, or make a commit in which they have the fill value or "
         "the data of an older version (keep)",
     )
+    parser.add_argument(
+        "--sources",
+        action="store_true",
+        help="also take chunks from the files that were ingested (needs the extra `pipeline`)",
+    )
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--dry-run", action="store_true", help="only print the plan (the default)")
@@ -40,11 +47,18 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    sources: list[ChunkSource] = []
+    if arguments.sources:
+        with needs("repair --sources", extra="pipeline"):
+            from frazil.pipeline import IngestedFiles
+
+        sources.append(IngestedFiles())
     plan = Repository.repair(
         storage_from_url(arguments.repository),
         copies=[storage_from_url(each) for each in arguments.copy],
         level=arguments.level,
         lost=arguments.lost,
+        sources=sources,
         dry_run=not arguments.yes,
     )
     print(plan.to_json() if arguments.json else plan)

@@ -244,22 +244,28 @@ class OpsLog:
         backups = self.backups
         if len(self):
             backups = set_row(backups, 0, np.frombuffer(backup.encode(), np.uint8))
+        return OpsLog.concat([top, replace(self, backups=backups)])
+
+    @staticmethod
+    def concat(parts: Sequence[OpsLog]) -> OpsLog:
+        """Return one log with the entries of several logs, newest first. There is at least one log."""
+        statuses = [part.statuses for part in parts]
         return OpsLog(
-            np.concatenate([top.kinds, self.kinds]),
-            np.concatenate([top.updated_at, self.updated_at]),
-            Ragged.concat([top.backups, backups]),
-            Ragged.concat([top.names, self.names]),
-            np.concatenate([top.previous, self.previous]),
-            np.concatenate([top.new, self.new]),
-            np.concatenate([top.versions, self.versions]),
-            np.concatenate([top.flags, self.flags]),
+            np.concatenate([part.kinds for part in parts]),
+            np.concatenate([part.updated_at for part in parts]),
+            Ragged.concat([part.backups for part in parts]),
+            Ragged.concat([part.names for part in parts]),
+            np.concatenate([part.previous for part in parts]),
+            np.concatenate([part.new for part in parts]),
+            np.concatenate([part.versions for part in parts]),
+            np.concatenate([part.flags for part in parts]),
             Statuses(
-                np.concatenate([top.statuses.availability, self.statuses.availability]),
-                np.concatenate([top.statuses.set_at, self.statuses.set_at]),
-                Ragged.concat([top.statuses.reasons, self.statuses.reasons]),
-                np.concatenate([top.statuses.has_reason, self.statuses.has_reason]),
+                np.concatenate([each.availability for each in statuses]),
+                np.concatenate([each.set_at for each in statuses]),
+                Ragged.concat([each.reasons for each in statuses]),
+                np.concatenate([each.has_reason for each in statuses]),
             ),
-            self.source,
+            parts[-1].source,
         )
 
     def newest(self, count: int) -> OpsLog:

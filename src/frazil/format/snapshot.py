@@ -229,10 +229,15 @@ def decode_snapshot(data: Any, name: str) -> Snapshot:
             message=root.vectors(4).text(0),
             metadata=read_metadata(root, 5, name, spec_version).load(0),
             nodes=read_nodes(nodes, spec_version),
-            manifests=_read_files_v1(root) if spec_version == 1 else _read_files_v2(root),
+            manifests=read_manifest_files(root, spec_version),
             parent_id=root.structs(1, OBJECT_ID_BYTES).tobytes() if root.present(1)[0] else None,
             spec_version=spec_version,
         )
+
+
+def read_manifest_files(root: Tables, spec_version: int) -> ManifestFiles:
+    """Return the manifest files of a snapshot, from the root table of its file."""
+    return _read_files_v1(root) if spec_version == 1 else _read_files_v2(root)
 
 
 def _read_files_v1(root: Tables) -> ManifestFiles:

@@ -9,6 +9,7 @@ from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyError, StorageEr
 from frazil.format.keys import CHUNKS, REPO, manifest_key, snapshot_key, transaction_key
 from frazil.importing.history import History, Users
 from frazil.importing.ids import NewIds
+from frazil.repository.catalog.creation import require_prefix
 from frazil.storage.base import Storage
 from frazil.storage.probe import PROBES
 
@@ -29,11 +30,7 @@ def require_writable(target: Storage) -> None:
         raise ReadOnlyError(
             f"{target.label()} is read only. Pass a target that can be written", ErrorKind.READ_ONLY_STORAGE
         )
-    if target.is_whole_bucket:
-        raise InvalidInputError(
-            "the prefix of a repository in a bucket must not be empty. Pass a prefix",
-            ErrorKind.EMPTY_PREFIX_CREATION,
-        )
+    require_prefix(target)
 
 
 def require_clean(target: Storage, history: History, users: Mapping[bytes, Users], ids: NewIds) -> None:

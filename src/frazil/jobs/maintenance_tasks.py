@@ -7,17 +7,15 @@ import pickle
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from frazil.format.columns import U8
 from frazil.format.ids import id_matrix
-from frazil.format.snapshot import ManifestFiles
 from frazil.jobs.engine import Engine
 from frazil.maintenance.compaction.relocation import relocate_piece
 from frazil.maintenance.compaction.survey import survey_piece
 from frazil.maintenance.deletion import Sweeper, Swept
-from frazil.maintenance.listing import distinct
 from frazil.maintenance.storage_stats import Parts, parts_of
-from frazil.maintenance.verification import plan
+from frazil.maintenance.verification.pieces import PIECES, Piece, Run
 from frazil.maintenance.walk import Bounds, LocalWalk, chunks_of
+from frazil.maintenance.walk_columns import ManifestChunks, SnapshotManifests
 from frazil.repository.catalog.context import Context
 
 
@@ -37,7 +35,7 @@ def sum_parts(context: Context, ids: list[bytes]) -> Iterator[Parts]:
     return (parts_of(context.storage, id_) for id_ in ids)
 
 
-def walk_manifests(context: Context, item: Any) -> Iterator[ManifestFiles]:
+def walk_manifests(context: Context, item: Any) -> Iterator[SnapshotManifests]:
     """Yield the manifests of snapshots.
 
     Args:
@@ -45,35 +43,35 @@ def walk_manifests(context: Context, item: Any) -> Iterator[ManifestFiles]:
         item: A pair of lists of ids: of the snapshots to read, and of other snapshots.
 
     Yields:
-        The manifests, with sizes and numbers of references.
+        One table of the snapshots, with sizes and numbers of references of manifests.
 
     >>> import frazil
     >>> from frazil.repository.handle.interior import context_of
     >>> context = context_of(frazil.Repository.create(frazil.in_memory_storage()))
-    >>> [len(files.ids) for files in walk_manifests(context, ([], []))]
+    >>> [len(part) for part in walk_manifests(context, ([], []))]
     [0]
     """
     ids, others = map(id_matrix, item)
-    yield LocalWalk(Bounds()).manifests(context.storage, ids, others)
+    yield SnapshotManifests.concat(list(LocalWalk(Bounds()).snapshots(context.storage, ids, others)))
 
 
-def walk_chunks(context: Context, ids: list[bytes]) -> Iterator[U8]:
-    """Yield the distinct ids of the chunk files to which manifests refer.
+def walk_chunks(context: Context, ids: list[bytes]) -> Iterator[ManifestChunks]:
+    """Yield the digests of the chunk files to which manifests refer.
 
     Args:
         context: The context of the repository.
         ids: The ids of manifests.
 
     Yields:
-        The ids, (chunks, bytes of an id).
+        One table of the manifests.
 
     >>> import frazil
     >>> from frazil.repository.handle.interior import context_of
     >>> context = context_of(frazil.Repository.create(frazil.in_memory_storage()))
-    >>> [ids.shape for ids in walk_chunks(context, [])]
-    [(0, 12)]
+    >>> [len(part) for part in walk_chunks(context, [])]
+    [0]
     """
-    yield distinct([chunks_of(context.storage, id_) for id_ in ids])
+    yield ManifestChunks.concat([ManifestChunks.of(id_, chunks_of(context.storage, id_)) for id_ in ids])
 
 
 def delete_files(context: Context, item: Any) -> Iterator[Swept]:
@@ -99,10 +97,10 @@ def delete_files(context: Context, item: Any) -> Iterator[Swept]:
     yield Sweeper(context.storage, patience).sweep(files)
 
 
-_PIECES: Final[dict[str, plan.Piece]] = {
+_PIECES: Final[dict[str, Piece]] = {
     piece.__name__: piece
     for piece in (
-        *plan.PIECES,
+        *PIECES,
         sum_parts,
         walk_manifests,
         walk_chunks,
@@ -125,7 +123,7 @@ def _unpacked(shared: bytes) -> tuple[str, Context]:
     return unpickled
 
 
-def pieces_run(context: Context, engine: Engine) -> plan.Run:
+def pieces_run(context: Context, engine: Engine) -> Run:
     """Return a function that runs the pieces of a verification as tasks.
 
     Args:
@@ -142,7 +140,7 @@ def pieces_run(context: Context, engine: Engine) -> plan.Run:
     return functools.partial(pieces, context, engine)
 
 
-def pieces(context: Context, engine: Engine, piece: plan.Piece, items: Sequence[Any]) -> Iterator[Any]:
+def pieces(context: Context, engine: Engine, piece: Piece, items: Sequence[Any]) -> Iterator[Any]:
     """Run a piece for items, one task for each item.
 
     Args:

@@ -132,7 +132,7 @@ class Staging:
         place, session = place_of(branch, job), repo.writable_session(branch)
         state = state_of(session)
         relied, started = state.session_start(), now_us()
-        lease = take_lease(repo.storage, place, relied.since, started, _purpose(job, branch))
+        lease = take_lease(repo.storage, place, relied.since, started, _purpose(job, branch), name=job)
         plan = Plan(
             job,
             name,
@@ -155,7 +155,7 @@ class Staging:
         place, session = place_of(branch, plan.job), session_at_base(repo, branch, plan)
         purpose = _purpose(plan.job, branch)
         state_of(session).lease = take_lease(
-            repo.storage, place, plan.since, plan.started, purpose, resumes=True
+            repo.storage, place, plan.since, plan.started, purpose, name=plan.job, resumes=True
         )
         rounds = _folder(repo, place).subfolder(plan.folder)
         _log.info("job %s: continues with staged results", plan.job)

@@ -47,17 +47,23 @@ class Backups:
 
     names  text (n,)
     sizes  int64 (n,)  bytes
+    modified  int64 (n,)  microseconds since 1970, by the storage's clock
     """
 
     names: NDArray[np.str_]
     sizes: I64
+    modified: I64
 
     def __len__(self) -> int:
         return len(self.sizes)
 
     def select_backups(self, rows: NDArray[np.bool_]) -> Backups:
         """Return the rows where ``rows`` is true."""
-        return Backups(self.names[rows], self.sizes[rows])
+        return Backups(self.names[rows], self.sizes[rows], self.modified[rows])
+
+    def part(self, start: int, stop: int) -> Backups:
+        """Return the rows from ``start`` to ``stop``."""
+        return Backups(self.names[start:stop], self.sizes[start:stop], self.modified[start:stop])
 
     def keys(self) -> list[str]:
         """Return the keys of the objects."""
@@ -73,11 +79,11 @@ def old_backups(storage: Storage, before: int) -> Backups:
     modified = microseconds(map(attrgetter("modified"), objects), len(objects))
     texts = np.array(names, np.str_)
     order = np.argsort(texts, kind="stable")
-    texts, sizes, old, named = texts[order], sizes[order], (modified < before)[order], named[order]
+    texts, sizes, modified, named = texts[order], sizes[order], modified[order], named[order]
     recent = np.zeros(len(objects), bool)
     for file in (REPO, CONFIG):
         recent[np.flatnonzero(named & np.char.startswith(texts, f"{file}."))[:RECENT]] = True
-    return Backups(texts, sizes).select_backups(named & old & ~recent)
+    return Backups(texts, sizes, modified).select_backups(named & (modified < before) & ~recent)
 
 
 def named(info: RepoInfo) -> set[str]:

@@ -39,16 +39,72 @@ def collapse(table: SnapshotTable, keep: NDArray[np.bool_], onto: Onto) -> Snaps
     """
     if keep.all():
         return table
-    parents = table.parents().copy()
+    parents = table.parents()
     rows = np.flatnonzero(keep & (parents >= 0) & ~keep[parents])
+    linked = (_onto_root if onto is Onto.ROOT else _onto_next)(table, rows, keep)
+    return linked.select_snapshots(keep, {}, {})
+
+
+def relink(table: SnapshotTable, row: int, parent: int) -> SnapshotTable:
+    """Return the table with an ancestor of a snapshot as its parent. All snapshots stay in the table.
+
+    Args:
+        table: The table of the snapshots.
+        row: The row of the snapshot.
+        parent: The row of an ancestor.
+
+    Returns:
+        The table. The snapshot has the list of the transaction logs in between.
+
+    Examples:
+        >>> from frazil.format.snapshot_table import SnapshotEntry
+        >>> ids = [bytes([n]) * 12 for n in range(4)]
+        >>> entries = [SnapshotEntry(id_, parent, 0, "", {}) for id_, parent in zip(ids, [None, *ids])]
+        >>> relink(SnapshotTable.of(entries), 3, 0).parents().tolist()
+        [-1, 0, 1, 0]
+    """
+    chain = table.chain(row)
+    skipped = chain[1 : int(np.argmax(chain == parent))][::-1]
+    logs = np.concatenate([_with_own(table).take(skipped).compact().values, table.pruned().row(row)])
+    parents = table.parents().copy()
+    parents[row] = parent
+    return table.relinked(parents, _replaced(table.pruned(), np.array([row]), [logs]))
+
+
+def _onto_root(table: SnapshotTable, rows: NDArray[np.int64], keep: NDArray[np.bool_]) -> SnapshotTable:
     logs = _with_own(table)
+    parents = table.parents().copy()
     lists = []
     for row, chain in zip(rows.tolist(), table.chains(rows.tolist()), strict=True):
-        end = len(chain) - 1 if onto is Onto.ROOT else 1 + int(np.argmax(keep[chain[1:]]))
-        skipped = chain[1:end][::-1]
+        skipped = chain[1:-1][::-1]
         lists.append(np.concatenate([logs.take(skipped).compact().values, table.pruned().row(row)]))
-        parents[row] = chain[end]
-    return table.relinked(parents, _replaced(table.pruned(), rows, lists)).select_snapshots(keep, {}, {})
+        parents[row] = chain[-1]
+    return table.relinked(parents, _replaced(table.pruned(), rows, lists))
+
+
+def _onto_next(table: SnapshotTable, rows: NDArray[np.int64], keep: NDArray[np.bool_]) -> SnapshotTable:
+    """Link the snapshots again, all of them at the same time, one generation of ancestors in each round."""
+    parents = table.parents().copy()
+    walkers = np.arange(len(rows))
+    ancestors = parents[rows]
+    passed: list[tuple[NDArray[np.int64], NDArray[np.int32]]] = [(walkers[:0], ancestors[:0])]
+    while len(walkers):
+        passed.append((walkers, ancestors))
+        ancestors = parents[ancestors]
+        arrived = keep[ancestors]
+        parents[rows[walkers[arrived]]] = ancestors[arrived]
+        walkers, ancestors = walkers[~arrived], ancestors[~arrived]
+    # The oldest ancestor of each snapshot comes first, and the snapshot's own list comes last.
+    number = np.concatenate([walkers for walkers, _ in passed[::-1]])
+    skipped = np.concatenate([ancestors for _, ancestors in passed[::-1]])
+    order = np.argsort(number, kind="stable")
+    logs = _with_own(table).take(skipped[order])
+    starts = np.searchsorted(number[order], np.arange(len(rows)), "right")
+    ends = np.append(0, np.cumsum(logs.lengths))[starts]
+    own = table.pruned().take(rows).compact()
+    values = np.insert(logs.compact().values, np.repeat(ends, own.lengths), own.values)
+    lengths = np.diff(ends, prepend=0) + own.lengths
+    return table.relinked(parents, _spread(table.pruned(), rows, Ragged.from_lengths(values, lengths)))
 
 
 def _with_own(table: SnapshotTable) -> Ragged:
@@ -62,7 +118,11 @@ def _with_own(table: SnapshotTable) -> Ragged:
 def _replaced(rows: Ragged, at: NDArray[np.int64], lists: list[NDArray[np.void]]) -> Ragged:
     """Return the rows, with other rows at ``at``."""
     lengths = np.fromiter(map(len, lists), np.int64, len(lists))
-    new = Ragged.from_lengths(np.concatenate([rows.values[:0], *lists]), lengths)
+    return _spread(rows, at, Ragged.from_lengths(np.concatenate([rows.values[:0], *lists]), lengths))
+
+
+def _spread(rows: Ragged, at: NDArray[np.int64], new: Ragged) -> Ragged:
+    """Return the rows, with the rows of ``new`` at ``at``."""
     place = np.arange(len(rows))
     place[at] = len(rows) + np.arange(len(at))
     return Ragged.concat([rows, new]).take(place)

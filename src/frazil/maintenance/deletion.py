@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import batched
 from threading import BoundedSemaphore, Lock
 from typing import Final
 
 from frazil import host
 from frazil.errors import ConflictError, ErrorKind, StorageError
 from frazil.maintenance.listing import Objects
+from frazil.maintenance.progress import NO_PROGRESS, Progress
+from frazil.maintenance.side_by_side import side_by_side
 from frazil.storage.base import Storage
-from frazil.threads import Purpose, thread_pool
+from frazil.threads import Purpose
 
 _BATCH: Final = 1000
 _FIRST_PAUSE_S: Final = 0.1
@@ -51,11 +52,16 @@ class Sweeper:
     """
 
     def __init__(
-        self, storage: Storage, patience: Patience, sleep: Callable[[float], None] = host.pause
+        self,
+        storage: Storage,
+        patience: Patience,
+        sleep: Callable[[float], None] = host.pause,
+        progress: Progress = NO_PROGRESS,
     ) -> None:
         self._storage = storage
         self._patience = patience
         self._sleep = sleep
+        self._progress = progress
         self._lock = Lock()
         self._in_a_row = 0
         self._last: StorageError | None = None
@@ -69,27 +75,34 @@ class Sweeper:
         done = Swept()
         # Starts with one request at a time. Each success allows one more.
         gate = _Gate(self._patience.concurrent)
-        keys, sizes = garbage.keys(), garbage.sizes.tolist()
-        batches = batched(zip(keys, sizes, strict=True), _BATCH)
-        with thread_pool(Purpose.BATCH_DELETES, self._patience.concurrent) as pool:
-            for _ in pool.map(lambda batch: self._batch(batch, done, gate), batches):
-                pass
+        starts = range(0, len(garbage.sizes), _BATCH)
+        self._progress.expect(len(starts))
+
+        def delete(start: int) -> int:
+            batch = garbage.part(start, start + _BATCH)
+            return self._batch(list(zip(batch.keys(), batch.sizes.tolist(), strict=True)), done, gate)
+
+        for size in side_by_side(starts, delete, self._patience.concurrent, Purpose.BATCH_DELETES):
+            self._progress.advance(bytes=size)
         return done
 
-    def _batch(self, batch: Sequence[tuple[str, int]], done: Swept, gate: _Gate) -> None:
+    def _batch(self, batch: Sequence[tuple[str, int]], done: Swept, gate: _Gate) -> int:
+        """Delete the objects of a batch. Return the number of bytes of all of them."""
+        size = sum(size for _, size in batch)
         self._give_up_if_hopeless()
         with gate:
             error = self._patiently([key for key, _ in batch], done, gate)
         if error is None:
             self._count(done, batch, [])
-            return
+            return size
         if len(batch) == 1:
             self._count(done, [], [(batch[0], error)])
-            return
+            return size
         for one in batch:
             self._give_up_if_hopeless()
             error = self._patiently([one[0]], done, gate)
             self._count(done, [one] if error is None else [], [] if error is None else [(one, error)])
+        return size
 
     def _patiently(self, keys: list[str], done: Swept, gate: _Gate) -> StorageError | None:
         """Delete the keys, with pauses while the storage is throttled. Return another error."""

@@ -19,6 +19,8 @@ from frazil.format.columns import U8
 from frazil.format.ids import id_matrix
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
 from frazil.maintenance.collapse import Onto, collapse
+from frazil.maintenance.retention.report import RetentionReport, VersionList
+from frazil.maintenance.retention.rules import Rules
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.repo_changes import MAIN
 from frazil.repository.catalog.repo_requirements import require_online
@@ -65,6 +67,41 @@ def expire(info: RepoInfo, what: Expiry) -> Expired:
         snapshots=collapse(table, keep, Onto.ROOT),
     )
     return Expired(left, table.ids()[~keep])
+
+
+def expiry_report(info: RepoInfo, what: Expiry) -> RetentionReport:
+    """Return what an expiration would remove, and why.
+
+    Args:
+        info: The repo info, with all snapshots.
+        what: The snapshots to expire.
+
+    Returns:
+        The report of a dry run.
+
+    Examples:
+        >>> from frazil.format.repo_info import new_repo_info
+        >>> expiry_report(new_repo_info(0), Expiry(older_than=1)).retained[0].reasons
+        ('first version', 'tip of branch `main`')
+    """
+    table, after = info.table, expire(info, what)
+    keep = np.ones(len(table), bool)
+    keep[table.find_snapshots(after.ids)] = False
+    stays, removed = Rules(len(table)), Rules(len(table))
+    stays.add("first version", table.parents() < 0)
+    for reason, refs in (("tip of branch", after.info.branches), ("tag", after.info.tags)):
+        if refs:
+            stays.add(reason, table.find_snapshots(id_matrix(list(refs.values()))), list(refs))
+    old = table.flushed_at() < what.older_than
+    stays.add("not older than the limit", ~old)
+    removed.add("older than the limit", old)
+    return RetentionReport(
+        removed=VersionList(table, np.flatnonzero(~keep), tuple(removed)),
+        retained=VersionList(table, np.flatnonzero(keep), tuple(stays)),
+        deleted_branches=tuple(sorted(info.branches.keys() - after.info.branches.keys())),
+        deleted_tags=tuple(sorted(info.tags.keys() - after.info.tags.keys())),
+        dry_run=True,
+    )
 
 
 def _left(refs: Mapping[str, bytes], info: RepoInfo, old: np.ndarray) -> dict[str, bytes]:

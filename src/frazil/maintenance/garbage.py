@@ -2,8 +2,8 @@
 
     plan     1. List the files that are older than the limit. Only these can be deleted.
              2. Read the repo info. A version is alive if a ref leads to it or its file is newer than the
-             limit. 3. Read the manifests of these versions. Their chunk files are alive. Store a list of the
-             others.
+             limit. 3. Read the manifests of these versions, if no earlier collection has read them
+             (``stored_walk``). Their chunk files are alive. Store a list of the others.
     finish   4. One conditional write removes the dead versions from the repo info. It takes effect only if no
                 version is alive that the plan has not seen. Otherwise the plan is completed first.
              5. Delete snapshots, then transaction logs, manifests and chunks, then backups of the repo info
@@ -21,41 +21,38 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from frazil.errors import FormatError
-from frazil.format.columns import U8
-from frazil.format.ids import OBJECT_ID_BYTES, id_matrix
-from frazil.format.keys import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
-from frazil.format.snapshot import ManifestFiles
-from frazil.maintenance.backups import LOGGED, Backups, named, old_backups, unneeded
-from frazil.maintenance.collapse import Onto, collapse
+from frazil.maintenance.backups import named, unneeded
 from frazil.maintenance.deletion import Patience, Sweeper, Swept
-from frazil.maintenance.listing import Listed, among, distinct, listed
+from frazil.maintenance.digests import Marks
+from frazil.maintenance.garbage_plan import Live, Old, after_collection, garbage, needed, old_files
+from frazil.maintenance.garbage_reasons import garbage_table
+from frazil.maintenance.incremental_walk import IncrementalWalk
+from frazil.maintenance.listing import Listed, among
+from frazil.maintenance.ops_retention import OpsLogRetention, cut_ops_log, planned_link
+from frazil.maintenance.progress import NO_PROGRESS, Progress
 from frazil.maintenance.walk import Bounds, LocalWalk, Walk
 from frazil.repository.catalog.collection_records import CollectionRecord, announce, delete_killed_records
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.leases import LeaseLimit, delete_ended
+from frazil.repository.catalog.leases import LeaseLimit, delete_ended, lease_info
 from frazil.repository.catalog.repo_requirements import require_online
 from frazil.repository.catalog.repo_update import Changed
 from frazil.repository.catalog.version_info import GCSummary
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.session.staged_work import delete_abandoned
 from frazil.storage.base import Storage
-from frazil.threads import Purpose, thread_pool
 
 _BACKUPS: Final = "backups"
+#: In a dry run, the name of the backup that the collection would write.
+_PREVIEW: Final = "preview"
 
 #: Deletes all listed files.
 type Sweep = Callable[[Listed], Swept]
-
-
-def _no_ids() -> U8:
-    return np.zeros((0, OBJECT_ID_BYTES), np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,106 +68,28 @@ class Collection:
     listings: int = 32
     walk: Walk | None = None
     sweep: Sweep | None = None
+    progress: Progress = NO_PROGRESS
+    ops: OpsLogRetention | None = None
 
     @property
     def walker(self) -> Walk:
         """The object that reads manifests: ``walk``, or this process."""
         return self.walk or LocalWalk(self.bounds)
 
+    def sweeper(self, storage: Storage) -> Sweeper:
+        """Return the object that deletes files in this process.
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Old:
-    """All files that are older than the limit, by folder."""
+        Args:
+            storage: Storage of the repository.
 
-    snapshots: Listed
-    logs: Listed
-    manifests: Listed
-    chunks: Listed
-    backups: Backups
+        Returns:
+            A sweeper, which reports its progress.
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Live:
-    """The ids of files that are alive, uint8 (k, 12) each.
-
-    Files that were written after the listing are not in it. They are not old either.
-    """
-
-    snapshots: U8 = field(default_factory=_no_ids)
-    manifests: U8 = field(default_factory=_no_ids)
-    chunks: U8 = field(default_factory=_no_ids)
-
-
-def old_files(storage: Storage, what: Collection, backups_before: int | None = None) -> Old:
-    """Return the old files: step 1.
-
-    Backups have their own limit, because no session needs them. So leases do not protect them.
-    """
-    before = what.older_than if backups_before is None else backups_before
-    folders = (SNAPSHOTS, TRANSACTIONS, MANIFESTS, CHUNKS)
-    with thread_pool(Purpose.FOLDER_LISTINGS, min(len(folders) + 1, what.listings)) as pool:
-        backups = pool.submit(old_backups, storage, before)
-        files = pool.map(lambda folder: listed(storage, folder, what.older_than), folders)
-        snapshots, logs, manifests, chunks = files
-        return Old(snapshots, logs, manifests, chunks, backups.result())
-
-
-def without_dead(info: RepoInfo, old: U8) -> RepoInfo:
-    """Return the repo info without versions that no ref leads to and whose files are in ``old``."""
-    return replace(info, snapshots=collapse(info.table, _living(info, old), Onto.NEXT))
-
-
-def _after(info: RepoInfo, old: Old) -> RepoInfo:
-    """Return the repo info that the collection leaves, without its entry in the ops log."""
-    after = without_dead(info, old.snapshots.ids)
-    return after.with_short_log(LOGGED) if len(old.backups) else after
-
-
-def _living(info: RepoInfo, old: U8) -> NDArray[np.bool_]:
-    table = info.table
-    first = (table.parents() < 0) & (info.spec_version > 1)
-    return referred(info) | ~among(table.ids(), old) | first
-
-
-def referred(info: RepoInfo) -> NDArray[np.bool_]:
-    """Return which snapshots a branch or tag leads to.
-
-    Args:
-        info: Repo info with all its snapshots.
-
-    Returns:
-        One bool for each row of the table of snapshots.
-
-    Examples:
-        >>> import frazil
-        >>> from frazil.repository.handle.interior import context_of
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> referred(context_of(repo).catalog.full_repo_info()).tolist()
-        [True]
-    """
-    tips = id_matrix([*info.branches.values(), *info.tags.values()])
-    return info.table.reachable(info.table.find_snapshots(tips))
-
-
-def needed(storage: Storage, info: RepoInfo, old: Old, earlier: Live, walk: Walk) -> Live:
-    """Return the files that the versions of ``info`` need, together with ``earlier``: steps 2 and 3.
-
-    Manifests and chunks are read only as far as needed to decide about the old files.
-    """
-    living, led_to = _living(info, old.snapshots.ids), referred(info)
-    ids = info.snapshots.ids()
-    new = ~among(ids, earlier.snapshots)
-    files = ManifestFiles.empty()
-    if len(old.manifests) or len(old.chunks):
-        # A version without a ref may have lost its file.
-        files = walk.manifests(storage, ids[living & led_to & new], ids[living & ~led_to & new])
-    fresh = files.select_manifests(~among(files.ids, earlier.manifests))
-    chunks = walk.chunks(storage, fresh) if len(old.chunks) else _no_ids()
-    return Live(
-        distinct([earlier.snapshots, ids[living]]),
-        distinct([earlier.manifests, fresh.ids]),
-        distinct([earlier.chunks, chunks]),
-    )
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> sweeper = Collection(older_than=0).sweeper(in_memory_storage())
+        """
+        return Sweeper(storage, self.patience, progress=self.progress)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,7 +105,7 @@ class Collecting:
     def __call__(self, info: RepoInfo, now: int) -> Changed | None:
         """Return the repo info after the collection, or None if the plan is not complete."""
         require_online(info)
-        after = _after(info, self.old)
+        after = after_collection(info, self.old)
         if not among(after.table.ids(), self.live.snapshots).all():
             return None
         return Changed(after, OpsEntry(UpdateKind.GC_RAN, now))
@@ -224,8 +143,10 @@ def collect(context: Context, what: Collection) -> GCSummary:
         delete_killed_records(storage, announcement.now)
         spared = LeaseLimit(storage, announcement.now, limit)
         what = replace(what, older_than=spared.refresh())
-        old = old_files(storage, what, limit)
-        record, after, live = _edited(context, what, old, announcement.record)
+        old = old_files(storage, what.older_than, limit, what.listings)
+        old = replace(old, shortens_log=what.ops is not None and context.spec_version > 1)
+        walk = IncrementalWalk(storage, what.walker, what.progress)
+        record, after, live = _edited(context, walk, old, announcement.record)
     except BaseException:
         announcement.record.end(storage, leaves_mark=False)  # nothing was deleted
         raise
@@ -233,8 +154,9 @@ def collect(context: Context, what: Collection) -> GCSummary:
     try:
         phases = garbage(after, old, live)
         done = _swept(storage, phases, what, spared, record)
-        done |= _swept_backups(storage, old, after, what) if len(done) == len(phases) else {}
+        done |= _swept_backups(context, old, after, what) if len(done) == len(phases) else {}
         delete_abandoned(storage, what.older_than)
+        walk.store(live.snapshots, live.manifests)
         return _summary(phases, done, spared)
     except BaseException:
         # Tasks in other processes may still delete listed files, so commits must find the list.
@@ -267,48 +189,38 @@ def look(context: Context, what: Collection) -> GCSummary:
     limit = what.older_than
     spared = LeaseLimit(storage, now_us(), limit)
     what = replace(what, older_than=spared.refresh())
-    old = old_files(storage, what, limit)
+    old = old_files(storage, what.older_than, limit, what.listings)
+    old = replace(old, shortens_log=what.ops is not None and context.spec_version > 1)
     info = context.catalog.full_repo_info()
-    live = needed(storage, info, old, Live(), what.walker)
-    after = _after(info, old)
+    walk = IncrementalWalk(storage, what.walker, what.progress)
+    live = needed(info, old, Live(Marks(old.chunks.ids)), walk)
+    after = after_collection(info, old)
     phases = garbage(after, old, live)
     done = {name: Swept(len(files), int(files.sizes.sum())) for name, files in phases.items()}
     # The collection would write a backup of ``info`` and name it.
     names = named(after) | {*filter(None, [info.repo_before_updates])}
-    gone = unneeded(storage, old.backups, names)
-    return _summary(phases, done | {_BACKUPS: Swept(len(gone), int(gone.sizes.sum()))}, spared)
+    preview = after.recorded(OpsEntry(UpdateKind.GC_RAN, now_us()), backup=_PREVIEW, keep=len(after.ops) + 1)
+    if context.spec_version > 1 and planned_link(storage, preview, what.ops, now_us()) is not None:
+        gone = old.backups.select_backups(~np.isin(old.backups.names, sorted(named(preview))))
+    else:
+        gone = unneeded(storage, old.backups, names)
+    summary = _summary(phases, done | {_BACKUPS: Swept(len(gone), int(gone.sizes.sum()))}, spared)
+    return replace(summary, files=garbage_table(storage, info, phases, gone, what.walker))
 
 
 def _edited(
-    context: Context, what: Collection, old: Old, record: CollectionRecord
+    context: Context, walk: IncrementalWalk, old: Old, record: CollectionRecord
 ) -> tuple[CollectionRecord, RepoInfo, Live]:
     """Do steps 2 to 4. Return the record with its list, the new repo info, and the files that are alive."""
-    live = Live()
+    live = Live(Marks(old.chunks.ids))
     while True:
-        live = needed(context.storage, context.catalog.full_repo_info(), old, live, what.walker)
-        dead = [
-            files.ids[~among(files.ids, ids)]
-            for files, ids in ((old.manifests, live.manifests), (old.chunks, live.chunks))
-        ]
-        record = record.with_list(context.storage, np.concatenate(dead))
+        live = needed(context.catalog.full_repo_info(), old, live, walk)
+        dead_manifests = old.manifests.ids[~among(old.manifests.ids, live.manifests)]
+        dead_chunks = old.chunks.ids[~live.chunks.rows()]
+        record = record.with_list(context.storage, np.concatenate([dead_manifests, dead_chunks]))
         after = context.catalog.update_full_repo_info(Collecting(old, live))
         if after is not None:
             return record, after, live
-
-
-def garbage(after: RepoInfo, old: Old, live: Live) -> dict[str, Listed]:
-    """Return the files to delete by kind, in the order of their deletion."""
-    table = after.table
-    logs = distinct(
-        [table.ids(), np.ascontiguousarray(table.pruned().compact().values).view(np.uint8).reshape(-1, 12)]
-    )
-    alive = {
-        "snapshots": (old.snapshots, live.snapshots),
-        "transaction_logs": (old.logs, logs),
-        "manifests": (old.manifests, live.manifests),
-        "chunks": (old.chunks, live.chunks),
-    }
-    return {name: files.select_files(~among(files.ids, ids)) for name, (files, ids) in alive.items()}
 
 
 def _swept(
@@ -323,7 +235,7 @@ def _swept(
     Files of sessions that took a lease in the meantime are kept. The deletion stops if another process has
     deleted the record, because commits then do not know which files will be deleted.
     """
-    sweep = what.sweep or Sweeper(storage, what.patience).sweep
+    sweep = what.sweep or what.sweeper(storage).sweep
     done: dict[str, Swept] = {}
     for name, files in phases.items():
         if not record.is_current(storage):
@@ -334,20 +246,23 @@ def _swept(
     return done
 
 
-def _swept_backups(storage: Storage, old: Old, after: RepoInfo, what: Collection) -> dict[str, Swept]:
-    """Delete backups that ``after`` does not lead to.
+def _swept_backups(context: Context, old: Old, after: RepoInfo, what: Collection) -> dict[str, Swept]:
+    """Bound the ops log, and delete backups that ``after`` does not lead to.
 
     If a damaged backup hides the rest of the log, no backup is deleted.
     """
+    storage = context.storage
     try:
+        if context.spec_version > 1:
+            cut_ops_log(storage, after, what.ops, now_us(), context.settings.compression_level)
         gone = unneeded(storage, old.backups, named(after))
     except FormatError as error:
         return {_BACKUPS: Swept(errors=[f"no backup was deleted: {error.message}"])}
-    return {_BACKUPS: Sweeper(storage, what.patience).sweep(gone)}
+    return {_BACKUPS: what.sweeper(storage).sweep(gone)}
 
 
 def _summary(phases: dict[str, Listed], done: dict[str, Swept], spared: LeaseLimit) -> GCSummary:
-    counts = {f"{name}_deleted": swept.objects for name, swept in done.items()}
+    counts: dict[str, Any] = {f"{name}_deleted": swept.objects for name, swept in done.items()}
     return GCSummary(
         bytes_deleted=sum(swept.size for name, swept in done.items() if name != _BACKUPS),
         **counts,
@@ -358,4 +273,5 @@ def _summary(phases: dict[str, Listed], done: dict[str, Swept], spared: LeaseLim
         skipped_phases=[name for name in phases if name not in done],
         leases_respected=len(spared.leases),
         spared_since=to_datetime(max(0, spared.older_than)) if spared.leases else None,
+        leases=list(map(lease_info, spared.leases.values())),
     )

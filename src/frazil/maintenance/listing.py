@@ -26,8 +26,15 @@ class Objects(Protocol):
     def sizes(self) -> I64:
         """Sizes in bytes, int64 (n,)."""
 
+    @property
+    def modified(self) -> I64:
+        """Times of the last modification, int64 (n,), microseconds since 1970."""
+
     def keys(self) -> list[str]:
         """Return the keys of the objects."""
+
+    def part(self, start: int, stop: int) -> Objects:
+        """Return the rows from ``start`` to ``stop``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +71,19 @@ class Listed:
         Returns:
             The objects whose value is True.
         """
+        return Listed(self.folder, self.ids[rows], self.sizes[rows], self.modified[rows])
+
+    def part(self, start: int, stop: int) -> Listed:
+        """Return some of the objects, which share the columns.
+
+        Args:
+            start: The first row.
+            stop: The row after the last row.
+
+        Returns:
+            The objects.
+        """
+        rows = slice(start, stop)
         return Listed(self.folder, self.ids[rows], self.sizes[rows], self.modified[rows])
 
     def keys(self) -> list[str]:

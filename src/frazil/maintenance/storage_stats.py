@@ -21,15 +21,15 @@ import numpy as np
 from frazil.format.columns import U8, U64
 from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.manifest import ChunkKind, ChunkTable
-from frazil.maintenance.garbage import referred
-from frazil.maintenance.walk import Bounds, all_manifests, over_manifests
+from frazil.maintenance.digests import id_words, mixed
+from frazil.maintenance.garbage_plan import referred
+from frazil.maintenance.walk import Bounds, LocalWalk, all_manifests, over_manifests
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
 from frazil.repository.catalog.version_info import ChunkStorageStats
 from frazil.storage.base import Storage
 
 _GATHERED: Final = 1 << 22
-_MIX: Final = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,27 +87,15 @@ def _virtual(table: ChunkTable) -> Ranges:
 
 def _ranges(table: ChunkTable, kind: ChunkKind, ids: U8) -> Ranges:
     rows = table.kind == kind
-    words = np.zeros((len(ids), 2), np.uint64)
-    words.view(np.uint8)[:, :OBJECT_ID_BYTES] = ids
-    sources = _mixed(words[:, 0], words[:, 1])[table.source[rows]]
+    sources = mixed(*id_words(ids))[table.source[rows]]
     lengths = table.length[rows]
-    return Ranges(_mixed(_mixed(sources, table.offset[rows]), lengths), lengths)
-
-
-def _mixed(one: U64, other: U64) -> U64:
-    """Return a digest of two columns of numbers (the last steps of splitmix64)."""
-    out = one * _MIX[0] + other
-    out = (out ^ (out >> np.uint64(30))) * _MIX[1]
-    out = (out ^ (out >> np.uint64(27))) * _MIX[2]
-    mixed: U64 = out ^ (out >> np.uint64(31))
-    return mixed
+    return Ranges(mixed(mixed(sources, table.offset[rows]), lengths), lengths)
 
 
 def storage_stats(context: Context, bounds: Bounds) -> ChunkStorageStats:
     """Return the statistics: plan, work and finish."""
     storage, info = context.storage, context.catalog.full_repo_info()
-    nothing = info.snapshots.ids()[:0]
-    manifests = all_manifests(storage, info.snapshots.ids()[referred(info)], nothing, bounds)
+    manifests = all_manifests(storage, info.snapshots.ids()[referred(info)], LocalWalk(bounds))
     return summed(over_manifests(manifests, lambda id_: parts_of(storage, id_), bounds))
 
 

@@ -6,27 +6,26 @@ an id, and returns columns.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
 
 from frazil.errors import ErrorKind, StorageError
-from frazil.format.columns import U8
-from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list
+from frazil.format.columns import U8, U64
+from frazil.format.ids import id_list
 from frazil.format.snapshot import ManifestFiles
-from frazil.maintenance.listing import distinct
-from frazil.repository.catalog.files import MANIFEST_CHUNK_FILES, SNAPSHOT
+from frazil.maintenance.digests import id_digests
+from frazil.maintenance.side_by_side import side_by_side
+from frazil.maintenance.walk_columns import ManifestChunks, SnapshotManifests, each_once
+from frazil.repository.catalog.files import MANIFEST_CHUNK_FILES, SNAPSHOT_MANIFESTS
 from frazil.storage.base import Storage
-from frazil.threads import SIZES, Purpose, thread_pool
 
 #: Bytes of a decoded reference, for limits of memory.
 _REFERENCE_BYTES: Final = 64
-#: Number of ids that are collected before duplicates are removed.
-_GATHERED: Final = 1 << 22
+#: Number of manifests that are collected before duplicates are removed.
+_GATHERED: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,36 +38,6 @@ class Bounds:
     fetches: int = 500
 
 
-def side_by_side[T, R](
-    items: Iterable[T],
-    work: Callable[[T], R],
-    threads: int,
-    weight: Callable[[T], float] = lambda item: 0.0,
-) -> Iterator[R]:
-    """Do the same as ``map``, on threads and in order.
-
-    At most ``threads`` items run or wait at a time, and the sum of their weights is at most 1. An item with a
-    larger weight runs alone.
-    """
-    with thread_pool(Purpose.COLLECTION_STEPS, min(threads, SIZES[Purpose.COLLECTION_STEPS])) as pool:
-        running: deque[tuple[Future[R], float]] = deque()
-        load = 0.0
-        try:
-            for item in items:
-                heavy = weight(item)
-                while running and (len(running) >= threads or load + heavy > 1):
-                    done, lighter = running.popleft()
-                    load -= lighter
-                    yield done.result()
-                running.append((pool.submit(work, item), heavy))
-                load += heavy
-            while running:
-                yield running.popleft()[0].result()
-        finally:
-            for waiting, _ in running:
-                waiting.cancel()
-
-
 def manifests_of(storage: Storage, snapshot: bytes) -> ManifestFiles:
     """Return the manifests of one snapshot: those in its list, and those that its nodes use.
 
@@ -76,73 +45,16 @@ def manifests_of(storage: Storage, snapshot: bytes) -> ManifestFiles:
         StorageError: ``object-not-found`` if the file is missing.
         FormatError: The file is damaged.
     """
-    decoded = SNAPSHOT.read(storage, snapshot)
-    files = decoded.manifests
-    unlisted = distinct([decoded.nodes.manifest_ids()])
-    unlisted = unlisted[~np.isin(id_keys(unlisted), id_keys(files.ids))]
-    if not len(unlisted):
-        return files
-    nothing = np.zeros(len(unlisted), np.int64)
-    return ManifestFiles(
-        np.concatenate([files.ids, unlisted]),
-        np.concatenate([files.size_bytes, nothing.astype(np.uint64)]),
-        np.concatenate([files.num_chunk_refs, nothing.astype(np.uint32)]),
-    )
+    return SNAPSHOT_MANIFESTS.read(storage, snapshot).files
 
 
-def all_manifests(storage: Storage, snapshots: U8, optional: U8, bounds: Bounds) -> ManifestFiles:
-    """Return each manifest of many snapshots once. Files of ``optional`` snapshots may be missing."""
-
-    def read(id_: bytes) -> ManifestFiles:
-        return manifests_of(storage, id_)
-
-    def read_optional(id_: bytes) -> ManifestFiles:
-        try:
-            return read(id_)
-        except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise
-            return ManifestFiles.empty()
-
-    distinct_files = ManifestFiles.empty()
-    parts: list[ManifestFiles] = []
-    for ids, work in ((snapshots, read), (optional, read_optional)):
-        for files in side_by_side(id_list(ids), work, bounds.snapshots):
-            parts.append(files)
-            if sum(map(len, parts)) > max(len(distinct_files), 100_000):
-                distinct_files, parts = each_once([distinct_files, *parts]), []
-    return each_once([distinct_files, *parts])
-
-
-def each_once(parts: Sequence[ManifestFiles]) -> ManifestFiles:
-    """Return each manifest of several tables once.
-
-    Args:
-        parts: Tables of manifests.
-
-    Returns:
-        One table, sorted by id.
-
-    Examples:
-        >>> len(each_once([ManifestFiles.empty()]))
-        0
-    """
-    ids = np.concatenate([part.ids for part in parts])
-    _, first = np.unique(id_keys(ids), return_index=True)
-    return ManifestFiles(
-        ids[first],
-        np.concatenate([part.size_bytes for part in parts])[first],
-        np.concatenate([part.num_chunk_refs for part in parts])[first],
-    )
-
-
-def chunks_of(storage: Storage, manifest: bytes) -> U8:
-    """Return the chunk files that one manifest refers to, uint8 (k, 12).
+def chunks_of(storage: Storage, manifest: bytes) -> U64:
+    """Return the digests of the chunk files that one manifest refers to, sorted, uint64 (k,).
 
     Raises:
         IcechunkError: The manifest cannot be read. To skip it would make its chunks garbage.
     """
-    return distinct([MANIFEST_CHUNK_FILES.read(storage, manifest).chunk_ids])
+    return np.unique(id_digests(MANIFEST_CHUNK_FILES.read(storage, manifest).chunk_ids))
 
 
 def over_manifests[R](manifests: ManifestFiles, work: Callable[[bytes], R], bounds: Bounds) -> Iterator[R]:
@@ -150,18 +62,7 @@ def over_manifests[R](manifests: ManifestFiles, work: Callable[[bytes], R], boun
     compressed = manifests.size_bytes / bounds.compressed_bytes
     decoded = (manifests.num_chunk_refs * float(_REFERENCE_BYTES)) / bounds.decoded_bytes
     weights = dict(zip(id_list(manifests.ids), np.maximum(compressed, decoded).tolist(), strict=True))
-    return side_by_side(weights, work, bounds.fetches, weights.__getitem__)
-
-
-def all_chunks(storage: Storage, manifests: ManifestFiles, bounds: Bounds) -> U8:
-    """Return each chunk file of many manifests once, sorted, uint8 (k, 12)."""
-    distinct_ids, parts, gathered = np.zeros((0, OBJECT_ID_BYTES), np.uint8), list[U8](), 0
-    for ids in over_manifests(manifests, lambda id_: chunks_of(storage, id_), bounds):
-        parts.append(ids)
-        gathered += len(ids)
-        if gathered > max(len(distinct_ids), _GATHERED):
-            distinct_ids, parts, gathered = distinct([distinct_ids, *parts]), [], 0
-    return distinct([distinct_ids, *parts])
+    return side_by_side(weights, work, bounds.fetches, weight=weights.__getitem__)
 
 
 class Walk(Protocol):
@@ -171,32 +72,31 @@ class Walk(Protocol):
         >>> from frazil.storage import in_memory_storage
         >>> walk, storage = LocalWalk(Bounds()), in_memory_storage()
         >>> no_ids = np.zeros((0, OBJECT_ID_BYTES), np.uint8)
-        >>> files = walk.manifests(storage, no_ids, no_ids)
-        >>> walk.chunks(storage, files).shape
-        (0, 12)
+        >>> list(walk.snapshots(storage, no_ids, no_ids))
+        []
     """
 
-    def manifests(self, storage: Storage, snapshots: U8, optional: U8) -> ManifestFiles:
-        """Return the same as ``all_manifests``.
+    def snapshots(self, storage: Storage, ids: U8, optional: U8) -> Iterator[SnapshotManifests]:
+        """Return the manifests of snapshots, in parts.
 
         Args:
             storage: Storage of the repository.
-            snapshots: Ids of snapshots, uint8 (n, 12).
-            optional: Ids of snapshots whose files may be missing, uint8 (n, 12).
+            ids: Ids of snapshots, uint8 (n, 12).
+            optional: Ids of snapshots whose files may be missing, uint8 (n, 12). Missing files are left out.
 
-        Returns:
-            Each manifest once.
+        Yields:
+            The manifests of some of the snapshots.
         """
 
-    def chunks(self, storage: Storage, manifests: ManifestFiles) -> U8:
-        """Return the same as ``all_chunks``.
+    def chunks(self, storage: Storage, manifests: ManifestFiles) -> Iterator[ManifestChunks]:
+        """Return the digests of the chunk files of manifests, in parts.
 
         Args:
             storage: Storage of the repository.
             manifests: Table of manifests.
 
-        Returns:
-            Ids of chunk files, uint8 (k, 12).
+        Yields:
+            The digests of some of the manifests.
         """
 
 
@@ -206,10 +106,52 @@ class LocalWalk:
 
     bounds: Bounds
 
-    def manifests(self, storage: Storage, snapshots: U8, optional: U8) -> ManifestFiles:
-        """Return the same as ``all_manifests``, read by this process."""
-        return all_manifests(storage, snapshots, optional, self.bounds)
+    def snapshots(self, storage: Storage, ids: U8, optional: U8) -> Iterator[SnapshotManifests]:
+        """Return the same as ``Walk.snapshots``, one snapshot in each part."""
 
-    def chunks(self, storage: Storage, manifests: ManifestFiles) -> U8:
-        """Return the same as ``all_chunks``, read by this process."""
-        return all_chunks(storage, manifests, self.bounds)
+        def read(id_: bytes) -> SnapshotManifests:
+            return SnapshotManifests.of(id_, manifests_of(storage, id_))
+
+        def read_optional(id_: bytes) -> SnapshotManifests:
+            try:
+                return read(id_)
+            except StorageError as error:
+                if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                    raise
+                return SnapshotManifests.empty()
+
+        yield from side_by_side(id_list(ids), read, self.bounds.snapshots)
+        yield from side_by_side(id_list(optional), read_optional, self.bounds.snapshots)
+
+    def chunks(self, storage: Storage, manifests: ManifestFiles) -> Iterator[ManifestChunks]:
+        """Return the same as ``Walk.chunks``, one manifest in each part."""
+
+        def read(id_: bytes) -> ManifestChunks:
+            return ManifestChunks.of(id_, chunks_of(storage, id_))
+
+        return over_manifests(manifests, read, self.bounds)
+
+
+def all_manifests(storage: Storage, snapshots: U8, walk: Walk) -> ManifestFiles:
+    """Return each manifest of many snapshots once.
+
+    Args:
+        storage: Storage of the repository.
+        snapshots: Ids of the snapshots, uint8 (n, 12).
+        walk: Reads the snapshots.
+
+    Returns:
+        The manifests, sorted by id.
+
+    Examples:
+        >>> from frazil.storage import in_memory_storage
+        >>> no_ids = np.zeros((0, OBJECT_ID_BYTES), np.uint8)
+        >>> len(all_manifests(in_memory_storage(), no_ids, LocalWalk(Bounds())))
+        0
+    """
+    files, parts = ManifestFiles.empty(), list[ManifestFiles]()
+    for part in walk.snapshots(storage, snapshots, snapshots[:0]):
+        parts.append(part.files)
+        if sum(map(len, parts)) > max(len(files), _GATHERED):
+            files, parts = each_once([files, *parts]), []
+    return each_once([files, *parts])

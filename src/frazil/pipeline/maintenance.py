@@ -12,7 +12,8 @@ tasks: ``Repository.expire_snapshots``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -36,14 +37,19 @@ from frazil.jobs.maintenance_tasks import (
 )
 from frazil.maintenance.deletion import Patience, Swept
 from frazil.maintenance.file_batches import manifest_batches, snapshot_batches
-from frazil.maintenance.garbage import Collection, collect, look, referred
-from frazil.maintenance.listing import Listed, distinct
+from frazil.maintenance.garbage import Collection, collect, look
+from frazil.maintenance.garbage_plan import referred
+from frazil.maintenance.listing import Listed
+from frazil.maintenance.ops_retention import OpsLogRetention
+from frazil.maintenance.progress import NO_PROGRESS, Progress
 from frazil.maintenance.rewrite import RewriteCommit, rewrite
 from frazil.maintenance.storage_stats import summed
 from frazil.maintenance.verification import plan
-from frazil.maintenance.walk import Walk, each_once
+from frazil.maintenance.walk import Walk, all_manifests
+from frazil.maintenance.walk_columns import ManifestChunks, SnapshotManifests
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import VerificationReport, VerifyLevel, verify_level
+from frazil.repository.catalog.verification_state import VerificationState, state_at
 from frazil.repository.catalog.version_info import ChunkStorageStats, CommitMethod, GCSummary
 from frazil.repository.clock import from_datetime
 from frazil.repository.handle.interior import context_of, default_metadata_of
@@ -64,6 +70,8 @@ def garbage_collect(
     dry_run: bool = False,
     max_concurrent_deletes: int = 10,
     max_consecutive_delete_failures: int = 50,
+    progress: Progress | None = None,
+    keep_ops: OpsLogRetention | None = None,
 ) -> GCSummary:
     """Delete the files that no version needs, by tasks.
 
@@ -78,6 +86,9 @@ def garbage_collect(
         max_concurrent_deletes: The number of delete requests that one task makes at the same time.
         max_consecutive_delete_failures: A task stops and raises an error after this many failed deletes in a
             row.
+        progress: An object with the methods ``expect`` and ``advance``, such as `Progress`. It counts the
+            snapshots and manifests that are read.
+        keep_ops: The entries of the ops log that stay. The default, None, keeps all.
 
     Returns:
         The number of deleted files by kind, and their size in bytes.
@@ -101,6 +112,8 @@ def garbage_collect(
         patience=patience,
         walk=_EngineWalk(context, engine),
         sweep=_sweep_by_tasks(context, engine, patience),
+        progress=progress or NO_PROGRESS,
+        ops=keep_ops,
     )
     return (look if dry_run else collect)(context, collection)
 
@@ -129,8 +142,7 @@ def storage_stats(repo: Repository, *, engine: Engine | EngineName | None = None
     engine = engine_of(engine)
     context, info = context_of(repo), context_of(repo).catalog.full_repo_info()
     walk = _EngineWalk(context, engine)
-    no_ids = info.snapshots.ids()[:0]
-    manifests = walk.manifests(context.storage, info.snapshots.ids()[referred(info)], no_ids)
+    manifests = all_manifests(context.storage, info.snapshots.ids()[referred(info)], walk)
     return summed(pieces(context, engine, sum_parts, manifest_batches(manifests)))
 
 
@@ -186,7 +198,12 @@ def rewrite_manifests(
 
 
 def verify(
-    repo: Repository, level: VerifyLevel = "metadata", *, engine: Engine | EngineName | None = None
+    repo: Repository,
+    level: VerifyLevel = "metadata",
+    *,
+    engine: Engine | EngineName | None = None,
+    state: VerificationState | str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
 ) -> VerificationReport:
     """Check that all files of the repository exist and are intact, by tasks.
 
@@ -197,9 +214,16 @@ def verify(
         level: How much is read: see ``Repository.verify``. The default is ``"metadata"``.
         engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
             is Spark where pyspark is installed, else processes of this machine (`default_engine`).
+        state: A file of the driver, or a value, for the tasks that are done. A second call with the same
+            state skips them, if their files have not changed. Default: no state.
+        progress: A `Progress` that shows the tasks.
 
     Returns:
-        The report, with one finding for each damaged or missing file.
+        The report, with its findings.
+
+    Raises:
+        InvalidInputError: ``unknown-choice`` for another level. ``invalid-argument`` if ``state`` is a file
+            that is not the state of a verification.
 
     Examples:
         >>> import frazil
@@ -210,7 +234,8 @@ def verify(
         (True, 1)
     """
     engine, context = engine_of(engine), context_of(repo)
-    return plan.verify(context, verify_level(level), pieces_run(context, engine))
+    run = pieces_run(context, engine)
+    return plan.verify(context, plan.Request(verify_level(level), run, state_at(state), progress))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +245,13 @@ class _EngineWalk(Walk):
     context: Context
     engine: Engine
 
-    def manifests(self, storage: Storage, snapshots: U8, optional: U8) -> ManifestFiles:
-        items: list[Any] = [(batch, []) for batch in snapshot_batches(id_list(snapshots))]
+    def snapshots(self, storage: Storage, ids: U8, optional: U8) -> Iterator[SnapshotManifests]:
+        items: list[Any] = [(batch, []) for batch in snapshot_batches(id_list(ids))]
         items += [([], batch) for batch in snapshot_batches(id_list(optional))]
-        parts = pieces(self.context, self.engine, walk_manifests, items)
-        return each_once([ManifestFiles.empty(), *parts])
+        return pieces(self.context, self.engine, walk_manifests, items)
 
-    def chunks(self, storage: Storage, manifests: ManifestFiles) -> U8:
-        return distinct(list(pieces(self.context, self.engine, walk_chunks, manifest_batches(manifests))))
+    def chunks(self, storage: Storage, manifests: ManifestFiles) -> Iterator[ManifestChunks]:
+        return pieces(self.context, self.engine, walk_chunks, manifest_batches(manifests))
 
 
 def _sweep_by_tasks(context: Context, engine: Engine, patience: Patience) -> Callable[[Listed], Swept]:

@@ -24,7 +24,7 @@ from frazil.storage.base import ALWAYS, IfAbsent, IfVersion, Refused, Storage, S
 from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Buffer, Callable
 
 _BAD_KEYS = ("", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", "a\0b")
 
@@ -344,6 +344,22 @@ class StorageSuite:
         for key, data in ({"chunks/0": b"before"} | objects).items():
             assert bytes(storage.get(key)) == data
         assert {info.key for info in storage.list("")} == {"chunks/0", *objects}
+
+    @pytest.mark.parametrize("size", [3, 12_000_000])
+    def test_put_parts(self, storage: Storage, size: int) -> None:
+        """``put_parts`` writes one object, with the conditions of ``put``."""
+        first = bytes(range(256)) * (size // 256 + 1)
+        parts: list[Buffer] = [memoryview(first)[:size], bytearray(b"between"), b"", b"the end"]
+        whole = b"".join(parts)
+        assert isinstance(storage.put_parts("chunks/a", parts), Stored)
+        asyncio.run(storage.put_parts_async("chunks/b", parts))
+        assert [bytes(storage.get(f"chunks/{name}")) for name in "ab"] == [whole] * 2
+        version = _stored(storage.put_parts("repo", parts, IfAbsent()))
+        assert storage.put_parts("repo", [b"other"], IfAbsent()) == Refused()
+        assert bytes(storage.get("repo")) == whole
+        _stored(storage.put_parts("repo", [b"new", b"est"], IfVersion(version)))
+        assert storage.put_parts("repo", parts, IfVersion(version)) == Refused()
+        assert bytes(storage.get("repo")) == b"newest"
 
     def test_default_settings(self, storage: Storage) -> None:
         """``default_settings`` returns settings."""

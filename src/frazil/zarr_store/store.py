@@ -37,6 +37,7 @@ from frazil.repository.session.chunk_view import size_of
 from frazil.repository.session.frames import claimed_bytes, require_plausible
 from frazil.repository.session.session import Session
 from frazil.repository.session.workspace import Workspace
+from frazil.zarr_store.decoding import ChunkDecoder, chunk_decoder
 from frazil.zarr_store.keys import Coords, Document, chunk_keys, document_keys, parse_key
 from frazil.zarr_store.ranges import span
 from frazil.zarr_store.subtree import chunks_from, delete_below, directory_of, names_below, read_below
@@ -225,6 +226,28 @@ class IcechunkStore(VirtualReferences):
         except IcechunkError as error:
             raise _of_chunk(workspace, key, value[0], error) from error.__cause__
         return _buffer(data, prototype)
+
+    def chunk_decoder(self, array_path: str) -> ChunkDecoder:
+        """Return a decoder for the bytes of the chunks of an array.
+
+        Args:
+            array_path: Path of the array.
+
+        Returns:
+            A decoder, whose method ``error`` says why bytes cannot be decoded.
+
+        Raises:
+            MissingExtraError: ``missing-extra`` for a codec whose package is not installed.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="an array") as store:
+            ...     array = zarr.create_array(store, name="t", shape=(2,), dtype="i2", compressors=None)
+            >>> repo.readonly_session("main").store.chunk_decoder("/t").error((0,), b"1234")
+            ''
+        """
+        return chunk_decoder(self, array_path)
 
     @unchecked
     @override

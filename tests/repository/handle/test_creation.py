@@ -10,6 +10,7 @@ from tests.support.servers import s3_bucket
 
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.importing.import_target import require_writable
 from frazil.storage import Storage
 from frazil.storage.object_store import ObjectStorage
 
@@ -31,6 +32,12 @@ BUCKETS: dict[str, Callable[[], Storage]] = {
 def test_a_repository_needs_a_prefix_in_a_bucket(name: str, spec_version: int) -> None:
     with pytest.raises(InvalidInputError, match="must have a prefix in the bucket") as caught:
         frazil.Repository.create(BUCKETS[name](), spec_version=spec_version)
+    assert caught.value.kind == ErrorKind.EMPTY_PREFIX_CREATION
+
+
+def test_an_import_needs_a_prefix_in_a_bucket() -> None:
+    with pytest.raises(InvalidInputError, match="must have a prefix in the bucket") as caught:
+        require_writable(BUCKETS["s3"]())
     assert caught.value.kind == ErrorKind.EMPTY_PREFIX_CREATION
 
 

@@ -43,7 +43,7 @@ from frazil.maintenance.file_batches import manifest_batches
 from frazil.maintenance.listing import among, distinct, listed
 from frazil.maintenance.rewrite import RewriteCommit, commit_manifests, is_amend, open_tip
 from frazil.maintenance.verification.plan import Run
-from frazil.maintenance.walk import each_once
+from frazil.maintenance.walk_columns import each_once
 from frazil.repository.catalog.collection_guard import SessionStart
 from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport, LiveFiles
 from frazil.repository.catalog.context import Context

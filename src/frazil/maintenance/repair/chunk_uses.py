@@ -14,8 +14,10 @@ from frazil.format.ids import id_keys, id_matrix
 from frazil.format.manifest import ChunkKind, Manifest
 from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.listing import among, distinct
+from frazil.maintenance.side_by_side import side_by_side
 from frazil.maintenance.verification.state import state_of
-from frazil.maintenance.walk import Bounds, each_once, manifests_of, over_manifests, side_by_side
+from frazil.maintenance.walk import Bounds, manifests_of, over_manifests
+from frazil.maintenance.walk_columns import each_once
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
 

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from frazil.maintenance.garbage import Collection, Live, collect, garbage, needed, old_files, without_dead
+from frazil.maintenance.digests import Marks
+from frazil.maintenance.garbage import Collection, collect
+from frazil.maintenance.garbage_plan import Live, garbage, needed, old_files, without_dead
+from frazil.maintenance.incremental_walk import IncrementalWalk
+from frazil.maintenance.progress import NO_PROGRESS
 from frazil.maintenance.repair.overlay import Overlay
 from frazil.maintenance.repair.quarantine import QuarantiningStorage
 from frazil.maintenance.repair.steps import Site
@@ -47,9 +51,11 @@ def orphans_step(context: Context, older_than: int) -> MoveOrphans | None:
         IcechunkError: A file that a version needs cannot be read. Then no file is certain to be an orphan.
     """
     what = Collection(LeaseLimit(context.storage, now_us(), older_than).refresh())
-    old = old_files(context.storage, what, older_than)
+    old = old_files(context.storage, what.older_than, older_than, what.listings)
     info = context.catalog.full_repo_info()
-    live = needed(context.storage, info, old, Live(), what.walker)
+    # The stored result of earlier collections is not used, because damaged files must be noticed.
+    walk = IncrementalWalk(context.storage, what.walker, NO_PROGRESS, uses_stored=False)
+    live = needed(info, old, Live(Marks(old.chunks.ids)), walk)
     phases = garbage(without_dead(info, old.snapshots.ids), old, live)
     keys = tuple(key for files in phases.values() for key in files.keys())  # noqa: SIM118  # not a dict
     return MoveOrphans(older_than, keys) if keys else None

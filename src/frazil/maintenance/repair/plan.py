@@ -6,7 +6,7 @@ the repaired files of the rounds before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,7 +24,7 @@ from frazil.maintenance.repair.source_chunks import source_steps
 from frazil.maintenance.repair.steps import Site, Step
 from frazil.maintenance.verification import plan
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.findings import VerificationReport, VerifyLevel
+from frazil.repository.catalog.findings import Finding, VerifyLevel
 from frazil.repository.catalog.repairs import ChunkSource, LostChoice, RepairPlan
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.storage.base import Storage
@@ -62,21 +62,21 @@ def repair_plan(request: RepairRequest) -> RepairPlan:
     require_copies(request.storage, request.copies)
     site = Site(Overlay(request.storage), Quarantine.new(), request.open_context)
     steps, detached = _first_steps(site, request)
-    report = _verified(site, request)
+    damage = _damage(site, request)
     search = FileSearch(request.storage, request.copies)
     for _ in range(_ROUNDS):
-        new = search.steps(site, report.findings)
+        new = search.steps(site, damage.findings)
         if not new:
             break
         _perform(new, site)
         steps += new
-        report = _verified(site, request)
-    lost = lost_chunks(site.context, report.findings, report.paths)
+        damage = _damage(site, request)
+    lost = lost_chunks(site.context, damage.findings, damage.paths)
     if request.sources and (chunks := list(source_steps(site, request.sources, lost))):
         _perform(chunks, site)
         steps += chunks
-        report = _verified(site, request)
-        lost = lost_chunks(site.context, report.findings, report.paths)
+        damage = _damage(site, request)
+        lost = lost_chunks(site.context, damage.findings, damage.paths)
     steps += (commits := lost_commits(site.context, request.lost, lost))
     _perform(commits, site)
     steps += _orphans(site.context, request)
@@ -85,7 +85,7 @@ def repair_plan(request: RepairRequest) -> RepairPlan:
         tuple(step.describe() for step in steps),
         tuple(lost),
         detached,
-        report.findings,
+        damage.findings,
         perform=_Application(request.storage, request.open_context, tuple(steps)),
     )
 
@@ -104,8 +104,17 @@ def _first_steps(site: Site, request: RepairRequest) -> tuple[list[Step], tuple[
     return [restore, *relists], detached
 
 
-def _verified(site: Site, request: RepairRequest) -> VerificationReport:
-    return plan.verify(site.context, request.level, plan.run_locally(site.context))
+@dataclass(frozen=True, slots=True)
+class _Damage:
+    """The damage that a verification finds, and the paths of the arrays in it."""
+
+    findings: tuple[Finding, ...]
+    paths: Mapping[bytes, str]
+
+
+def _damage(site: Site, request: RepairRequest) -> _Damage:
+    report = plan.verify(site.context, plan.Request(request.level, plan.run_locally(site.context)))
+    return _Damage(report.problems, report.paths)
 
 
 def _orphans(context: Context, request: RepairRequest) -> list[Step]:

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from frazil.display import counted
 from frazil.errors import FormatError
 from frazil.format.chunk_check import check_file
+from frazil.format.chunk_trailer import find_remains
 from frazil.format.ids import OBJECT_ID_BYTES, id_from_text
 from frazil.format.keys import CHUNKS, MANIFESTS, OVERWRITTEN, SNAPSHOTS, TRANSACTIONS, chunk_key
 from frazil.format.repo_info import decode_repo_info
@@ -103,19 +104,21 @@ def check_content(key: str, data: Buffer, end: int = 0) -> Certainty:
         size = memoryview(data).nbytes
         if size < end:
             raise FormatError(f"{key}: the content must have {end} bytes, got {size}. Use another copy")
-        return _check_chunks(id_from_text(name), data)
+        return _check_chunks(id_from_text(name), data, end)
     return "consistent"
 
 
-def _check_chunks(id_: bytes, data: Buffer) -> Certainty:
+def _check_chunks(id_: bytes, data: Buffer, end: int) -> Certainty:
     """Check the bytes of a chunk file with the checksums in it, or with its name if that is a hash."""
     check = check_file(id_, data)
+    if check.trailer is None and find_remains(id_, memoryview(data)[end:]):
+        raise FormatError(f"{chunk_key(id_)}: the end of the content is cut off. Use another copy")
     if check.trailer is None:
         return "proved" if id_ == sha256(data).digest()[:OBJECT_ID_BYTES] else "consistent"
     if not check.ok:
         raise FormatError(
-            f"{chunk_key(id_)}: {counted(len(check.rows), 'chunk')} of the content differ from their checksums. "
-            "Use another copy"
+            f"{chunk_key(id_)}: {counted(len(check.rows), 'chunk')} of the content differ from their "
+            "checksums. Use another copy"
         )
     return "proved"
 

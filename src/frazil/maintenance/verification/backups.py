@@ -9,13 +9,16 @@ older part of the log.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
 from frazil.errors import ErrorKind, FormatError, IcechunkError
 from frazil.format.keys import OVERWRITTEN, REPO, backup_key
+from frazil.format.ops_log import OpsLog, UpdateKind
 from frazil.format.repo_info import RepoInfo, decode_repo_info
+from frazil.format.rules.repo_info import repo_info_violations
+from frazil.maintenance.verification.file_checks import check_file
 from frazil.repository.catalog.files import older_ops_backup
 from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
@@ -38,45 +41,64 @@ class Named:
     older_time: int
 
 
-def check_chain(storage: Storage, info: RepoInfo) -> tuple[list[Finding], Iterator[Named]]:
-    """Return the findings of the chain of the ops log, and all backups that it names."""
-    findings: list[Finding] = []
-    names: list[str] = []
-    times: list[int] = []
+@dataclass(slots=True, eq=False)
+class Chain:
+    """The ops log: its parts, the newest first, with the findings of the files that contain them.
+
+    ``is_complete`` says that the parts reach back to the first update.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    logs: list[OpsLog] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    is_complete: bool = False
+
+    def named(self) -> Iterator[Named]:
+        """Yield all backups that the log names."""
+        if not self.names:  # the texts of `repo` are damaged
+            return iter(())
+        pairs = zip(self.names, self.times, [*self.names[1:], ""], [*self.times[1:], 0], strict=True)
+        return (Named(name, time, older or None, at) for name, time, older, at in pairs if name)
+
+
+def check_chain(storage: Storage, info: RepoInfo) -> Chain:
+    """Read all parts of the ops log."""
+    chain = Chain()
     part: RepoInfo | None = info
     name = ""
     while part is not None:
         key = backup_key(name) if name else REPO
         try:
             # The newest update in a file names no backup, because this would be the file itself.
-            names += [name, *part.ops.backups.texts()[1:]]
-            times += part.ops.updated_at.tolist()
+            chain.names += [name, *part.ops.backups.texts()[1:]]
+            chain.times += part.ops.updated_at.tolist()
+            chain.logs.append(part.ops)
             name = part.repo_before_updates or ""
             key = backup_key(name)
             part = older_ops_backup(storage, part)
         except IcechunkError as error:
-            findings.append(Finding("unreadable", key, detail=error.message))
-            break
-    if not names:  # the texts of `repo` are damaged
-        return findings, iter(())
-    pairs = zip(names, times, [*names[1:], ""], [*times[1:], 0], strict=True)
-    return findings, (Named(name, time, older or None, at) for name, time, older, at in pairs if name)
+            is_missing = error.kind == ErrorKind.OBJECT_NOT_FOUND
+            check = "missing" if is_missing else "unreadable"
+            chain.findings.append(Finding(check, key, detail=error.message, is_unreadable=True))
+            return chain
+    oldest = chain.logs[-1].kinds
+    chain.is_complete = len(oldest) > 0 and int(oldest[-1]) == UpdateKind.REPO_INITIALIZED
+    return chain
 
 
-def check_named(storage: Storage, named: Sequence[Named]) -> Iterator[Finding]:
+def check_named(storage: Storage, named: Sequence[Named]) -> Iterator[list[Finding]]:
     """Yield findings of backups: existing ones must be readable and not exchanged. A piece of work."""
 
     def check(backup: Named) -> list[Finding]:
         key = backup_key(backup.name)
-        try:
-            return list(_exchanged(key, backup, decode_repo_info(storage.get(key), key)))
-        except IcechunkError as error:
-            gone = error.kind == ErrorKind.OBJECT_NOT_FOUND
-            return [] if gone else [Finding("unreadable", key, detail=error.message)]
+        file = check_file(storage, key, lambda data: decode_repo_info(data, key), repo_info_violations)
+        if file.value is None:
+            return [] if file.is_missing else file.findings
+        return [*file.findings, *_exchanged(key, backup, file.value)]
 
     with thread_pool(Purpose.VERIFICATION_READS) as pool:
-        for findings in pool.map(check, named):
-            yield from findings
+        yield from pool.map(check, named)
 
 
 def _exchanged(key: str, backup: Named, info: RepoInfo) -> Iterator[Finding]:
@@ -91,13 +113,12 @@ def _exchanged(key: str, backup: Named, info: RepoInfo) -> Iterator[Finding]:
         yield Finding("exchanged", backup_key(backup.older), detail=detail)
 
 
-def newest_readable(storage: Storage) -> str | None:
-    """Return the key of the newest backup of ``repo`` that can be read, or None."""
+def newest_readable(storage: Storage) -> tuple[str, RepoInfo] | None:
+    """Return the newest backup of ``repo`` that can be read, with its key, or None."""
     keys = (each.key for each in storage.list(OVERWRITTEN))
     for key in islice(sorted(keys), _TRIED):  # newer backups have smaller names
         try:
-            decode_repo_info(storage.get(key), key)
+            return key, decode_repo_info(storage.get(key), key)
         except FormatError:
             continue
-        return key
     return None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Buffer, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from typing import Final
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.chunks.virtual import VirtualSources
-from frazil.errors import ErrorKind, IcechunkError, StorageError
+from frazil.errors import ErrorKind, IcechunkError, MissingExtraError, StorageError
 from frazil.format.columns import I64, U8, U64
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_to_text
 from frazil.format.keys import CHUNKS, chunk_key, manifest_key
@@ -20,7 +20,7 @@ from frazil.format.manifest import ChunkKind, ChunkTable, VirtualRef
 from frazil.maintenance.listing import Listed
 from frazil.maintenance.verification.checksums import Chunks, Compared, FileSums
 from frazil.maintenance.verification.manifests import Needed
-from frazil.maintenance.verification.requests import virtual
+from frazil.maintenance.verification.requests import virtual, virtual_check
 from frazil.repository.catalog.files import MANIFEST
 from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
@@ -31,8 +31,22 @@ _BLOCK: Final = 16 << 20
 _GAP: Final = 1 << 18
 
 
-def absent(needed: Iterable[Needed], listed: Listed) -> tuple[U8, U64]:
-    """Return ids of missing or short chunk files, (k, 12), sorted, and the number of existing bytes."""
+@dataclass(frozen=True, slots=True, eq=False)
+class LostFiles:
+    """Chunk files that are missing or short.
+
+    ids        uint8 (k, 12), sorted
+    sizes      uint64 (k,)  bytes that the files have
+    is_listed  bool (k,)    whether the files exist
+    """
+
+    ids: U8
+    sizes: U64
+    is_listed: NDArray[np.bool_]
+
+
+def absent(needed: Iterable[Needed], listed: Listed) -> LostFiles:
+    """Return the needed chunk files that are missing or short."""
     ids: list[U8] = [np.zeros((0, OBJECT_ID_BYTES), np.uint8)]
     listed_keys = id_keys(listed.ids)
     for each in needed:
@@ -47,12 +61,12 @@ def absent(needed: Iterable[Needed], listed: Listed) -> tuple[U8, U64]:
     rows = listed_keys.searchsorted(id_keys(lost))
     is_listed = np.isin(id_keys(lost), listed_keys)
     sizes[is_listed] = listed.sizes[rows[is_listed]]
-    return lost, sizes
+    return LostFiles(lost, sizes, is_listed)
 
 
-def without_files(storage: Storage, manifest: bytes, files: U8, sizes: U64) -> list[Finding]:
+def without_files(storage: Storage, manifest: bytes, lost: LostFiles) -> list[Finding]:
     """Return findings for the chunks of a manifest in missing or short files."""
-    file_keys = id_keys(files)
+    file_keys, sizes = id_keys(lost.ids), lost.sizes
     findings: list[Finding] = []
     try:
         arrays = MANIFEST.read(storage, manifest).arrays
@@ -65,53 +79,81 @@ def without_files(storage: Storage, manifest: bytes, files: U8, sizes: U64) -> l
             rows = (table.kind == ChunkKind.NATIVE) & (table.source == source)
             rows &= table.offset + table.length > sizes[at]
             if rows.any():
-                problem = "short" if sizes[at] else "missing"
+                check = "short" if lost.is_listed[at] else "missing"
                 name = f"{CHUNKS}/{id_to_text(table.chunk_ids[source].tobytes())}"
                 detail = f"the file has {int(sizes[at])} bytes"
-                findings.append(Finding(problem, name, node, table.index[rows], detail))
+                findings.append(Finding(check, name, node, table.index[rows], detail))
     return findings
 
 
 # Bytes
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadRequest:
+    """References of a manifest to read, as an item of work.
+
+    They are counted over the arrays of the manifest, in the order of their ids.
+
+    is_hashed  whether new chunk files are named by the hash of their bytes. A file with a random name is not
+               a finding. A file with the bytes of another existing file is one
+    snapshots  the arrays whose chunks are decoded, each with a snapshot that has it
+    """
+
+    manifest: bytes
+    start: int
+    stop: int
+    is_hashed: bool = False
+    snapshots: Mapping[bytes, bytes] = field(default_factory=dict)
+
+
+#: Returns why a chunk cannot be decoded, or an empty text. The arguments are its coordinates and its bytes.
+type Decode = Callable[[tuple[int, ...], Buffer], str]
+#: Returns the decoder of an array, by its node id and a snapshot that has it.
+type DecoderOf = Callable[[bytes, bytes], Decode]
+
+
 def read_rows(
-    storage: Storage,
-    sources: VirtualSources,
-    manifest: bytes,
-    start: int,
-    stop: int,
-    *,
-    is_hashed: bool = False,
+    storage: Storage, sources: VirtualSources, request: ReadRequest, decoder_of: DecoderOf
 ) -> ReadResult:
     """Read all bytes of some references of a manifest, and compare them with recorded checksums.
 
-    References are counted over the arrays of the manifest, in the order of their ids. ``is_hashed`` says that
-    new chunk files are named by the hash of their bytes. A file with a random name is not a finding. A file
-    with the bytes of another existing file is one.
+    If the request says so, the chunks are decoded, too.
     """
     spans: list[_Span] = []
-    first = 0
+    findings: list[Finding] = []
+    first = read = native = 0
     try:
-        arrays = MANIFEST.read(storage, manifest).arrays
+        arrays = MANIFEST.read(storage, request.manifest).arrays
     except IcechunkError as error:
-        return ReadResult((Finding("unreadable", manifest_key(manifest), detail=error.message),))
-    native = 0
+        return ReadResult((Finding("unreadable", manifest_key(request.manifest), detail=error.message),))
     for node, table in sorted(arrays.items()):
-        part = table.select_chunks(slice(max(0, start - first), max(0, stop - first)))
+        part = table.select_chunks(slice(max(0, request.start - first), max(0, request.stop - first)))
         first += len(table)
+        decode: Decode | None = None
+        if node in request.snapshots and len(part):
+            try:
+                decode = decoder_of(node, request.snapshots[node])
+            except Exception as error:  # zarr refuses documents with errors of any class
+                detail = f"the codecs of the array: {type(error).__name__}: {error}"
+                check = "codec-missing" if isinstance(error, MissingExtraError) else "undecodable"
+                findings.append(Finding(check, manifest_key(request.manifest), node, detail=detail))
+        if decode is not None:
+            findings += _inline_findings(manifest_key(request.manifest), node, part, decode)
+            read += int(part.length[part.kind == ChunkKind.INLINE].sum())
         for name, rows, get in _objects(part, storage, sources):
-            hashed_in = storage if is_hashed and name.startswith(f"{CHUNKS}/") and len(rows) == 1 else None
+            is_chunk = name.startswith(f"{CHUNKS}/")
+            hashed_in = storage if request.is_hashed and is_chunk and len(rows) == 1 else None
             sums = _sums(part, rows, storage)
             native += 0 if sums is None else len(rows)
             for low, high, inside in _ranges(part.offset[rows], part.length[rows]):
                 at = rows[inside]
                 chunks = Chunks(node, part.index[at], part.offset[at], part.length[at])
-                spans.append(_Span(name, get, low, high, chunks, hashed_in, sums))
+                spans.append(_Span(name, get, low, high, chunks, hashed_in, sums, decode))
     answers = list(map_bounded(Purpose.VERIFICATION_READS, _Span.check, spans))
     return ReadResult(
-        tuple(finding for each in answers for finding in each.findings),
-        sum(each.size for each in answers),
+        (*findings, *(finding for each in answers for finding in each.findings)),
+        read + sum(each.size for each in answers),
         native,
         sum(each.compared for each in answers),
     )
@@ -141,6 +183,14 @@ def _sums(table: ChunkTable, rows: I64, storage: Storage) -> FileSums | None:
     return FileSums(storage, table.chunk_ids[table.source[rows[0]]].tobytes(), used)
 
 
+def _inline_findings(key: str, node: bytes, table: ChunkTable, decode: Decode) -> Iterator[Finding]:
+    for row in np.flatnonzero(table.kind == ChunkKind.INLINE).tolist():
+        coords = tuple(table.index[row].tolist())
+        text = decode(coords, table.inline.bytes(int(table.source[row])))
+        if text:
+            yield Finding("undecodable", key, node, table.index[row : row + 1], text)
+
+
 type _Get = Callable[[int, int], Buffer]
 
 
@@ -157,12 +207,13 @@ class _Span:
     hashed_in: Storage | None = None
     #: The checksums of the file, or None for a foreign object.
     sums: FileSums | None = None
+    decode: Decode | None = None
 
     def check(self) -> ReadResult:
-        """Read the range and compare its chunks."""
+        """Read the range, and check its chunks."""
         node, index = self.chunks.node, self.chunks.index
         try:
-            data = memoryview(self.get(self.low, self.high))
+            data = memoryview(self.get(self.low, self.high)).cast("B")
             if data.nbytes != self.high - self.low:
                 raise StorageError(
                     f"{self.name} must have the bytes {self.low} to {self.high}, got {data.nbytes} bytes",
@@ -173,8 +224,11 @@ class _Span:
             if not findings and self.hashed_in is not None and not self.low:
                 findings = self._exchanged(self.hashed_in, data)
         except IcechunkError as error:
-            return ReadResult((Finding(str(error.kind), self.name, node, index, error.message),))
-        return ReadResult(findings, 0 if findings else data.nbytes, 0, compared.count)
+            check = _native_check(error) if self.name.startswith(f"{CHUNKS}/") else virtual_check(error)
+            return ReadResult((Finding(check, self.name, node, index, error.message),))
+        if not findings and self.decode is not None:
+            findings = self._undecodable(data, self.decode)
+        return ReadResult(findings, data.nbytes, 0, compared.count)
 
     def _exchanged(self, storage: Storage, data: Buffer) -> tuple[Finding, ...]:
         other = chunk_key(sha256(data).digest()[:OBJECT_ID_BYTES])
@@ -182,6 +236,25 @@ class _Span:
             return ()
         detail = f"it has the bytes of {other}"
         return (Finding("exchanged", self.name, self.chunks.node, self.chunks.index, detail),)
+
+    def _undecodable(self, data: memoryview, decode: Decode) -> tuple[Finding, ...]:
+        """Decode all chunks of the range. One finding has all chunks with the same error."""
+        chunks = self.chunks
+        starts = chunks.offset.astype(np.int64) - self.low
+        spans = zip(chunks.index.tolist(), starts.tolist(), chunks.length.tolist(), strict=True)
+        texts = np.array(
+            [decode(tuple(at), data[start : start + length]) for at, start, length in spans], object
+        )
+        return tuple(
+            Finding("undecodable", self.name, chunks.node, chunks.index[texts == text], text)
+            for text in sorted(set(texts[texts != ""].tolist()))
+        )
+
+
+def _native_check(error: IcechunkError) -> str:
+    if error.kind == ErrorKind.OBJECT_NOT_FOUND:
+        return "missing"
+    return "short" if error.kind == ErrorKind.INVALID_OBJECT_SIZE else "unreadable"
 
 
 def _objects(table: ChunkTable, storage: Storage, sources: VirtualSources) -> Iterator[tuple[str, I64, _Get]]:

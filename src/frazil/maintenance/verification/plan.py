@@ -8,129 +8,129 @@ before and after the verification was needed all the time, so no process was all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 
 from frazil.errors import ConflictError, ErrorKind, IcechunkError
 from frazil.format.columns import U8
-from frazil.format.ids import id_keys, id_list, id_matrix
-from frazil.format.keys import CHUNKS
+from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_matrix
+from frazil.format.keys import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
 from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.file_batches import manifest_batches, snapshot_batches
-from frazil.maintenance.listing import listed
-from frazil.maintenance.verification.backups import Named, check_chain, check_named
-from frazil.maintenance.verification.chunks import ReadResult, absent, read_rows, split_rows, without_files
-from frazil.maintenance.verification.manifests import Needed, check_manifest
+from frazil.maintenance.listing import Listed, distinct, listed
+from frazil.maintenance.progress import Progress
+from frazil.maintenance.verification.backups import check_chain
+from frazil.maintenance.verification.chunks import ReadRequest, absent, split_rows
+from frazil.maintenance.verification.gathered import Gathered
+from frazil.maintenance.verification.leftovers import Files, folder_files, name_findings, unreferenced
+from frazil.maintenance.verification.log_chunks import LoggedChanges
+from frazil.maintenance.verification.manifests import ManifestLevel, ManifestUse, Needed
+from frazil.maintenance.verification.markers import marker_findings
+from frazil.maintenance.verification.ops import ops_findings
+from frazil.maintenance.verification.pieces import (
+    PIECES,
+    Piece,
+    Run,
+    backups_piece,
+    bytes_piece,
+    logs_piece,
+    lost_piece,
+    manifests_piece,
+    run_locally,
+    versions_piece,
+)
+from frazil.maintenance.verification.records import bytes_records, log_records, manifest_records
+from frazil.maintenance.verification.runner import Runner
 from frazil.maintenance.verification.state import State, state_of, versions_of
 from frazil.maintenance.verification.uses import Uses
-from frazil.maintenance.verification.versions import CheckedVersion, Version, check_versions
-from frazil.maintenance.walk import each_once, side_by_side
+from frazil.maintenance.walk_columns import each_once
 from frazil.repository.catalog.assets import Assets
+from frazil.repository.catalog.checks import LEVELS
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.findings import Finding, VerificationReport, VerifyLevel
+from frazil.repository.catalog.findings import Finding, Severity, VerificationReport, VerifyLevel
+from frazil.repository.catalog.verification_state import VerificationState
 
 #: Number of bytes that one item reads.
 _BYTES: Final = 1 << 30
-#: Number of concurrent items in one process.
-_ITEMS: Final = 4
-#: Problems of files that cannot be read any more.
-_LOSSES: Final = ("unreadable", "missing", "short")
 #: Number of manifests that are collected before duplicates are removed.
 _GATHERED: Final = 1 << 20
 #: Number of attempts to read the chain of backups while other processes change it.
 _TRIES: Final = 5
 
-#: A piece of work: from a context and an item to results.
-type Piece = Callable[[Context, Any], Iterable[Any]]
-#: Does a piece of work for all items in any process. Yields the results in the order of the items.
-type Run = Callable[[Piece, Sequence[Any]], Iterator[Any]]
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to verify, and how.
+
+    Attributes:
+        level: How much to read.
+        run: Does the pieces of work.
+        state: The pieces that an earlier run has done, or None.
+        progress: A progress bar, or None.
+    """
+
+    level: VerifyLevel
+    run: Run
+    state: VerificationState | None = None
+    progress: Progress | None = None
+
+    def has(self, level: VerifyLevel) -> bool:
+        """Return whether the request includes a level."""
+        return LEVELS.index(level) <= LEVELS.index(self.level)
 
 
-# Pieces of work. Each result begins with the id of its version or manifest.
+@dataclass(slots=True, eq=False)
+class _Work:
+    """A verification that runs: its request, its runner, and what it has gathered."""
+
+    context: Context
+    request: Request
+    state: State
+    runner: Runner
+    gathered: Gathered
+
+    def manifest_level(self) -> ManifestLevel:
+        has_chunks = self.request.has("exists")
+        return ManifestLevel(has_chunks, has_chunks, self.request.has("decode"), self.context.spec_version)
 
 
-def versions_piece(context: Context, item: Sequence[Version]) -> Iterator[CheckedVersion]:
-    """Check snapshots and their logs."""
-    return check_versions(context.storage, item)
-
-
-def manifests_piece(context: Context, item: Any) -> Iterator[tuple[bytes, list[Finding], Needed]]:
-    """Check manifests and foreign objects."""
-    what, group = item
-    for id_, sizes, uses in group:
-        yield id_, *check_manifest(context.storage, context.virtual, id_, sizes, uses, **what)
-
-
-def lost_piece(context: Context, item: Any) -> Iterator[tuple[bytes, list[Finding]]]:
-    """Find references of manifests to chunk files that are missing or short."""
-    group, files, sizes = item
-    return ((id_, without_files(context.storage, id_, files, sizes)) for id_ in group)
-
-
-def bytes_piece(context: Context, item: Any) -> Iterator[tuple[bytes, ReadResult]]:
-    """Read bytes of chunks."""
-    id_, low, high = item
-    is_hashed = context.settings.deduplicate
-    yield id_, read_rows(context.storage, context.virtual, id_, low, high, is_hashed=is_hashed)
-
-
-def backups_piece(context: Context, item: Sequence[Named]) -> Iterator[Finding]:
-    """Check backups that the ops log names."""
-    return check_named(context.storage, item)
-
-
-PIECES: Final[tuple[Piece, ...]] = (versions_piece, manifests_piece, lost_piece, bytes_piece, backups_piece)
-
-
-def run_locally(context: Context) -> Run:
-    """Return a function that does pieces of work on threads of this process."""
-
-    def run(piece: Piece, items: Sequence[Any]) -> Iterator[Any]:
-        for answers in side_by_side(items, lambda item: list(piece(context, item)), _ITEMS):
-            yield from answers
-
-    return run
-
-
-@dataclass(slots=True)
-class _Progress:
-    """The findings until now, by the version or manifest that led to them."""
-
-    by_version: list[tuple[bytes, Finding]] = field(default_factory=list)
-    by_manifest: list[tuple[bytes, Finding]] = field(default_factory=list)
-    manifests_of: dict[bytes, U8] = field(default_factory=dict)
-    references: int = 0
-    manifests: int = 0
-    bytes_read: int = 0
-    native_chunks: int = 0
-    compared_chunks: int = 0
-
-
-def verify(context: Context, level: VerifyLevel, run: Run) -> VerificationReport:
-    """Verify a repository. ``run`` does the pieces of work."""
+def verify(context: Context, request: Request) -> VerificationReport:
+    """Verify a repository."""
+    folders = (SNAPSHOTS, TRANSACTIONS, MANIFESTS, *((CHUNKS,) if request.has("exists") else ()))
+    # The listings are older than the state, so that they have no files of later commits.
+    files = {folder: folder_files(context.storage, folder) for folder in folders}
     state = state_of(context)
-    has_chunks = level != "metadata"
-    progress, needed = _check_stored(context, state, run, with_chunks=has_chunks, with_foreign=has_chunks)
-    if level == "checksum":
-        _check_bytes(needed, run, progress)
-    backups = _check_backups(context, state, level, run)
-    suspects = progress.by_version or progress.by_manifest or state.findings
-    findings = [*_still(progress, state, state_of(context) if suspects else state), *backups]
-    paths = _paths(context, state, {each.node for each in findings})
+    runner = Runner(request.run, request.state, request.progress)
+    work = _Work(context, request, state, runner, Gathered())
+    manifests, uses = _check_versions(work)
+    needed = _check_manifests(work, manifests, uses)
+    if request.has("exists"):
+        _check_files(work, manifests, needed, listed(context.storage, CHUNKS))
+    if request.has("checksum"):
+        _check_bytes(work, needed, uses, files[CHUNKS].listed)
+    backups = _check_backups(work)
+    gathered = work.gathered
+    suspects = gathered.by_version or gathered.by_manifest or state.findings
+    findings = gathered.findings(state, state_of(context) if suspects else state)
+    findings += backups
+    findings += _leftovers(work, files, manifests, needed, findings)
+    findings += marker_findings(context.storage)
     return VerificationReport(
-        level,
+        request.level,
         len(state.needed),
-        progress.manifests,
-        progress.references,
-        progress.bytes_read,
+        gathered.manifests,
+        gathered.references,
+        gathered.bytes_read,
         tuple(findings),
-        paths,
-        progress.native_chunks,
-        progress.compared_chunks,
+        _paths(context, state, {each.node for each in findings}),
+        gathered.native_chunks,
+        gathered.compared_chunks,
+        runner.resumed,
     )
 
 
@@ -140,100 +140,139 @@ def stored_findings(context: Context, info: RepoInfo, run: Run) -> list[Finding]
     The storage does not need the file ``repo``. Foreign objects and the bytes of chunks are not checked.
     """
     state = State(tuple(version for version in versions_of(info) if version.is_needed), (), info)
-    progress, _ = _check_stored(context, state, run, with_chunks=True, with_foreign=False)
-    chain, _ = check_chain(context.storage, info)
-    return [each for each in (*_still(progress, state, state), *chain) if each.problem in _LOSSES]
+    work = _Work(context, Request("exists", run), state, Runner(run), Gathered())
+    manifests, uses = _check_versions(work)
+    needed = _check_manifests(work, manifests, uses, ManifestLevel(with_chunks=True))
+    _check_files(work, manifests, needed, listed(context.storage, CHUNKS))
+    findings = [*work.gathered.findings(state, state), *check_chain(context.storage, info).findings]
+    return [each for each in findings if each.severity is Severity.LOSS]
 
 
-def _check_stored(
-    context: Context, state: State, run: Run, *, with_chunks: bool, with_foreign: bool
-) -> tuple[_Progress, dict[bytes, Needed]]:
-    progress = _Progress()
-    files, uses = _check_versions(state, run, progress)
-    what = {"with_chunks": with_chunks, "with_foreign": with_foreign}
-    needed = _check_manifests(files, uses, what, run, progress)
-    if with_chunks:
-        _check_files(context, files, needed, run, progress)
-    return progress, needed
-
-
-def _check_versions(state: State, run: Run, progress: _Progress) -> tuple[ManifestFiles, Uses]:
+def _check_versions(work: _Work) -> tuple[ManifestFiles, Uses]:
     lists: list[ManifestFiles] = [ManifestFiles.empty()]
     users: list[Uses] = []
-    gathered = 0
-    for checked in run(versions_piece, snapshot_batches(state.versions)):
-        progress.by_version += ((checked.id, each) for each in checked.findings)
-        progress.manifests_of[checked.id] = checked.manifests.ids
+    gathered, count = work.gathered, 0
+    changes: list[LoggedChanges] = []
+    versions = work.state.versions
+    for checked in work.runner.results(versions_piece, versions, snapshot_batches):
+        gathered.by_version += ((checked.id, each) for each in checked.findings)
+        gathered.manifests_of[checked.id] = checked.manifests.ids
         lists.append(checked.manifests)
+        changes += [checked.changes] if checked.changes.arrays else []
         users.append(checked.uses)
-        gathered += len(checked.uses.manifests) + len(checked.manifests)
-        if gathered > _GATHERED:
-            lists, users, gathered = [each_once(lists)], [Uses.union(users)], 0
-    files = each_once(lists)
-    progress.manifests, progress.references = len(files), int(files.num_chunk_refs.sum())
-    return files, Uses.union(users)
+        count += len(checked.uses.manifests) + len(checked.manifests)
+        if count > _GATHERED:
+            lists, users, count = [each_listing_once(lists)], [Uses.union(users)], 0
+    for id_, findings in work.runner.results(
+        logs_piece, changes, snapshot_batches, recorded=log_records(work.context)
+    ):
+        gathered.by_version += ((id_, each) for each in findings)
+    listings = each_listing_once(lists)
+    files = each_once([listings])
+    gathered.manifests, gathered.references = len(files), int(files.num_chunk_refs.sum())
+    return listings, Uses.union(users)
 
 
 def _check_manifests(
-    files: ManifestFiles, uses: Uses, what: dict[str, bool], run: Run, progress: _Progress
+    work: _Work, files: ManifestFiles, uses: Uses, level: ManifestLevel | None = None
 ) -> dict[bytes, Needed]:
-    work = [
-        (what, [(id_, (size, count), uses.of(id_)) for id_, size, count in group])
-        for group in manifest_batches(files, with_sizes=True)
+    shared = level or work.manifest_level()
+    rows = list(zip(files.size_bytes.tolist(), files.num_chunk_refs.tolist(), strict=True))
+    ids = id_list(files.ids)
+    stops = [*(row for row in range(1, len(ids)) if ids[row] != ids[row - 1]), len(ids)] if ids else []
+    elements = [
+        ManifestUse(ids[start], rows[start:stop], uses.of(ids[start]))
+        for start, stop in zip([0, *stops], stops, strict=False)
     ]
     needed: dict[bytes, Needed] = {}
-    for id_, findings, need in run(manifests_piece, work):
-        progress.by_manifest += ((id_, each) for each in findings)
+    results = work.runner.results(
+        manifests_piece,
+        elements,
+        _use_batches,
+        shared=shared,
+        recorded=manifest_records(work.context, shared),
+    )
+    for id_, findings, need in results:
+        work.gathered.by_manifest += ((id_, each) for each in findings)
         needed[id_] = need
     return needed
 
 
-def _check_files(
-    context: Context, files: ManifestFiles, needed: dict[bytes, Needed], run: Run, progress: _Progress
-) -> None:
-    lost, sizes = absent(needed.values(), listed(context.storage, CHUNKS))
-    if not len(lost):
+def each_listing_once(parts: Sequence[ManifestFiles]) -> ManifestFiles:
+    """Return each row of several lists of manifests once, sorted. Lists may contradict each other."""
+    ids, sizes, counts = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("ids", "size_bytes", "num_chunk_refs")
+    )
+    keys = np.column_stack((ids, sizes.view(np.uint8).reshape(-1, 8), counts.view(np.uint8).reshape(-1, 4)))
+    _, first = np.unique(id_keys(keys), return_index=True)
+    return ManifestFiles(ids[first], sizes[first], counts[first])
+
+
+def _use_batches(uses: Sequence[ManifestUse]) -> list[Sequence[ManifestUse]]:
+    """Return manifests in batches with a limited number of references."""
+    counts = np.array([use.listed[0][1] for use in uses], np.uint32)
+    ids = id_matrix([use.id for use in uses])
+    sizes = [len(batch) for batch in manifest_batches(ManifestFiles(ids, counts.astype(np.uint64), counts))]
+    stops = np.cumsum([0, *sizes]).tolist()
+    return [uses[start:stop] for start, stop in pairwise(stops)]
+
+
+def _check_files(work: _Work, files: ManifestFiles, needed: dict[bytes, Needed], chunks: Listed) -> None:
+    lost = absent(needed.values(), chunks)
+    if not len(lost.ids):
         return
-    hit = [bool(np.isin(id_keys(need.files), id_keys(lost)).any()) for need in needed.values()]
-    affected = files.select_manifests(np.isin(id_keys(files.ids), id_keys(id_matrix(_chosen(needed, hit)))))
-    work = [(group, lost, sizes) for group in manifest_batches(affected)]
-    for id_, findings in run(lost_piece, work):
-        progress.by_manifest += ((id_, each) for each in findings)
+    affected = [id_ for id_, need in needed.items() if np.isin(id_keys(need.files), id_keys(lost.ids)).any()]
+    every = each_once([files])
+    chosen = every.select_manifests(np.isin(id_keys(every.ids), id_keys(id_matrix(affected))))
+
+    def batches(ids: Sequence[bytes]) -> list[list[bytes]]:
+        return manifest_batches(chosen)
+
+    for id_, findings in work.runner.results(lost_piece, id_list(chosen.ids), batches, shared=lost):
+        work.gathered.by_manifest += ((id_, each) for each in findings)
 
 
-def _chosen(needed: dict[bytes, Needed], hit: list[bool]) -> list[bytes]:
-    return [id_ for id_, chosen in zip(needed, hit, strict=True) if chosen]
-
-
-def _check_bytes(needed: dict[bytes, Needed], run: Run, progress: _Progress) -> None:
-    ranges = [
-        (id_, low, high)
+def _check_bytes(work: _Work, needed: dict[bytes, Needed], uses: Uses, chunks: Listed) -> None:
+    is_hashed = work.context.settings.deduplicate
+    decodes = work.request.has("decode")
+    requests = [
+        ReadRequest(id_, low, high, is_hashed, uses.snapshots_of(id_) if decodes else {})
         for id_, need in needed.items()
         for low, high in split_rows(need.count, need.size, _BYTES)
         if need.size
     ]
-    reported = {each.key for _, each in progress.by_manifest}
-    for id_, result in run(bytes_piece, ranges):
-        progress.by_manifest += ((id_, each) for each in result.findings if each.key not in reported)
-        progress.bytes_read += result.size
-        progress.native_chunks += result.native
-        progress.compared_chunks += result.compared
+    reported = {each.key for _, each in work.gathered.by_manifest}
+    results = work.runner.results(
+        bytes_piece,
+        requests,
+        lambda left: [[request] for request in left],
+        recorded=bytes_records(work.context, work.request.level, needed, chunks),
+    )
+    gathered = work.gathered
+    for id_, result in results:
+        gathered.by_manifest += ((id_, each) for each in result.findings if each.key not in reported)
+        gathered.bytes_read += result.size
+        gathered.native_chunks += result.native
+        gathered.compared_chunks += result.compared
 
 
-def _check_backups(context: Context, state: State, level: VerifyLevel, run: Run) -> list[Finding]:
-    """Check the chain of backups.
+def _check_backups(work: _Work) -> list[Finding]:
+    """Check the ops log and its chain of backups.
 
     Writers of the repository change the chain, and a collection then deletes backups that are no
     longer in it.
     """
-    info = state.info
+    info = work.state.info
     for _ in range(_TRIES):
         if info is None:
             return []
-        findings, named = check_chain(context.storage, info)
-        if level == "checksum":
-            findings += run(backups_piece, snapshot_batches(list(named)))
-        newer = state_of(context).info if findings else None
+        chain = check_chain(work.context.storage, info)
+        findings = [*chain.findings, *_ops_findings(info, chain)]
+        if work.request.has("checksum"):
+            for more in work.runner.results(backups_piece, list(chain.named()), snapshot_batches):
+                findings += more
+        newer = state_of(work.context).info if findings else None
         if newer is None or newer.repo_before_updates == info.repo_before_updates:
             return findings
         info = newer
@@ -243,31 +282,37 @@ def _check_backups(context: Context, state: State, level: VerifyLevel, run: Run)
     )
 
 
-def _still(progress: _Progress, before: State, after: State) -> list[Finding]:
-    """Return the findings of needed files, each once."""
-    # For versions without a ref, only damage was reported.
-    detached = {version.id for version in before.versions if not version.is_needed}
-    unreadable = after.info is None and not after.versions
-    alive = before.needed if unreadable else after.needed
-    used = _used(progress, alive)
-    gone = {each.key for each in before.findings} - {each.key for each in after.findings}
-    every = [
-        *(each for each in before.findings if each.key not in gone),
-        *(each for id_, each in progress.by_version if id_ in alive | detached),
-        *(each for id_, each in progress.by_manifest if id_ in used),
-    ]
-    once = {(each.problem, each.key, each.node, each.coordinates.tobytes()): each for each in every}
-    return list(once.values())
+def _ops_findings(info: RepoInfo, chain: Any) -> list[Finding]:
+    try:
+        return list(ops_findings(info, chain.logs, is_complete=chain.is_complete))
+    except IcechunkError:  # texts of the log are damaged, which the rules of ``repo`` report
+        return []
 
 
-def _used(progress: _Progress, alive: set[bytes]) -> set[bytes]:
-    """Return the manifests with findings that versions in ``alive`` use."""
-    suspects = list({id_ for id_, _ in progress.by_manifest})
-    if not suspects:
-        return set()
-    lists = [ids for version, ids in progress.manifests_of.items() if version in alive]
-    ids = id_matrix(suspects)
-    return set(id_list(ids[np.isin(id_keys(ids), id_keys(np.concatenate([ids[:0], *lists])))]))
+def _leftovers(
+    work: _Work,
+    files: dict[str, Files],
+    manifests: ManifestFiles,
+    needed: dict[bytes, Needed],
+    findings: Sequence[Finding],
+) -> Iterator[Finding]:
+    for listing in files.values():
+        yield from name_findings(listing)
+    if any(each.severity is Severity.LOSS for each in findings):
+        return  # a file that cannot be read may refer to files
+    versions = work.state.versions
+    snapshots = id_matrix([version.id for version in versions])
+    pruned = id_matrix([id_ for version in versions for id_ in version.pruned])
+    ids: dict[str, U8] = {
+        SNAPSHOTS: snapshots,
+        TRANSACTIONS: distinct([snapshots, pruned]),
+        MANIFESTS: manifests.ids,
+        CHUNKS: distinct(
+            [np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(need.files for need in needed.values())]
+        ),
+    }
+    for folder, listing in files.items():
+        yield from unreferenced(listing, ids[folder])
 
 
 def _paths(context: Context, state: State, nodes: set[bytes]) -> dict[bytes, str]:
@@ -279,9 +324,12 @@ def _paths(context: Context, state: State, nodes: set[bytes]) -> dict[bytes, str
             break
         try:
             table = assets.snapshot(version.id).nodes
+            paths_by_id = dict(zip(id_list(table.ids), table.paths_list(), strict=True))
         except IcechunkError:  # there is a finding for it
             continue
-        paths_by_id = dict(zip(id_list(table.ids), table.paths_list(), strict=True))
         paths.update((node, paths_by_id[node]) for node in left & paths_by_id.keys())
         left -= paths.keys()
     return paths
+
+
+__all__ = ["PIECES", "Piece", "Request", "Run", "run_locally", "stored_findings", "verify"]

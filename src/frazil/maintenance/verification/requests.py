@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
-from frazil.errors import IcechunkError
+from frazil.errors import ErrorKind, IcechunkError
 from frazil.format.manifest import ChunkTable, VirtualRef
+
+#: The checks of foreign objects, by the kinds of errors of their reads.
+_VIRTUAL: Final = {
+    ErrorKind.VIRTUAL_CHUNK_MODIFIED: "virtual-modified",
+    ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER: "virtual-unauthorized",
+    ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK: "virtual-unauthorized",
+}
+
+
+def virtual_check(error: IcechunkError) -> str:
+    """Return the name of the check that the error of a foreign read belongs to."""
+    return _VIRTUAL.get(error.kind, "virtual-unreadable")
 
 
 def virtual(table: ChunkTable, row: int, offset: int, length: int) -> VirtualRef:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from frazil.errors import FormatError, IcechunkError, RepositoryNotFoundError
-from frazil.format.ids import id_list
-from frazil.format.keys import REPO
-from frazil.format.repo_info import RepoInfo, SnapshotEntry
-from frazil.maintenance.garbage import referred
+from frazil.errors import FormatError, IcechunkError
+from frazil.format.columns import I64
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_list
+from frazil.format.keys import CONFIG, REPO
+from frazil.format.repo_info import RepoInfo, SnapshotEntry, SnapshotTable, decode_repo_info
+from frazil.format.rules.repo_info import repo_info_violations
+from frazil.maintenance.garbage_plan import referred
 from frazil.maintenance.verification.backups import newest_readable
+from frazil.maintenance.verification.file_checks import check_file
 from frazil.maintenance.verification.versions import Version
+from frazil.repository.catalog.catalog_v1 import read_config_v1
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import Finding
 from frazil.repository.catalog.refs_v1 import RefKind, list_refs, read_ref, ref_key
@@ -42,14 +46,18 @@ def state_of(context: Context) -> State:
     """Return the current state. Raises errors of the storage, but no errors of damaged files."""
     if context.spec_version < 2:
         return _version_1(context.storage)
-    try:
-        info = context.catalog.repo_info()
-        return State(tuple(versions_of(info)), (), info)
-    except (FormatError, RepositoryNotFoundError) as error:
-        backup = newest_readable(context.storage)
-        newest = "no backup" if backup is None else f"of the backups {backup} is the newest one that"
-        detail = f"{error.message}; {newest} can be read"
-        return State((), (Finding("unreadable", REPO, detail=detail),))
+    file = check_file(context.storage, REPO, lambda data: decode_repo_info(data, REPO), repo_info_violations)
+    info = file.value
+    if info is not None:
+        return State(tuple(versions_of(info)), tuple(file.findings), info)
+    backup = newest_readable(context.storage)
+    newest = "no backup" if backup is None else f"of the backups {backup[0]} is the newest one that"
+    findings = [
+        replace(each, detail=f"{each.detail}; {newest} can be read", is_unreadable=True)
+        for each in file.findings
+    ]
+    # The backup has most versions.
+    return State(() if backup is None else tuple(versions_of(backup[1])), tuple(findings))
 
 
 def versions_of(info: RepoInfo) -> Iterator[Version]:
@@ -57,18 +65,28 @@ def versions_of(info: RepoInfo) -> Iterator[Version]:
     table = info.table
     ids, parents, pruned = id_list(table.ids()), table.parents().tolist(), table.pruned()
     counts = pruned.lengths.tolist()
-    order = np.argsort(table.flushed_at(), kind="stable").tolist()
+    order = np.argsort(table.flushed_at(), kind="stable")
     is_needed = referred(info).tolist()
-    for row in order:
+    for row, entry in zip(order.tolist(), _entries(table, order), strict=True):
         logs = tuple(pruned.row(row).tolist()) if counts[row] else ()
         # The log of a version with an expired parent contains the difference to this parent.
         parent = None if parents[row] < 0 or logs else ids[parents[row]]
-        yield Version(ids[row], parent, logs, is_needed[row])
+        yield Version(
+            ids[row], parent, logs, is_needed[row], is_root=parents[row] < 0, spec_version=2, entry=entry
+        )
+
+
+def _entries(table: SnapshotTable, order: I64) -> Iterable[SnapshotEntry | None]:
+    """Return the summaries of snapshots, or None for each if some cannot be decoded."""
+    try:
+        return list(table.entries(order))
+    except FormatError:  # the rules of ``repo`` report it
+        return [None] * len(order)
 
 
 def _version_1(storage: Storage) -> State:
     """Return snapshots that refs lead to. Expiration changes parents and leaves no trace of the old ones."""
-    findings: list[Finding] = []
+    findings: list[Finding] = list(_config_findings(storage))
     tips: list[bytes] = []
     names, _ = list_refs(storage)
     refs = [(kind, name) for kind in RefKind for name in sorted(names[kind])]
@@ -76,12 +94,28 @@ def _version_1(storage: Storage) -> State:
         try:
             ref = read_ref(storage, kind, name)
         except FormatError as error:
-            findings.append(Finding("unreadable", ref_key(storage, kind, name), detail=error.message))
+            findings.append(Finding("ref-file", ref_key(storage, kind, name), detail=error.message))
             continue
         if ref is not None:
             tips.append(ref.snapshot)
-    ids = _reachable(read_all_snapshots(storage), tips)
-    return State(tuple(Version(id_, None, (), is_needed=True) for id_ in reversed(ids)), tuple(findings))
+    if "main" not in names[RefKind.BRANCH]:
+        detail = "a repository must have the branch `main`"
+        findings.append(Finding("main-branch", ref_key(storage, RefKind.BRANCH, "main"), detail=detail))
+    entries = read_all_snapshots(storage)
+    # Old writers gave the first snapshot a random id.
+    has_initial = INITIAL_SNAPSHOT_ID in entries
+    versions = [
+        Version(id_, None, (), is_needed=True, is_root=not has_initial, spec_version=1)
+        for id_ in reversed(_reachable(entries, tips))
+    ]
+    return State(tuple(versions), tuple(findings))
+
+
+def _config_findings(storage: Storage) -> Iterator[Finding]:
+    try:
+        read_config_v1(storage)
+    except IcechunkError as error:
+        yield Finding("config-file", CONFIG, detail=error.message)
 
 
 def _reachable(entries: Mapping[bytes, SnapshotEntry | IcechunkError], tips: Iterable[bytes]) -> list[bytes]:

@@ -1,29 +1,29 @@
-"""Checks of snapshots and transaction logs: readable, not exchanged, and consistent."""
+"""Checks of snapshots and transaction logs: readable, not exchanged, by the rules, and consistent."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from operator import ne
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
 
 import numpy as np
 
-from frazil.errors import ErrorKind, IcechunkError
+from frazil.errors import IcechunkError
 from frazil.format.columns import Ragged
-from frazil.format.ids import (
-    INITIAL_SNAPSHOT_ID,
-    NODE_ID_BYTES,
-    OBJECT_ID_BYTES,
-    id_keys,
-    id_list,
-)
-from frazil.format.keys import manifest_key, snapshot_key, transaction_key
-from frazil.format.nodes import NodeTable
+from frazil.format.ids import OBJECT_ID_BYTES
+from frazil.format.keys import snapshot_key
+from frazil.format.rules.snapshot import snapshot_violations
+from frazil.format.rules.transaction_log import transaction_log_violations
 from frazil.format.snapshot import ManifestFiles, Snapshot
+from frazil.format.snapshot_table import SnapshotEntry
 from frazil.format.transaction_log import TransactionLog
+from frazil.maintenance.verification.file_checks import check_kind
+from frazil.maintenance.verification.log_chunks import ChangedArray, LoggedChanges, changed_arrays
+from frazil.maintenance.verification.logs import log_findings
 from frazil.maintenance.verification.uses import Uses
 from frazil.repository.catalog.assets import Assets, CacheLimits
+from frazil.repository.catalog.files import SNAPSHOT, TRANSACTION_LOG
 from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
 
@@ -35,16 +35,22 @@ _CACHED: Final = CacheLimits(snapshot_nodes=50_000, chunk_refs=0)
 class Version:
     """A snapshot to check.
 
-    parent     the snapshot that its transaction log compares it with; None if it is not known
-    pruned     expired snapshots between the two, whose logs may exist
-    is_needed  whether a branch or tag leads to it. Garbage collection may have deleted files of other
-               snapshots
+    parent        the snapshot that its transaction log compares it with; None if it is not known
+    pruned        expired snapshots between the two, whose logs may exist
+    is_needed     whether a branch or tag leads to it. Other snapshots may have lost files in a garbage
+                  collection
+    is_root       whether it may have no parent
+    spec_version  that of the repository
+    entry         its summary in the repo info, or None
     """
 
     id: bytes
     parent: bytes | None
     pruned: tuple[bytes, ...]
     is_needed: bool
+    is_root: bool = True
+    spec_version: int = 2
+    entry: SnapshotEntry | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,149 +61,111 @@ class CheckedVersion:
     findings: list[Finding]
     manifests: ManifestFiles
     uses: Uses
+    changes: LoggedChanges
 
 
 def check_versions(storage: Storage, versions: Sequence[Version]) -> Iterator[CheckedVersion]:
     """Check snapshots, best in the order of their history. This is a piece of work."""
-    assets = Assets(storage, _CACHED)
-    return (_checked(assets, version) for version in versions)
+    reader = _Reader(storage, Assets(storage, _CACHED))
+    return (_checked(reader, version) for version in versions)
 
 
-def _checked(assets: Assets, version: Version) -> CheckedVersion:
+@dataclass(slots=True)
+class _Reader:
+    """The storage, a cache of parents, and the snapshot that was checked last."""
+
+    storage: Storage
+    assets: Assets
+    last: Snapshot | None = None
+
+    def parent(self, version: Version) -> Snapshot | None:
+        """Return the snapshot that the log of a version compares it with.
+
+        The result is None if it is not known, or not readable, which is another finding.
+        """
+        if self.last is not None and self.last.id == version.parent:
+            return self.last
+        try:
+            return None if version.parent is None else self.assets.snapshot(version.parent)
+        except IcechunkError:
+            return None
+
+
+def _nothing(id_: bytes, findings: list[Finding]) -> CheckedVersion:
+    return CheckedVersion(id_, findings, ManifestFiles.empty(), Uses.union([]), LoggedChanges(id_, ()))
+
+
+def _checked(reader: _Reader, version: Version) -> CheckedVersion:
     try:
-        return _check(assets, version)
+        return _check(reader, version)
     except IcechunkError as error:  # some columns are decoded only when they are used
-        finding = Finding("unreadable", snapshot_key(version.id), detail=error.message)
-        return CheckedVersion(version.id, [finding], ManifestFiles.empty(), Uses.union([]))
+        key = snapshot_key(version.id)
+        return _nothing(version.id, [Finding("unreadable", key, detail=error.message, is_unreadable=True)])
 
 
-def _check(assets: Assets, version: Version) -> CheckedVersion:
+def _check(reader: _Reader, version: Version) -> CheckedVersion:
     findings: list[Finding] = []
     for id_ in version.pruned:
-        _read_log(assets, id_, findings, may_be_gone=True)
-    parent = _parent(assets, version)  # first, because the cache may only hold this snapshot
-    try:
-        snapshot = assets.snapshot(version.id)
-    except IcechunkError as error:
-        _read_log(assets, version.id, findings, may_be_gone=not version.is_needed)
-        if version.is_needed or error.kind != ErrorKind.OBJECT_NOT_FOUND:
-            findings.append(Finding("unreadable", snapshot_key(version.id), detail=error.message))
-        return CheckedVersion(version.id, findings, ManifestFiles.empty(), Uses.union([]))
+        _read_log(reader, replace(version, id=id_), findings, may_be_gone=True)
+    rules = partial(
+        snapshot_violations, id_=version.id, spec_version=version.spec_version, is_root=version.is_root
+    )
+    file = check_kind(reader.storage, SNAPSHOT, version.id, rules)
+    if version.is_needed or not file.is_missing:
+        findings += file.findings
+    snapshot = file.value
+    if snapshot is None:
+        _read_log(reader, version, findings, may_be_gone=not version.is_needed)
+        return _nothing(version.id, findings)
     # In spec version 1 the first snapshot has no log, and old writers gave it a random id.
     first = snapshot.spec_version < 2 and snapshot.parent_id is None
-    log = _read_log(assets, version.id, findings, may_be_gone=first or not version.is_needed)
+    log = _read_log(reader, version, findings, may_be_gone=first or not version.is_needed)
+    parent = reader.parent(version)
+    arrays: tuple[ChangedArray, ...] = ()
     if log is not None:
-        findings += _log_findings(version, parent, snapshot, log)
-    if not version.is_needed:
-        return CheckedVersion(version.id, findings, ManifestFiles.empty(), Uses.union([]))
-    uses = _uses(snapshot.nodes)
-    listed = snapshot.manifests
-    unlisted = uses.manifests[~np.isin(id_keys(uses.manifests), id_keys(listed.ids))]
-    findings += [
-        Finding("unreadable", manifest_key(each), detail=f"{snapshot_key(version.id)} does not list it")
-        for each in id_list(np.unique(unlisted, axis=0))
-    ]
-    return CheckedVersion(version.id, findings, listed, uses)
+        findings += log_findings(version.id, parent, snapshot, log)
+        if parent is not None and snapshot.spec_version > 1:
+            arrays = changed_arrays(parent.nodes, snapshot.nodes)
+    findings += _summary_findings(version, snapshot)
+    reader.last = snapshot
+    changes = LoggedChanges(version.id, arrays)
+    return CheckedVersion(version.id, findings, snapshot.manifests, _uses(snapshot), changes)
+
+
+def _summary_findings(version: Version, snapshot: Snapshot) -> Iterator[Finding]:
+    entry = version.entry
+    if entry is None:
+        return
+    pairs = {
+        "time": (entry.flushed_at, snapshot.flushed_at),
+        "message": (entry.message, snapshot.message),
+        "metadata": (entry.metadata, snapshot.metadata),
+    }
+    different = [name for name, (listed, stored) in pairs.items() if listed != stored]
+    if different:
+        detail = f"the file `repo` has another {' and '.join(different)} than the snapshot"
+        yield Finding("snapshot-summary", snapshot_key(version.id), detail=detail)
 
 
 def _read_log(
-    assets: Assets, id_: bytes, findings: list[Finding], *, may_be_gone: bool
+    reader: _Reader, version: Version, findings: list[Finding], *, may_be_gone: bool
 ) -> TransactionLog | None:
-    try:
-        return assets.transaction_log(id_)
-    except IcechunkError as error:
-        if not may_be_gone or error.kind != ErrorKind.OBJECT_NOT_FOUND:
-            findings.append(Finding("unreadable", transaction_key(id_), detail=error.message))
-        return None
+    rules = partial(transaction_log_violations, id_=version.id, spec_version=version.spec_version)
+    file = check_kind(reader.storage, TRANSACTION_LOG, version.id, rules)
+    if not (may_be_gone and file.is_missing):
+        findings += file.findings
+    return file.value
 
 
-def _uses(nodes: NodeTable) -> Uses:
+def _uses(snapshot: Snapshot) -> Uses:
+    nodes = snapshot.nodes
     counts = nodes.manifests.lengths
     owners = np.repeat(np.arange(len(nodes)), counts)
     ids = nodes.manifests.compact().values.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
     sizes = 2 * nodes.array_length.lengths[owners]
     extents = Ragged.from_lengths(nodes.extents.compact().values, sizes)
-    return Uses.union([Uses(ids, nodes.ids[owners], extents)])
-
-
-# Logs against snapshots
-
-
-def _parent(assets: Assets, version: Version) -> Snapshot | None:
-    """Return the snapshot that the log of a version compares it with.
-
-    The result is None if it is not known, or not readable, which is another finding.
-    """
-    try:
-        return None if version.parent is None else assets.snapshot(version.parent)
-    except IcechunkError:
-        return None
-
-
-def _log_findings(
-    version: Version, parent: Snapshot | None, snapshot: Snapshot, log: TransactionLog
-) -> Iterator[Finding]:
-    key = transaction_key(version.id)
-    before = NodeTable.from_nodes([]) if version.id == INITIAL_SNAPSHOT_ID else None
-    # Expiration in spec version 1 changes parents and leaves no trace.
-    if parent is not None and snapshot.spec_version > 1:
-        before = parent.nodes
-    differences = [
-        f"{what}: {expected} by the snapshots, {logged} in the log"
-        for what, expected, logged in _differences(before, snapshot.nodes, log)
-    ]
-    if differences:
-        yield Finding("log", key, detail="; ".join(differences))
-
-
-def _differences(
-    before: NodeTable | None, after: NodeTable, log: TransactionLog
-) -> Iterator[tuple[str, int, int]]:
-    """Yield contradictions between a log and the two snapshots, with the number of nodes in each.
-
-    Without ``before``, only the later snapshot is compared. A node that is written again with the same
-    content is updated only in the log. The reference joins the logs of a commit and of its amendment.
-    Then a node that the commit created and the amendment deleted is in both lists of the log, and in
-    neither snapshot.
-    """
-    passing: list[Any] = []
-    for kind, arrays in (("arrays", True), ("groups", False)):
-        after_keys = id_keys(after.ids[after.is_array == arrays])
-        new, deleted, updated = (
-            id_keys(getattr(log, f"{name}_{kind}")) for name in ("new", "deleted", "updated")
-        )
-        passing.append(np.intersect1d(new, deleted))
-        new, deleted = np.setdiff1d(new, passing[-1]), np.setdiff1d(deleted, passing[-1])
-        if before is None:
-            if not np.isin(new, after_keys).all():
-                yield f"new {kind}", int(np.isin(new, after_keys).sum()), len(new)
-            continue
-        before_keys = id_keys(before.ids[before.is_array == arrays])
-        for name, expected, logged in (
-            ("new", np.setdiff1d(after_keys, before_keys), new),
-            ("deleted", np.setdiff1d(before_keys, after_keys), deleted),
-        ):
-            if not np.array_equal(expected, logged):
-                yield f"{name} {kind}", len(expected), len(logged)
-        changed = _changed(before, after, arrays=arrays)
-        if not np.isin(changed, updated).all():
-            yield f"updated {kind}", len(changed), len(updated)
-    if before is not None:
-        ids = id_keys(np.frombuffer(b"".join(log.updated_chunks), np.uint8).reshape(-1, NODE_ID_BYTES))
-        arrays_of = [id_keys(table.ids[table.is_array]) for table in (before, after)]
-        is_array = np.isin(ids, np.concatenate([*arrays_of, *passing]))
-        if not is_array.all():
-            yield "arrays with updated chunks", int(is_array.sum()), len(ids)
-
-
-def _changed(before: NodeTable, after: NodeTable, *, arrays: bool) -> Any:
-    """Return ids of nodes that are in both snapshots with different metadata."""
-    keys, old = id_keys(after.ids), id_keys(before.ids)
-    _, rows, old_rows = np.intersect1d(keys, old, assume_unique=True, return_indices=True)
-    some = after.is_array[rows] == arrays
-    rows, old_rows = rows[some], old_rows[some]
-    documents = after.user_data.take(rows).blobs(), before.user_data.take(old_rows).blobs()
-    return keys[rows[np.fromiter(map(ne, *documents), bool, len(rows))]]
+    snapshots = np.tile(np.frombuffer(snapshot.id, np.uint8), (len(owners), 1))
+    return Uses.union([Uses(ids, nodes.ids[owners], extents, snapshots)])
 
 
 __all__ = ["CheckedVersion", "Version", "check_versions"]

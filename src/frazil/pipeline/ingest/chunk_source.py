@@ -55,17 +55,16 @@ class IngestedFiles:
         unpack: Whether the ingest stored the values of packed data.
 
     Examples:
-        >>> import frazil, xarray
+        >>> import frazil, numpy, xarray
         >>> from frazil.pipeline import IngestedFiles, ingest
-        >>> data = xarray.Dataset({"t": ("x", [1.5] * 100)})
+        >>> data = xarray.Dataset({"t": ("x", numpy.random.default_rng(1).random(500))})
         >>> data.to_netcdf("t.nc", engine="h5netcdf")
-        >>> config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage(), config)
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
         >>> result = ingest("t.nc", repo, engine="inline")
         >>> repo.storage.delete([each.key for each in repo.storage.list("chunks")])
         >>> plan = frazil.Repository.repair(repo.storage, sources=[IngestedFiles()], dry_run=False)
-        >>> xarray.open_zarr(repo.readonly_session("main").store, consolidated=False).t.values[:2].tolist()
-        [1.5, 1.5]
+        >>> xarray.open_zarr(repo.readonly_session("main").store, consolidated=False).equals(data)
+        True
     """
 
     format: str | None = None
@@ -108,20 +107,21 @@ class IngestedFiles:
             with suppress(IcechunkError):  # files that are gone or changed: their chunks stay lost
                 yield from _SecondIngest(self, repo, version, group, parts).chunks()
 
-    def settings(self, ledger: Ledger) -> Settings:
-        """Return the options of the second ingest of the files of a ledger."""
-        return Settings(
-            concat_dim=ledger.concat_dim,
-            mode="upsert",
-            variables=ledger.variables,
-            allow=TOLERABLE,
-            unpack=self.unpack,
-            format=self.format,
-            source_group=self.source_group,
-            storage_options=self.storage_options,
-            reader_options=self.reader_options,
-            engine="inline",
-        )
+
+def _settings(files: IngestedFiles, ledger: Ledger) -> Settings:
+    """Return the options of the second ingest of the files of a ledger."""
+    return Settings(
+        concat_dim=ledger.concat_dim,
+        mode="upsert",
+        variables=ledger.variables,
+        allow=TOLERABLE,
+        unpack=files.unpack,
+        format=files.format,
+        source_group=files.source_group,
+        storage_options=files.storage_options,
+        reader_options=files.reader_options,
+        engine="inline",
+    )
 
 
 def _by_group(repo: Repository, lost: Sequence[LostChunks]) -> dict[tuple[str, str], list[LostChunks]]:
@@ -162,7 +162,7 @@ class _SecondIngest:
         self.repo.create_branch(branch, self.version)
         with self.repo.transaction(branch, message="without the ledger") as store:
             del zarr.open_group(store, path=self.group.strip("/"))[HIDDEN]
-        settings = self.options.settings(ledger)
+        settings = _settings(self.options, ledger)
         request = IngestRequest.of(files, settings)
         result = run_ingest(request, Target(self.repo, branch, self.group), settings.run)
         again = result.version.session().workspace
@@ -200,7 +200,7 @@ class _SecondIngest:
         urls = ledger.url[~ledger.quarantined].tolist()
         if not urls or not wanted:
             return []
-        settings = self.options.settings(ledger)
+        settings = _settings(self.options, ledger)
         request = IngestRequest.of(urls, settings)
         inspection = inspect_request(request, engine_of("inline"), NO_GROWTH)
         rows = ledger.rows_of(inspection.urls)

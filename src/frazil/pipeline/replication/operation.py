@@ -36,7 +36,7 @@ from frazil.jobs.versions import takes_versions
 from frazil.maintenance.file_batches import manifest_batches, snapshot_batches
 from frazil.maintenance.listing import among, distinct
 from frazil.maintenance.verification import plan
-from frazil.maintenance.walk import each_once
+from frazil.maintenance.walk_columns import each_once
 from frazil.pipeline.replication.checked_mark import checked_before, put_checked_mark
 from frazil.pipeline.replication.copy_report import Copied
 from frazil.pipeline.replication.flat_snapshots import FlatSnapshot, flat_snapshots

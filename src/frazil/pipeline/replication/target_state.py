@@ -11,7 +11,7 @@ from frazil.format.keys import REPO
 from frazil.format.repo_info import RepoInfo
 from frazil.pipeline.replication.flat_snapshots import SOURCE, flat_id
 from frazil.pipeline.replication.part import RepositoryPart, first_entry, refs_of
-from frazil.repository.catalog.creation import not_empty
+from frazil.repository.catalog.creation import not_empty, require_prefix
 from frazil.repository.catalog.lineage import origin_of
 from frazil.repository.catalog.repo_info_file import read_repo_info
 from frazil.repository.clock import now_us, to_datetime
@@ -35,8 +35,10 @@ def repo_info_condition(info: RepoInfo, target: Storage, part: RepositoryPart) -
     Raises:
         ConflictError: ``repo-info-updated`` if the target has commits or tags that the source does not have,
             or is another repository.
+        InvalidInputError: ``empty-prefix-creation`` if the target is an empty bucket without a prefix.
     """
     if target.head(REPO) is None:
+        require_prefix(target)
         return IfAbsent()
     earlier, version, _ = read_repo_info(target)
     if first_entry(earlier).flushed_at != first_entry(info).flushed_at:
@@ -72,18 +74,20 @@ def _foreign(target: Storage, has: str) -> ConflictError:
 
 
 def require_empty(target: Storage) -> None:
-    """Raise an error if a storage contains a repository.
+    """Raise an error if a storage contains a repository, or is a bucket without a prefix.
 
     Args:
         target: The storage of a clone.
 
     Raises:
-        InvalidInputError: ``parent-directory-not-clean`` if the storage contains a repository.
+        InvalidInputError: ``parent-directory-not-clean`` if the storage contains a repository;
+            ``empty-prefix-creation`` for a bucket without a prefix.
 
     Examples:
         >>> from frazil.storage import in_memory_storage
         >>> require_empty(in_memory_storage())
     """
+    require_prefix(target)
     if target.head(REPO) is not None:
         raise not_empty(target, REPO, is_repository=True)
 

@@ -136,12 +136,12 @@ def _is_same_document(stored: Buffer, document: bytes) -> bool:
 
 
 def _put_documents(target: Storage, documents: dict[str, tuple[bytes, bool]]) -> Copied:
-    written, size = 0, 0
+    count, size = 0, 0
     for path, (document, _) in documents.items():
         if _stored(target, _document_key(path)) is None:
             target.put(_document_key(path), document)
-            written, size = written + 1, size + len(document)
-    return Copied(written, size, len(documents) - written)
+            count, size = count + 1, size + len(document)
+    return Copied(count, size, len(documents) - count)
 
 
 def _stored(storage: Storage, key: str) -> Buffer | None:

@@ -20,6 +20,7 @@ from frazil.format.keys import backup_key, manifest_key, snapshot_key, transacti
 from frazil.format.manifest import ChunkFiles, Manifest, decode_chunk_files, decode_manifest
 from frazil.format.repo_info import RepoInfo, decode_repo_info
 from frazil.format.snapshot import Snapshot, decode_entry, decode_snapshot
+from frazil.format.snapshot_manifests import ManifestsOfSnapshot, decode_manifests_of_snapshot
 from frazil.format.snapshot_table import SnapshotEntry
 from frazil.format.transaction_log import TransactionLog, decode_transaction_log
 from frazil.storage.base import Storage
@@ -57,11 +58,15 @@ class FileKind[T: _HasId]:
 
     def read_with_bytes(self, storage: Storage, id_: bytes) -> tuple[T, Buffer]:
         """Return the decoded file and its bytes. Raises the errors of ``read``."""
+        data = storage.get(self.key(id_))
+        return self.decoded(data, id_), data
+
+    def decoded(self, data: Buffer, id_: bytes) -> T:
+        """Return the value of a file's bytes. Raises ``FormatError`` as ``read`` does."""
         key = self.key(id_)
-        data = storage.get(key)
         value = self.decode(data, key)
         require_id(key, self.name, id_, value.id)
-        return value, data
+        return value
 
 
 def require_id(key: str, name: str, expected: bytes, stored: bytes) -> None:
@@ -76,6 +81,10 @@ def require_id(key: str, name: str, expected: bytes, stored: bytes) -> None:
 SNAPSHOT: Final[FileKind[Snapshot]] = FileKind("snapshot", snapshot_key, decode_snapshot)
 #: A decoder of snapshots that skips nodes and manifests.
 SNAPSHOT_ENTRY: Final[FileKind[SnapshotEntry]] = FileKind("snapshot", snapshot_key, decode_entry)
+#: A decoder of snapshots that only decodes their manifests.
+SNAPSHOT_MANIFESTS: Final[FileKind[ManifestsOfSnapshot]] = FileKind(
+    "snapshot", snapshot_key, decode_manifests_of_snapshot
+)
 MANIFEST: Final[FileKind[Manifest]] = FileKind("manifest", manifest_key, decode_manifest)
 #: A decoder of manifests that only decodes the ids of the chunk files.
 MANIFEST_CHUNK_FILES: Final[FileKind[ChunkFiles]] = FileKind("manifest", manifest_key, decode_chunk_files)

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, cast, get_args
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from frazil.display import Record, Shown
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import U32
+from frazil.repository.catalog.checks import LEVELS, Check, Severity, VerifyLevel, check_named
 
-#: The level of a verification, which says how much it reads. See ``Repository.verify``.
-type VerifyLevel = Literal["metadata", "exists", "checksum"]
-
-_SHOWN = 20
-_SHOWN_COUNTS = (
-    *("level", "snapshots", "manifests", "references", "bytes_read"),
-    *("native_chunks", "compared_chunks"),
-)
+_SHOWN: Final = 20
+#: Findings with these severities make a report not ok.
+_BAD: Final = frozenset({Severity.LOSS, Severity.DAMAGE, Severity.WARNING})
 
 
 def verify_level(level: object) -> VerifyLevel:
     """Check the level of a verification.
 
     Args:
-        level: ``"metadata"``, ``"exists"`` or ``"checksum"``.
+        level: ``"metadata"``, ``"exists"``, ``"checksum"`` or ``"decode"``.
 
     Returns:
         The level.
@@ -39,36 +36,50 @@ def verify_level(level: object) -> VerifyLevel:
         >>> verify_level("exists")
         'exists'
     """
-    if not isinstance(level, str) or level not in get_args(VerifyLevel.__value__):
-        raise InvalidInputError(
-            f"level must be metadata, exists or checksum, got {level!r}", ErrorKind.UNKNOWN_CHOICE
-        )
-    return cast("VerifyLevel", level)
+    if level not in LEVELS:
+        names = f"{', '.join(LEVELS[:-1])} or {LEVELS[-1]}"
+        raise InvalidInputError(f"level must be {names}, got {level!r}", ErrorKind.UNKNOWN_CHOICE)
+    return level
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Finding:
-    """A problem that a verification found.
+    """A result of a check: a file that is damaged, or something else to know.
 
     Attributes:
-        problem: ``unreadable``, ``size``, ``count``, ``outside`` or ``log`` for metadata files; ``missing``,
-            ``short``, ``exchanged`` or ``checksum`` for chunk files; the kind of the error for foreign
-            objects and for bytes that could not be read.
-        key: The key of the object in the repository, or the URL of a foreign object.
+        check: The name of the check: see `checks`.
+        key: The key of the object in the repository, the URL of a foreign object, or a folder.
         node: The id of the array. Empty for a file of several arrays.
-        coordinates: The coordinates of the lost chunks, uint32 of shape (k, ndim).
+        coordinates: The coordinates of the chunks, uint32 of shape (k, ndim).
         detail: A description.
+        is_unreadable: Whether readers refuse the whole file.
+
+    Examples:
+        >>> finding = Finding("missing", "chunks/A")
+        >>> finding.severity.value, finding.action
+        ('loss', 'Restore the file from a copy of the repository.')
     """
 
-    problem: str
+    check: str
     key: str
     node: bytes = b""
     coordinates: U32 = field(default_factory=lambda: np.zeros((0, 0), np.uint32))
     detail: str = ""
+    is_unreadable: bool = False
+
+    @property
+    def severity(self) -> Severity:
+        """The severity: that of the check, and ``loss`` for a file that readers refuse."""
+        return Severity.LOSS if self.is_unreadable else check_named(self.check).severity
+
+    @property
+    def action(self) -> str:
+        """What to do."""
+        return check_named("unreadable" if self.is_unreadable else self.check).action
 
     def __str__(self) -> str:
         chunks = f", {len(self.coordinates)} chunks" if len(self.coordinates) else ""
-        return f"{self.problem}: {self.key}{chunks}" + (f" ({self.detail})" if self.detail else "")
+        return f"{self.check}: {self.key}{chunks}" + (f" ({self.detail})" if self.detail else "")
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -81,15 +92,16 @@ class VerificationReport(Record):
         manifests: The number of checked manifests.
         references: The number of checked references.
         bytes_read: The number of bytes of chunks that were read.
-        findings: All problems.
+        findings: All findings.
         paths: The paths of the arrays in ``findings``, by node id.
         native_chunks: The number of chunks in chunk files that were read.
         compared_chunks: The number of these chunks that have a recorded checksum.
+        resumed: The number of pieces of work that an earlier run with the same state has done.
 
     Examples:
         >>> report = VerificationReport("metadata", 1, 0, 0, 0, (Finding("missing", "chunks/A"),), {})
-        >>> report.ok, report.rows()[0]["problem"]
-        (False, 'missing')
+        >>> report.ok, report.rows()[0]["check"], report.rows()[0]["severity"]
+        (False, 'missing', 'loss')
         >>> print(report)
         <frazil.VerificationReport>
         level: metadata
@@ -114,39 +126,78 @@ class VerificationReport(Record):
     paths: Mapping[bytes, str]
     native_chunks: int = 0
     compared_chunks: int = 0
+    resumed: int = 0
 
     shown_as: ClassVar[str] = "VerificationReport"
 
     @property
     def ok(self) -> bool:
-        """Whether the verification found no problem at its level."""
-        return not self.findings
+        """Whether all findings have the severity ``information``."""
+        return not self.problems
+
+    @property
+    def problems(self) -> tuple[Finding, ...]:
+        """The findings with the severities ``loss``, ``damage`` and ``warning``."""
+        return tuple(each for each in self.findings if each.severity in _BAD)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the findings as rows, with one row for each lost chunk.
+        """Return the findings as rows, with one row for each lost chunk. pandas makes a table of them.
 
         Returns:
-            Rows with the keys ``problem``, ``key``, ``path``, ``coordinates`` and ``detail``. A finding
-            without chunks has one row, with None as ``coordinates``.
+            Rows with the keys ``severity``, ``check``, ``key``, ``path``, ``coordinates``, ``detail`` and
+            ``action``. A finding without chunks has one row, with None as ``coordinates``.
         """
         return [
             {
-                "problem": each.problem,
+                "severity": each.severity.value,
+                "check": each.check,
                 "key": each.key,
                 "path": self.paths.get(each.node),
                 "coordinates": coordinates,
                 "detail": each.detail,
+                "action": each.action,
             }
             for each in self.findings
             for coordinates in each.coordinates.tolist() or [None]
         ]
 
+    def to_json(self) -> str:
+        """Return the report as JSON: its numbers, ``ok``, and the rows as ``findings``.
+
+        Returns:
+            The text of one object.
+
+        Examples:
+            >>> import json
+            >>> report = VerificationReport("metadata", 1, 0, 0, 0, (), {})
+            >>> json.loads(report.to_json())["ok"]
+            True
+        """
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        document = {"level": self.level, "ok": self.ok, **numbers, "findings": self.rows()}
+        return json.dumps(document, indent=2, ensure_ascii=False)
+
     def _rows(self) -> Iterable[tuple[str, Shown]]:
-        for name in _SHOWN_COUNTS:
+        for name in ("level", *_NUMBERS[:-1]):
             yield name, str(getattr(self, name))
+        if self.resumed:
+            yield "resumed", str(self.resumed)
         yield "findings", str(len(self.findings))
-        for problem, count in sorted(Counter(each.problem for each in self.findings).items()):
-            yield problem, str(count)
+        for check, count in sorted(Counter(each.check for each in self.findings).items()):
+            yield check, str(count)
         if self.findings:
             more = [f"and {len(self.findings) - _SHOWN} more"] if len(self.findings) > _SHOWN else []
-            yield "first findings", "\n".join([*map(str, self.findings[:_SHOWN]), *more])
+            yield "first findings", "\n".join([*map(str, self._worst()[:_SHOWN]), *more])
+
+    def _worst(self) -> list[Finding]:
+        """Return the findings, the worst first."""
+        order = list(Severity)
+        return sorted(self.findings, key=lambda each: order.index(each.severity))
+
+
+_NUMBERS: Final = (
+    *("snapshots", "manifests", "references", "bytes_read"),
+    *("native_chunks", "compared_chunks", "resumed"),
+)
+
+__all__ = ["Check", "Finding", "Severity", "VerificationReport", "VerifyLevel", "verify_level"]

@@ -13,14 +13,18 @@ or if a lease is broken, chunks may be collected. Then the commit that refers to
 
 from __future__ import annotations
 
+import getpass
 import logging
+import os
+import socket
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from frazil.errors import StorageError
-from frazil.repository.clock import now_us
+from frazil.repository.catalog.version_info import LeaseInfo
+from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.markers import new_key, put_marker, read_markers
 from frazil.storage.base import ALWAYS, IfAbsent, Storage
 
@@ -50,17 +54,23 @@ class Lease:
         key: str | None = None,
         purpose: str = "fork",
         *,
+        name: str = "",
         only_if_absent: bool = False,
     ) -> Lease:
         """Protect files that are not older than ``since`` until ``until``. This needs one request.
 
         Both times are microseconds since 1970, by this host's clock. A holder that must find the lease again
-        passes ``key``. ``purpose`` describes the lease for people. An existing lease under the key is
-        replaced, or stays as it is with ``only_if_absent``.
+        passes ``key``. ``purpose`` and ``name`` describe the lease for people, together with the host, user
+        and process. An existing lease under the key is replaced, or stays as it is with ``only_if_absent``.
         """
         now = now_us()
         lease = Lease(key or new_key(LEASES))
-        content = {"age": max(0, now - since), "left": max(0, until - now), "purpose": purpose}
+        content: dict[str, Any] = {
+            "age": max(0, now - since),
+            "left": max(0, until - now),
+            "purpose": purpose,
+        }
+        content |= {"name": name, "host": socket.gethostname(), "user": _user(), "process": os.getpid()}
         put_marker(storage, lease.key, content, IfAbsent() if only_if_absent else ALWAYS)
         return lease
 
@@ -82,6 +92,10 @@ class StoredLease:
     since: int
     until: int
     purpose: str
+    name: str = ""
+    host: str = ""
+    user: str = ""
+    process: int = 0
 
 
 def leases(storage: Storage) -> list[StoredLease]:
@@ -93,10 +107,37 @@ def leases(storage: Storage) -> list[StoredLease]:
             marker.modified - max(0, marker.number("age")) - ROUNDING,
             marker.modified + max(-_LONGEST_US, min(marker.number("left"), _LONGEST_US)) + ROUNDING,
             marker.text("purpose"),
+            name=marker.text("name"),
+            host=marker.text("host"),
+            user=marker.text("user"),
+            process=marker.number("process"),
         )
         for marker in read_markers(storage, LEASES)
     ]
     return sorted(held, key=lambda lease: (lease.taken, lease.key))
+
+
+def lease_info(lease: StoredLease) -> LeaseInfo:
+    """Return a lease as a value for people."""
+    return LeaseInfo(
+        lease.key.removeprefix(f"{LEASES}/"),
+        lease.purpose,
+        to_datetime(lease.taken),
+        to_datetime(max(0, lease.since)),
+        to_datetime(lease.until),
+        lease.name,
+        lease.host,
+        lease.user,
+        lease.process,
+    )
+
+
+def _user() -> str:
+    """Return the name of the user of this process. Empty if the host does not know it."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return ""
 
 
 def in_force(storage: Storage, now: int) -> list[StoredLease]:
@@ -131,6 +172,7 @@ class LeaseLimit:
         """Read the leases again, because some may be new. Return ``older_than``."""
         for lease in in_force(self.storage, self.now):
             if lease.since < self.limit and lease.key not in self.leases:
-                _log.info("%s has a lease, so only files older than the lease are collected", lease.purpose)
+                holder = lease_info(lease).holder()
+                _log.info("%s has a lease, so only files older than the lease are collected", holder)
                 self.leases[lease.key] = lease
         return self.older_than

@@ -132,6 +132,13 @@ class UpdateType(metaclass=Family):
     class ExpirationRan(_Kind):
         """An expiration ran."""
 
+    @dataclass(frozen=True, slots=True, repr=False)
+    class LogStart(_Kind):
+        """The log starts here. A garbage collection has removed the updates up to this time.
+
+        Only Frazil has this kind. It is the last entry of a log, and no update of the repository.
+        """
+
 
 AnyUpdateType = (
     UpdateType.RepoInitialized
@@ -150,6 +157,7 @@ AnyUpdateType = (
     | UpdateType.NewDetachedSnapshot
     | UpdateType.GCRan
     | UpdateType.ExpirationRan
+    | UpdateType.LogStart
 )
 
 

@@ -30,7 +30,16 @@ class ChunkSource(Protocol):
     """A place that can make the bytes of lost chunks again, such as the files of an ingest."""
 
     def label(self) -> str:
-        """Return the name of the source, for the plan."""
+        """Return the name of the source, for the plan.
+
+        Returns:
+            The name.
+
+        Examples:
+            >>> from frazil.pipeline import IngestedFiles
+            >>> IngestedFiles().label()
+            'the ingested files'
+        """
 
     def read_chunks(self, scratch: Storage, lost: Sequence[LostChunks]) -> Iterator[SourceChunk]:
         """Yield the bytes of lost chunks.
@@ -42,6 +51,12 @@ class ChunkSource(Protocol):
 
         Yields:
             The chunks that the source can make again. A source leaves out a chunk if it would have to guess.
+
+        Examples:
+            >>> import frazil
+            >>> from frazil.pipeline import IngestedFiles
+            >>> list(IngestedFiles().read_chunks(frazil.in_memory_storage(), []))
+            []
         """
 
 

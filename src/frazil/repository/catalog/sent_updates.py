@@ -12,6 +12,7 @@ from functools import partial
 from frazil.errors import FormatError, RepositoryNotFoundError, StorageError
 from frazil.format.keys import backup_key
 from frazil.format.repo_info import OpsEntry, RepoInfo, decode_repo_info
+from frazil.repository.catalog.history import ops_start
 from frazil.repository.catalog.repo_info_file import read_repo_info
 from frazil.repository.outcome import outcome_unknown
 from frazil.repository.retries import RetryPolicy, retried
@@ -66,7 +67,12 @@ class SentUpdates:
                 if name in self._infos:
                     return self._infos[name]
             oldest = int(info.ops.updated_at[-1]) if len(info.ops) else self._since
-            if oldest <= self._since or info.repo_before_updates is None:
+            if oldest <= self._since:
+                break
+            if info.repo_before_updates is None:
+                if self._entry is not None and ops_start(info) is not None:
+                    why = "a garbage collection has removed the part of the ops log that tells"
+                    raise outcome_unknown(self._entry, why)
                 break
             info = self.read(partial(_read_backup, self._storage, info.repo_before_updates))
         return None

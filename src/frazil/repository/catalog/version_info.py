@@ -11,11 +11,12 @@ import numpy as np
 
 from frazil.arguments import check_fields
 from frazil.display import NamedEnum, Record, Shown, counted, literal, utc
+from frazil.repository.catalog.garbage_files import GarbageFile, GarbageFiles
 from frazil.repository.clock import now_us, to_datetime
 from frazil.storage.chunk_type import ChunkType as ChunkType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -188,6 +189,11 @@ class LeaseInfo(Record):
         taken_at: When the lease was stored.
         protects_since: Garbage collections spare all files that are not older than this time.
         ends_at: When the lease expires.
+        name: The name of the session (``Repository.writable_session``), or the id of the job. Empty if the
+            holder has no name.
+        host: The name of the host of the holder. Empty if it is not known.
+        user: The name of the user of the holder. Empty if it is not known.
+        process: The id of the process of the holder. 0 if it is not known.
     """
 
     id: str
@@ -195,8 +201,33 @@ class LeaseInfo(Record):
     taken_at: datetime
     protects_since: datetime
     ends_at: datetime
+    name: str = ""
+    host: str = ""
+    user: str = ""
+    process: int = 0
 
     shown_as: ClassVar[str] = "ops.LeaseInfo"
+
+    def holder(self) -> str:
+        """Return the holder in words.
+
+        Returns:
+            The purpose, the name, the user and the host, as far as they are known.
+
+        Examples:
+            >>> from datetime import UTC, datetime
+            >>> now = datetime.now(UTC)
+            >>> LeaseInfo("1", "fork", now, now, now, name="nightly", host="h", user="ada").holder()
+            'fork `nightly` of ada on h'
+        """
+        parts = [self.purpose]
+        if self.name and f"`{self.name}`" not in self.purpose:
+            parts.append(f"`{self.name}`")
+        if self.user:
+            parts.append(f"of {self.user}")
+        if self.host:
+            parts.append(f"on {self.host}")
+        return " ".join(parts)
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         return ((each.name, literal(getattr(self, each.name))) for each in fields(self))
@@ -223,6 +254,8 @@ class GCSummary(Record):
             than the cut-off. ``Repository.list_leases`` shows leases.
         spared_since: Because of these leases, files that are not older than this time of the storage's clock
             were spared. None without such leases.
+        leases: These leases.
+        files: The files that the collection would delete, with reasons. Only a dry run lists them.
     """
 
     bytes_deleted: int = 0
@@ -239,16 +272,24 @@ class GCSummary(Record):
     backup_bytes_deleted: int = 0
     leases_respected: int = 0
     spared_since: datetime | None = None
+    leases: list[LeaseInfo] = field(default_factory=list, hash=False)
+    files: Sequence[GarbageFile] = field(default_factory=GarbageFiles, compare=False)
 
     shown_as: ClassVar[str] = "ops.GCSummary"
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
-        values = [(each.name, getattr(self, each.name)) for each in fields(self)]
-        return ((name, literal(value)) for name, value in values if name not in _SHOWN_IF_SET or value)
+        values = [(each.name, getattr(self, each.name)) for each in fields(self) if each.name != "leases"]
+        for name, value in values:
+            if value or name not in _SHOWN_IF_SET:
+                yield name, repr(value) if name == "files" else literal(value)
+        if self.leases:
+            yield "leases", "; ".join(lease.holder() for lease in self.leases)
 
 
 #: Fields of ``GCSummary`` that the reference does not have.
-_SHOWN_IF_SET: Final = {"backups_deleted", "backup_bytes_deleted", "leases_respected", "spared_since"}
+_SHOWN_IF_SET: Final = {
+    *("backups_deleted", "backup_bytes_deleted", "leases_respected", "spared_since", "files"),
+}
 
 
 @dataclass(frozen=True, slots=True, repr=False)

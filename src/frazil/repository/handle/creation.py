@@ -8,7 +8,6 @@ from __future__ import annotations
 from itertools import filterfalse
 from typing import Any, Final
 
-from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import INITIAL_SNAPSHOT_ID
 from frazil.format.keys import REPO, snapshot_key, transaction_key
 from frazil.format.repo_info import encode_repo_info, new_repo_info
@@ -16,7 +15,7 @@ from frazil.format.snapshot import encode_snapshot, initial_snapshot
 from frazil.format.transaction_log import empty_log, encode_transaction_log
 from frazil.repository.catalog.catalog_v1 import CatalogV1
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.creation import create_first, not_empty
+from frazil.repository.catalog.creation import create_first, not_empty, require_prefix
 from frazil.repository.catalog.repo_update import policy_of
 from frazil.repository.catalog.version_info import SpecVersion
 from frazil.repository.clock import now_us
@@ -73,11 +72,7 @@ def _version_number(version: SpecVersion | int | None) -> int:
 def _require_usable(storage: Storage, *, check_clean_root: bool) -> None:
     """Raise an error if no repository can be created in ``storage``."""
     require_writable(storage)
-    if storage.is_whole_bucket:
-        raise InvalidInputError(
-            "a repository must have a prefix in the bucket, got an empty one. Pass a prefix to the storage",
-            ErrorKind.EMPTY_PREFIX_CREATION,
-        )
+    require_prefix(storage)
     if check_clean_root:
         foreign = next(filterfalse(_is_of_creation, storage.list("")), None)
         if foreign is not None:

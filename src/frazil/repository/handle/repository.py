@@ -15,6 +15,7 @@ from frazil.repository.catalog.catalog_v1 import CatalogV1
 from frazil.repository.catalog.version_info import SpecVersion
 from frazil.repository.handle.administration import Administration
 from frazil.repository.handle.creation import create_context
+from frazil.repository.handle.history_upkeep import HistoryUpkeep
 from frazil.repository.handle.inspection import Inspection
 from frazil.repository.handle.integration import Integration
 from frazil.repository.handle.leases import Leases
@@ -46,6 +47,7 @@ class Repository(
     Sessions,
     Administration,
     Refs,
+    HistoryUpkeep,
     Upkeep,
     Leases,
     StorageStatistics,

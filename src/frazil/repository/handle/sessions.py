@@ -19,6 +19,7 @@ from frazil.repository.handle.opening import require_writable
 from frazil.repository.handle.version_argument import snapshot_of_version
 from frazil.repository.session.conflicts import ConflictSolver
 from frazil.repository.session.declared_reads import Read
+from frazil.repository.session.interior import state_of
 from frazil.repository.session.preload import preload
 from frazil.repository.session.read_tracker import ReadTracker
 from frazil.repository.session.session import Session
@@ -94,7 +95,12 @@ class Sessions(RepositoryBase):
         return Session(SessionState(workspace, None, SessionMode.readonly, 0))
 
     def writable_session(
-        self, branch: str, *, lifetime: timedelta | None = None, track_reads: bool = False
+        self,
+        branch: str,
+        *,
+        lifetime: timedelta | None = None,
+        track_reads: bool = False,
+        name: str = "",
     ) -> Session:
         """Open a session that changes the tip of a branch.
 
@@ -106,6 +112,8 @@ class Sessions(RepositoryBase):
                 through it and its forks. A rebase then raises ``StaleReadError`` if other commits have
                 changed any of them. This includes rebases by ``rebase_with`` and by ``fast_forward_timeout``.
                 See ``Session.rebase``.
+            name: A name for people. If the session has forks, ``list_leases`` and the summaries of garbage
+                collections show the name, and ``break_lease`` accepts it.
 
         Returns:
             A session that reads the tip of the branch and can write.
@@ -138,7 +146,9 @@ class Sessions(RepositoryBase):
             `/foo`: another session wrote the chunks [0], [1]
         """
         check_session_lifetime("lifetime", lifetime)
-        return self._session(branch, SessionMode.writable, lifetime, track_reads=track_reads)
+        session = self._session(branch, SessionMode.writable, lifetime, track_reads=track_reads)
+        state_of(session).name = name
+        return session
 
     def rearrange_session(self, branch: str) -> Session:
         """Open a session that can only move and rename nodes of the tip of a branch.

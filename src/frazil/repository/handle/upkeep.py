@@ -1,73 +1,37 @@
-"""The methods of ``Repository`` for upkeep: expiration, garbage collection, manifests, verification."""
+"""The methods of ``Repository`` for upkeep: garbage collection, manifests, verification."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from frazil.format.ids import id_to_text, ids_to_text
+from frazil.format.ids import id_to_text
 from frazil.maintenance.compaction.operation import CompactionOptions, compact, compaction_commits
 from frazil.maintenance.deletion import Patience
-from frazil.maintenance.expire import Expiring, Expiry
-from frazil.maintenance.expire_v1 import expire_v1
 from frazil.maintenance.garbage import Collection, collect, look
+from frazil.maintenance.ops_retention import OpsLogRetention
+from frazil.maintenance.progress import NO_PROGRESS, Progress
 from frazil.maintenance.rewrite import RewriteCommit, is_amend, rewrite
 from frazil.maintenance.verification import plan
 from frazil.maintenance.walk import Bounds
 from frazil.repository.asynchronous import awaitable
+from frazil.repository.catalog.checks import Check, checks
 from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
 from frazil.repository.catalog.findings import VerificationReport, VerifyLevel, verify_level
+from frazil.repository.catalog.verification_state import VerificationState, state_at
 from frazil.repository.catalog.version_info import CommitMethod, GCSummary
 from frazil.repository.clock import from_datetime
 from frazil.repository.handle.base import RepositoryBase
 from frazil.repository.handle.limits import require_positive
 
+#: A value of a method is public, so that `frazil` imports it from this room.
+__all__ = ["OpsLogRetention", "Upkeep"]
+
 
 class Upkeep(RepositoryBase):
-    """Methods of ``Repository`` that remove old versions and unused files, rewrite manifests, and verify."""
-
-    def expire_snapshots(
-        self,
-        older_than: datetime,
-        *,
-        delete_expired_branches: bool = False,
-        delete_expired_tags: bool = False,
-    ) -> set[str]:
-        """Remove snapshots older than a time from the history.
-
-        The first snapshot and the tip of ``main`` stay. The tips of other branches and of tags stay as well,
-        unless ``delete_expired_branches`` or ``delete_expired_tags`` is set. The files of removed snapshots
-        stay until ``garbage_collect`` deletes them.
-
-        In spec version 2 the expiration is one atomic update. Spec version 1 has no file for the whole
-        repository, so the expiration updates branch by branch and tag by tag. Readers may see some of them
-        expired, and after an interruption a second call completes the work.
-
-        Args:
-            older_than: A time with a time zone. A snapshot written exactly at this time is not older.
-            delete_expired_branches: Whether to delete branches whose tip is older.
-            delete_expired_tags: Whether to delete tags whose snapshot is older.
-
-        Returns:
-            The ids of the removed snapshots.
-
-        Raises:
-            TypeError: If ``older_than`` has no time zone.
-            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
-
-        Examples:
-            >>> import frazil
-            >>> from datetime import UTC, datetime
-            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-            >>> repo.expire_snapshots(datetime.now(UTC))
-            set()
-        """
-        expiry = Expiry(from_datetime(older_than, "older_than"), delete_expired_branches, delete_expired_tags)
-        if self._context.spec_version < 2:
-            return set(ids_to_text(expire_v1(self._context, expiry)))
-        change = Expiring(expiry)
-        return set(ids_to_text(change.ids(self._context.catalog.update_repo_info(change))))
+    """Methods of ``Repository`` that delete unused files, rewrite manifests, and verify."""
 
     def garbage_collect(
         self,
@@ -81,6 +45,8 @@ class Upkeep(RepositoryBase):
         max_concurrent_deletes: int = 10,
         max_consecutive_delete_failures: int = 50,
         max_concurrent_listings: int | None = None,
+        progress: Progress | None = None,
+        keep_ops: OpsLogRetention | None = None,
     ) -> GCSummary:
         """Delete files that no branch, tag or young snapshot needs.
 
@@ -107,9 +73,13 @@ class Upkeep(RepositoryBase):
             max_concurrent_deletes: How many requests to delete files to send at once.
             max_consecutive_delete_failures: After how many failures in a row the collection stops.
             max_concurrent_listings: How many folders to list at once. Default: 32.
+            progress: An object with the methods ``expect`` and ``advance``, such as
+                ``frazil.pipeline.Progress``. It counts the snapshots and manifests that are read, and the
+                requests that delete files.
+            keep_ops: The entries of the ops log that stay. Default: all. Removed entries cannot be restored.
 
         Returns:
-            What was deleted.
+            What was deleted. A dry run also lists the files, with reasons (``files``).
 
         Raises:
             ConflictError: ``gc-deletes-failing`` after ``max_consecutive_delete_failures`` failures in a row.
@@ -141,7 +111,15 @@ class Upkeep(RepositoryBase):
         )
         patience = Patience(max_concurrent_deletes, max_consecutive_delete_failures)
         work = look if dry_run else collect
-        return work(self._context, Collection(limit, Bounds(*bounds), patience, listings))
+        collection = Collection(
+            limit,
+            Bounds(*bounds),
+            patience,
+            listings,
+            progress=progress or NO_PROGRESS,
+            ops=keep_ops,
+        )
+        return work(self._context, collection)
 
     def rewrite_manifests(
         self,
@@ -244,27 +222,36 @@ class Upkeep(RepositoryBase):
         )
         return compact(self._context, options, dry_run=dry_run)
 
-    def verify(self, level: VerifyLevel = "metadata") -> VerificationReport:
-        """Look for damaged, missing and exchanged files in all versions that branches and tags need.
+    def verify(
+        self,
+        level: VerifyLevel = "metadata",
+        *,
+        state: VerificationState | str | os.PathLike[str] | None = None,
+        progress: Progress | None = None,
+    ) -> VerificationReport:
+        """Look for damaged, missing and exchanged files in all versions of the repository.
 
-        Damage is reported as findings, not raised as errors. The method writes nothing. Others may commit,
-        expire snapshots and collect garbage at the same time. ``frazil.spark.verify`` does the same with
-        Spark tasks.
-
-        The format has no checksums of chunks, so a chunk file with other bytes of the same length is not
-        detected.
+        Damage is reported as findings, not raised as errors. The method writes nothing into the repository.
+        Others may commit, expire snapshots and collect garbage at the same time. `frazil.pipeline.verify`
+        does the same with parallel tasks.
 
         Args:
-            level: ``"metadata"`` reads and compares snapshots, transaction logs, manifests and the ops log.
-                ``"exists"`` also checks that all chunk files and virtual objects exist. ``"checksum"`` also
-                reads every byte of all chunks, virtual ones included, and all backups of the ops log.
+            level: ``"metadata"`` checks the file ``repo``, snapshots, transaction logs, manifests and the ops
+                log. ``"exists"`` also checks that all chunk files and virtual objects exist. ``"checksum"``
+                also reads every byte of all chunks, virtual ones included, and all backups of the ops log.
+                ``"decode"`` also decodes every chunk with the codecs of its array.
+            state: A file, or a value, for the pieces of work that are done. A second call with the same state
+                skips them, if their files have not changed. Default: no state.
+            progress: A progress bar, such as `frazil.pipeline.Progress`. Default: none.
 
         Returns:
             The report with its findings.
 
         Raises:
-            InvalidInputError: ``unknown-choice`` if ``level`` is another text.
+            InvalidInputError: ``unknown-choice`` if ``level`` is another text. ``invalid-argument`` if
+                ``state`` is a file that is not the state of a verification.
             StorageError: If the storage fails.
+            ConflictError: ``repo-info-updated`` if other writers change the ops log all the time.
 
         Examples:
             >>> import frazil
@@ -272,9 +259,25 @@ class Upkeep(RepositoryBase):
             >>> repo.verify("checksum").ok
             True
         """
-        return plan.verify(self._context, verify_level(level), plan.run_locally(self._context))
+        request = plan.Request(
+            verify_level(level), plan.run_locally(self._context), state_at(state), progress
+        )
+        return plan.verify(self._context, request)
 
-    expire_snapshots_async = awaitable(expire_snapshots)
+    @staticmethod
+    def list_checks() -> tuple[Check, ...]:
+        """Return all checks that ``verify`` makes.
+
+        Returns:
+            The checks: name, section of the specification, level, severity, rule, and what to do.
+
+        Examples:
+            >>> import frazil
+            >>> [check.rule for check in frazil.Repository.list_checks() if check.name == "main-branch"]
+            ['There is a branch `main`.']
+        """
+        return checks
+
     garbage_collect_async = awaitable(garbage_collect)
     compact_async = awaitable(compact)
     rewrite_manifests_async = awaitable(rewrite_manifests)

@@ -9,10 +9,11 @@ from frazil.format.ids import id_to_text
 from frazil.repository.asynchronous import BothWays, awaitable
 from frazil.repository.catalog import presentation, repo_requirements
 from frazil.repository.catalog.expired_versions import files_of, snapshots_wanted
-from frazil.repository.catalog.history import ancestry, ops_log
-from frazil.repository.catalog.ops_values import Update
+from frazil.repository.catalog.history import ancestry, entries_of, ops_parts, ops_start
+from frazil.repository.catalog.ops_values import Update, UpdateType
 from frazil.repository.catalog.version_info import Diff, ManifestFileInfo, SnapshotInfo
 from frazil.repository.catalog.version_names import snapshot_id as resolve_id
+from frazil.repository.clock import to_datetime
 from frazil.repository.handle.base import RepositoryBase
 from frazil.repository.handle.graph import AncestryGraph, ancestry_graph
 from frazil.repository.handle.history_tables import snapshots_table, updates_table
@@ -130,7 +131,8 @@ class VersionHistory(RepositoryBase):
     def ops_log(self) -> BothWays[Update]:
         """Return all operations on the repository, newest first.
 
-        Consoles and notebooks show the result as a table of the newest operations.
+        Consoles and notebooks show the result as a table of the newest operations. If a garbage collection
+        has removed older operations (``keep_ops``), the last entry is ``UpdateType.LogStart``.
 
         Returns:
             An iterator for ``for`` and for ``async for``. It reads older operations from the storage when
@@ -151,7 +153,11 @@ class VersionHistory(RepositoryBase):
         info = self._info_v2()
 
         def updates() -> Iterator[Update]:
-            return map(presentation.update, ops_log(self.storage, info))
+            part = info
+            for name, part in ops_parts(self.storage, info):  # the last part is needed below
+                yield from map(presentation.update, entries_of(name, part))
+            if (start := ops_start(part)) is not None:
+                yield Update(UpdateType.LogStart(), to_datetime(start), None)
 
         return BothWays(updates(), updates_table("operations, newest first", updates))
 

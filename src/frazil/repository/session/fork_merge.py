@@ -23,7 +23,7 @@ def fork_state(state: SessionState) -> SessionState:
         _seal_changes(state)
         if state.lease is None:
             since = state.session_start().since
-            state.lease = Lease.take(workspace.context.storage, since, state.ends())
+            state.lease = Lease.take(workspace.context.storage, since, state.ends(), name=state.name)
         forked = Workspace(
             workspace.context,
             workspace.snapshot_id,

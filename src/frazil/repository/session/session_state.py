@@ -34,6 +34,8 @@ class SessionState:
     seen: int = 0
     #: Protects the files of the session from garbage collections while the session has forks.
     lease: Lease | None = None
+    #: The name of the session in the list of leases.
+    name: str = ""
     #: Changes the metadata of the repository in the update of the commit.
     note: Note | None = None
     #: Time of the oldest chunk file of the session, if the file can be older than the session.

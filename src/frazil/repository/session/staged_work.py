@@ -53,17 +53,26 @@ def place_of(branch: str, job: str) -> str:
 
 
 def take_lease(
-    storage: Storage, place: str, since: int, started: int, purpose: str, *, resumes: bool = False
+    storage: Storage,
+    place: str,
+    since: int,
+    started: int,
+    purpose: str,
+    *,
+    name: str = "",
+    resumes: bool = False,
 ) -> Lease:
     """Protect files that are not older than ``since`` until ``RETENTION`` after ``started``.
 
-    Both times are microseconds since 1970, by this host's clock. ``purpose`` describes the job for people.
+    Both times are microseconds since 1970, by this host's clock. ``purpose`` and ``name`` describe the job
+    for people.
 
     A new job replaces the lease of an earlier job. A job that ``resumes`` only takes a lease if there is
     none, because the existing lease has the clock of the host that began the job.
     """
     until = started + RETENTION // _MICROSECOND
-    return Lease.take(storage, since - _MARGIN_US, until, _lease_key(place), purpose, only_if_absent=resumes)
+    key = _lease_key(place)
+    return Lease.take(storage, since - _MARGIN_US, until, key, purpose, name=name, only_if_absent=resumes)
 
 
 def place_of_lease(key: str) -> str | None:

@@ -1,0 +1,138 @@
+"""Digests of ids: numbers of 48 bits, which are much faster to sort and to compare than ids of 12 bytes.
+
+Two ids may have the same digest. In a repository with ten million chunk files, one of 30 million others has
+the digest of one of them. A garbage collection treats equal digests as the same file, so it spares this one
+file. It never deletes a file because of a digest.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.format.columns import I64, U8, U64
+from frazil.format.ids import OBJECT_ID_BYTES
+
+DIGEST_BYTES: Final = 6
+
+_DROPPED_BITS: Final = np.uint64(64 - 8 * DIGEST_BYTES)
+_MIX: Final = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)))
+
+
+def mixed(one: U64, other: U64) -> U64:
+    """Return a number for each pair of numbers (the last steps of splitmix64).
+
+    Args:
+        one: Numbers, uint64 (n,).
+        other: Numbers, uint64 (n,).
+
+    Returns:
+        The numbers of the pairs, uint64 (n,).
+
+    Examples:
+        >>> zero = np.zeros(1, np.uint64)
+        >>> mixed(zero, zero).tolist()
+        [0]
+    """
+    out = one * _MIX[0] + other
+    out = (out ^ (out >> np.uint64(30))) * _MIX[1]
+    out = (out ^ (out >> np.uint64(27))) * _MIX[2]
+    numbers: U64 = out ^ (out >> np.uint64(31))
+    return numbers
+
+
+def id_words(ids: U8) -> tuple[U64, U64]:
+    """Return the first 8 and the last 4 bytes of ids as numbers.
+
+    Args:
+        ids: Ids, uint8 (n, 12).
+
+    Returns:
+        Two columns of numbers, uint64 (n,).
+
+    Examples:
+        >>> [column.tolist() for column in id_words(np.ones((1, 12), np.uint8))]
+        [[72340172838076673], [16843009]]
+    """
+    words = np.zeros((len(ids), 2), np.uint64)
+    words.view(np.uint8)[:, :OBJECT_ID_BYTES] = ids
+    return words[:, 0], words[:, 1]
+
+
+def id_digests(ids: U8) -> U64:
+    """Return the digests of ids.
+
+    Args:
+        ids: Ids, uint8 (n, 12).
+
+    Returns:
+        Numbers below 2**48, uint64 (n,).
+
+    Examples:
+        >>> bool(id_digests(np.ones((1, 12), np.uint8))[0] < 2**48)
+        True
+    """
+    digests: U64 = mixed(*id_words(ids)) >> _DROPPED_BITS
+    return digests
+
+
+class Marks:
+    """Marks on the files of a list, by the digests of their ids.
+
+    Memory: 17 bytes for each file.
+
+    Examples:
+        >>> ids = np.arange(24, dtype=np.uint8).reshape(2, 12)
+        >>> marks = Marks(ids)
+        >>> marks.mark(id_digests(ids[1:]))
+        >>> marks.rows().tolist()
+        [False, True]
+    """
+
+    __slots__ = ("_digests", "_marked", "_order")
+
+    def __init__(self, ids: U8) -> None:
+        digests = id_digests(ids)
+        self._order: I64 = np.argsort(digests, kind="stable")
+        self._digests = digests[self._order]
+        self._marked: NDArray[np.bool_] = np.zeros(len(ids), bool)
+
+    def __len__(self) -> int:
+        return len(self._digests)
+
+    def mark(self, digests: U64) -> None:
+        """Mark the files with these digests.
+
+        Args:
+            digests: Digests, uint64 (k,). Sorted digests are faster.
+
+        Examples:
+            >>> marks = Marks(np.zeros((1, 12), np.uint8))
+            >>> marks.mark(np.array([0], np.uint64))
+            >>> marks.rows().tolist()
+            [True]
+        """
+        if len(self._digests):
+            places = np.minimum(np.searchsorted(self._digests, digests), len(self._digests) - 1)
+            self._marked[places[self._digests[places] == digests]] = True
+
+    def rows(self) -> NDArray[np.bool_]:
+        """Return which files are marked. Of files with equal digests, all are marked or none.
+
+        Returns:
+            One bool for each file, in the order of the list.
+
+        Examples:
+            >>> Marks(np.zeros((2, 12), np.uint8)).rows().tolist()
+            [False, False]
+        """
+        marked = self._marked
+        starts = np.flatnonzero(np.append(True, self._digests[1:] != self._digests[:-1]))
+        if 0 < len(starts) < len(marked):
+            runs = np.logical_or.reduceat(marked, starts)
+            marked = np.repeat(runs, np.diff(np.append(starts, len(marked))))
+        rows = np.empty(len(marked), bool)
+        rows[self._order] = marked
+        return rows

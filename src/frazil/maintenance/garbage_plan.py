@@ -1,0 +1,151 @@
+"""The plan of a garbage collection: the old files, and which of them versions need. See ``garbage``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.format.columns import U8
+from frazil.format.ids import OBJECT_ID_BYTES, id_matrix
+from frazil.format.keys import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
+from frazil.format.repo_info import RepoInfo
+from frazil.format.snapshot import ManifestFiles
+from frazil.maintenance.backups import LOGGED, Backups, old_backups
+from frazil.maintenance.collapse import Onto, collapse
+from frazil.maintenance.digests import Marks
+from frazil.maintenance.incremental_walk import IncrementalWalk
+from frazil.maintenance.listing import Listed, among, distinct, listed
+from frazil.storage.base import Storage
+from frazil.threads import Purpose, thread_pool
+
+
+def _no_ids() -> U8:
+    return np.zeros((0, OBJECT_ID_BYTES), np.uint8)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Old:
+    """All files that are older than the limit, by folder."""
+
+    snapshots: Listed
+    logs: Listed
+    manifests: Listed
+    chunks: Listed
+    backups: Backups
+    #: Whether the ops log in ``repo`` becomes short, also if there are no old backups.
+    shortens_log: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Live:
+    """The files that are alive: ids of snapshots and manifests, uint8 (k, 12), and marks on old chunk files.
+
+    Files that were written after the listing are not in it. They are not old either.
+    """
+
+    chunks: Marks
+    snapshots: U8 = field(default_factory=_no_ids)
+    manifests: U8 = field(default_factory=_no_ids)
+
+
+def old_files(storage: Storage, before: int, backups_before: int, listings: int) -> Old:
+    """Return the old files: step 1.
+
+    Backups have their own limit, because no session needs them. So leases do not protect them.
+
+    Args:
+        storage: Storage of the repository.
+        before: Files that were modified before this time are old, in microseconds since 1970.
+        backups_before: The same limit for backups.
+        listings: The number of folders to list at a time.
+
+    Returns:
+        The old files.
+
+    Examples:
+        >>> from frazil.storage import in_memory_storage
+        >>> len(old_files(in_memory_storage(), 0, 0, listings=1).chunks)
+        0
+    """
+    folders = (SNAPSHOTS, TRANSACTIONS, MANIFESTS, CHUNKS)
+    with thread_pool(Purpose.FOLDER_LISTINGS, min(len(folders) + 1, listings)) as pool:
+        backups = pool.submit(old_backups, storage, backups_before)
+        files = pool.map(lambda folder: listed(storage, folder, before), folders)
+        snapshots, logs, manifests, chunks = files
+        return Old(snapshots, logs, manifests, chunks, backups.result())
+
+
+def without_dead(info: RepoInfo, old: U8) -> RepoInfo:
+    """Return the repo info without versions that no ref leads to and whose files are in ``old``."""
+    return replace(info, snapshots=collapse(info.table, _living(info, old), Onto.NEXT))
+
+
+def after_collection(info: RepoInfo, old: Old) -> RepoInfo:
+    """Return the repo info that the collection leaves, without its entry in the ops log."""
+    after = without_dead(info, old.snapshots.ids)
+    return after.with_short_log(LOGGED) if len(old.backups) or old.shortens_log else after
+
+
+def _living(info: RepoInfo, old: U8) -> NDArray[np.bool_]:
+    table = info.table
+    first = (table.parents() < 0) & (info.spec_version > 1)
+    return referred(info) | ~among(table.ids(), old) | first
+
+
+def referred(info: RepoInfo) -> NDArray[np.bool_]:
+    """Return which snapshots a branch or tag leads to.
+
+    Args:
+        info: Repo info with all its snapshots.
+
+    Returns:
+        One bool for each row of the table of snapshots.
+
+    Examples:
+        >>> import frazil
+        >>> from frazil.repository.handle.interior import context_of
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> referred(context_of(repo).catalog.full_repo_info()).tolist()
+        [True]
+    """
+    tips = id_matrix([*info.branches.values(), *info.tags.values()])
+    return info.table.reachable(info.table.find_snapshots(tips))
+
+
+def needed(info: RepoInfo, old: Old, earlier: Live, walk: IncrementalWalk) -> Live:
+    """Return the files that the versions of ``info`` need, together with ``earlier``: steps 2 and 3.
+
+    Manifests and chunks are read only as far as needed to decide about the old files.
+    """
+    living, led_to = _living(info, old.snapshots.ids), referred(info)
+    ids = info.snapshots.ids()
+    new = ~among(ids, earlier.snapshots)
+    files = ManifestFiles.empty()
+    if len(old.manifests) or len(old.chunks):
+        # A version without a ref may have lost its file.
+        files = walk.manifests(ids[living & led_to & new], ids[living & ~led_to & new])
+    fresh = files.select_manifests(~among(files.ids, earlier.manifests))
+    if len(old.chunks):
+        walk.mark_chunks(fresh, earlier.chunks)
+    return Live(
+        earlier.chunks,
+        distinct([earlier.snapshots, ids[living]]),
+        distinct([earlier.manifests, fresh.ids]),
+    )
+
+
+def garbage(after: RepoInfo, old: Old, live: Live) -> dict[str, Listed]:
+    """Return the files to delete by kind, in the order of their deletion."""
+    table = after.table
+    logs = distinct(
+        [table.ids(), np.ascontiguousarray(table.pruned().compact().values).view(np.uint8).reshape(-1, 12)]
+    )
+    alive = {
+        "snapshots": (old.snapshots, live.snapshots),
+        "transaction_logs": (old.logs, logs),
+        "manifests": (old.manifests, live.manifests),
+    }
+    dead = {name: files.select_files(~among(files.ids, ids)) for name, (files, ids) in alive.items()}
+    return {**dead, "chunks": old.chunks.select_files(~live.chunks.rows())}

@@ -1,0 +1,116 @@
+"""A walk that reads only files that no earlier collection has read. See ``stored_walk``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from frazil.format.columns import U8
+from frazil.format.snapshot import ManifestFiles
+from frazil.maintenance.digests import Marks
+from frazil.maintenance.listing import among
+from frazil.maintenance.progress import Progress
+from frazil.maintenance.stored_walk import MOST_DIGESTS, MOST_USES, Walked, read_walked, store_walked
+from frazil.maintenance.walk import Walk
+from frazil.maintenance.walk_columns import ManifestChunks, SnapshotManifests, each_once
+from frazil.storage.base import Storage
+
+#: The number of manifests that are gathered before duplicates are removed.
+_GATHERED: Final = 100_000
+#: The number of digests that are marked at a time.
+_BLOCK: Final = 1 << 22
+
+
+class IncrementalWalk:
+    """The metadata of a repository, read once by all collections together."""
+
+    def __init__(self, storage: Storage, walk: Walk, progress: Progress, *, uses_stored: bool = True) -> None:
+        self._storage = storage
+        self._walk = walk
+        self._progress = progress
+        self._walked, self._keys = read_walked(storage) if uses_stored else (Walked(), list[str]())
+        self._is_new = len(self._keys) > 1
+        self._digests_held = 0
+        self._uses_held = 0
+
+    def manifests(self, ids: U8, optional: U8) -> ManifestFiles:
+        """Return each manifest of snapshots once.
+
+        Args:
+            ids: Ids of snapshots, uint8 (n, 12).
+            optional: Ids of snapshots whose files may be missing, uint8 (n, 12).
+
+        Returns:
+            The manifests, sorted by id.
+        """
+        stored = self._walked.snapshots
+        wanted = np.concatenate([ids, optional])
+        new, new_optional = (each[~among(each, stored.ids)] for each in (ids, optional))
+        self._progress.expect(len(new) + len(new_optional))
+        files, tables = stored.select(among(stored.ids, wanted)).files, [stored]
+        parts: list[ManifestFiles] = []
+        for snapshots in self._counted(self._walk.snapshots(self._storage, new, new_optional)):
+            parts.append(snapshots.files)
+            if self._uses_held + snapshots.rows.total() <= MOST_USES:
+                self._uses_held += snapshots.rows.total()
+                tables.append(snapshots)
+                self._is_new = True
+            if sum(map(len, parts)) > max(len(files), _GATHERED):
+                files, parts = each_once([files, *parts]), []
+                tables = [SnapshotManifests.concat(tables)]
+        self._walked = Walked(SnapshotManifests.concat(tables), self._walked.manifests)
+        return each_once([files, *parts])
+
+    def mark_chunks(self, manifests: ManifestFiles, marks: Marks) -> None:
+        """Mark the chunk files of manifests.
+
+        Args:
+            manifests: The manifests.
+            marks: Marks on the chunk files of the repository.
+        """
+        stored = self._walked.manifests
+        rows = among(stored.ids, manifests.ids)
+        for part in _blocks(stored.select(rows)):
+            marks.mark(part)
+        new = manifests.select_manifests(np.flatnonzero(~among(manifests.ids, stored.ids)))
+        self._progress.expect(len(new))
+        fresh = [stored]
+        for chunks in self._counted(self._walk.chunks(self._storage, new)):
+            values = chunks.digests.compact().values
+            marks.mark(values)
+            if self._digests_held + len(values) <= MOST_DIGESTS:
+                self._digests_held += len(values)
+                fresh.append(chunks)
+                self._is_new = True
+        self._walked = Walked(self._walked.snapshots, ManifestChunks.concat(fresh))
+
+    def store(self, snapshots: U8, manifests: U8) -> None:
+        """Store the result for the next collection, if it differs from the stored result.
+
+        Args:
+            snapshots: Ids of the snapshots that are alive, uint8 (n, 12).
+            manifests: Ids of the manifests that are alive, uint8 (n, 12).
+        """
+        walked = self._walked
+        alive = Walked(
+            walked.snapshots.select(among(walked.snapshots.ids, snapshots)),
+            walked.manifests.select(among(walked.manifests.ids, manifests)),
+        )
+        if self._is_new or len(alive) < len(walked):
+            store_walked(self._storage, alive, self._keys)
+
+    def _counted[P: (SnapshotManifests, ManifestChunks)](self, parts: Iterator[P]) -> Iterator[P]:
+        """Report each file of the parts as a finished step."""
+        for part in parts:
+            for _ in range(len(part)):
+                self._progress.advance()
+            yield part
+
+
+def _blocks(manifests: ManifestChunks) -> Iterator[np.ndarray[tuple[int], np.dtype[np.uint64]]]:
+    """Yield the digests of manifests in sorted blocks, because sorted digests are found faster."""
+    values = manifests.digests.compact().values
+    for start in range(0, len(values), _BLOCK):
+        yield np.unique(values[start : start + _BLOCK])

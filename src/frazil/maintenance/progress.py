@@ -1,0 +1,40 @@
+"""The progress of maintenance, as jobs report it: the number of steps, and each finished step.
+
+A step is the read of a snapshot or a manifest, or a request that deletes files. ``frazil.pipeline.Progress``
+is such an object. An object of the caller needs only the two methods.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+
+class Progress(Protocol):
+    """The methods that maintenance calls. Calls come from the thread of the caller."""
+
+    def expect(self, tasks: int) -> None:
+        """Announce steps.
+
+        Args:
+            tasks: The number of steps that begin.
+        """
+
+    def advance(self, *, bytes: int = 0) -> None:
+        """Count one more finished step.
+
+        Args:
+            bytes: The number of bytes that the step has deleted.
+        """
+
+
+class _Silent:
+    """Reports nothing."""
+
+    def expect(self, tasks: int) -> None:
+        """Ignore the steps."""
+
+    def advance(self, *, bytes: int = 0) -> None:
+        """Ignore the step."""
+
+
+NO_PROGRESS: Final[Progress] = _Silent()

@@ -1,0 +1,102 @@
+"""The periods of many times: the hour, day, week, month or year of each time in a time zone.
+
+A period is an integer. Two times have the same integer if they are in the same period, and a later period has
+a larger integer. Weeks begin on Monday, as in ISO 8601.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, tzinfo
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+
+from frazil.format.columns import I64
+
+_SECOND_US: Final = 1_000_000
+_HOUR_US: Final = 3600 * _SECOND_US
+_DAY_US: Final = 24 * _HOUR_US
+#: 1970-01-01 was a Thursday, three days after a Monday.
+_DAYS_AFTER_MONDAY: Final = 3
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+#: The range of ``datetime`` with a tolerance of two days for zones. Other times are clipped to it.
+_LAST_US: Final = (datetime(9999, 12, 29, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+
+
+class Period(StrEnum):
+    """The length of a period."""
+
+    HOUR = "hour"
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+    YEAR = "year"
+
+
+def periods(times: I64, period: Period, zone: tzinfo) -> I64:
+    """Return the period of each time.
+
+    When clocks go back one hour, the repeated hour counts as two hours.
+
+    Args:
+        times: Microseconds since 1970, UTC, int64 (n,).
+        period: The length of the periods.
+        zone: The time zone in which days begin at midnight.
+
+    Returns:
+        The number of the period of each time, int64 (n,).
+
+    Examples:
+        >>> noon, later = 12 * 3600 * 10**6, 36 * 3600 * 10**6
+        >>> periods(np.array([noon, later]), Period.DAY, UTC).tolist()
+        [0, 1]
+        >>> periods(np.array([noon, later]), Period.MONTH, UTC).tolist()
+        [0, 0]
+    """
+    times = np.clip(times, 0, _LAST_US)
+    offsets = utc_offsets(times, zone)
+    if period is Period.HOUR:
+        return (times + offsets % _HOUR_US) // _HOUR_US
+    days = (times + offsets) // _DAY_US
+    if period is Period.DAY:
+        return days
+    if period is Period.WEEK:
+        return (days + _DAYS_AFTER_MONDAY) // 7
+    dates = days.astype("datetime64[D]")
+    return dates.astype("datetime64[M]" if period is Period.MONTH else "datetime64[Y]").astype(np.int64)
+
+
+def utc_offsets(times: I64, zone: tzinfo) -> I64:
+    """Return the difference between local time and UTC at each time.
+
+    The function asks the zone at the start and at the end of each day. Only on days on which the difference
+    changes, it asks for each time.
+
+    Args:
+        times: Microseconds since 1970, UTC, int64 (n,).
+        zone: The time zone.
+
+    Returns:
+        Microseconds, int64 (n,).
+
+    Examples:
+        >>> from datetime import timezone
+        >>> utc_offsets(np.zeros(1, np.int64), timezone(timedelta(hours=2))).tolist()
+        [7200000000]
+    """
+    if zone is UTC or not len(times):
+        return np.zeros(len(times), np.int64)
+    days, place = np.unique(times // _DAY_US, return_inverse=True)
+    starts = _offsets_one_by_one(days * _DAY_US, zone)
+    ends = _offsets_one_by_one((days + 1) * _DAY_US, zone)
+    offsets = starts[place]
+    changing = np.flatnonzero((starts != ends)[place])
+    offsets[changing] = _offsets_one_by_one(times[changing], zone)
+    return offsets
+
+
+def _offsets_one_by_one(times: I64, zone: tzinfo) -> I64:
+    moments = [_EPOCH + timedelta(microseconds=time) for time in times.tolist()]
+    offsets = [moment.astimezone(zone).utcoffset() or timedelta(0) for moment in moments]
+    return np.array([offset // timedelta(microseconds=1) for offset in offsets], np.int64)

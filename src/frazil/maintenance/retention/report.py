@@ -1,0 +1,129 @@
+"""The report of an expiration: the versions that it removes and that stay, with reasons.
+
+The lists are columns. A row becomes an object when it is read, so that a report of a long history is small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar, overload
+
+from frazil.display import Record, Shown, counted, literal, utc
+from frazil.format.columns import I64
+from frazil.format.ids import id_to_text, ids_to_text
+from frazil.format.repo_info import SnapshotTable
+from frazil.maintenance.retention.rules import Rule
+from frazil.repository.clock import to_datetime
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class VersionReason(Record):
+    """A version in the report of an expiration.
+
+    Attributes:
+        id: The id of the snapshot.
+        written_at: The time of the commit.
+        message: The message of the commit.
+        reasons: Why the version stays or is removed.
+    """
+
+    id: str
+    written_at: datetime
+    message: str
+    reasons: tuple[str, ...]
+
+    shown_as: ClassVar[str] = "ops.VersionReason"
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield "id", self.id
+        yield "written_at", utc(self.written_at)
+        yield "message", literal(self.message)
+        yield "reasons", "; ".join(self.reasons)
+
+
+class VersionList(Sequence[VersionReason]):
+    """The versions of a report, newest first by the time of the commit.
+
+    Examples:
+        >>> import frazil
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> report = repo.apply_retention(frazil.Retention(last=3), dry_run=True)
+        >>> report.retained.ids()
+        ['1CECHNKREP0F1RSTCMT0']
+    """
+
+    __slots__ = ("_rows", "_rules", "_table")
+
+    def __init__(self, table: SnapshotTable, rows: I64, rules: Sequence[Rule]) -> None:
+        order = table.flushed_at()[rows].argsort(kind="stable")[::-1]
+        self._table, self._rows, self._rules = table, rows[order], rules
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, at: int) -> VersionReason: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[VersionReason]: ...
+
+    def __getitem__(self, at: int | slice) -> VersionReason | list[VersionReason]:
+        rows = self._rows[at]
+        if isinstance(at, slice):
+            return list(map(self._reason_of, rows.tolist()))
+        return self._reason_of(int(rows))
+
+    def __iter__(self) -> Iterator[VersionReason]:
+        return map(self._reason_of, self._rows.tolist())
+
+    def __repr__(self) -> str:
+        return f"<{counted(len(self), 'version')}>"
+
+    def ids(self) -> list[str]:
+        """Return the ids of the snapshots.
+
+        Returns:
+            The ids, in the order of the list.
+
+        Examples:
+            >>> from frazil.format.repo_info import new_repo_info
+            >>> import numpy as np
+            >>> VersionList(new_repo_info(0).table, np.array([0]), []).ids()
+            ['1CECHNKREP0F1RSTCMT0']
+        """
+        return ids_to_text(self._table.ids()[self._rows])
+
+    def _reason_of(self, row: int) -> VersionReason:
+        entry = self._table.entry(row)
+        reasons = tuple(rule.reason_of(row) for rule in self._rules if rule.rows[row])
+        return VersionReason(id_to_text(entry.id), to_datetime(entry.flushed_at), entry.message, reasons)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class RetentionReport(Record):
+    """The result of an expiration, or what it would do.
+
+    Attributes:
+        removed: The versions that are removed from the history.
+        retained: The versions that stay.
+        deleted_branches: The branches that are deleted.
+        deleted_tags: The tags that are deleted.
+        dry_run: Whether the repository was not changed.
+    """
+
+    removed: VersionList
+    retained: VersionList
+    deleted_branches: tuple[str, ...] = ()
+    deleted_tags: tuple[str, ...] = ()
+    dry_run: bool = False
+
+    shown_as: ClassVar[str] = "ops.RetentionReport"
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield "removed", counted(len(self.removed), "version")
+        yield "retained", counted(len(self.retained), "version")
+        yield "deleted_branches", literal(list(self.deleted_branches))
+        yield "deleted_tags", literal(list(self.deleted_tags))
+        yield "dry_run", literal(self.dry_run)

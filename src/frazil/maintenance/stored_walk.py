@@ -1,0 +1,222 @@
+"""The result of earlier walks, stored so that a collection reads only files that are new.
+
+A collection reads the snapshots that are alive, and their manifests. Both are immutable, so what they refer
+to never changes. The collection stores it in one object under ``walks/``: for each snapshot its manifests,
+and for each manifest the digests of its chunk files. The next collection reads this object and the files that
+are not in it, and stores a new object without files that are gone. Other implementations ignore the folder.
+
+No decision needs the object: without it, a collection reads all files again. Its bytes have a checksum, and
+an object that is damaged, too large, or of another version is ignored.
+
+    0   8 bytes   magic
+    8  16 bytes   BLAKE2b of the rest
+   24  40 bytes   five numbers, uint64: snapshots, manifests of snapshots, their uses; manifests, digests
+   64             the columns, as one zstd frame
+
+The object has at most ``MOST_DIGESTS`` digests and ``MOST_USES`` uses of manifests, about 130 MB. Files that
+do not fit are read by every collection.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Final
+
+import numpy as np
+import zstandard
+
+from frazil.errors import ErrorKind, StorageError
+from frazil.format.columns import U64, Ragged
+from frazil.format.ids import OBJECT_ID_BYTES
+from frazil.format.snapshot import ManifestFiles
+from frazil.maintenance.digests import DIGEST_BYTES
+from frazil.maintenance.walk_columns import ManifestChunks, SnapshotManifests
+from frazil.repository.markers import new_key
+from frazil.storage.base import Storage
+
+_log = logging.getLogger(__name__)
+
+WALKS: Final = "walks"
+
+_MAGIC: Final = b"FRAZWLK1"
+_HASH_BYTES: Final = 16
+_COUNTS: Final = 5
+_BODY: Final = len(_MAGIC) + _HASH_BYTES
+#: The largest numbers of digests, and of uses of manifests by snapshots, in the object.
+MOST_DIGESTS: Final = 16 << 20
+MOST_USES: Final = 8 << 20
+_LEVEL: Final = 1
+#: The number of rows that are compressed at a time.
+_BLOCK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Walked:
+    """The manifests of snapshots, and the chunk files of manifests."""
+
+    snapshots: SnapshotManifests = field(default_factory=SnapshotManifests.empty)
+    manifests: ManifestChunks = field(default_factory=ManifestChunks.empty)
+
+    def __len__(self) -> int:
+        return len(self.snapshots) + len(self.manifests)
+
+
+def read_walked(storage: Storage) -> tuple[Walked, list[str]]:
+    """Return the result of earlier walks, and the keys of the objects under ``walks/``.
+
+    Args:
+        storage: Storage of the repository.
+
+    Returns:
+        The content of the newest object. It is empty if there is none, or if the object cannot be used.
+
+    Examples:
+        >>> from frazil.storage import in_memory_storage
+        >>> walked, keys = read_walked(in_memory_storage())
+        >>> len(walked), keys
+        (0, [])
+    """
+    objects = sorted(storage.list(WALKS), key=lambda info: (info.modified, info.key))
+    keys = [info.key for info in objects]
+    if not keys:
+        return Walked(), keys
+    try:
+        walked = decode_walked(bytes(storage.get(keys[-1])))
+    except StorageError as error:
+        if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+            raise
+        walked = None
+    if walked is None:
+        _log.info("%s cannot be used: the collection reads all metadata again", keys[-1])
+    return walked or Walked(), keys
+
+
+def store_walked(storage: Storage, walked: Walked, replaced: list[str]) -> None:
+    """Store the result of a walk in place of earlier objects. A failure of the storage has no effect.
+
+    Args:
+        storage: Storage of the repository.
+        walked: The result.
+        replaced: Keys of the earlier objects.
+
+    Examples:
+        >>> from frazil.storage import in_memory_storage
+        >>> storage = in_memory_storage()
+        >>> store_walked(storage, Walked(), [])
+        >>> len(read_walked(storage)[1])
+        1
+    """
+    with suppress(StorageError):  # the next collection reads more
+        storage.put(new_key(WALKS), encode_walked(walked))
+        storage.delete(replaced)
+
+
+def encode_walked(walked: Walked) -> bytes:
+    """Return the bytes of the object.
+
+    Args:
+        walked: The result of a walk. What does not fit into the object is left out.
+
+    Returns:
+        The bytes.
+
+    Examples:
+        >>> len(decode_walked(encode_walked(Walked())))
+        0
+    """
+    snapshots, manifests = walked.snapshots, walked.manifests
+    snapshots = snapshots.select(np.cumsum(snapshots.rows.lengths) <= MOST_USES)
+    manifests = manifests.select(np.cumsum(manifests.digests.lengths) <= MOST_DIGESTS)
+    uses, digests = snapshots.rows.compact(), manifests.digests.compact()
+    columns = [
+        snapshots.ids,
+        uses.lengths.astype("<u4"),
+        uses.values.astype("<u4"),
+        snapshots.files.ids,
+        snapshots.files.size_bytes.astype("<u8"),
+        snapshots.files.num_chunk_refs.astype("<u4"),
+        manifests.ids,
+        digests.lengths.astype("<u4"),
+        digests.values.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)[:, :DIGEST_BYTES],
+    ]
+    counts = [len(snapshots), len(snapshots.files), len(uses.values), len(manifests), len(digests.values)]
+    compressor = zstandard.ZstdCompressor(level=_LEVEL).compressobj()
+    # Blocks, because all columns together may be large.
+    parts = [compressor.compress(block) for column in columns for block in _blocks(column)]
+    body = b"".join([np.array(counts, "<u8").tobytes(), *parts, compressor.flush()])
+    return _MAGIC + blake2b(body, digest_size=_HASH_BYTES).digest() + body
+
+
+def _blocks(column: np.ndarray[Any, Any]) -> Iterator[bytes]:
+    return (column[start : start + _BLOCK].tobytes() for start in range(0, len(column), _BLOCK))
+
+
+def decode_walked(data: bytes) -> Walked | None:
+    """Return the content of an object, or None if it cannot be used.
+
+    Args:
+        data: The bytes of the object.
+
+    Returns:
+        The result of a walk.
+
+    Examples:
+        >>> decode_walked(b"something else") is None
+        True
+    """
+    body = data[_BODY:]
+    checksum = blake2b(body, digest_size=_HASH_BYTES).digest()
+    if data[: len(_MAGIC)] != _MAGIC or data[len(_MAGIC) : _BODY] != checksum or len(body) < 8 * _COUNTS:
+        return None
+    snapshots, files, uses, manifests, digests = np.frombuffer(body, "<u8", _COUNTS).tolist()
+    if max(uses // MOST_USES, digests // MOST_DIGESTS, files // (1 << 32)) > 1:
+        return None
+    widths = [
+        (snapshots, OBJECT_ID_BYTES),
+        (snapshots, 4),
+        (uses, 4),
+        (files, OBJECT_ID_BYTES),
+        (files, 8),
+        (files, 4),
+        (manifests, OBJECT_ID_BYTES),
+        (manifests, 4),
+        (digests, DIGEST_BYTES),
+    ]
+    size = sum(count * width for count, width in widths)
+    try:
+        raw = zstandard.ZstdDecompressor().decompress(body[8 * _COUNTS :], max_output_size=size)
+    except (zstandard.ZstdError, MemoryError):
+        return None
+    if len(raw) != size:
+        return None
+    return _of_columns([np.frombuffer(part, np.uint8) for part in _cut(raw, widths)])
+
+
+def _cut(raw: bytes, widths: list[tuple[int, int]]) -> list[memoryview]:
+    view, parts, start = memoryview(raw), [], 0
+    for count, width in widths:
+        parts.append(view[start : start + count * width])
+        start += count * width
+    return parts
+
+
+def _of_columns(columns: list[np.ndarray[tuple[int], np.dtype[np.uint8]]]) -> Walked | None:
+    lengths, uses = columns[1].view("<u4"), columns[2].view("<u4")
+    files = ManifestFiles(
+        columns[3].reshape(-1, OBJECT_ID_BYTES), columns[4].view("<u8"), columns[5].view("<u4")
+    )
+    manifests, of_manifests = columns[6].reshape(-1, OBJECT_ID_BYTES), columns[7].view("<u4")
+    short = columns[8].reshape(-1, DIGEST_BYTES)
+    if lengths.sum() != len(uses) or of_manifests.sum() != len(short) or (uses >= max(len(files), 1)).any():
+        return None
+    words = np.zeros((len(short), 8), np.uint8)
+    words[:, :DIGEST_BYTES] = short
+    digests: U64 = words.view("<u8").reshape(-1)
+    return Walked(
+        SnapshotManifests(columns[0].reshape(-1, OBJECT_ID_BYTES), files, Ragged.from_lengths(uses, lengths)),
+        ManifestChunks(manifests, Ragged.from_lengths(digests, of_manifests)),
+    )

@@ -1,0 +1,74 @@
+"""Leases, records of garbage collections, and staged files of jobs."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, Final
+
+from frazil.display import counted
+from frazil.errors import IcechunkError
+from frazil.repository.catalog.collection_records import COLLECTIONS
+from frazil.repository.catalog.findings import Finding
+from frazil.repository.catalog.leases import LEASES, LONGEST, ROUNDING
+from frazil.repository.clock import from_datetime, now_us, to_datetime
+from frazil.repository.session.staged_work import STAGING, place_of_lease
+from frazil.storage.base import ObjectInfo, Storage
+
+_LIST_SUFFIX: Final = ".garbage"
+_LONGEST_US: Final = LONGEST // timedelta(microseconds=1)
+
+
+def marker_findings(storage: Storage) -> Iterator[Finding]:
+    """Yield what holders of leases, collections and jobs have stored."""
+    leases = list(storage.list(LEASES))
+    yield from _leases(storage, leases)
+    yield from _collections(storage)
+    yield from _jobs(storage, {place_of_lease(info.key) for info in leases})
+
+
+def _content(storage: Storage, key: str) -> dict[str, Any] | None:
+    try:
+        content = json.loads(bytes(storage.get(key)))
+    except (IcechunkError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _leases(storage: Storage, objects: list[ObjectInfo]) -> Iterator[Finding]:
+    for info in objects:
+        content = _content(storage, info.key)
+        if content is None or not all(type(content.get(name)) is int for name in ("age", "left")):
+            if storage.head(info.key) is not None:
+                detail = "the lease must have the numbers age and left. It protects nothing"
+                yield Finding("lease-unreadable", info.key, detail=detail)
+            continue
+        until = from_datetime(info.modified) + min(content["left"], _LONGEST_US) + ROUNDING
+        text = f"{content.get('purpose') or 'a session'}, until {to_datetime(max(until, 0)).isoformat()}"
+        yield Finding("lease", info.key, detail=text)
+
+
+def _collections(storage: Storage) -> Iterator[Finding]:
+    for info in storage.list(COLLECTIONS):
+        if info.key.endswith(_LIST_SUFFIX):
+            continue
+        content = _content(storage, info.key) or {}
+        if content.get("done"):
+            continue  # the mark of a collection that has ended
+        started = from_datetime(info.modified)
+        detail = f"announced at {info.modified.isoformat()}"
+        killed = started + _LONGEST_US < now_us()
+        yield Finding("collection-killed" if killed else "collection-running", info.key, detail=detail)
+
+
+def _jobs(storage: Storage, places: set[str | None]) -> Iterator[Finding]:
+    sizes: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for info in storage.list(STAGING):
+        total = sizes[info.key.split("/")[1]]
+        total[0] += 1
+        total[1] += info.size
+    for place, (count, size) in sorted(sizes.items()):
+        check = "job-staged" if place in places else "job-abandoned"
+        yield Finding(check, f"{STAGING}/{place}", detail=f"{counted(count, 'file')} with {size} bytes")

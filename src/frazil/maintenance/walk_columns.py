@@ -1,0 +1,211 @@
+"""The results of a walk over metadata, as columns: manifests of snapshots, chunk files of manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.format.columns import U8, U64, Ragged
+from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_matrix
+from frazil.format.snapshot import ManifestFiles
+
+
+def each_once(parts: Sequence[ManifestFiles]) -> ManifestFiles:
+    """Return each manifest of several tables once.
+
+    Args:
+        parts: Tables of manifests.
+
+    Returns:
+        One table, sorted by id.
+
+    Examples:
+        >>> len(each_once([ManifestFiles.empty()]))
+        0
+    """
+    ids = np.concatenate([part.ids for part in parts])
+    _, first = np.unique(id_keys(ids), return_index=True)
+    return ManifestFiles(
+        ids[first],
+        np.concatenate([part.size_bytes for part in parts])[first],
+        np.concatenate([part.num_chunk_refs for part in parts])[first],
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SnapshotManifests:
+    """The manifests of s snapshots.
+
+    Attributes:
+        ids: The ids of the snapshots, uint8 (s, 12).
+        files: Each manifest once, sorted by id.
+        rows: For each snapshot the rows of its manifests in ``files``, uint32.
+    """
+
+    ids: U8
+    files: ManifestFiles
+    rows: Ragged
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @classmethod
+    def empty(cls) -> SnapshotManifests:
+        """Return a table without snapshots.
+
+        Returns:
+            A table of 0 rows.
+
+        Examples:
+            >>> len(SnapshotManifests.empty())
+            0
+        """
+        no_ids = np.zeros((0, OBJECT_ID_BYTES), np.uint8)
+        return cls(no_ids, ManifestFiles.empty(), Ragged.empty(0, np.uint32))
+
+    @classmethod
+    def of(cls, snapshot: bytes, files: ManifestFiles) -> SnapshotManifests:
+        """Return the table of one snapshot.
+
+        Args:
+            snapshot: The id of the snapshot.
+            files: Its manifests, each once, sorted by id.
+
+        Returns:
+            A table of one row.
+
+        Examples:
+            >>> len(SnapshotManifests.of(bytes(12), ManifestFiles.empty()))
+            1
+        """
+        rows = Ragged.from_lengths(np.arange(len(files), dtype=np.uint32), np.array([len(files)]))
+        return cls(id_matrix([snapshot]), files, rows)
+
+    @staticmethod
+    def concat(parts: Sequence[SnapshotManifests]) -> SnapshotManifests:
+        """Return one table for several tables.
+
+        Args:
+            parts: Tables.
+
+        Returns:
+            The rows of all tables.
+
+        Examples:
+            >>> one = SnapshotManifests.of(bytes(12), ManifestFiles.empty())
+            >>> len(SnapshotManifests.concat([one, one]))
+            2
+        """
+        whole = SnapshotManifests.empty()
+        files = each_once([whole.files, *(part.files for part in parts)])
+        keys = id_keys(files.ids)
+        rows = [whole.rows]
+        for part in parts:
+            places = np.searchsorted(keys, id_keys(part.files.ids)).astype(np.uint32)
+            rows.append(Ragged.from_lengths(places[part.rows.compact().values], part.rows.lengths))
+        return SnapshotManifests(
+            np.concatenate([whole.ids, *(part.ids for part in parts)]), files, Ragged.concat(rows)
+        )
+
+    def select(self, keep: NDArray[np.bool_]) -> SnapshotManifests:
+        """Return some of the snapshots, with only their manifests.
+
+        Args:
+            keep: One bool for each snapshot.
+
+        Returns:
+            The snapshots whose value is True.
+
+        Examples:
+            >>> len(SnapshotManifests.empty().select(np.zeros(0, bool)))
+            0
+        """
+        rows = self.rows.take(keep).compact()
+        used, places = np.unique(rows.values, return_inverse=True)
+        files = self.files.select_manifests(used.astype(np.int64))
+        return SnapshotManifests(
+            self.ids[keep], files, Ragged.from_lengths(places.astype(np.uint32), rows.lengths)
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ManifestChunks:
+    """The chunk files of m manifests.
+
+    Attributes:
+        ids: The ids of the manifests, uint8 (m, 12).
+        digests: For each manifest the digests of its chunk files, sorted, uint64.
+    """
+
+    ids: U8
+    digests: Ragged
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @classmethod
+    def empty(cls) -> ManifestChunks:
+        """Return a table without manifests.
+
+        Returns:
+            A table of 0 rows.
+
+        Examples:
+            >>> len(ManifestChunks.empty())
+            0
+        """
+        return cls(np.zeros((0, OBJECT_ID_BYTES), np.uint8), Ragged.empty(0, np.uint64))
+
+    @classmethod
+    def of(cls, manifest: bytes, digests: U64) -> ManifestChunks:
+        """Return the table of one manifest.
+
+        Args:
+            manifest: The id of the manifest.
+            digests: The digests of its chunk files, sorted.
+
+        Returns:
+            A table of one row.
+
+        Examples:
+            >>> len(ManifestChunks.of(bytes(12), np.zeros(0, np.uint64)))
+            1
+        """
+        return cls(id_matrix([manifest]), Ragged.from_lengths(digests, np.array([len(digests)])))
+
+    @staticmethod
+    def concat(parts: Sequence[ManifestChunks]) -> ManifestChunks:
+        """Return one table for several tables.
+
+        Args:
+            parts: Tables.
+
+        Returns:
+            The rows of all tables.
+
+        Examples:
+            >>> len(ManifestChunks.concat([]))
+            0
+        """
+        whole = [ManifestChunks.empty(), *parts]
+        return ManifestChunks(
+            np.concatenate([part.ids for part in whole]), Ragged.concat([part.digests for part in whole])
+        )
+
+    def select(self, keep: NDArray[np.bool_]) -> ManifestChunks:
+        """Return some of the manifests.
+
+        Args:
+            keep: One bool for each manifest.
+
+        Returns:
+            The manifests whose value is True.
+
+        Examples:
+            >>> len(ManifestChunks.empty().select(np.zeros(0, bool)))
+            0
+        """
+        return ManifestChunks(self.ids[keep], self.digests.take(keep).compact())

@@ -1,0 +1,96 @@
+"""`frazil verify`: output and exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import zarr
+
+import frazil
+from frazil.cli import main
+from frazil.repository.catalog.checks import checks
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    config = frazil.RepositoryConfig(
+        inline_chunk_threshold_bytes=0, packing=frazil.PackingConfig(enabled=False)
+    )
+    root = tmp_path / "repo"
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(root)), config)
+    with repo.transaction("main", message="an array") as store:
+        zarr.create_array(store, name="t", shape=(8,), chunks=(1,), dtype="i4", compressors=None)[:] = 1
+    return root
+
+
+def test_a_whole_repository_has_status_0(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(place), "--level", "decode"]) == 0
+    assert capsys.readouterr().out == (
+        "no problems: level decode, 2 snapshots, 1 manifest, 8 references, 32 bytes of chunks\n"
+    )
+
+
+def test_problems_have_status_1(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for chunk in sorted((place / "chunks").iterdir()):
+        chunk.unlink()
+    assert main(["verify", str(place), "--level", "exists"]) == 1
+    text = capsys.readouterr().out
+    assert text.startswith("8 problems: level exists")
+    assert "loss: missing: chunks/" in text
+    assert "of `/t`" in text
+    assert "Restore the file from a copy" in text
+    assert main(["verify", str(place), "--level", "exists", "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert (report["ok"], len(report["findings"])) == (False, 8)
+    assert {row["coordinates"][0] for row in report["findings"]} == set(range(8))
+
+
+def test_information_is_no_problem(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "manifests" / ("0" * 20)).write_bytes(b"of a session that has not committed")
+    assert main(["verify", str(place)]) == 0
+    assert "unreferenced" not in capsys.readouterr().out
+    assert main(["verify", str(place), "--all"]) == 0
+    assert "information: unreferenced: manifests" in capsys.readouterr().out
+
+
+def test_a_second_run_with_a_state_continues(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["verify", str(place), "--level", "checksum", "--json", "--state", str(place) + ".state"]
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["resumed"] == 0
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["resumed"] > 0
+
+
+def test_an_engine_runs_the_tasks(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(place), "--engine", "inline"]) == 0
+    texts = capsys.readouterr()
+    assert texts.out.startswith("no problems")
+    assert "tasks" in texts.err
+
+
+def test_all_checks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "--list-checks"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
+        each.name for each in checks
+    ]
+    assert main(["verify", "--list-checks", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == len(checks)
+
+
+def test_wrong_usage_has_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify"]) == 2
+    assert "LOCATION is missing" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as caught:
+        main(["verify", "x", "--level", "all"])
+    assert caught.value.code == 2
+
+
+def test_an_error_of_frazil_has_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(tmp_path / "nothing")]) == 1
+    assert "[repository-not-found]" in capsys.readouterr().err
+    (tmp_path / "other").write_bytes(b"not a state of a verification, but another file" * 99)
+    frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+    assert main(["verify", str(tmp_path / "repo"), "--state", str(tmp_path / "other")]) == 1
+    assert "[invalid-argument]" in capsys.readouterr().err

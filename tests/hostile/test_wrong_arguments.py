@@ -1,0 +1,116 @@
+"""Wrong arguments change nothing: not the storage, not the session, and not the repository.
+
+`tests/test_bad_input.py` calls every function with wrong arguments and looks at the errors. Here the state
+before and after each refused call is compared: the bytes of the storage, and the changes of the session. The
+callables and their parameters come from inspection.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import tests.test_bad_input as bad_input
+from tests.support.docstrings import public_names
+from tests.support.tiers import deep
+
+import frazil
+from frazil.jobs import wire
+
+#: What a call may do before it finds that an argument is wrong: waiting for a time, or taking a lease.
+_FOLDERS = ("leases/",)
+_OWNERS = ("Repository", "Session", "ForkSession", "IcechunkStore")
+#: A few values for every change; all values in the second tier.
+_SOME = slice(2, None, 14)
+
+
+def _methods() -> list[str]:
+    return [path for path in bad_input.TARGETS if path.partition(".")[0] in _OWNERS and "." in path]
+
+
+def _bytes_of(storage: frazil.Storage) -> dict[str, bytes]:
+    keys = [info.key for info in storage.list("") if not info.key.startswith(_FOLDERS)]
+    return {key: bytes(storage.get(key)) for key in sorted(keys)}
+
+
+def _changes_of(session: frazil.Session) -> bytes:
+    return wire.encode(session.workspace.changes)
+
+
+def _state(scene: bad_input.Scene) -> dict[str, Any]:
+    return {
+        "storage": _bytes_of(scene.storage),
+        "session": _changes_of(scene.session),
+        "fork": _changes_of(scene.fork),
+        "mode": (scene.session.read_only, scene.session.branch, scene.session.snapshot_id),
+        "config": repr(scene.repo.config),
+        "default metadata": repr(scene.repo.default_commit_metadata()),
+    }
+
+
+def _wrong_calls(path: str, scene: bad_input.Scene, values: slice) -> Iterator[tuple[str, dict[str, Any]]]:
+    function = bad_input._resolve(path, scene)
+    parameters = bad_input._parameters(function)
+    needed = [each for each in parameters if each.default is each.empty or each.name == "message"]
+    for wrong in parameters:
+        for value in bad_input.BAD[values]:
+            arguments = {each.name: scene.good(each) for each in needed}
+            yield f"{wrong.name}={value!r:.40}", arguments | {wrong.name: value}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("values", [_SOME, *deep(slice(None))], ids=["some", "all"])
+@pytest.mark.parametrize("path", _methods())
+def test_a_refused_call_changes_nothing(path: str, values: slice) -> None:
+    scene = bad_input.Scene()
+    _write(scene)
+    before = _state(scene)
+    changed: dict[str, list[str]] = {}
+    for label, arguments in list(_wrong_calls(path, scene, values)):
+        try:
+            bad_input._call(bad_input._resolve(path, scene), arguments)
+        except Exception:
+            after = _state(scene)
+            if after != before:
+                changed[label] = [name for name in before if before[name] != after[name]]
+        else:
+            scene = bad_input.Scene()  # the value is valid, or the method ignores it
+            _write(scene)
+            before = _state(scene)
+            continue
+        if label in changed:
+            scene = bad_input.Scene()
+            _write(scene)
+            before = _state(scene)
+    assert changed == {}
+
+
+def _write(scene: bad_input.Scene) -> None:
+    """Uncommitted changes in the session and its fork, so that a loss is seen."""
+    for session in (scene.session, scene.fork):
+        session.store.set_sync("b/zarr.json", scene_group())
+
+
+def scene_group() -> Any:
+    from zarr.core.buffer import default_buffer_prototype
+
+    return default_buffer_prototype().buffer.from_bytes(b'{"zarr_format":3,"node_type":"group"}')
+
+
+def test_the_methods_are_those_of_the_public_interface() -> None:
+    methods = set(_methods())
+    public = {name.name.removeprefix("frazil.") for name in public_names() if name.name.count(".") == 2}
+    assert len(methods) > 80
+    assert len(methods & public) > 40
+
+
+def test_a_call_that_changes_something_is_seen() -> None:
+    scene = bad_input.Scene()
+    before = _state(scene)
+    scene.session.store.set_sync("c/zarr.json", scene_group())
+    assert _state(scene)["session"] != before["session"]
+    scene.repo.create_tag("other", scene.tip)
+    assert _state(scene)["storage"] != before["storage"]
+    pickle.dumps(scene.fork)

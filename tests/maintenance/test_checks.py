@@ -1,0 +1,651 @@
+"""Each check of a verification, with a repository that breaks exactly its rule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from tests.repository.version_1 import copy_of
+from tests.support.flatbuffer_patch import Patch, patched
+
+import frazil
+from frazil.format.envelope import FileType
+from frazil.format.ids import id_to_text
+from frazil.format.manifest import ChunkTable, Manifest, decode_manifest, encode_manifest
+from frazil.format.repo_info import decode_repo_info, encode_repo_info
+from frazil.format.snapshot import decode_snapshot, encode_snapshot
+from frazil.format.transaction_log import Move, decode_transaction_log, encode_transaction_log
+from frazil.maintenance.verification import markers
+from frazil.repository.catalog.checks import checks
+from frazil.storage.memory import MemoryStorage
+
+REPO, SNAPSHOT, MANIFEST, LOG = (
+    FileType.REPO_INFO,
+    FileType.SNAPSHOT,
+    FileType.MANIFEST,
+    FileType.TRANSACTION_LOG,
+)
+INITIAL = "1CECHNKREP0F1RSTCMT0"
+
+
+@cache
+def template(spec_version: int) -> MemoryStorage:
+    """Three commits, with two arrays, two groups, tags and branches; chunks of every kind."""
+    storage = MemoryStorage()
+    config = frazil.RepositoryConfig(
+        inline_chunk_threshold_bytes=8,
+        packing=frazil.PackingConfig(enabled=False),
+        manifest=frazil.config.ManifestConfig(
+            splitting=frazil.config.ManifestSplittingConfig.from_dict(
+                {
+                    frazil.config.ManifestSplitCondition.name_matches("split"): {
+                        frazil.config.ManifestSplitDimCondition.Any(): 2
+                    }
+                }
+            )
+        ),
+    )
+    repo = frazil.Repository.create(storage, config, spec_version=spec_version)
+    with repo.transaction("main", message="arrays", metadata={"author": "a", "topic": "b"}) as store:
+        zarr.create_group(store)
+        for name in ("a/b", "a/c"):
+            zarr.create_group(store, path=name)
+        for name in ("a/x", "a/y", "split"):
+            array = zarr.create_array(
+                store,
+                name=name,
+                shape=(4, 4),
+                chunks=(1, 4),
+                dtype="i4",
+                compressors=None,
+                dimension_names=("t", "x"),
+            )
+            array[:] = np.arange(16).reshape(4, 4) + 1
+    with repo.transaction("main", message="two arrays", metadata={"author": "a", "topic": "b"}) as store:
+        for name in ("a/x", "a/y"):
+            zarr.open_array(store, path=name)[:2] = 5
+            zarr.open_array(store, path=name).attrs["units"] = "m"
+        del zarr.open_group(store)["a/b"]
+    for name in ("t1", "t2", "t3", "t4"):
+        repo.create_tag(name, repo.lookup_branch("main"))
+    repo.create_branch("dev", repo.lookup_branch("main"))
+    for name in ("t3", "t4"):
+        repo.delete_tag(name)
+    if spec_version == 2:
+        repo.save_config()
+        repo.set_feature_flag("move_node", True)
+        session = repo.rearrange_session("main")
+        session.move("/a/x", "/a/p")
+        session.move("/a/y", "/a/q")
+        session.commit("moved", metadata={"author": "a", "topic": "b"})
+    return storage
+
+
+@pytest.fixture
+def storage() -> MemoryStorage:
+    return copy_of(template(2))
+
+
+def tip(storage: MemoryStorage, number: int = 0) -> str:
+    """A snapshot of `main`: 0 is the last one."""
+    repo = frazil.Repository.open(storage)
+    return [each.id for each in repo.ancestry(branch="main")][number]
+
+
+def names(storage: MemoryStorage, level: Any = "metadata") -> set[str]:
+    return {each.check for each in frazil.Repository.open(storage).verify(level).findings}
+
+
+def key_of(storage: MemoryStorage, file_type: FileType, number: int = 0) -> str:
+    if file_type is REPO:
+        return "repo"
+    if file_type is MANIFEST:
+        snapshot = decode_snapshot(storage.get(f"snapshots/{tip(storage)}"), "")
+        # The manifests with most references.
+        order = np.argsort(-snapshot.manifests.num_chunk_refs.astype(int), kind="stable")
+        return f"manifests/{id_to_text(snapshot.manifests.ids[order[number]].tobytes())}"
+    folder = "snapshots" if file_type is SNAPSHOT else "transactions"
+    return f"{folder}/{tip(storage, number)}"
+
+
+def table_of(patch: Patch, slot: int, row: int = 0) -> int:
+    return patch.tables(patch.root, slot)[row]
+
+
+def array_of(patch: Patch) -> int:
+    """The first ArrayNodeData with several manifests, else the first one."""
+    nodes = [node for node in patch.tables(patch.root, 2) if patch.number("<B", patch.field(node, 3)) == 1]
+    arrays = [patch.follow(patch.field(node, 4)) for node in nodes]
+    return max(arrays, key=lambda array: len(patch.tables(array, 2)))
+
+
+def refs_of(patch: Patch, row: int = 0) -> int:
+    return table_of(patch, 1, row)
+
+
+def ref_of(patch: Patch) -> int:
+    return patch.tables(refs_of(patch), 1)[0]
+
+
+def header(data: bytes, at: int, value: int) -> bytes:
+    return data[:at] + bytes([value]) + data[at + 1 :]
+
+
+@dataclass(frozen=True)
+class Break:
+    """A change of one file by a patch that breaks one rule. ``others`` are rules that it must break, too."""
+
+    check: str
+    file_type: FileType
+    change: Callable[[Patch], object]
+    number: int = 0
+    others: frozenset[str] = frozenset()
+
+
+def breaks(
+    check: str, file_type: FileType, change: Callable[[Patch], object], number: int = 0, others: str = ""
+) -> Any:
+    return pytest.param(Break(check, file_type, change, number, frozenset(others.split())), id=check)
+
+
+def first_of_union(patch: Patch) -> None:
+    patch.put("<B", patch.field(table_of(patch, 7), 0), 99)
+
+
+def cycle(patch: Patch) -> None:
+    infos = patch.tables(patch.root, 4)
+    for row, info in enumerate(infos):
+        if patch.number("<i", patch.field(info, 1)) >= 0:
+            patch.put("<i", patch.field(info, 1), row)
+            return
+
+
+def orphan(patch: Patch) -> None:
+    infos = patch.tables(patch.root, 4)
+    parents = [patch.number("<i", patch.field(info, 1)) for info in infos]
+    # The tip, whose ancestors stay reachable by tags.
+    row = next(row for row in range(len(infos)) if row not in parents)
+    patch.put("<i", patch.field(infos[row], 1), -1)
+
+
+def same_extents(patch: Patch) -> None:
+    one, two, *_ = patch.tables(array_of(patch), 2)
+    start, count = patch.vector(one, 1)
+    other, _ = patch.vector(two, 1)
+    patch.payload[other : other + 8 * count] = patch.payload[start : start + 8 * count]
+
+
+def reversed_extents(patch: Patch) -> None:
+    start, _ = patch.vector(patch.tables(array_of(patch), 2)[0], 1)
+    patch.put("<2I", start, 9, 1)
+
+
+def two_in_flags(patch: Patch) -> None:
+    patch.put("<H", patch.vector(patch.root, 10)[0], 7)
+
+
+def same_ids(patch: Patch, table: int, slot: int) -> None:
+    start, _ = patch.vector(table, slot)
+    patch.payload[start + 8 : start + 16] = patch.payload[start : start + 8]
+
+
+SHAPES = "array-shape dimension-names extents-rank num-chunks"
+BREAKS = [
+    # headers are in another test
+    breaks("text-utf8", REPO, lambda p: p.text(table_of(p, 4), 3, b"\xff")),
+    breaks("metadata-values", REPO, lambda p: p.resize(p.tables(table_of(p, 4, 1), 4)[0], 1, 0)),
+    breaks("repo-required", REPO, lambda p: p.drop(p.root, 3)),
+    breaks("repo-spec-version", REPO, lambda p: p.put("<B", p.field(p.root, 0), 1)),
+    breaks("tags-sorted", REPO, lambda p: p.swap(p.root, 1)),
+    breaks("branches-sorted", REPO, lambda p: p.swap(p.root, 2)),
+    breaks("deleted-tags-sorted", REPO, lambda p: p.swap(p.root, 3)),
+    breaks(
+        "snapshots-sorted",
+        REPO,
+        lambda p: p.swap(p.root, 4),
+        others="ops-refs moves-paths moves-overwrite initial-snapshot parent-cycle",
+    ),
+    breaks("config-flexbuffer", REPO, lambda p: p.resize(p.root, 9, 2)),
+    breaks("status-availability", REPO, lambda p: p.put("<B", p.field(p.follow(p.field(p.root, 5)), 0), 7)),
+    breaks("main-branch", REPO, lambda p: p.text(table_of(p, 2, 1), 0, b"mail"), others="ops-refs"),
+    breaks("tag-reuse", REPO, lambda p: p.text(table_of(p, 1, 1), 0, b"t4"), others="ops-refs"),
+    breaks("ref-target", REPO, lambda p: p.put("<I", p.field(table_of(p, 1), 1), 77)),
+    breaks("parent-offset", REPO, lambda p: p.put("<i", p.field(table_of(p, 4), 1), 77)),
+    breaks("parent-cycle", REPO, cycle, others="moves-overwrite moves-paths"),
+    breaks("initial-snapshot", REPO, orphan),
+    breaks("snapshot-summary", REPO, lambda p: p.put("<Q", p.field(table_of(p, 4), 2), 77)),
+    breaks("update-kind", REPO, first_of_union),
+    breaks("ops-order", REPO, lambda p: p.put("<Q", p.field(table_of(p, 7), 2), 5), others="ops-refs"),
+    breaks("backup-name", REPO, lambda p: p.text(table_of(p, 7, 1), 3, b"repo.1")),
+    breaks("snapshot-required", SNAPSHOT, lambda p: p.drop(p.root, 4)),
+    breaks("snapshot-id", SNAPSHOT, lambda p: p.put("<B", p.field(p.root, 0), 0)),
+    breaks("snapshot-metadata-sorted", SNAPSHOT, lambda p: p.swap(p.root, 5)),
+    breaks("nodes-sorted", SNAPSHOT, lambda p: p.swap(p.root, 2)),
+    breaks(
+        "node-path",
+        SNAPSHOT,
+        lambda p: p.text(table_of(p, 2, 2), 1, b"/a/"),
+        others="nodes-sorted moves-paths",
+    ),
+    breaks("node-document", SNAPSHOT, lambda p: p.text(table_of(p, 2, 1), 2, b"{}")),
+    breaks("array-shape-v1-empty", SNAPSHOT, lambda p: p.put("<I", p.follow(p.field(array_of(p), 0)), 1)),
+    breaks("array-shape-v2", SNAPSHOT, lambda p: p.drop(array_of(p), 3), others=SHAPES),
+    breaks("array-shape", SNAPSHOT, lambda p: p.put("<Q", p.field(p.tables(array_of(p), 3)[0], 0), 5)),
+    breaks("num-chunks", SNAPSHOT, lambda p: p.put("<I", p.field(p.tables(array_of(p), 3)[0], 1), 5)),
+    breaks("dimension-names", SNAPSHOT, lambda p: p.resize(array_of(p), 1, 1)),
+    breaks("extents-rank", SNAPSHOT, lambda p: p.resize(p.tables(array_of(p), 2)[0], 1, 1)),
+    breaks("extents-range", SNAPSHOT, reversed_extents, others="manifest-extents"),
+    breaks("extents-overlap", SNAPSHOT, same_extents, others="manifest-extents"),
+    breaks("manifest-files-v1-empty", SNAPSHOT, lambda p: p.resize(p.root, 6, 1)),
+    breaks("manifest-files-sorted", SNAPSHOT, lambda p: p.swap(p.root, 7)),
+    breaks("manifest-files-v2", SNAPSHOT, lambda p: p.drop(p.root, 7), others="manifest-listed"),
+    breaks(
+        "manifest-file-fields",
+        SNAPSHOT,
+        lambda p: p.put("<Q", p.field(table_of(p, 7), 1), 0),
+        others="manifest-size",
+    ),
+    breaks(
+        "manifest-listed", SNAPSHOT, lambda p: p.put("<B", p.field(table_of(p, 7), 0), 0), others="missing"
+    ),
+    breaks("manifest-size", SNAPSHOT, lambda p: p.put("<Q", p.field(table_of(p, 7), 1), 7)),
+    breaks("manifest-count", SNAPSHOT, lambda p: p.put("<I", p.field(table_of(p, 7), 2), 7)),
+    breaks("manifest-required", MANIFEST, lambda p: p.drop(refs_of(p), 0)),
+    breaks("manifest-id", MANIFEST, lambda p: p.put("<B", p.field(p.root, 0), 0)),
+    breaks("refs-sorted", MANIFEST, lambda p: p.swap(refs_of(p), 1)),
+    breaks("ref-kind", MANIFEST, lambda p: p.drop(ref_of(p), 4)),
+    breaks("ref-range", MANIFEST, lambda p: p.put("<Q", p.field(ref_of(p), 2), 2**64 - 1)),
+    breaks("ref-rank", MANIFEST, lambda p: p.resize(ref_of(p), 0, 1)),
+    breaks("location-compression", MANIFEST, lambda p: p.put("<B", p.field(p.root, 3), 9)),
+    breaks("log-required", LOG, lambda p: p.drop(p.root, 4)),
+    breaks("log-id", LOG, lambda p: p.put("<B", p.field(p.root, 0), 0)),
+    breaks("log-ids-sorted", LOG, lambda p: p.swap(p.root, 5, 8), 1),
+    breaks("log-chunks-sorted", LOG, lambda p: p.swap(p.root, 7), 1),
+    breaks("log-coords-sorted", LOG, lambda p: p.swap(table_of(p, 7), 1), 1),
+    breaks("log-coords-rank", LOG, lambda p: p.resize(p.tables(table_of(p, 7), 1)[0], 0, 1), 1),
+    breaks("move-fields", LOG, lambda p: p.drop(table_of(p, 8), 0), others="moves-paths"),
+    breaks("moves-sorted", LOG, lambda p: p.swap(p.root, 8)),
+]
+
+
+@pytest.mark.parametrize("case", BREAKS)
+def test_a_broken_rule_has_its_name(storage: MemoryStorage, case: Break) -> None:
+    before = names(storage)
+    key = key_of(storage, case.file_type, case.number)
+    repo = frazil.Repository.open(storage)  # a file `repo` that cannot be read would not open
+    storage.put(key, patched(storage.get(key), case.file_type, case.change))
+    findings = repo.verify().findings
+    assert case.check in {each.check for each in findings}
+    keys = {each.key for each in findings if each.check == case.check}
+    assert key in keys or case.check in OTHER_KEYS
+    unrelated = {each.check for each in findings} - before - {case.check, "unreadable"} - case.others
+    assert not unrelated - FOLLOWING
+
+
+#: Findings that follow from most broken rules, because logs and files are compared with what is left.
+FOLLOWING = {
+    "log-nodes",
+    "log-chunks",
+    "moves-complete",
+    "ref-rank",
+    "missing",
+    "unreferenced",
+    "snapshot-summary",
+    "manifest-size",
+}
+#: Findings whose key is another file than the damaged one.
+OTHER_KEYS = {"manifest-size", "manifest-count", "snapshot-summary"}
+
+
+def rewritten(storage: MemoryStorage, change: Callable[[Any], Any], number: int = 0) -> None:
+    """Store a snapshot with another content."""
+    key = key_of(storage, SNAPSHOT, number)
+    storage.put(key, encode_snapshot(change(decode_snapshot(storage.get(key), key))))
+
+
+def relogged(storage: MemoryStorage, change: Callable[[Any], Any], number: int = 0) -> None:
+    key = key_of(storage, LOG, number)
+    storage.put(key, encode_transaction_log(change(decode_transaction_log(storage.get(key), key))))
+
+
+def reinformed(storage: MemoryStorage, **changes: Any) -> None:
+    info = decode_repo_info(storage.get("repo"), "repo")
+    storage.put("repo", encode_repo_info(replace(info, **changes)))
+
+
+def remanifested(storage: MemoryStorage, change: Callable[[Manifest], Any], number: int = 0) -> None:
+    key = key_of(storage, MANIFEST, number)
+    storage.put(key, encode_manifest(change(decode_manifest(storage.get(key), key))))
+
+
+def enabled_and_disabled(storage: MemoryStorage) -> None:
+    reinformed(storage, enabled_flags=frozenset({3, 7}), disabled_flags=frozenset({7, 9}))
+
+
+def unsorted_flags(slot: int) -> Callable[[MemoryStorage], None]:
+    def change(storage: MemoryStorage) -> None:
+        reinformed(storage, enabled_flags=frozenset({3, 4}), disabled_flags=frozenset({7, 9}))
+        storage.put("repo", patched(storage.get("repo"), REPO, lambda patch: patch.swap(patch.root, slot, 2)))
+
+    return change
+
+
+def lost_branch(storage: MemoryStorage) -> None:
+    info = decode_repo_info(storage.get("repo"), "repo")
+    branches = {**info.branches, "dev": info.snapshots.id_of(0), "new": info.snapshots.id_of(0)}
+    reinformed(storage, branches=branches)
+
+
+def same_node_ids(storage: MemoryStorage) -> None:
+    def change(snapshot: Any) -> Any:
+        nodes = snapshot.nodes
+        ids = nodes.ids.copy()
+        ids[-1] = ids[-2]
+        return replace(snapshot, nodes=replace(nodes, ids=ids))
+
+    rewritten(storage, change)
+
+
+def outside(storage: MemoryStorage) -> None:
+    def change(manifest: Manifest) -> Manifest:
+        return Manifest(
+            manifest.id,
+            {node: replace(table, index=table.index + 9) for node, table in manifest.arrays.items()},
+        )
+
+    remanifested(storage, change)
+
+
+def virtual_refs(storage: MemoryStorage, locations: list[str]) -> None:
+    def change(manifest: Manifest) -> Manifest:
+        node, table = next(iter(manifest.arrays.items()))
+        virtual = ChunkTable.from_virtual(table.index, locations * len(table), 0, 16, etag="e")
+        return Manifest(manifest.id, {**manifest.arrays, node: virtual})
+
+    remanifested(storage, change)
+
+
+def bad_location(storage: MemoryStorage) -> None:
+    virtual_refs(storage, ["no-url"])
+
+
+def etag_and_time(storage: MemoryStorage) -> None:
+    def change(manifest: Manifest) -> Manifest:
+        node, table = next(iter(manifest.arrays.items()))
+        timed = ChunkTable.from_virtual(table.index, ["s3://b/k"] * len(table), 0, 16, modified=7)
+        return Manifest(manifest.id, {node: timed})
+
+    remanifested(storage, change)
+    key = key_of(storage, MANIFEST)
+    data = patched(storage.get(key), MANIFEST, lambda patch: patch.rename(ref_of(patch), 5, 5))
+    # The offset of the location is also read as one of an etag.
+    patch = Patch(data, MANIFEST)
+    ref = ref_of(patch)
+    vtable = ref - patch.number("<i", ref)
+    patch.put("<H", vtable + 4 + 2 * 6, patch.number("<H", vtable + 4 + 2 * 5))
+    storage.put(key, patch.sealed())
+
+
+def lost_dictionary(storage: MemoryStorage) -> None:
+    virtual_refs(storage, ["s3://bucket/key"])
+    key = key_of(storage, MANIFEST)
+
+    def change(patch: Patch) -> None:
+        patch.put("<B", patch.field(patch.root, 3), 1)
+        virtual = next(
+            ref
+            for row in range(len(patch.tables(patch.root, 1)))
+            for ref in patch.tables(refs_of(patch, row), 1)
+            if patch.field(ref, 5)
+        )
+        patch.rename(virtual, 5, 8)
+
+    storage.put(key, patched(storage.get(key), MANIFEST, change))
+
+
+def unsorted_arrays(storage: MemoryStorage) -> None:
+    # One manifest of two arrays.
+    def change(manifest: Manifest) -> Manifest:
+        node, table = next(iter(manifest.arrays.items()))
+        return Manifest(manifest.id, {node: table, bytes(8): table})
+
+    remanifested(storage, change)
+    key = key_of(storage, MANIFEST)
+    storage.put(key, patched(storage.get(key), MANIFEST, lambda patch: patch.swap(patch.root, 1)))
+
+
+def node_ids(storage: MemoryStorage, number: int = 0) -> dict[str, bytes]:
+    nodes = decode_snapshot(storage.get(key_of(storage, SNAPSHOT, number)), "").nodes
+    return {node.path: node.id for node in map(nodes.node, range(len(nodes)))}
+
+
+def initial_log(storage: MemoryStorage) -> None:
+    key = f"transactions/{INITIAL}"
+    log = decode_transaction_log(storage.get(key), key)
+    ids = np.arange(8, dtype=np.uint8).reshape(1, 8)
+    storage.put(key, encode_transaction_log(replace(log, new_groups=ids)))
+
+
+def twice_in_log(storage: MemoryStorage) -> None:
+    relogged(storage, lambda log: replace(log, updated_arrays=log.new_arrays), 2)
+
+
+def more_in_log(storage: MemoryStorage) -> None:
+    relogged(storage, lambda log: replace(log, new_groups=np.arange(8, dtype=np.uint8).reshape(1, 8)))
+
+
+def silent_chunks(storage: MemoryStorage) -> None:
+    relogged(storage, lambda log: replace(log, updated_chunks={}), 1)
+
+
+def with_moves(change: Callable[[tuple[Move, ...]], tuple[Move, ...]]) -> Callable[[MemoryStorage], None]:
+    return lambda storage: relogged(storage, lambda log: replace(log, moves=change(log.moves)))
+
+
+def to_nowhere(storage: MemoryStorage) -> None:
+    def change(snapshot: Any) -> Any:
+        nodes = snapshot.nodes
+        row = nodes.find_node("/a/q")
+        return replace(snapshot, nodes=nodes.renamed(np.array([row]), ["/z/q"]))
+
+    rewritten(storage, change)
+    relogged(
+        storage,
+        lambda log: replace(
+            log, moves=tuple(replace(m, target="/z/q") if m.target == "/a/q" else m for m in log.moves)
+        ),
+    )
+
+
+def onto_another(storage: MemoryStorage) -> None:
+    def change(snapshot: Any) -> Any:
+        nodes = snapshot.nodes
+        rows = np.array([nodes.find_node("/a/c"), nodes.find_node("/a/q")])
+        nodes = nodes.renamed(rows, ["/a/d", "/a/c"])
+        return replace(snapshot, nodes=nodes)
+
+    rewritten(storage, change)
+    relogged(
+        storage,
+        lambda log: replace(
+            log, moves=tuple(replace(m, target="/a/c") if m.target == "/a/q" else m for m in log.moves)
+        ),
+    )
+
+
+def with_parent(storage: MemoryStorage) -> None:
+    key = key_of(storage, SNAPSHOT)
+    data = patched(storage.get(key), SNAPSHOT, lambda patch: patch.rename(patch.root, 0, 1))
+    patch = Patch(data, SNAPSHOT)
+    vtable = patch.root - patch.number("<i", patch.root)
+    patch.put("<H", vtable + 4, patch.number("<H", vtable + 6))
+    storage.put(key, patch.sealed())
+
+
+STORED: dict[str, Callable[[MemoryStorage], object]] = {
+    "file-header": lambda s: s.put(f"snapshots/{tip(s)}", header(s.get(f"snapshots/{tip(s)}"), 0, 0)),
+    "file-spec-version": lambda s: s.put(f"snapshots/{tip(s)}", header(s.get(f"snapshots/{tip(s)}"), 36, 9)),
+    "file-type": lambda s: s.put(f"snapshots/{tip(s)}", header(s.get(f"snapshots/{tip(s)}"), 37, 9)),
+    "file-compression": lambda s: s.put(f"snapshots/{tip(s)}", header(s.get(f"snapshots/{tip(s)}"), 38, 9)),
+    "file-payload": lambda s: s.put(f"snapshots/{tip(s)}", bytes(s.get(f"snapshots/{tip(s)}"))[:-1]),
+    "missing": lambda s: s.delete([key_of(s, MANIFEST)]),
+    "unreadable": lambda s: s.put(
+        key_of(s, MANIFEST),
+        patched(s.get(key_of(s, MANIFEST)), MANIFEST, lambda p: p.put("<I", 0, 2**31)),
+    ),
+    "enabled-flags-sorted": unsorted_flags(10),
+    "disabled-flags-sorted": unsorted_flags(11),
+    "flags-exclusive": enabled_and_disabled,
+    "ops-refs": lost_branch,
+    "snapshot-parent-v2": with_parent,
+    "node-ids": same_node_ids,
+    "manifest-extents": outside,
+    "ref-location": bad_location,
+    "ref-checksum": etag_and_time,
+    "location-dictionary": lost_dictionary,
+    "arrays-sorted": unsorted_arrays,
+    "log-initial": initial_log,
+    "log-nodes-once": twice_in_log,
+    "log-nodes": more_in_log,
+    "log-chunks": silent_chunks,
+    "move-identity": with_moves(lambda moves: tuple(replace(m, source=m.target) for m in moves)),
+    "moves-collapsed": with_moves(lambda moves: (*moves, replace(moves[0], target="/other"))),
+    "moves-paths": with_moves(lambda moves: tuple(replace(m, source="/other") for m in moves)),
+    "moves-complete": with_moves(lambda moves: moves[:1]),
+    "moves-parent": to_nowhere,
+    "moves-overwrite": onto_another,
+    "file-name": lambda s: s.put("snapshots/README.md", b"text"),
+    "unreferenced": lambda s: s.put("manifests/" + "0" * 20, b"text"),
+    "lease": lambda s: s.put("leases/A", json.dumps({"age": 1, "left": 10**9, "purpose": "job"}).encode()),
+    "lease-unreadable": lambda s: s.put("leases/A", b"{"),
+    "collection-running": lambda s: s.put("collections/A", b'{"listed": false, "done": false}'),
+    "job-abandoned": lambda s: s.put("staging/abc/0", b"result"),
+    "job-staged": lambda s: (
+        s.put("staging/abc/0", b"result"),
+        s.put("leases/job.abc", b'{"age": 1, "left": 99000000, "purpose": "job"}'),
+    ),
+}
+
+
+@pytest.mark.parametrize("check", STORED)
+def test_a_broken_file_has_the_name_of_its_rule(storage: MemoryStorage, check: str) -> None:
+    assert check not in names(storage)
+    repo = frazil.Repository.open(storage)
+    STORED[check](storage)
+    assert check in {each.check for each in repo.verify().findings}
+
+
+def test_the_repository_of_these_tests_breaks_no_rule() -> None:
+    for spec_version in (1, 2):
+        report = frazil.Repository.open(copy_of(template(spec_version))).verify("decode")
+        assert report.findings == ()
+
+
+# Spec version 1, and checks that other tests break
+
+
+def v1_ref(storage: MemoryStorage) -> None:
+    storage.put("refs/tag.t1/ref.json", b"no json")
+
+
+def v1_main(storage: MemoryStorage) -> None:
+    storage.delete(["refs/branch.main/ref.json"])
+
+
+def v1_config(storage: MemoryStorage) -> None:
+    storage.put("config.yaml", b"- a list")
+
+
+def v1_shape(storage: MemoryStorage) -> None:
+    key = next(key for key in v1_snapshots(storage) if INITIAL not in key)
+
+    def change(patch: Patch) -> None:
+        # The field with the names of dimensions becomes shape_v2, of which the vtable has no slot. The first
+        # vtable with that many slots is that of the root.
+        array = array_of(patch)
+        vtable = patch.root - patch.number("<i", patch.root)
+        assert patch.number("<H", vtable) >= 12
+        patch.put("<i", array, array - vtable)
+
+    storage.put(key, patched(storage.get(key), SNAPSHOT, change))
+
+
+def v1_snapshots(storage: MemoryStorage) -> list[str]:
+    return sorted(each.key for each in storage.list("snapshots"))
+
+
+def v1_parent(storage: MemoryStorage) -> None:
+    refs = json.loads(bytes(storage.get("refs/tag.t1/ref.json")))
+    key = f"snapshots/{refs['snapshot']}"
+    storage.put(key, patched(storage.get(key), SNAPSHOT, lambda patch: patch.drop(patch.root, 1)))
+
+
+VERSION_1: dict[str, Callable[[MemoryStorage], None]] = {
+    "ref-file": v1_ref,
+    "main-branch": v1_main,
+    "config-file": v1_config,
+    "array-shape-v1": v1_shape,
+    "snapshot-parent-v1": v1_parent,
+}
+
+
+@pytest.mark.parametrize("check", VERSION_1)
+def test_a_broken_rule_of_spec_version_1(check: str) -> None:
+    storage = copy_of(template(1))
+    repo = frazil.Repository.open(storage)
+    assert check not in {each.check for each in repo.verify().findings}
+    VERSION_1[check](storage)
+    assert check in {each.check for each in repo.verify().findings}
+
+
+def test_records_of_collections_that_were_killed(
+    storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.put("collections/A", b'{"listed": true, "done": false}')
+    later = markers.now_us() + 30 * 86_400_000_000
+    monkeypatch.setattr(markers, "now_us", lambda: later)
+    assert "collection-killed" in names(storage)
+    storage.put("collections/A", b'{"listed": true, "done": true}')
+    assert "collection-killed" not in names(storage)
+
+
+def changed_chunk(storage: MemoryStorage, change: Callable[[bytes], bytes]) -> None:
+    key = max(each.key for each in storage.list("chunks"))
+    storage.put(key, change(bytes(storage.get(key))))
+
+
+def test_levels_of_chunk_checks(storage: MemoryStorage) -> None:
+    changed_chunk(storage, lambda data: data[:-1])
+    assert "short" not in names(storage)
+    assert "short" in names(storage, "exists")
+
+
+#: Checks that are broken in other files of tests.
+ELSEWHERE = {
+    "exchanged": "test_verification.py",
+    "checksum": "test_verification.py",
+    "undecodable": "test_decoding.py",
+    "codec-missing": "test_decoding.py",
+    "virtual-modified": "test_decoding.py",
+    "virtual-unauthorized": "test_decoding.py",
+    "virtual-unreadable": "test_decoding.py",
+    "collection-killed": "this file",
+    "short": "this file",
+}
+
+
+def test_each_check_is_broken_by_a_test() -> None:
+    broken = {param.id for param in BREAKS} | STORED.keys() | VERSION_1.keys() | ELSEWHERE.keys()
+    assert {each.name for each in checks} == broken
+
+
+def test_the_documentation_lists_each_check() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "verify.md").read_text()
+    assert [each.name for each in checks if f"| `{each.name}` |" not in page] == []

@@ -1,0 +1,130 @@
+"""Verification at the level `decode`, and of virtual chunks."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+import zarr.codecs
+
+import frazil
+from frazil.errors import ErrorKind, MissingExtraError
+from frazil.zarr_store import decoding
+
+CODECS: dict[str, dict[str, Any]] = {
+    "zstd": {"compressors": zarr.codecs.ZstdCodec(checksum=True)},
+    "crc32c": {"compressors": zarr.codecs.Crc32cCodec()},
+    "shards": {"shards": (4,), "compressors": zarr.codecs.Crc32cCodec()},
+}
+
+
+def small(**options: Any) -> frazil.Repository:
+    config = frazil.RepositoryConfig(
+        inline_chunk_threshold_bytes=0,
+        packing=frazil.PackingConfig(enabled=False),
+        chunks=frazil.ChunksConfig(checksums=False),
+    )
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config)
+    with repo.transaction("main", message="an array") as store:
+        array = zarr.create_array(store, name="t", shape=(7,), chunks=(2,), dtype="i4", **options)
+        array[:] = np.arange(7)
+        zarr.create_array(store, name="scalar", shape=(), dtype="f8")[()] = 2.5
+        zarr.create_array(store, name="text", shape=(3,), chunks=(2,), dtype=str)[:] = ["a", "bc", "d"]
+    return repo
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_a_changed_bit_is_seen_by_the_codec(name: str) -> None:
+    repo = small(**CODECS[name])
+    assert repo.verify("decode").findings == ()
+    table = repo.readonly_session("main").chunk_table("/t")
+    for row in range(len(table)):
+        ref = table.ref(row)
+        key = f"chunks/{frazil.format.ids.id_to_text(ref.chunk_id)}"  # type: ignore[union-attr, attr-defined]
+        data = bytes(repo.storage.get(key))
+        middle = len(data) // 2 if name != "shards" else 1
+        repo.storage.put(key, data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
+        assert repo.verify("checksum").findings == ()
+        (finding,) = repo.verify("decode").findings
+        assert (finding.check, finding.key, finding.severity.value) == ("undecodable", key, "loss")
+        assert finding.coordinates.tolist() == [table.index[row].tolist()]
+        repo.storage.put(key, data)
+
+
+def test_inline_chunks_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with repo.transaction("main", message="an array") as store:
+        zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4", compressors=None)[:] = 1
+        # The bytes of another dtype.
+        store.set_sync("t/c/1", zarr.core.buffer.cpu.Buffer.from_bytes(b"123"))
+    assert repo.verify("checksum").ok
+    report = repo.verify("decode")
+    (finding,) = report.findings
+    assert finding.coordinates.tolist() == [[1]]
+    assert report.paths[finding.node] == "/t"
+
+
+def test_earlier_versions_are_decoded_with_their_own_metadata() -> None:
+    repo = small(compressors=None)
+    with repo.transaction("main", message="another array") as store:
+        zarr.create_array(store, name="t", shape=(3,), chunks=(3,), dtype="f8", overwrite=True)[:] = 1
+    assert repo.verify("decode").findings == ()
+
+
+def test_codecs_that_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = small(compressors=None)
+    error = MissingExtraError("the codec needs a package", ErrorKind.MISSING_EXTRA)
+
+    def refuse(*args: Any, **options: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(decoding.zarr, "open_array", refuse)
+    report = repo.verify("decode")
+    assert {each.check for each in report.findings} == {"codec-missing"}
+    assert {each.severity.value for each in report.findings} == {"warning"}
+
+
+def virtual(tmp_path: Path, **checksum: Any) -> frazil.Repository:
+    prefix = f"file://{tmp_path}/"
+    (tmp_path / "data.bin").write_bytes(bytes(range(64)))
+    os.utime(tmp_path / "data.bin", (1_700_000_000, 1_700_000_000))
+    config = frazil.RepositoryConfig.default()
+    config.set_virtual_chunk_container(
+        frazil.VirtualChunkContainer(prefix, frazil.local_filesystem_store(str(tmp_path)))
+    )
+    repo = frazil.Repository.create(
+        frazil.in_memory_storage(),
+        config,
+        authorize_virtual_chunk_access={prefix: frazil.credentials.LocalFileSystemAccess},
+    )
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="t", shape=(8,), chunks=(4,), dtype="i8", compressors=None)
+    session.store.set_virtual_ref("t/c/0", f"{prefix}data.bin", offset=0, length=32, **checksum)
+    session.store.set_virtual_ref("t/c/1", f"{prefix}data.bin", offset=32, length=32, **checksum)
+    session.commit("virtual")
+    return repo
+
+
+def test_virtual_objects(tmp_path: Path) -> None:
+    repo = virtual(tmp_path, checksum=datetime.fromtimestamp(1_700_000_100, UTC))
+    data = tmp_path / "data.bin"
+    assert repo.verify("decode").findings == ()
+
+    def seen(level: Any) -> set[tuple[str, int]]:
+        return {(each.check, len(each.coordinates)) for each in repo.verify(level).findings}
+
+    os.utime(data, (1_800_000_000, 1_800_000_000))
+    assert seen("exists") == seen("checksum") == {("virtual-modified", 2)}
+    data.write_bytes(bytes(40))
+    os.utime(data, (1_700_000_000, 1_700_000_000))
+    assert seen("exists") == {("virtual-unreadable", 2)}
+    data.unlink()
+    assert seen("exists") == seen("decode") == {("virtual-unreadable", 2)}
+    stranger = frazil.Repository.open(repo.storage)
+    assert {each.check for each in stranger.verify("exists").problems} == {"virtual-unauthorized"}
+    assert not stranger.verify("metadata").problems

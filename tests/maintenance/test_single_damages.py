@@ -1,0 +1,197 @@
+"""Every single damage of every kind of file, at every level: the table of docs/verify.md.
+
+A cell has the lowest level that sees the damage, or None. The table is exact: what a lower level does not see
+must not be seen there, and nothing else than the damaged file is a problem.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+import zarr.codecs
+from tests.repository.version_1 import copy_of
+
+import frazil
+from frazil.repository.catalog.checks import LEVELS
+from frazil.storage.memory import MemoryStorage
+
+M, E, C, D = LEVELS
+
+
+@cache
+def template(
+    spec_version: int, deduplicate: bool = False, packs: bool = False, checksums: bool = True
+) -> MemoryStorage:
+    storage = MemoryStorage()
+    config = frazil.RepositoryConfig(
+        inline_chunk_threshold_bytes=0,
+        packing=frazil.PackingConfig(enabled=packs),
+        num_updates_per_repo_info_file=2,
+        chunks=frazil.ChunksConfig(deduplicate=deduplicate, checksums=checksums),
+    )
+    repo = frazil.Repository.create(storage, config, spec_version=spec_version)
+    repo.save_config()
+    for value in range(3):
+        with repo.transaction("main", message=f"{value}") as store:
+            if not value:
+                codec = zarr.codecs.ZstdCodec(checksum=True)
+                for name, codecs in (("raw", None), ("zstd", codec)):
+                    zarr.create_array(
+                        store, name=name, shape=(64,), chunks=(32,), dtype="i8", compressors=codecs
+                    )
+            for name in ("raw", "zstd"):
+                zarr.open_array(store, path=name)[:] = np.arange(64) * (value + 3) + 1000 * (name == "zstd")
+    repo.create_tag("v", repo.lookup_branch("main"))
+    return storage
+
+
+def flipped(at: float) -> Callable[[bytes], bytes]:
+    def flip(data: bytes) -> bytes:
+        place = min(int(at * len(data)), len(data) - 1)
+        return data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
+
+    return flip
+
+
+#: Not in the header of a metadata file, where a bit may be in the name of the writer.
+FLIPS = [flipped(at) for at in (0.0, 0.55, 0.7, 0.85, 1.0)]
+#: The ways of damage; a way may be several changes, each of which counts alone.
+WAYS: dict[str, list[Callable[[bytes], bytes | None]]] = {
+    "deleted": [lambda data: None],
+    "cut": [lambda data: data[:-1], lambda data: data[: len(data) // 2]],
+    "empty": [lambda data: b""],
+    "bit": FLIPS,
+    "longer": [lambda data: data + bytes(9)],
+    "zeros": [lambda data: bytes(len(data))],
+}
+
+#: Kind of file -> way -> the lowest level that sees it.
+SEEN: dict[str, dict[str, str | None]] = {
+    "repo": {"deleted": M, "cut": M, "empty": M, "bit": M, "longer": M, "zeros": M},
+    "snapshot": {"deleted": M, "cut": M, "empty": M, "bit": M, "longer": M, "zeros": M, "exchanged": M},
+    "manifest": {"deleted": M, "cut": M, "empty": M, "bit": M, "longer": M, "zeros": M, "exchanged": M},
+    "log": {"deleted": M, "cut": M, "empty": M, "bit": M, "longer": M, "zeros": M, "exchanged": M},
+    "chain backup": {"deleted": M, "cut": M, "empty": M, "bit": M, "longer": M, "zeros": M, "exchanged": C},
+    "backup": {"deleted": None, "cut": C, "empty": C, "bit": C, "longer": C, "zeros": C, "exchanged": C},
+    "raw chunk": {"deleted": E, "cut": C, "empty": E, "bit": C, "longer": C, "zeros": C, "exchanged": C},
+    "raw chunk without checksum": {
+        "deleted": E,
+        "cut": E,
+        "empty": E,
+        "bit": None,
+        "longer": None,
+        "zeros": None,
+        "exchanged": None,
+    },
+    "zstd chunk without checksum": {"deleted": E, "cut": E, "empty": E, "bit": D, "zeros": D},
+    "zstd chunk": {"deleted": E, "cut": C, "empty": E, "bit": C, "longer": C, "zeros": C, "exchanged": C},
+    "pack": {"deleted": E, "cut": C, "empty": E, "bit": C, "longer": C},
+    "deduplicated chunk": {"deleted": E, "cut": C, "empty": E, "bit": C, "exchanged": C},
+    "lease": {"deleted": None, "cut": M, "empty": M, "zeros": M},
+    "ref v1": {"empty": M, "zeros": M},
+    "config v1": {"deleted": None, "zeros": M},
+    "snapshot v1": {"deleted": M, "cut": M, "empty": M, "bit": M, "longer": M, "zeros": M, "exchanged": M},
+    "manifest v1": {"deleted": M, "cut": M, "empty": M, "bit": M, "longer": M, "zeros": M, "exchanged": M},
+    "log v1": {"deleted": M, "cut": M, "empty": M, "bit": M, "longer": M, "zeros": M, "exchanged": M},
+}
+
+
+def listed(storage: MemoryStorage, folder: str) -> list[str]:
+    initial = "1CECHNKREP0F1RSTCMT0"
+    return sorted(each.key for each in storage.list(folder) if initial not in each.key)
+
+
+def chunks_of(repo: frazil.Repository, name: str) -> list[str]:
+    table = repo.readonly_session("main").chunk_table(f"/{name}")
+    return [f"chunks/{frazil.format.ids.id_to_text(id_.tobytes())}" for id_ in table.chunk_ids]  # type: ignore[attr-defined]
+
+
+def chain_of(repo: frazil.Repository) -> list[str]:
+    from frazil.format.repo_info import decode_repo_info
+
+    names, info = [], decode_repo_info(repo.storage.get("repo"), "repo")
+    while info.repo_before_updates is not None:
+        names.append(f"overwritten/{info.repo_before_updates}")
+        info = decode_repo_info(repo.storage.get(names[-1]), names[-1])
+    return names
+
+
+def prepared(kind: str) -> tuple[frazil.Repository, list[str]]:
+    """A repository, and two keys of files of a kind, or one."""
+    version = 1 if kind.endswith("v1") else 2
+    storage = copy_of(template(version, kind.startswith("dedup"), kind == "pack", "without" not in kind))
+    if kind == "lease":
+        storage.put("leases/A", json.dumps({"age": 1, "left": 10**9, "purpose": "job"}).encode())
+    repo = frazil.Repository.open(storage)
+    match kind.removesuffix(" v1").removesuffix(" without checksum"):
+        case "repo":
+            keys = ["repo"]
+        case "snapshot" | "manifest":
+            keys = listed(storage, f"{kind.removesuffix(' v1')}s")
+        case "log":
+            keys = listed(storage, "transactions")
+        case "chain backup":
+            keys = chain_of(repo)
+        case "backup":
+            keys = [key for key in listed(storage, "overwritten") if key not in chain_of(repo)]
+        case "raw chunk" | "deduplicated chunk" | "pack":
+            keys = chunks_of(repo, "raw")
+        case "zstd chunk":
+            keys = chunks_of(repo, "zstd")
+        case "lease":
+            keys = ["leases/A"]
+        case "ref":
+            keys = ["refs/tag.v/ref.json"]
+        case _:
+            keys = ["config.yaml"]
+    return repo, keys[-2:]
+
+
+def damages(storage: MemoryStorage, keys: list[str], way: str) -> Iterator[set[str]]:
+    """Yields the damaged keys, once for each single damage, which is undone afterwards."""
+    before = {key: bytes(storage.get(key)) for key in keys}
+    if way == "exchanged":
+        one, other = keys
+        storage.put(one, before[other])
+        storage.put(other, before[one])
+        yield set(keys)
+    else:
+        for change in WAYS[way]:
+            after = change(before[keys[0]])
+            storage.delete(keys[:1]) if after is None else storage.put(keys[0], after)
+            yield {keys[0]}
+    for key, data in before.items():
+        storage.put(key, data)
+
+
+CELLS = [(kind, way) for kind, ways in SEEN.items() for way in ways]
+
+
+def require_cell(kind: str, way: str, levels: tuple[Any, ...]) -> None:
+    repo, keys = prepared(kind)
+    lowest = SEEN[kind][way]
+    for damaged in damages(repo.storage, keys, way):
+        for level in levels:
+            expected = lowest is not None and LEVELS.index(lowest) <= LEVELS.index(level)  # type: ignore[arg-type]
+            problems = {each.key for each in repo.verify(level).problems}
+            assert bool(problems & damaged) == expected, (level, problems)
+            assert problems <= damaged or way == "exchanged" or kind in ("snapshot v1", "ref v1")
+    assert repo.verify("decode").ok
+
+
+@pytest.mark.parametrize("kind", SEEN)
+def test_one_damage_of_each_kind(kind: str) -> None:
+    way = next(way for way, level in SEEN[kind].items() if level is not None and way != "deleted")
+    require_cell(kind, way, (M, D))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("kind", "way"), CELLS)
+def test_each_damage_is_seen_at_its_level(kind: str, way: str) -> None:
+    require_cell(kind, way, LEVELS)
