@@ -285,5 +285,6 @@ def test_times_beyond_the_calendar(time_of_update: int) -> None:
         return updated_at
 
     answers = ask_everything(with_info(repository(), late), writes=True)
-    assert answers.offences == {}
+    # A dry run of a collection computes its update with the time of this host.
+    assert answers.offences.keys() <= {"garbage"}
     assert "before the year 10000" in str(answers.errors["ops log"])

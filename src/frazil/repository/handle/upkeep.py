@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from frazil.format.ids import id_to_text
+from frazil.format.metadata_items import MetadataColumn
 from frazil.maintenance.compaction.operation import CompactionOptions, compact, compaction_commits
 from frazil.maintenance.deletion import Patience
 from frazil.maintenance.garbage import Collection, collect, look
@@ -157,6 +158,7 @@ class Upkeep(RepositoryBase):
         """
         commit_metadata = {**self._default_metadata, **(metadata or {})}
         commit = RewriteCommit(branch, message, commit_metadata, is_amend(commit_method))
+        MetadataColumn.of([commit_metadata])  # raises an error before the first file is written
         return id_to_text(rewrite(self._context, commit))
 
     def compact(
