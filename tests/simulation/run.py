@@ -35,8 +35,11 @@ from frazil.storage.memory import MemoryStorage
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: A time after the ends of all leases and sessions, in microseconds.
 _LATER_US = 60 * 24 * 3600 * 1_000_000
-#: Folders of files that the format defines. Nothing else may stay.
-_LASTING = {REPO, "snapshots", "manifests", "transactions", "chunks", "overwritten", "refs", "config.yaml"}
+#: Folders of files that the format defines, and of the data for the next walk. Nothing else may stay.
+_LASTING = {
+    *(REPO, "snapshots", "manifests", "transactions", "chunks", "overwritten"),
+    *("refs", "config.yaml", "walks"),
+}
 #: Steps after which a run is stopped.
 _LIMIT = 20_000
 
