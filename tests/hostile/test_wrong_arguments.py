@@ -7,7 +7,7 @@ callables and their parameters come from inspection.
 
 from __future__ import annotations
 
-import pickle
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 import tests.test_bad_input as bad_input
 from tests.support.docstrings import public_names
 from tests.support.tiers import deep
+from zarr.core.buffer import default_buffer_prototype
 
 import frazil
 from frazil.jobs import wire
@@ -90,12 +91,10 @@ def test_a_refused_call_changes_nothing(path: str, values: slice) -> None:
 def _write(scene: bad_input.Scene) -> None:
     """Uncommitted changes in the session and its fork, so that a loss is seen."""
     for session in (scene.session, scene.fork):
-        session.store.set_sync("b/zarr.json", scene_group())
+        session.store.set_sync("b/zarr.json", _group())
 
 
-def scene_group() -> Any:
-    from zarr.core.buffer import default_buffer_prototype
-
+def _group() -> Any:
     return default_buffer_prototype().buffer.from_bytes(b'{"zarr_format":3,"node_type":"group"}')
 
 
@@ -109,8 +108,33 @@ def test_the_methods_are_those_of_the_public_interface() -> None:
 def test_a_call_that_changes_something_is_seen() -> None:
     scene = bad_input.Scene()
     before = _state(scene)
-    scene.session.store.set_sync("c/zarr.json", scene_group())
+    scene.session.store.set_sync("c/zarr.json", _group())
     assert _state(scene)["session"] != before["session"]
     scene.repo.create_tag("other", scene.tip)
     assert _state(scene)["storage"] != before["storage"]
-    pickle.dumps(scene.fork)
+
+
+@pytest.mark.parametrize("method", ["commit", "amend", "flush", "commit_async", "amend_async", "flush_async"])
+def test_metadata_are_checked_before_the_first_write(method: str) -> None:
+    scene = bad_input.Scene()
+    _write(scene)
+    writes: list[str] = []
+    put = type(scene.storage).put
+
+    def recorded(storage: frazil.Storage, key: str, *arguments: Any, **options: Any) -> Any:
+        writes.append(key)
+        return put(storage, key, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(scene.storage), "put", recorded)
+        with pytest.raises(frazil.errors.InvalidMetadataError):
+            bad_input._call(getattr(scene.session, method), {"message": "m", "metadata": {"a": math.nan}})
+    assert writes == []
+
+
+def test_a_fork_cannot_be_flushed_in_an_event_loop() -> None:
+    scene = bad_input.Scene()
+    before = _bytes_of(scene.storage)
+    with pytest.raises(frazil.IcechunkError, match="a fork cannot be flushed"):
+        bad_input._call(scene.fork.flush_async, {"message": "m"})
+    assert _bytes_of(scene.storage) == before

@@ -20,7 +20,7 @@ from frazil.storage.base import Storage
 #: The number of manifests that are gathered before duplicates are removed.
 _GATHERED: Final = 100_000
 #: The number of digests that are marked at a time.
-_BLOCK: Final = 1 << 22
+_BLOCK: Final = 1 << 20
 
 
 class IncrementalWalk:
@@ -110,7 +110,7 @@ class IncrementalWalk:
 
 
 def _blocks(manifests: ManifestChunks) -> Iterator[np.ndarray[tuple[int], np.dtype[np.uint64]]]:
-    """Yield the digests of manifests in sorted blocks, because sorted digests are found faster."""
+    """Yield the digests of manifests in blocks. Those of one manifest are sorted, so they are found fast."""
     values = manifests.digests.compact().values
     for start in range(0, len(values), _BLOCK):
-        yield np.unique(values[start : start + _BLOCK])
+        yield values[start : start + _BLOCK]
