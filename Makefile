@@ -52,15 +52,11 @@ fuzz:    ## the property tests, with many new random examples
 	@scripts/setup test
 	@HYPOTHESIS_PROFILE=fuzz scripts/test -m hypothesis --timeout 7200 $(ARGS)
 
-<<<<<<< HEAD
-simulate: ## a million simulated requests, and orders of a commit beside other operations. ARGS="SEED" for one run
-=======
 fuzz-decoders: ## a million changed files for each decoder of stored bytes. ARGS="--seconds 60 manifest"
 	@scripts/setup test fuzz
 	@scripts/run python -m tests.hostile.fuzz $(ARGS)
 
-simulate: ## a million simulated requests, and all orders of a commit beside other operations. ARGS="SEED" for one run
->>>>>>> main
+simulate: ## a million simulated requests, and orders of a commit beside other operations. ARGS="SEED" for one run
 	@scripts/setup test
 	@scripts/run python -m tests.simulation $(or $(ARGS),--requests 1000000 --orders --every 10)
 
