@@ -26,13 +26,11 @@ def each_once(parts: Sequence[ManifestFiles]) -> ManifestFiles:
         >>> len(each_once([ManifestFiles.empty()]))
         0
     """
-    ids = np.concatenate([part.ids for part in parts])
-    _, first = np.unique(id_keys(ids), return_index=True)
     return ManifestFiles(
-        ids[first],
-        np.concatenate([part.size_bytes for part in parts])[first],
-        np.concatenate([part.num_chunk_refs for part in parts])[first],
-    )
+        np.concatenate([part.ids for part in parts]),
+        np.concatenate([part.size_bytes for part in parts]),
+        np.concatenate([part.num_chunk_refs for part in parts]),
+    ).sorted().distinct()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
