@@ -37,6 +37,8 @@ _I4: Final = np.dtype("<i4")
 _U4: Final = np.dtype("<u4")
 
 _FEW_NUMBERS: Final = 8
+#: A field of fewer tables is gathered without looking at their distances.
+_FEW_TABLES: Final = 16
 #: Shared vectors may be copied out up to this size, however small the file is.
 _SMALL: Final = 1 << 20
 
@@ -72,6 +74,16 @@ class Buffer:
         picked: NDArray[Any] = windows(self.bytes, width)[positions].view(kind)
         return picked
 
+    def spaced(self, first: int, step: int, count: int, dtype: DTypeLike) -> NDArray[Any]:
+        """Return ``gather`` of ``count`` positions with the same distance (``step``) from each to the next."""
+        kind = np.dtype(dtype)
+        last = first + step * (count - 1)
+        low, high = min(first, last), max(first, last)
+        if low < 0 or high + kind.itemsize > self.size:
+            raise FormatError(f"position {low if low < 0 else high} is outside of {self.size} bytes")
+        values: NDArray[Any] = np.ndarray((count,), kind, self.bytes, first, (step,))
+        return np.ascontiguousarray(values)
+
     def follow(self, positions: I64) -> I64:
         """Return the targets of the forward offsets at these positions."""
         targets: I64 = positions + self.gather(positions, _U4)
@@ -99,12 +111,17 @@ class Tables:
     ``slot`` is the number of the field.
     """
 
-    __slots__ = ("_shared", "_vtable_sizes", "_vtables", "buffer", "positions")
+    __slots__ = ("_shared", "_step", "_vtable_sizes", "_vtables", "buffer", "positions")
 
     def __init__(self, buffer: Buffer, positions: I64) -> None:
         self.buffer = buffer
         self.positions = positions
-        vtables = positions - buffer.gather(positions, _I4)
+        self._step = _even_step(positions)
+        vtables = positions - (
+            buffer.spaced(int(positions[0]), self._step, len(positions), _I4)
+            if self._step
+            else buffer.gather(positions, _I4)
+        )
         if len(vtables) == 1 or (len(vtables) and (vtables[0] == vtables).all()):
             # The usual case: all tables share one vtable.
             vtables = vtables[:1]
@@ -134,9 +151,9 @@ class Tables:
 
     def scalars(self, slot: int, dtype: DTypeLike, default: int = 0) -> NDArray[Any]:
         """Return a scalar field, shape (n,), with ``default`` where it is absent."""
-        fields = self._fields(slot)
         if self.all_have(slot):
-            return self.buffer.gather(fields, dtype)
+            return self._gather(slot, dtype)
+        fields = self._fields(slot)
         has_field = fields > 0
         out = np.full(len(self), default, dtype)
         out[has_field] = self.buffer.gather(fields[has_field], dtype)
@@ -193,7 +210,11 @@ class Tables:
         """
         starts, counts = self._vectors(slot, 4)
         self._check_expansion(counts, 4)
-        return Tables(self.buffer, self.buffer.follow(ranges_by(starts, counts, 4))), counts
+        places = ranges_by(starts, counts, 4)
+        if len(counts) == 1 and len(places):
+            offsets = self.buffer.spaced(int(places[0]), 4, len(places), _U4)
+            return Tables(self.buffer, places + offsets), counts
+        return Tables(self.buffer, self.buffer.follow(places)), counts
 
     def string_vectors(self, slot: int) -> tuple[Ragged, I64]:
         """Return all strings of a vector of strings, and the number of each parent's strings.
@@ -216,7 +237,7 @@ class Tables:
         fields = self._fields(slot)
         has_field = self.present(slot)
         if self.all_have(slot):
-            return self.buffer.follow(fields), has_field
+            return fields + self._gather(slot, _U4), has_field
         out = np.zeros(len(self), np.int64)
         out[has_field] = self.buffer.follow(fields[has_field])
         return out, has_field
@@ -234,6 +255,13 @@ class Tables:
             return self.positions + distances
         return np.where(distances > 0, self.positions + distances, 0)
 
+    def _gather(self, slot: int, dtype: DTypeLike) -> NDArray[Any]:
+        """Return the values of a field that all tables have."""
+        if self._step and self._shared is not None:
+            first = int(self.positions[0]) + self._distance(self._shared, slot)
+            return self.buffer.spaced(first, self._step, len(self), dtype)
+        return self.buffer.gather(self._fields(slot), dtype)
+
     @staticmethod
     def _distance(shared: list[int], slot: int) -> int:
         return shared[slot] if slot < len(shared) else 0
@@ -250,6 +278,17 @@ class Tables:
         # Vectors may be shared, but not so often that a small file becomes a huge column.
         if int(counts.sum()) * width > max(_SMALL, 4 * self.buffer.size):
             raise FormatError(f"vectors have {int(counts.sum())} elements in {self.buffer.size} bytes")
+
+
+def _even_step(positions: I64) -> int:
+    """Return the distance of each position to the next, or 0 if the distances differ or are few."""
+    last = len(positions) - 1
+    if last < _FEW_TABLES:
+        return 0
+    step = int(positions[1]) - int(positions[0])
+    if int(positions[-1]) - int(positions[0]) != step * last or (np.diff(positions) != step).any():
+        return 0
+    return step
 
 
 def _distances(buffer: Buffer, vtable: I64, size: NDArray[Any]) -> list[int]:

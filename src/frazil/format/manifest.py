@@ -468,7 +468,11 @@ def _read_ids(refs: Tables) -> tuple[U8, NDArray[Any]]:
     # Only equal neighbours, as in a pack, share an id. Finding all equal ids would take longer than it saves.
     words = ids.view(np.uint32)
     new = np.ones(len(ids), np.bool_)
-    np.any(words[1:] != words[:-1], axis=1, out=new[1:])
+    np.not_equal(words[1:, 0], words[:-1, 0], out=new[1:])
+    if new.all():
+        return ids, np.arange(len(ids))
+    for column in words.T[1:]:
+        new[1:] |= column[1:] != column[:-1]
     return ids[new], np.cumsum(new) - 1
 
 

@@ -16,7 +16,7 @@ from frazil.errors import ErrorKind, StorageError
 from frazil.format.columns import U8, U64
 from frazil.format.ids import id_list
 from frazil.format.snapshot import ManifestFiles
-from frazil.maintenance.digests import id_digests
+from frazil.maintenance.digests import distinct_digests, id_digests
 from frazil.maintenance.side_by_side import side_by_side
 from frazil.maintenance.walk_columns import ManifestChunks, SnapshotManifests, each_once
 from frazil.repository.catalog.files import MANIFEST_CHUNK_FILES, SNAPSHOT_MANIFESTS
@@ -54,7 +54,7 @@ def chunks_of(storage: Storage, manifest: bytes) -> U64:
     Raises:
         IcechunkError: The manifest cannot be read. To skip it would make its chunks garbage.
     """
-    return np.unique(id_digests(MANIFEST_CHUNK_FILES.read(storage, manifest).chunk_ids))
+    return distinct_digests(id_digests(MANIFEST_CHUNK_FILES.read(storage, manifest).chunk_ids))
 
 
 def over_manifests[R](manifests: ManifestFiles, work: Callable[[bytes], R], bounds: Bounds) -> Iterator[R]:
