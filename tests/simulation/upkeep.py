@@ -36,5 +36,5 @@ def squash(client: ClientRun) -> None:
 def repair(client: ClientRun) -> None:
     """Repair a repository without damage, while others write. Nothing is to do."""
     plan = frazil.Repository.repair(client.storage, level="exists", dry_run=False)
-    if plan.rows():
+    if plan.rows() and not client.has_short_reads():
         raise Violation("repair", f"a sound repository was repaired: {plan.rows()}")
