@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +20,19 @@ from zarr.core.buffer import default_buffer_prototype
 
 import frazil
 from frazil.jobs import wire
+from frazil.pipeline import (
+    Job,
+    Progress,
+    Target,
+    Tasks,
+    compact,
+    ingest,
+    materialize,
+    run_job,
+    verify,
+    write_blocks,
+)
+from frazil.pipeline.maintenance import garbage_collect
 
 #: What a call may do before it finds that an argument is wrong: waiting for a time, or taking a lease.
 _FOLDERS = ("leases/",)
@@ -56,8 +70,6 @@ def _wrong_calls(path: str, scene: bad_input.Scene, values: slice) -> Iterator[t
     parameters = bad_input._parameters(function)
     needed = [each for each in parameters if each.default is each.empty or each.name == "message"]
     for wrong in parameters:
-        if wrong.name == "progress":  # any object with such methods; it is called during the work
-            continue
         for value in bad_input.BAD[values]:
             arguments = {each.name: scene.good(each) for each in needed}
             yield f"{wrong.name}={value!r:.40}", arguments | {wrong.name: value}
@@ -140,3 +152,29 @@ def test_a_fork_cannot_be_flushed_in_an_event_loop() -> None:
     with pytest.raises(frazil.IcechunkError, match="a fork cannot be flushed"):
         bad_input._call(scene.fork.flush_async, {"message": "m"})
     assert _bytes_of(scene.storage) == before
+
+
+def _operations(scene: bad_input.Scene) -> dict[str, Any]:
+    """Operations with an argument ``progress``, for arguments that are valid except for it."""
+    repo, target = scene.repo, Target(scene.repo, "main", "/mean")
+    job = Job("group", target, lambda session: Tasks([]), work=print, id="job")
+    options = {"engine": "inline"}
+    return {
+        "run_job": partial(run_job, job, "inline"),
+        "write_blocks": partial(write_blocks, scene.session, print, [], engine="inline"),
+        "materialize": partial(materialize, repo, "a", to=target, **options),
+        "compact": partial(compact, repo, "m", branch="main", **options),
+        "verify": partial(verify, repo, **options),
+        "garbage_collect": partial(garbage_collect, repo, bad_input.NOW, **options),
+        "ingest": partial(ingest, "nothing-*.nc", repo, **options),
+    }
+
+
+@pytest.mark.parametrize("name", _operations(bad_input.Scene()))
+def test_an_operation_refuses_a_wrong_progress_before_it_writes(name: str) -> None:
+    scene = bad_input.Scene()
+    before = _state(scene)
+    for progress in (1, "bar", object(), Progress):
+        with pytest.raises(TypeError, match="progress must be Progress or None"):
+            _operations(scene)[name](progress=progress)
+        assert _state(scene) == before

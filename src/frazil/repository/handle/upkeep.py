@@ -13,7 +13,7 @@ from frazil.maintenance.compaction.operation import CompactionOptions, compact, 
 from frazil.maintenance.deletion import Patience
 from frazil.maintenance.garbage import Collection, collect, look
 from frazil.maintenance.ops_retention import OpsLogRetention
-from frazil.maintenance.progress import NO_PROGRESS, Progress
+from frazil.maintenance.progress import Progress, progress_of
 from frazil.maintenance.rewrite import RewriteCommit, is_amend, rewrite
 from frazil.maintenance.verification import plan
 from frazil.maintenance.walk import Bounds
@@ -117,7 +117,7 @@ class Upkeep(RepositoryBase):
             Bounds(*bounds),
             patience,
             listings,
-            progress=progress or NO_PROGRESS,
+            progress=progress_of(progress),
             ops=keep_ops,
         )
         return work(self._context, collection)
@@ -262,7 +262,7 @@ class Upkeep(RepositoryBase):
             True
         """
         request = plan.Request(
-            verify_level(level), plan.run_locally(self._context), state_at(state), progress
+            verify_level(level), plan.run_locally(self._context), state_at(state), progress_of(progress)
         )
         return plan.verify(self._context, request)
 
