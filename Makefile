@@ -58,7 +58,7 @@ fuzz-decoders: ## a million changed files for each decoder of stored bytes. ARGS
 
 simulate: ## a million simulated requests, and all orders of a commit beside other operations. ARGS="SEED" for one run
 	@scripts/setup test
-	@scripts/run python -m tests.simulation $(or $(ARGS),--requests 1000000 --orders --every 10)
+	@scripts/run python -m tests.simulation $(or $(ARGS),--requests 1000000 --orders --processes 2)
 
 bench:   ## compare Frazil with the reference; writes benchmarks/RESULTS.md
 	@scripts/setup bench
