@@ -56,7 +56,7 @@ fuzz-decoders: ## a million changed files for each decoder of stored bytes. ARGS
 	@scripts/setup test fuzz
 	@scripts/run python -m tests.hostile.fuzz $(ARGS)
 
-simulate: ## a million simulated requests, and orders of a commit beside other operations. ARGS="SEED" for one run
+simulate: ## a million simulated requests, and all orders of a commit beside other operations. ARGS="SEED" for one run
 	@scripts/setup test
 	@scripts/run python -m tests.simulation $(or $(ARGS),--requests 1000000 --orders --every 10)
 

@@ -162,6 +162,7 @@ class ClientRun:
 
     def time(self, hours: float) -> datetime:
         """Return a time by the clock of this host."""
+        self.run.network.note(self.run.clients[self.name], "clock")
         us = self.run.host_time_us(self.name)
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us) + timedelta(hours=hours)
 
