@@ -229,6 +229,7 @@ MANY_PARAMETERS = {
         ),
         "the parameters are those of the reference",
     ),
+    "garbage_collect": "the parameters are those of `Repository.garbage_collect`, and the engine",
 }
 #: The largest room has at most this part of all lines.
 LARGEST_ROOM = 0.25

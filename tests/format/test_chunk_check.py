@@ -48,6 +48,8 @@ def test_files_without_a_trailer_are_not_compared() -> None:
 def test_a_damaged_trailer_is_an_error() -> None:
     with pytest.raises(FormatError, match="the trailer"):
         check_file(ID, FILE[:-13] + b"x" + FILE[-12:])
+    with pytest.raises(FormatError, match="cut off"):
+        check_file(ID, FILE[:-3])
 
 
 def test_a_part_of_a_file_is_compared() -> None:

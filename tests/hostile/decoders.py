@@ -192,9 +192,9 @@ def _markers(data: bytes) -> None:
     storage = cast("Storage", BytesStorage(data))
     now = now_us()
     limit = LeaseLimit(storage, now, now - 10)
-    to_datetime(limit.refresh())
+    to_datetime(max(0, limit.refresh()))
     for lease in in_force(storage, now):
-        to_datetime(lease.since), to_datetime(lease.until)
+        to_datetime(max(0, lease.since)), to_datetime(lease.until)
     for record in collection_records(storage):
         record.garbage(storage)
     is_collecting(storage)

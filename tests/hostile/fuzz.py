@@ -34,7 +34,10 @@ LARGEST_INPUT = 1 << 14
 #: Address space of a process, in bytes: libraries need about 2 GiB.
 ADDRESS_SPACE = 6 << 30
 #: Modules whose lines count as coverage.
-INSTRUMENTED = ["frazil", "yaml", "json"]
+INSTRUMENTED = [
+    *("frazil.format", "frazil.jobs", "frazil.readers", "frazil.changes", "frazil.repository.catalog"),
+    *("frazil.repository.settings", "frazil.repository.session.frames", "yaml", "json"),
+]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -72,12 +75,12 @@ def _run_child(name: str, options: argparse.Namespace) -> int:
     command = [sys.executable, "-m", "tests.hostile.fuzz", "--one", name, "--engine", options.engine]
     for option in ("inputs", "seconds", "seed", "offences"):
         command += [f"--{option}", str(getattr(options, option))]
-    start = time.monotonic()
     child = subprocess.run(command, cwd=FOLDER.parents[1], capture_output=True, text=True, check=False)
-    seconds = time.monotonic() - start
-    counts = json.loads(summary.read_text()) if summary.exists() else {"inputs": 0, "offences": {}}
+    counts = {"inputs": 0, "seconds": 0.0, "offences": {}}
+    if summary.exists():
+        counts |= json.loads(summary.read_text())
     print(
-        f"{name:20} {counts['inputs']:>9} inputs {counts['inputs'] / seconds:>7.0f}/s "
+        f"{name:20} {counts['inputs']:>9} inputs {counts['inputs'] / max(counts['seconds'], 0.01):>7.0f}/s "
         f"{counts.get('accepted', 0):>9} accepted, slowest {counts.get('slowest', 0.0):.2f} s, "
         f"offences {counts['offences'] or 'none'}",
         flush=True,
@@ -116,7 +119,8 @@ class Run:
         self.seed: int = options.seed
         self.inputs: int = options.inputs
         self.seconds: float = options.seconds
-        self.end = time.monotonic() + options.seconds
+        self.start = time.monotonic()
+        self.end = self.start + options.seconds
         last = os.open(self.folder / "last-input", os.O_RDWR | os.O_CREAT)
         os.ftruncate(last, LARGEST_INPUT + 8)
         self.last = mmap.mmap(last, LARGEST_INPUT + 8)
@@ -146,6 +150,7 @@ class Run:
         judge = self.judge
         counts = {
             "inputs": judge.inputs,
+            "seconds": time.monotonic() - self.start,
             "accepted": judge.accepted,
             "slowest": judge.slowest,
             "offences": judge.offences,

@@ -248,6 +248,8 @@ ABSURD: list[dict[str, Any]] = [
     {"frazil": {"session_lifetime_seconds": 1e300}},
     {"virtual_chunk_containers": {"s3://x/": None}},
     {"virtual_chunk_containers": {"x": {"url_prefix": "\0", "store": {"s3": {}}, "name": "\0"}}},
+    {"num_updates_per_repo_info_file": 0},
+    {"num_updates_per_repo_info_file": -1},
     {"repo_update_retries": {"default": {"max_tries": 0, "initial_backoff_ms": 0, "max_backoff_ms": 0}}},
 ]
 

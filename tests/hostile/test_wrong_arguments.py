@@ -7,17 +7,32 @@ callables and their parameters come from inspection.
 
 from __future__ import annotations
 
-import pickle
+import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 import tests.test_bad_input as bad_input
 from tests.support.docstrings import public_names
 from tests.support.tiers import deep
+from zarr.core.buffer import default_buffer_prototype
 
 import frazil
 from frazil.jobs import wire
+from frazil.pipeline import (
+    Job,
+    Progress,
+    Target,
+    Tasks,
+    compact,
+    ingest,
+    materialize,
+    run_job,
+    verify,
+    write_blocks,
+)
+from frazil.pipeline.maintenance import garbage_collect
 
 #: What a call may do before it finds that an argument is wrong: waiting for a time, or taking a lease.
 _FOLDERS = ("leases/",)
@@ -90,12 +105,10 @@ def test_a_refused_call_changes_nothing(path: str, values: slice) -> None:
 def _write(scene: bad_input.Scene) -> None:
     """Uncommitted changes in the session and its fork, so that a loss is seen."""
     for session in (scene.session, scene.fork):
-        session.store.set_sync("b/zarr.json", scene_group())
+        session.store.set_sync("b/zarr.json", _group())
 
 
-def scene_group() -> Any:
-    from zarr.core.buffer import default_buffer_prototype
-
+def _group() -> Any:
     return default_buffer_prototype().buffer.from_bytes(b'{"zarr_format":3,"node_type":"group"}')
 
 
@@ -109,8 +122,59 @@ def test_the_methods_are_those_of_the_public_interface() -> None:
 def test_a_call_that_changes_something_is_seen() -> None:
     scene = bad_input.Scene()
     before = _state(scene)
-    scene.session.store.set_sync("c/zarr.json", scene_group())
+    scene.session.store.set_sync("c/zarr.json", _group())
     assert _state(scene)["session"] != before["session"]
     scene.repo.create_tag("other", scene.tip)
     assert _state(scene)["storage"] != before["storage"]
-    pickle.dumps(scene.fork)
+
+
+@pytest.mark.parametrize("method", ["commit", "amend", "flush", "commit_async", "amend_async", "flush_async"])
+def test_metadata_are_checked_before_the_first_write(method: str) -> None:
+    scene = bad_input.Scene()
+    _write(scene)
+    writes: list[str] = []
+    put = type(scene.storage).put
+
+    def recorded(storage: frazil.Storage, key: str, *arguments: Any, **options: Any) -> Any:
+        writes.append(key)
+        return put(storage, key, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(scene.storage), "put", recorded)
+        with pytest.raises(frazil.errors.InvalidMetadataError):
+            bad_input._call(getattr(scene.session, method), {"message": "m", "metadata": {"a": math.nan}})
+    assert writes == []
+
+
+def test_a_fork_cannot_be_flushed_in_an_event_loop() -> None:
+    scene = bad_input.Scene()
+    before = _bytes_of(scene.storage)
+    with pytest.raises(frazil.IcechunkError, match="a fork cannot be flushed"):
+        bad_input._call(scene.fork.flush_async, {"message": "m"})
+    assert _bytes_of(scene.storage) == before
+
+
+def _operations(scene: bad_input.Scene) -> dict[str, Any]:
+    """Operations with an argument ``progress``, for arguments that are valid except for it."""
+    repo, target = scene.repo, Target(scene.repo, "main", "/mean")
+    job = Job("group", target, lambda session: Tasks([]), work=print, id="job")
+    options = {"engine": "inline"}
+    return {
+        "run_job": partial(run_job, job, "inline"),
+        "write_blocks": partial(write_blocks, scene.session, print, [], engine="inline"),
+        "materialize": partial(materialize, repo, "a", to=target, **options),
+        "compact": partial(compact, repo, "m", branch="main", **options),
+        "verify": partial(verify, repo, **options),
+        "garbage_collect": partial(garbage_collect, repo, bad_input.NOW, **options),
+        "ingest": partial(ingest, "nothing-*.nc", repo, **options),
+    }
+
+
+@pytest.mark.parametrize("name", _operations(bad_input.Scene()))
+def test_an_operation_refuses_a_wrong_progress_before_it_writes(name: str) -> None:
+    scene = bad_input.Scene()
+    before = _state(scene)
+    for progress in (1, "bar", object(), Progress):
+        with pytest.raises(TypeError, match="progress must be Progress or None"):
+            _operations(scene)[name](progress=progress)
+        assert _state(scene) == before

@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 import frazil
 from frazil.credentials import LocalFileSystemAccess
 from frazil.errors import InvalidInputError
-from frazil.format.ids import id_to_text
+from frazil.format.chunk_check import check_file
+from frazil.format.ids import id_from_text, id_to_text
 from frazil.pipeline import Progress, maintenance
 from frazil.spark import Inline, OnSpark
 
@@ -172,7 +173,9 @@ def test_all_damage_is_detected(root: Path, repo: frazil.Repository) -> None:
     packs = {ref.tobytes() for ref in session.chunk_table("/packed").chunk_ids}
     lost, short = [root / "repo" / "chunks" / id_to_text(each) for each in sorted(packs)[:2]]
     lost.unlink()
-    short.write_bytes(short.read_bytes()[:-1])
+    trailer = check_file(id_from_text(short.name), short.read_bytes()).trailer
+    assert trailer is not None
+    short.write_bytes(short.read_bytes()[: trailer.size - 1])
     (root / "foreign" / "a").unlink()
     changed = root / "foreign" / "b"
     os.utime(changed, (2**31, 2**31))

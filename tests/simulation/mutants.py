@@ -246,9 +246,9 @@ MUTANTS = (
     ),
     Mutant(
         "a collection deletes living chunks",
-        f"{_GARBAGE}:garbage",
-        "(old.chunks, live.chunks)",
-        "(old.chunks, live.manifests)",
+        "frazil.maintenance.garbage_plan:garbage",
+        "~live.chunks.rows()",
+        "live.chunks.rows()",
         ("content", "verify"),
         _COLLECTING,
     ),

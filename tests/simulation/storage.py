@@ -43,6 +43,11 @@ class Network:
     trace: list[str] | None = None
     count: int = 0
 
+    def note(self, client: Client, what: str) -> None:
+        """Add a line to the trace that is not a request."""
+        if self.trace is not None:
+            self.trace.append(f"{self.scheduler.steps:6} {client.name:8} {client.requests:5} {what}")
+
     def execute_late(self, *, everything: bool = False) -> None:
         """Execute late requests whose step has come."""
         due = [each for each in self.late if everything or each[0] <= self.scheduler.steps]

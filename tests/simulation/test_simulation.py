@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.simulation.orders import BESIDE, orders, pair
+from tests.simulation.orders import BESIDE, Footprint, orders, pair
 from tests.simulation.plan import random_plan
 from tests.simulation.run import Outcome, execute
 from tests.support.patience import patience
@@ -59,7 +59,7 @@ def test_a_run_is_the_same_in_another_process(seed: int) -> None:
 @pytest.mark.parametrize("part", range(4))
 def test_many_seeds(part: int) -> None:
     total, seed = 0, 1_000 * (part + 1)
-    while total < 10_000:
+    while total < 8_000:
         outcome = execute(random_plan(seed))
         require_promises([outcome])
         total += outcome.requests
@@ -69,6 +69,19 @@ def test_many_seeds(part: int) -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("operation", BESIDE)
 def test_orders_with_one_preemption(operation: str) -> None:
-    outcomes = list(orders(pair(operation), preemptions=1, every=3))
+    outcomes = list(orders(pair(operation), preemptions=1))
     require_promises(outcomes)
     assert len(outcomes) > 6
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("operation", ["amend", "reset_branch"])
+def test_the_orders_that_are_left_out_have_the_same_results(
+    operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = list(orders(pair(operation), preemptions=1))
+    monkeypatch.setattr(Footprint, "depends_on", lambda self, request: True)
+    every = list(orders(pair(operation), preemptions=1))
+    require_promises([*some, *every])
+    assert len(some) < len(every)
+    assert {outcome.results for outcome in some} == {outcome.results for outcome in every}

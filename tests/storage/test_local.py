@@ -346,8 +346,7 @@ def test_every_write_is_flushed_before_and_after_it_gets_its_name(
     assert calls == ["fsync", "replace", "fsync directory"]
     calls.clear()
     storage.put("chunks/a", b"2")
-    # The directory is new: its name is flushed when it is created, and before the first object is
-    # acknowledged.
+    # The directory is new: its name is flushed when it is created, and before the first object is done.
     assert calls == ["fsync directory", "fsync", "replace", "fsync directory", "fsync directory"]
     calls.clear()
     storage.put_many([("chunks/b", b"3"), ("repo", b"4"), ("chunks/c", b"5")])

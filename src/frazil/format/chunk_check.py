@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frazil.format.chunk_trailer import ChunkTrailer, crc32c, decode_trailer
+from frazil.errors import FormatError
+from frazil.format.chunk_trailer import ChunkTrailer, crc32c, decode_trailer, find_remains
 from frazil.format.columns import I64
+from frazil.format.keys import chunk_key
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,6 +58,8 @@ def check_file(id_: bytes, data: Buffer) -> ChunkFileCheck:
     """
     view = memoryview(data).cast("B")
     trailer = decode_trailer(id_, view, len(view))
+    if trailer is None and find_remains(id_, view):
+        raise FormatError(f"{chunk_key(id_)}: the end of the trailer is damaged or cut off")
     if trailer is None:
         return ChunkFileCheck(None, np.zeros(0, np.int64))
     rows = np.arange(len(trailer.lengths))

@@ -37,6 +37,8 @@ _I4: Final = np.dtype("<i4")
 _U4: Final = np.dtype("<u4")
 
 _FEW_NUMBERS: Final = 8
+#: A field of fewer tables is gathered without looking at their distances.
+_FEW_TABLES: Final = 16
 #: Shared vectors may be copied out up to this size, however small the file is.
 _SMALL: Final = 1 << 20
 
@@ -57,7 +59,9 @@ class Buffer:
         n = len(positions)
         if n == 0:
             return np.zeros(0, kind)
-        low, high = int(positions.min()), int(positions.max())
+        low = high = int(positions[0])
+        if n > 1:
+            low, high = int(positions.min()), int(positions.max())
         if low < 0 or high + width > self.size:
             raise FormatError(f"position {low if low < 0 else high} is outside of {self.size} bytes")
         if n == 1:
@@ -69,6 +73,16 @@ class Buffer:
             return aligned
         picked: NDArray[Any] = windows(self.bytes, width)[positions].view(kind)
         return picked
+
+    def spaced(self, first: int, step: int, count: int, dtype: DTypeLike) -> NDArray[Any]:
+        """Return ``gather`` of ``count`` positions with the same distance (``step``) from each to the next."""
+        kind = np.dtype(dtype)
+        last = first + step * (count - 1)
+        low, high = min(first, last), max(first, last)
+        if low < 0 or high + kind.itemsize > self.size:
+            raise FormatError(f"position {low if low < 0 else high} is outside of {self.size} bytes")
+        values: NDArray[Any] = np.ndarray((count,), kind, self.bytes, first, (step,))
+        return np.ascontiguousarray(values)
 
     def follow(self, positions: I64) -> I64:
         """Return the targets of the forward offsets at these positions."""
@@ -97,17 +111,24 @@ class Tables:
     ``slot`` is the number of the field.
     """
 
-    __slots__ = ("_vtable_sizes", "_vtables", "buffer", "positions")
+    __slots__ = ("_shared", "_step", "_vtable_sizes", "_vtables", "buffer", "positions")
 
     def __init__(self, buffer: Buffer, positions: I64) -> None:
         self.buffer = buffer
         self.positions = positions
-        vtables = positions - buffer.gather(positions, _I4)
-        if len(vtables) and (vtables[0] == vtables).all():
+        self._step = _even_step(positions)
+        vtables = positions - (
+            buffer.spaced(int(positions[0]), self._step, len(positions), _I4)
+            if self._step
+            else buffer.gather(positions, _I4)
+        )
+        if len(vtables) == 1 or (len(vtables) and (vtables[0] == vtables).all()):
             # The usual case: all tables share one vtable.
             vtables = vtables[:1]
         self._vtables = vtables
         self._vtable_sizes = buffer.gather(vtables, _U2)
+        #: The fields of the shared vtable: their distances from the start of a table.
+        self._shared = _distances(buffer, vtables, self._vtable_sizes) if len(vtables) == 1 else None
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -118,14 +139,22 @@ class Tables:
 
     def present(self, slot: int) -> NDArray[np.bool_]:
         """Return which of the tables have the field."""
+        if self._shared is not None:
+            return np.full(len(self), self._distance(self._shared, slot) > 0)
         return self._fields(slot) > 0
+
+    def all_have(self, slot: int) -> bool:
+        """Return whether all tables have the field."""
+        if self._shared is not None:
+            return self._distance(self._shared, slot) > 0
+        return bool((self._fields(slot) > 0).all())
 
     def scalars(self, slot: int, dtype: DTypeLike, default: int = 0) -> NDArray[Any]:
         """Return a scalar field, shape (n,), with ``default`` where it is absent."""
+        if self.all_have(slot):
+            return self._gather(slot, dtype)
         fields = self._fields(slot)
         has_field = fields > 0
-        if has_field.all():
-            return self.buffer.gather(fields, dtype)
         out = np.full(len(self), default, dtype)
         out[has_field] = self.buffer.gather(fields[has_field], dtype)
         return out
@@ -133,7 +162,7 @@ class Tables:
     def structs(self, slot: int, width: int) -> NDArray[np.uint8]:
         """Return a struct of bytes (an id), shape (n, width), with zeros where it is absent."""
         rows = (
-            self.scalars(slot, f"V{width}") if self.present(slot).all() else self._some_structs(slot, width)
+            self.scalars(slot, f"V{width}") if self.all_have(slot) else self._some_structs(slot, width)
         )
         return rows.view(np.uint8).reshape(len(self), width)
 
@@ -181,7 +210,11 @@ class Tables:
         """
         starts, counts = self._vectors(slot, 4)
         self._check_expansion(counts, 4)
-        return Tables(self.buffer, self.buffer.follow(ranges_by(starts, counts, 4))), counts
+        places = ranges_by(starts, counts, 4)
+        if len(counts) == 1 and len(places):
+            offsets = self.buffer.spaced(int(places[0]), 4, len(places), _U4)
+            return Tables(self.buffer, places + offsets), counts
+        return Tables(self.buffer, self.buffer.follow(places)), counts
 
     def string_vectors(self, slot: int) -> tuple[Ragged, I64]:
         """Return all strings of a vector of strings, and the number of each parent's strings.
@@ -202,13 +235,18 @@ class Tables:
     def targets(self, slot: int) -> tuple[I64, NDArray[np.bool_]]:
         """Return the targets of an offset field, 0 where it is absent, and which fields are present."""
         fields = self._fields(slot)
-        has_field = fields > 0
+        has_field = self.present(slot)
+        if self.all_have(slot):
+            return fields + self._gather(slot, _U4), has_field
         out = np.zeros(len(self), np.int64)
         out[has_field] = self.buffer.follow(fields[has_field])
         return out, has_field
 
     def _fields(self, slot: int) -> I64:
         """Return the position of the field in each table, 0 where it is absent."""
+        if self._shared is not None:
+            distance = self._distance(self._shared, slot)
+            return self.positions + distance if distance else np.zeros(len(self), np.int64)
         place = 4 + 2 * slot
         in_vtable = self._vtable_sizes >= place + 2
         distances = np.zeros(len(self._vtables), np.int64)
@@ -217,8 +255,21 @@ class Tables:
             return self.positions + distances
         return np.where(distances > 0, self.positions + distances, 0)
 
+    def _gather(self, slot: int, dtype: DTypeLike) -> NDArray[Any]:
+        """Return the values of a field that all tables have."""
+        if self._step and self._shared is not None:
+            first = int(self.positions[0]) + self._distance(self._shared, slot)
+            return self.buffer.spaced(first, self._step, len(self), dtype)
+        return self.buffer.gather(self._fields(slot), dtype)
+
+    @staticmethod
+    def _distance(shared: list[int], slot: int) -> int:
+        return shared[slot] if slot < len(shared) else 0
+
     def _vectors(self, slot: int, width: int) -> tuple[I64, I64]:
         targets, has_field = self.targets(slot)
+        if self.all_have(slot):
+            return self.buffer.vectors(targets, width)
         starts, counts = np.zeros(len(self), np.int64), np.zeros(len(self), np.int64)
         starts[has_field], counts[has_field] = self.buffer.vectors(targets[has_field], width)
         return starts, counts
@@ -229,8 +280,31 @@ class Tables:
             raise FormatError(f"vectors have {int(counts.sum())} elements in {self.buffer.size} bytes")
 
 
+def _even_step(positions: I64) -> int:
+    """Return the distance of each position to the next, or 0 if the distances differ or are few."""
+    last = len(positions) - 1
+    if last < _FEW_TABLES:
+        return 0
+    step = int(positions[1]) - int(positions[0])
+    if int(positions[-1]) - int(positions[0]) != step * last or (np.diff(positions) != step).any():
+        return 0
+    return step
+
+
+def _distances(buffer: Buffer, vtable: I64, size: NDArray[Any]) -> list[int]:
+    """Return the distance of each field from the start of a table, 0 where it is absent, by one vtable."""
+    start, stop = int(vtable[0]), int(vtable[0]) + (int(size[0]) & ~1)
+    if stop > buffer.size:
+        raise FormatError(f"a vtable ends at {stop}, after the {buffer.size} bytes of the buffer")
+    distances: list[int] = buffer.bytes[start + 4 : stop].view(_U2).tolist()
+    return distances
+
+
 def ranges_by(starts: I64, counts: I64, step: int) -> I64:
     """Return the positions of the elements of vectors, with elements of ``step`` bytes."""
+    if len(starts) == 1:
+        first, count = int(starts[0]), int(counts[0])
+        return np.arange(first, first + count * step, step, dtype=np.int64)
     ends = np.cumsum(counts)
     positions = np.arange(int(ends[-1]) if len(ends) else 0, dtype=np.int64)
     positions *= step

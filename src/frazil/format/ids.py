@@ -168,5 +168,29 @@ def id_keys(ids: NDArray[np.uint8]) -> NDArray[Any]:
     return np.ascontiguousarray(ids).view(f"S{size}").reshape(rows)
 
 
+def ids_among(ids: NDArray[np.uint8], others: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Return which of the ids are among the others. ``np.isin`` takes three times as long for ids.
+
+    Args:
+        ids: The ids, uint8 of shape (n, size).
+        others: Other ids, uint8 of shape (m, size). Sorted ids are faster.
+
+    Returns:
+        One bool for each of the n ids.
+
+    Examples:
+        >>> ids_among(np.array([[1, 2], [3, 4]], np.uint8), np.array([[3, 4]], np.uint8)).tolist()
+        [False, True]
+    """
+    if not len(ids) or not len(others):
+        return np.zeros(len(ids), np.bool_)
+    wanted, keys = id_keys(ids), id_keys(others)
+    if not (keys[1:] >= keys[:-1]).all():
+        keys = np.sort(keys)
+    places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    hits: NDArray[np.bool_] = keys[places] == wanted
+    return hits
+
+
 #: The first snapshot of every repository: ``1CECHNKREP0F1RSTCMT0``.
 INITIAL_SNAPSHOT_ID: Final = bytes.fromhex("0b1cc8d6787580f0e33a6534")

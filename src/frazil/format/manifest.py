@@ -49,7 +49,9 @@ from frazil.format.row_vectors import require
 
 __all__ = [
     "ArrayTables",
+    "ChunkFiles",
     "ChunkKind",
+    "ChunkRanges",
     "ChunkRef",
     "ChunkTable",
     "ForeignObjects",
@@ -59,6 +61,7 @@ __all__ = [
     "NativeRef",
     "VirtualRef",
     "decode_chunk_files",
+    "decode_chunk_ranges",
     "decode_manifest",
     "encode_manifest",
     "stored_locations",
@@ -366,14 +369,7 @@ def decode_manifest(data: Any, name: str) -> Manifest:
             raise FormatError(f"{len(arrays)} arrays, but only {len(rows)} different node ids")
         coords, ndims, coord_starts = read_coordinates(refs, _INDEX, counts)
         kind, source, ids, foreign, inline = _read_sources(root, refs)
-        offset, length = refs.scalars(_OFFSET, "<u8"), refs.scalars(_LENGTH, "<u8")
-        is_inline = kind == ChunkKind.INLINE
-        if is_inline.any():
-            offset = np.where(is_inline, np.uint64(0), offset)
-            # Only inline references: the sources of other kinds may exceed the inline rows.
-            sizes = inline.lengths.astype(np.uint64)
-            length = np.array(length)
-            length[is_inline] = sizes[source[is_inline]]
+        offset, length = _read_ranges(refs, kind, source, inline)
         starts = np.cumsum(counts) - counts
         tables = ArrayTables(
             rows,
@@ -391,6 +387,44 @@ def decode_manifest(data: Any, name: str) -> Manifest:
             inline,
         )
         return Manifest(root.structs(_ID, 12).tobytes(), tables)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkRanges:
+    """The id of a manifest, and the ranges of its n references without their arrays and coordinates.
+
+    Attributes:
+        id: The id of the manifest.
+        kind: The ``ChunkKind`` of each reference, uint8 (n,).
+        source: The row of each reference in ``chunk_ids`` or ``locations``, uint32 (n,).
+        offset: uint64 (n,), bytes. 0 for inline chunks.
+        length: uint64 (n,), bytes.
+        chunk_ids: Ids of chunk files, uint8 (k, 12), with repetitions.
+        locations: Locations of foreign objects, with repetitions.
+    """
+
+    id: bytes
+    kind: U8
+    source: U32
+    offset: U64
+    length: U64
+    chunk_ids: U8
+    locations: Ragged
+
+
+def decode_chunk_ranges(data: Any, name: str) -> ChunkRanges:
+    """Read only the ranges of the chunks, faster than ``decode_manifest``.
+
+    Raises:
+        FormatError: With ``name``, if the bytes are not a manifest.
+    """
+    with reading(name):
+        root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
+        _, refs, _ = _read_tables(root)
+        kind, source, ids, foreign, inline = _read_sources(root, refs)
+        offset, length = _read_ranges(refs, kind, source, inline)
+        id_ = root.structs(_ID, 12).tobytes()
+        return ChunkRanges(id_, kind, source, offset, length, ids, foreign.locations)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -447,6 +481,11 @@ def stored_locations(data: Any, name: str) -> tuple[bool, int | None, int]:
 
 def _read_sources(root: Tables, refs: Tables) -> tuple[U8, U32, U8, ForeignObjects, Ragged]:
     """Return the kinds and sources of all references, and the values that the sources number."""
+    if len(refs) and refs.all_have(_CHUNK_ID):
+        ids, codes = _read_ids(refs)
+        kinds = np.full(len(refs), ChunkKind.NATIVE, np.uint8)
+        none = ForeignObjects(Ragged.empty(), Ragged.empty(), np.zeros(0, np.uint32))
+        return kinds, codes.astype(np.uint32), ids, none, Ragged.empty()
     native = refs.present(_CHUNK_ID)
     virtual = (refs.present(_COMPRESSED) | refs.present(_LOCATION)) & ~native
     inline = ~native & ~virtual
@@ -459,6 +498,19 @@ def _read_sources(root: Tables, refs: Tables) -> tuple[U8, U32, U8, ForeignObjec
     return kind, source, ids, foreign, blobs
 
 
+def _read_ranges(refs: Tables, kind: U8, source: U32, inline: Ragged) -> tuple[U64, U64]:
+    """Return the offset and the length of each reference in bytes."""
+    offset, length = refs.scalars(_OFFSET, "<u8"), refs.scalars(_LENGTH, "<u8")
+    is_inline = kind == ChunkKind.INLINE
+    if is_inline.any():
+        offset = np.where(is_inline, np.uint64(0), offset)
+        # Only inline references: the sources of other kinds may exceed the inline rows.
+        sizes = inline.lengths.astype(np.uint64)
+        length = np.array(length)
+        length[is_inline] = sizes[source[is_inline]]
+    return offset, length
+
+
 def _some(tables: Tables, rows: NDArray[np.bool_]) -> Tables:
     return tables if rows.all() else tables.take(rows)
 
@@ -468,7 +520,11 @@ def _read_ids(refs: Tables) -> tuple[U8, NDArray[Any]]:
     # Only equal neighbours, as in a pack, share an id. Finding all equal ids would take longer than it saves.
     words = ids.view(np.uint32)
     new = np.ones(len(ids), np.bool_)
-    np.any(words[1:] != words[:-1], axis=1, out=new[1:])
+    np.not_equal(words[1:, 0], words[:-1, 0], out=new[1:])
+    if new.all():
+        return ids, np.arange(len(ids))
+    for column in words.T[1:]:
+        new[1:] |= column[1:] != column[:-1]
     return ids[new], np.cumsum(new) - 1
 
 

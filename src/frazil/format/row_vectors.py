@@ -25,7 +25,7 @@ _SMALL: Final = 64
 def require(tables: Tables, what: str, *slots: int) -> None:
     """Raise ``FormatError`` if one of the tables lacks a field that the schema requires."""
     for slot in slots:
-        if not tables.present(slot).all():
+        if not tables.all_have(slot):
             raise FormatError(f"{what} lacks the required field in slot {slot}")
 
 

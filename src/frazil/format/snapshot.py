@@ -140,8 +140,26 @@ class ManifestFiles:
         Returns:
             A table with the same rows.
         """
-        order = np.argsort(id_keys(self.ids), kind="stable")
-        return self.select_manifests(order)
+        keys = id_keys(self.ids)
+        if (keys[1:] >= keys[:-1]).all():
+            return self
+        return self.select_manifests(np.argsort(keys, kind="stable"))
+
+    def distinct(self) -> ManifestFiles:
+        """Return the first row of each id. The rows must be sorted.
+
+        Returns:
+            A table with each id once.
+
+        Examples:
+            >>> twice = ManifestFiles(np.ones((2, 12), np.uint8), np.ones(2, "u8"), np.ones(2, "u4"))
+            >>> len(twice.distinct())
+            1
+        """
+        keys = id_keys(self.ids)
+        new = np.ones(len(keys), np.bool_)
+        np.not_equal(keys[1:], keys[:-1], out=new[1:])
+        return self if new.all() else self.select_manifests(np.flatnonzero(new))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

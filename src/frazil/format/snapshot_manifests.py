@@ -15,7 +15,7 @@ import numpy as np
 
 from frazil.format.envelope import FileType, open_envelope, reading
 from frazil.format.flatbuffer import Buffer
-from frazil.format.ids import OBJECT_ID_BYTES, id_keys
+from frazil.format.ids import OBJECT_ID_BYTES, ids_among
 from frazil.format.row_vectors import require
 from frazil.format.snapshot import ManifestFiles, read_manifest_files
 
@@ -54,16 +54,14 @@ def decode_manifests_of_snapshot(data: Any, name: str) -> ManifestsOfSnapshot:
         require(arrays, "array", 2)
         refs, _ = arrays.children(2)
         require(refs, "manifest reference", 0)
-        used = id_keys(refs.structs(0, OBJECT_ID_BYTES))
-        keys, rows = np.unique(id_keys(files.ids), return_index=True)
-        unlisted = np.unique(used[~np.isin(used, keys)])
-        if len(rows) < len(files):
-            files = files.select_manifests(rows)
+        used = refs.structs(0, OBJECT_ID_BYTES)
+        files = files.distinct()
+        unlisted = used[~ids_among(used, files.ids)]
         if len(unlisted):
-            ids = unlisted.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
-            files = ManifestFiles(
-                np.concatenate([files.ids, ids]),
-                np.append(files.size_bytes, np.zeros(len(ids), np.uint64)),
-                np.append(files.num_chunk_refs, np.zeros(len(ids), np.uint32)),
-            ).sorted()
+            unknown = ManifestFiles(
+                np.concatenate([files.ids, unlisted]),
+                np.append(files.size_bytes, np.zeros(len(unlisted), np.uint64)),
+                np.append(files.num_chunk_refs, np.zeros(len(unlisted), np.uint32)),
+            )
+            files = unknown.sorted().distinct()
         return ManifestsOfSnapshot(root.structs(0, OBJECT_ID_BYTES).tobytes(), files)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -20,7 +21,7 @@ from frazil.storage.base import Storage
 #: The number of manifests that are gathered before duplicates are removed.
 _GATHERED: Final = 100_000
 #: The number of digests that are marked at a time.
-_BLOCK: Final = 1 << 22
+_BLOCK: Final = 1 << 20
 
 
 class IncrementalWalk:
@@ -49,19 +50,24 @@ class IncrementalWalk:
         wanted = np.concatenate([ids, optional])
         new, new_optional = (each[~among(each, stored.ids)] for each in (ids, optional))
         self._progress.expect(len(new) + len(new_optional))
-        files, tables = stored.select(among(stored.ids, wanted)).files, [stored]
-        parts: list[ManifestFiles] = []
+        tables = list[SnapshotManifests]()
+        files, parts, waiting = ManifestFiles.empty(), list[ManifestFiles](), 0
         for snapshots in self._counted(self._walk.snapshots(self._storage, new, new_optional)):
-            parts.append(snapshots.files)
             if self._uses_held + snapshots.rows.total() <= MOST_USES:
                 self._uses_held += snapshots.rows.total()
                 tables.append(snapshots)
                 self._is_new = True
-            if sum(map(len, parts)) > max(len(files), _GATHERED):
-                files, parts = each_once([files, *parts]), []
+            else:
+                parts.append(snapshots.files)
+            waiting += len(snapshots.files)
+            if waiting > max(len(files), _GATHERED):
                 tables = [SnapshotManifests.concat(tables)]
-        self._walked = Walked(SnapshotManifests.concat(tables), self._walked.manifests)
-        return each_once([files, *parts])
+                files, parts, waiting = each_once([files, tables[0].files, *parts]), [], 0
+        fresh = SnapshotManifests.concat(tables)
+        self._walked = Walked(
+            SnapshotManifests.concat([stored, fresh]) if len(stored) else fresh, self._walked.manifests
+        )
+        return each_once([stored.select(among(stored.ids, wanted)).files, files, fresh.files, *parts])
 
     def mark_chunks(self, manifests: ManifestFiles, marks: Marks) -> None:
         """Mark the chunk files of manifests.
@@ -76,15 +82,20 @@ class IncrementalWalk:
             marks.mark(part)
         new = manifests.select_manifests(np.flatnonzero(~among(manifests.ids, stored.ids)))
         self._progress.expect(len(new))
-        fresh = [stored]
-        for chunks in self._counted(self._walk.chunks(self._storage, new)):
+        expected = int(new.num_chunk_refs.sum(dtype=np.uint64))
+        expected = min(expected, MOST_DIGESTS - self._digests_held) + stored.digests.total()
+        fresh = self._marked(self._walk.chunks(self._storage, new), marks)
+        self._walked = Walked(self._walked.snapshots, ManifestChunks.concat(chain([stored], fresh), expected))
+
+    def _marked(self, parts: Iterator[ManifestChunks], marks: Marks) -> Iterator[ManifestChunks]:
+        """Mark the chunk files of manifests. Yield those that are held for the next collection."""
+        for chunks in self._counted(parts):
             values = chunks.digests.compact().values
             marks.mark(values)
             if self._digests_held + len(values) <= MOST_DIGESTS:
                 self._digests_held += len(values)
-                fresh.append(chunks)
                 self._is_new = True
-        self._walked = Walked(self._walked.snapshots, ManifestChunks.concat(fresh))
+                yield chunks
 
     def store(self, snapshots: U8, manifests: U8) -> None:
         """Store the result for the next collection, if it differs from the stored result.
@@ -110,7 +121,7 @@ class IncrementalWalk:
 
 
 def _blocks(manifests: ManifestChunks) -> Iterator[np.ndarray[tuple[int], np.dtype[np.uint64]]]:
-    """Yield the digests of manifests in sorted blocks, because sorted digests are found faster."""
+    """Yield the digests of manifests in blocks. Those of one manifest are sorted, so they are found fast."""
     values = manifests.digests.compact().values
     for start in range(0, len(values), _BLOCK):
-        yield np.unique(values[start : start + _BLOCK])
+        yield values[start : start + _BLOCK]

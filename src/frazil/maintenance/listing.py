@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.format.columns import I64, U8
-from frazil.format.ids import OBJECT_ID_BYTES, id_keys, ids_from_text, ids_to_text
+from frazil.format.ids import OBJECT_ID_BYTES, id_keys, ids_among, ids_from_text, ids_to_text
 from frazil.storage.base import ObjectInfo, Storage
 
 _BATCH: Final = 50_000
@@ -128,7 +128,7 @@ def microseconds(times: Iterable[datetime], count: int = -1) -> I64:
 
 def among(ids: U8, others: U8) -> NDArray[np.bool_]:
     """Return which of the ids, (n, 12), are among the others. bool (n,)."""
-    return np.isin(id_keys(ids), id_keys(others))
+    return ids_among(ids, others)
 
 
 def distinct(parts: list[U8]) -> U8:

@@ -20,7 +20,7 @@ do not fit are read by every collection.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Buffer, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -85,7 +85,7 @@ def read_walked(storage: Storage) -> tuple[Walked, list[str]]:
     if not keys:
         return Walked(), keys
     try:
-        walked = decode_walked(bytes(storage.get(keys[-1])))
+        walked = decode_walked(storage.get(keys[-1]))
     except StorageError as error:
         if error.kind != ErrorKind.OBJECT_NOT_FOUND:
             raise
@@ -111,12 +111,12 @@ def store_walked(storage: Storage, walked: Walked, replaced: list[str]) -> None:
         1
     """
     with suppress(StorageError):  # the next collection reads more
-        storage.put(new_key(WALKS), encode_walked(walked))
+        storage.put_parts(new_key(WALKS), walked_parts(walked))
         storage.delete(replaced)
 
 
 def encode_walked(walked: Walked) -> bytes:
-    """Return the bytes of the object.
+    """Return the bytes of the object. See ``walked_parts``.
 
     Args:
         walked: The result of a walk. What does not fit into the object is left out.
@@ -127,6 +127,22 @@ def encode_walked(walked: Walked) -> bytes:
     Examples:
         >>> len(decode_walked(encode_walked(Walked())))
         0
+    """
+    return b"".join(walked_parts(walked))
+
+
+def walked_parts(walked: Walked) -> list[bytes]:
+    """Return the bytes of the object in several buffers, because all of them together may be large.
+
+    Args:
+        walked: The result of a walk. What does not fit into the object is left out.
+
+    Returns:
+        The buffers.
+
+    Examples:
+        >>> walked_parts(Walked())[0]
+        b'FRAZWLK1'
     """
     snapshots, manifests = walked.snapshots, walked.manifests
     snapshots = snapshots.select(np.cumsum(snapshots.rows.lengths) <= MOST_USES)
@@ -147,15 +163,18 @@ def encode_walked(walked: Walked) -> bytes:
     compressor = zstandard.ZstdCompressor(level=_LEVEL).compressobj()
     # Blocks, because all columns together may be large.
     parts = [compressor.compress(block) for column in columns for block in _blocks(column)]
-    body = b"".join([np.array(counts, "<u8").tobytes(), *parts, compressor.flush()])
-    return _MAGIC + blake2b(body, digest_size=_HASH_BYTES).digest() + body
+    body = [np.array(counts, "<u8").tobytes(), *filter(None, parts), compressor.flush()]
+    checksum = blake2b(digest_size=_HASH_BYTES)
+    for part in body:
+        checksum.update(part)
+    return [_MAGIC, checksum.digest(), *body]
 
 
 def _blocks(column: np.ndarray[Any, Any]) -> Iterator[bytes]:
     return (column[start : start + _BLOCK].tobytes() for start in range(0, len(column), _BLOCK))
 
 
-def decode_walked(data: bytes) -> Walked | None:
+def decode_walked(data: Buffer) -> Walked | None:
     """Return the content of an object, or None if it cannot be used.
 
     Args:
@@ -168,9 +187,10 @@ def decode_walked(data: bytes) -> Walked | None:
         >>> decode_walked(b"something else") is None
         True
     """
-    body = data[_BODY:]
+    view = memoryview(data)
+    body = view[_BODY:]
     checksum = blake2b(body, digest_size=_HASH_BYTES).digest()
-    if data[: len(_MAGIC)] != _MAGIC or data[len(_MAGIC) : _BODY] != checksum or len(body) < 8 * _COUNTS:
+    if view[: len(_MAGIC)] != _MAGIC or view[len(_MAGIC) : _BODY] != checksum or len(body) < 8 * _COUNTS:
         return None
     snapshots, files, uses, manifests, digests = np.frombuffer(body, "<u8", _COUNTS).tolist()
     if max(uses // MOST_USES, digests // MOST_DIGESTS, files // (1 << 32)) > 1:

@@ -6,7 +6,7 @@ an id, and returns columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Buffer, Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -15,11 +15,12 @@ import numpy as np
 from frazil.errors import ErrorKind, StorageError
 from frazil.format.columns import U8, U64
 from frazil.format.ids import id_list
+from frazil.format.manifest import ChunkFiles
 from frazil.format.snapshot import ManifestFiles
-from frazil.maintenance.digests import id_digests
+from frazil.maintenance.digests import distinct_digests, id_digests
 from frazil.maintenance.side_by_side import side_by_side
 from frazil.maintenance.walk_columns import ManifestChunks, SnapshotManifests, each_once
-from frazil.repository.catalog.files import MANIFEST_CHUNK_FILES, SNAPSHOT_MANIFESTS
+from frazil.repository.catalog.files import MANIFEST_CHUNK_FILES, SNAPSHOT_MANIFESTS, FileKind, HasId
 from frazil.storage.base import Storage
 
 #: Bytes of a decoded reference, for limits of memory.
@@ -54,7 +55,11 @@ def chunks_of(storage: Storage, manifest: bytes) -> U64:
     Raises:
         IcechunkError: The manifest cannot be read. To skip it would make its chunks garbage.
     """
-    return np.unique(id_digests(MANIFEST_CHUNK_FILES.read(storage, manifest).chunk_ids))
+    return _digests(MANIFEST_CHUNK_FILES.read(storage, manifest))
+
+
+def _digests(files: ChunkFiles) -> U64:
+    return distinct_digests(id_digests(files.chunk_ids))
 
 
 def over_manifests[R](manifests: ManifestFiles, work: Callable[[bytes], R], bounds: Bounds) -> Iterator[R]:
@@ -63,6 +68,39 @@ def over_manifests[R](manifests: ManifestFiles, work: Callable[[bytes], R], boun
     decoded = (manifests.num_chunk_refs * float(_REFERENCE_BYTES)) / bounds.decoded_bytes
     weights = dict(zip(id_list(manifests.ids), np.maximum(compressed, decoded).tolist(), strict=True))
     return side_by_side(weights, work, bounds.fetches, weight=weights.__getitem__)
+
+
+def read_manifests[T: HasId](
+    storage: Storage, kind: FileKind[T], manifests: ManifestFiles, bounds: Bounds
+) -> Iterator[T]:
+    """Yield the decoded content of every manifest.
+
+    Threads fetch the files, and the thread of the caller decodes them: several threads that decode wait for
+    each other, because most steps need the lock of the interpreter. A local storage needs no threads.
+
+    Args:
+        storage: Storage of the repository.
+        kind: The decoder.
+        manifests: Table of manifests.
+        bounds: Limits of concurrent reads.
+
+    Yields:
+        The decoded values, in the order of the table.
+
+    Examples:
+        >>> from frazil.storage import in_memory_storage
+        >>> list(read_manifests(in_memory_storage(), MANIFEST_CHUNK_FILES, ManifestFiles.empty(), Bounds()))
+        []
+    """
+    if storage.is_local:
+        yield from (kind.read(storage, id_) for id_ in id_list(manifests.ids))
+        return
+
+    def fetch(id_: bytes) -> tuple[bytes, Buffer]:
+        return id_, storage.get(kind.key(id_))
+
+    for id_, data in over_manifests(manifests, fetch, bounds):
+        yield kind.decoded(data, id_)
 
 
 class Walk(Protocol):
@@ -109,27 +147,31 @@ class LocalWalk:
     def snapshots(self, storage: Storage, ids: U8, optional: U8) -> Iterator[SnapshotManifests]:
         """Return the same as ``Walk.snapshots``, one snapshot in each part."""
 
-        def read(id_: bytes) -> SnapshotManifests:
-            return SnapshotManifests.of(id_, manifests_of(storage, id_))
+        needed = [(id_, False) for id_ in id_list(ids)]
+        items = [*needed, *((id_, True) for id_ in id_list(optional))]
 
-        def read_optional(id_: bytes) -> SnapshotManifests:
+        def fetch(item: tuple[bytes, bool]) -> tuple[bytes, Buffer | None]:
+            id_, may_miss = item
             try:
-                return read(id_)
+                return id_, storage.get(SNAPSHOT_MANIFESTS.key(id_))
             except StorageError as error:
-                if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                if not may_miss or error.kind != ErrorKind.OBJECT_NOT_FOUND:
                     raise
-                return SnapshotManifests.empty()
+                return id_, None
 
-        yield from side_by_side(id_list(ids), read, self.bounds.snapshots)
-        yield from side_by_side(id_list(optional), read_optional, self.bounds.snapshots)
+        # Only this thread decodes. See ``read_manifests``.
+        files = map(fetch, items) if storage.is_local else side_by_side(items, fetch, self.bounds.snapshots)
+        for id_, data in files:
+            if data is None:
+                yield SnapshotManifests.empty()
+            else:
+                yield SnapshotManifests.of(id_, SNAPSHOT_MANIFESTS.decoded(data, id_).files)
 
     def chunks(self, storage: Storage, manifests: ManifestFiles) -> Iterator[ManifestChunks]:
         """Return the same as ``Walk.chunks``, one manifest in each part."""
 
-        def read(id_: bytes) -> ManifestChunks:
-            return ManifestChunks.of(id_, chunks_of(storage, id_))
-
-        return over_manifests(manifests, read, self.bounds)
+        for files in read_manifests(storage, MANIFEST_CHUNK_FILES, manifests, self.bounds):
+            yield ManifestChunks.of(files.id, _digests(files))
 
 
 def all_manifests(storage: Storage, snapshots: U8, walk: Walk) -> ManifestFiles:
@@ -149,9 +191,10 @@ def all_manifests(storage: Storage, snapshots: U8, walk: Walk) -> ManifestFiles:
         >>> len(all_manifests(in_memory_storage(), no_ids, LocalWalk(Bounds())))
         0
     """
-    files, parts = ManifestFiles.empty(), list[ManifestFiles]()
+    files, parts, waiting = ManifestFiles.empty(), list[ManifestFiles](), 0
     for part in walk.snapshots(storage, snapshots, snapshots[:0]):
         parts.append(part.files)
-        if sum(map(len, parts)) > max(len(files), _GATHERED):
-            files, parts = each_once([files, *parts]), []
+        waiting += len(part.files)
+        if waiting > max(len(files), _GATHERED):
+            files, parts, waiting = each_once([files, *parts]), [], 0
     return each_once([files, *parts])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.format.columns import U8, U64, Ragged
+from frazil.format.columns import U8, U32, U64, Ragged
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_matrix
 from frazil.format.snapshot import ManifestFiles
 
@@ -26,13 +26,25 @@ def each_once(parts: Sequence[ManifestFiles]) -> ManifestFiles:
         >>> len(each_once([ManifestFiles.empty()]))
         0
     """
+    return _numbered(parts)[0]
+
+
+def _numbered(parts: Sequence[ManifestFiles]) -> tuple[ManifestFiles, U32]:
+    """Return each manifest of several tables once, sorted by id, and for each row of the tables its number."""
     ids = np.concatenate([part.ids for part in parts])
-    _, first = np.unique(id_keys(ids), return_index=True)
-    return ManifestFiles(
+    order = np.argsort(id_keys(ids), kind="stable")
+    keys = id_keys(ids[order])
+    new = np.ones(len(keys), np.bool_)
+    np.not_equal(keys[1:], keys[:-1], out=new[1:])
+    numbers = np.empty(len(keys), np.uint32)
+    numbers[order] = np.cumsum(new, dtype=np.uint32) - np.uint32(1)
+    first = order[new]
+    files = ManifestFiles(
         ids[first],
         np.concatenate([part.size_bytes for part in parts])[first],
         np.concatenate([part.num_chunk_refs for part in parts])[first],
     )
+    return files, numbers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,12 +111,15 @@ class SnapshotManifests:
             >>> len(SnapshotManifests.concat([one, one]))
             2
         """
+        if len(parts) == 1:
+            return parts[0]
         whole = SnapshotManifests.empty()
-        files = each_once([whole.files, *(part.files for part in parts)])
-        keys = id_keys(files.ids)
+        files, numbers = _numbered([whole.files, *(part.files for part in parts)])
         rows = [whole.rows]
+        start = 0
         for part in parts:
-            places = np.searchsorted(keys, id_keys(part.files.ids)).astype(np.uint32)
+            places = numbers[start : start + len(part.files)]
+            start += len(part.files)
             rows.append(Ragged.from_lengths(places[part.rows.compact().values], part.rows.lengths))
         return SnapshotManifests(
             np.concatenate([whole.ids, *(part.ids for part in parts)]), files, Ragged.concat(rows)
@@ -177,11 +192,12 @@ class ManifestChunks:
         return cls(id_matrix([manifest]), Ragged.from_lengths(digests, np.array([len(digests)])))
 
     @staticmethod
-    def concat(parts: Sequence[ManifestChunks]) -> ManifestChunks:
+    def concat(parts: Iterable[ManifestChunks], expected: int = 0) -> ManifestChunks:
         """Return one table for several tables.
 
         Args:
-            parts: Tables.
+            parts: Tables. A generator needs memory for one table at a time.
+            expected: The expected number of digests. The result is faster to build if there are not more.
 
         Returns:
             The rows of all tables.
@@ -190,9 +206,20 @@ class ManifestChunks:
             >>> len(ManifestChunks.concat([]))
             0
         """
-        whole = [ManifestChunks.empty(), *parts]
+        # Memory that was never written takes no space.
+        values, held = np.empty(expected, np.uint64), 0
+        ids, lengths = [np.zeros((0, OBJECT_ID_BYTES), np.uint8)], [np.zeros(0, np.int64)]
+        for part in parts:
+            digests = part.digests.compact()
+            stop = held + len(digests.values)
+            if stop > len(values):
+                values = np.concatenate([values[:held], np.empty(stop, np.uint64)])
+            values[held:stop] = digests.values
+            held = stop
+            ids.append(part.ids)
+            lengths.append(digests.lengths)
         return ManifestChunks(
-            np.concatenate([part.ids for part in whole]), Ragged.concat([part.digests for part in whole])
+            np.concatenate(ids), Ragged.from_lengths(values[:held], np.concatenate(lengths))
         )
 
     def select(self, keep: NDArray[np.bool_]) -> ManifestChunks:

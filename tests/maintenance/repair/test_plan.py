@@ -290,3 +290,27 @@ def test_a_copy_that_changes_after_the_plan_is_not_used() -> None:
     with pytest.raises(FormatError, match="must have"):
         plan.apply()
     assert storage.head(key) is None
+
+
+def test_a_copy_with_a_changed_bit_is_not_used() -> None:
+    before = original()
+    storage, copy = copy_of(before), copy_of(before)
+    key = keys(storage, "chunks")[0]
+    data = bytes(storage.get(key))
+    copy.put(key, bytes([data[0] ^ 1]) + data[1:])
+    storage.delete([key])
+    assert not repair(storage, copies=[copy]).steps
+    (step,) = repair(storage, copies=[copy, before], dry_run=False).steps
+    assert step.certainty == "proved"
+    assert bytes(storage.get(key)) == data
+
+
+def test_a_copy_with_its_own_commits_does_not_give_repo() -> None:
+    before = original()
+    storage, copy = copy_of(before), copy_of(before)
+    with frazil.Repository.open(copy).transaction("main", message="of the copy") as store:
+        zarr.create_array(store, name="c", shape=(1,), dtype="i1")
+    storage.delete(["repo"])
+    plan = repair(storage, copies=[copy])
+    assert plan.steps[0].source.startswith("overwritten/")
+    assert repair(storage, copies=[copy, before]).steps[0].source.startswith("repo of")

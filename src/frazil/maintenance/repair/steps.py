@@ -159,7 +159,4 @@ class CopyFiles:
             check_content(key, data, self.ends.get(key, 0))
             site.quarantine.replace_file(site.storage, key, data)
 
-        for key, _ in self.origins:
-            if key in early:
-                site.quarantine.store(site.storage, key, site.storage.get(key))
         map_bounded(Purpose.FILE_COPIES, copy_file, list(self.origins))

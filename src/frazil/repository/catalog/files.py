@@ -17,7 +17,14 @@ from typing import Any, Final, Protocol
 from frazil.errors import FormatError
 from frazil.format.ids import id_to_text
 from frazil.format.keys import backup_key, manifest_key, snapshot_key, transaction_key
-from frazil.format.manifest import ChunkFiles, Manifest, decode_chunk_files, decode_manifest
+from frazil.format.manifest import (
+    ChunkFiles,
+    ChunkRanges,
+    Manifest,
+    decode_chunk_files,
+    decode_chunk_ranges,
+    decode_manifest,
+)
 from frazil.format.repo_info import RepoInfo, decode_repo_info
 from frazil.format.snapshot import Snapshot, decode_entry, decode_snapshot
 from frazil.format.snapshot_manifests import ManifestsOfSnapshot, decode_manifests_of_snapshot
@@ -26,13 +33,16 @@ from frazil.format.transaction_log import TransactionLog, decode_transaction_log
 from frazil.storage.base import Storage
 
 
-class _HasId(Protocol):
+class HasId(Protocol):
+    """The content of a file that contains its id."""
+
     @property
-    def id(self) -> bytes: ...
+    def id(self) -> bytes:
+        """The id, 12 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class FileKind[T: _HasId]:
+class FileKind[T: HasId]:
     """The name, the keys and the decoder of a kind of files.
 
     Examples:
@@ -88,6 +98,8 @@ SNAPSHOT_MANIFESTS: Final[FileKind[ManifestsOfSnapshot]] = FileKind(
 MANIFEST: Final[FileKind[Manifest]] = FileKind("manifest", manifest_key, decode_manifest)
 #: A decoder of manifests that only decodes the ids of the chunk files.
 MANIFEST_CHUNK_FILES: Final[FileKind[ChunkFiles]] = FileKind("manifest", manifest_key, decode_chunk_files)
+#: A decoder of manifests that only decodes the ranges of the chunks.
+MANIFEST_CHUNK_RANGES: Final[FileKind[ChunkRanges]] = FileKind("manifest", manifest_key, decode_chunk_ranges)
 TRANSACTION_LOG: Final[FileKind[TransactionLog]] = FileKind(
     "transaction log", transaction_key, decode_transaction_log
 )

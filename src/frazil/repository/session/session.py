@@ -21,6 +21,7 @@ from frazil.errors import (
     SessionStateError,
 )
 from frazil.format.ids import id_to_text
+from frazil.format.metadata_items import MetadataColumn
 from frazil.logs import span, timed
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import presentation
@@ -307,6 +308,7 @@ class Session(Rearranging, Inspection):
         self, kind: CommitKind, message: str, metadata: dict[str, Any], allow_empty: bool
     ) -> PendingCommit:
         self._require_commit_allowed(kind, allow_empty)
+        MetadataColumn.of([metadata])  # raises an error before the first file is written
         state = self._state
         workspace = state.workspace
         return PendingCommit(
@@ -625,3 +627,5 @@ class ForkSession(Session):
         raise IcechunkError(
             "a fork cannot be flushed. Merge it into the session that created it", ErrorKind.UNKNOWN
         )
+
+    flush_async = awaitable(flush)  # type: ignore[arg-type]  # a subclass has its own
