@@ -30,6 +30,7 @@ BESIDE = (
         "verify",
     ),
     *("reset_branch", "fork", "flush", "move", "cherry_pick", "revert", "tag", "delete_branch", "upgrade"),
+    *("job", "squash", "retain", "repair"),
 )
 
 

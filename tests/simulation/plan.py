@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tests.simulation.faults import Fault, Request
+from tests.simulation.faults import LAWFUL, Fault, Request
 from tests.simulation.operations import names
 from tests.simulation.scheduler import Policy, Preempting, Seeded, Turns
 
@@ -41,7 +41,7 @@ class Plan:
     is_local: bool = False
     storage_ahead_us: int = 0
     fault_rate: float = 0.0
-    fault_kinds: frozenset[Fault] = frozenset(Fault)
+    fault_kinds: frozenset[Fault] = LAWFUL
     switching: float = 0.3
     preemptions: Mapping[int, int] | None = None
     turns: Mapping[int, str] | None = None

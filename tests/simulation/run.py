@@ -15,6 +15,7 @@ from tests.simulation import objects as simulated_objects
 from tests.simulation.decoders import shared_results
 from tests.simulation.faults import Fault, Faults, Request
 from tests.simulation.hosts import Client, SimulatedHost
+from tests.simulation.jobs import StartedJob
 from tests.simulation.model import CHUNKS, Content, Model
 from tests.simulation.objects import Objects, Violation
 from tests.simulation.operations import OPERATIONS, Attempt, ClientRun
@@ -111,6 +112,7 @@ class Run:
     attempts: list[Attempt] = field(default_factory=list)
     #: The branches after each change of `repo`, by name.
     tips: list[dict[str, str]] = field(default_factory=list)
+    jobs: list[StartedJob] = field(default_factory=list)
     violation: Violation | None = None
     judge: Client = field(init=False)
 
