@@ -49,7 +49,9 @@ def ranges_of_file(file: bytes) -> list[tuple[Any, ...]]:
         ChunkKind.NATIVE: list(map(bytes, part.chunk_ids)),
         ChunkKind.VIRTUAL: part.locations.blobs(),
     }
-    rows = zip(part.kind.tolist(), part.source.tolist(), part.offset.tolist(), part.length.tolist(), strict=True)
+    rows = zip(
+        part.kind.tolist(), part.source.tolist(), part.offset.tolist(), part.length.tolist(), strict=True
+    )
     return sorted((kind, sources[kind][row] if kind in sources else b"", *rest) for kind, row, *rest in rows)
 
 
