@@ -1,6 +1,6 @@
 # The commands of the project. Each first installs the packages that it needs (scripts/setup).
 
-.PHONY: demo pipeline simulate test test-all test-lowest test-minimal test-pipeline lint types check build bench fuzz fuzz-decoders golden clean
+.PHONY: demo pipeline simulate history soak test test-all test-lowest test-minimal test-pipeline lint types check build bench fuzz fuzz-decoders golden clean
 .NOTPARALLEL:
 
 demo:    ## write real data with Spark into one repository, and show the result
@@ -52,17 +52,21 @@ fuzz:    ## the property tests, with many new random examples
 	@scripts/setup test
 	@HYPOTHESIS_PROFILE=fuzz scripts/test -m hypothesis --timeout 7200 $(ARGS)
 
-<<<<<<< HEAD
-simulate: ## a million simulated requests, and orders of a commit beside other operations. ARGS="SEED" for one run
-=======
 fuzz-decoders: ## a million changed files for each decoder of stored bytes. ARGS="--seconds 60 manifest"
 	@scripts/setup test fuzz
 	@scripts/run python -m tests.hostile.fuzz $(ARGS)
 
 simulate: ## a million simulated requests, and all orders of a commit beside other operations. ARGS="SEED" for one run
->>>>>>> main
 	@scripts/setup test
-	@scripts/run python -m tests.simulation $(or $(ARGS),--requests 1000000 --orders --every 10)
+	@scripts/run python -m tests.simulation $(or $(ARGS),--requests 1000000 --orders --processes 2)
+
+history: ## many processes on real storages, killed at random, and a check of what they did. ARGS="local --operations 1000"
+	@scripts/setup test
+	@scripts/run python -m tests.history $(ARGS)
+
+soak:    ## 10,000 commits in one process: memory, handles, threads and files must not grow
+	@scripts/setup test
+	@scripts/run python -m tests.history.soak $(ARGS)
 
 bench:   ## compare Frazil with the reference; writes benchmarks/RESULTS.md
 	@scripts/setup bench

@@ -80,6 +80,7 @@ _REMEDIES: Final = {
     ("str", "Repository"): "Open it first: Repository.open(local_filesystem_storage(path))",
     ("Path", "Repository"): "Open it first: Repository.open(local_filesystem_storage(path))",
     ("type", "Engine"): "Pass an instance, such as Inline()",
+    ("type", "Progress"): "Pass an instance, such as Progress('write', 0)",
     ("SparkSession", "Engine"): "Pass OnSpark(spark)",
     ("str", "Storage"): "Pass local_filesystem_storage(path), or s3_storage(bucket=..., prefix=...)",
     ("Path", "Storage"): "Pass local_filesystem_storage(path)",
@@ -210,6 +211,20 @@ def checked[**P, R](function: Callable[P, R], only: Container[str] | None = None
             raise _explained(error, function) from error
 
     return calling
+
+
+def require_progress(progress: object, *methods: str) -> None:
+    """Raise ``TypeError`` unless the argument ``progress`` is None or an object with these methods.
+
+    Operations call this before they write, because they call the methods after their first writes.
+
+    >>> require_progress("bar", "advance")
+    Traceback (most recent call last):
+    TypeError: progress must be Progress or None, got str
+    """
+    lacking = [name for name in methods if not callable(getattr(progress, name, None))]
+    if progress is not None and (lacking or isinstance(progress, type)):
+        raise wrong_type("progress", progress, "Progress", "None")
 
 
 def unchecked[F: Callable[..., Any]](method: F) -> F:

@@ -9,22 +9,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 import tests.test_bad_input as bad_input
 from tests.support.docstrings import public_names
+from tests.support.examples import examples
 from tests.support.tiers import deep
 from zarr.core.buffer import default_buffer_prototype
 
 import frazil
 from frazil.jobs import wire
+from frazil.pipeline import (
+    Job,
+    Progress,
+    Target,
+    Tasks,
+    compact,
+    ingest,
+    materialize,
+    run_job,
+    verify,
+    write_blocks,
+)
+from frazil.pipeline.maintenance import garbage_collect
 
 #: What a call may do before it finds that an argument is wrong: waiting for a time, or taking a lease.
 _FOLDERS = ("leases/",)
 _OWNERS = ("Repository", "Session", "ForkSession", "IcechunkStore")
-#: A few values for every change; all values in the second tier.
+#: A few values for every change, others in the second tier, and all in `make fuzz`.
 _SOME = slice(2, None, 14)
+_MORE = slice(0, None, 1 if examples(1) > 1 else 9)
 
 
 def _methods() -> list[str]:
@@ -62,7 +78,8 @@ def _wrong_calls(path: str, scene: bad_input.Scene, values: slice) -> Iterator[t
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("values", [_SOME, *deep(slice(None))], ids=["some", "all"])
+@pytest.mark.hypothesis
+@pytest.mark.parametrize("values", [_SOME, *deep(_MORE)], ids=["some", "more"])
 @pytest.mark.parametrize("path", _methods())
 def test_a_refused_call_changes_nothing(path: str, values: slice) -> None:
     scene = bad_input.Scene()
@@ -138,3 +155,29 @@ def test_a_fork_cannot_be_flushed_in_an_event_loop() -> None:
     with pytest.raises(frazil.IcechunkError, match="a fork cannot be flushed"):
         bad_input._call(scene.fork.flush_async, {"message": "m"})
     assert _bytes_of(scene.storage) == before
+
+
+def _operations(scene: bad_input.Scene) -> dict[str, Any]:
+    """Operations with an argument ``progress``, for arguments that are valid except for it."""
+    repo, target = scene.repo, Target(scene.repo, "main", "/mean")
+    job = Job("group", target, lambda session: Tasks([]), work=print, id="job")
+    options = {"engine": "inline"}
+    return {
+        "run_job": partial(run_job, job, "inline"),
+        "write_blocks": partial(write_blocks, scene.session, print, [], engine="inline"),
+        "materialize": partial(materialize, repo, "a", to=target, **options),
+        "compact": partial(compact, repo, "m", branch="main", **options),
+        "verify": partial(verify, repo, **options),
+        "garbage_collect": partial(garbage_collect, repo, bad_input.NOW, **options),
+        "ingest": partial(ingest, "nothing-*.nc", repo, **options),
+    }
+
+
+@pytest.mark.parametrize("name", _operations(bad_input.Scene()))
+def test_an_operation_refuses_a_wrong_progress_before_it_writes(name: str) -> None:
+    scene = bad_input.Scene()
+    before = _state(scene)
+    for progress in (1, "bar", object(), Progress):
+        with pytest.raises(TypeError, match="progress must be Progress or None"):
+            _operations(scene)[name](progress=progress)
+        assert _state(scene) == before

@@ -150,3 +150,12 @@ def test_progress_counts_all_tasks() -> None:
     again = Bar()
     repo.verify("checksum", progress=again, state=state)
     assert 0 < again.done == again.total < bar.total
+
+
+def test_chunk_files_that_change_are_read_again() -> None:
+    repo, state = small(), frazil.VerificationState()
+    assert repo.verify("checksum", state=state).ok
+    key = min(each.key for each in repo.storage.list("chunks"))
+    data = bytes(repo.storage.get(key))
+    repo.storage.put(key, bytes([data[0] ^ 1]) + data[1:])
+    assert [each.key for each in repo.verify("checksum", state=state).problems] == [key]

@@ -5,12 +5,55 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from itertools import count
+from multiprocessing import get_context
 
-from tests.simulation.orders import BESIDE, orders, pair
+from tests.simulation.orders import BESIDE, SEEDS, orders, pair
 from tests.simulation.plan import random_plan
 from tests.simulation.run import Outcome, execute
 from tests.simulation.shrinking import shrink
+
+#: Seeds that a process runs at a time.
+_SEEDS = 50
+
+
+@dataclass(eq=False)
+class Tally:
+    """What some runs did: numbers, and the broken promises as text."""
+
+    runs: int = 0
+    requests: int = 0
+    seconds: float = 0.0
+    attempts: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, name: str, outcome: Outcome) -> None:
+        """Count one run."""
+        self.runs += 1
+        self.requests += outcome.requests
+        self.attempts += outcome.attempts
+        if outcome.violation is not None:
+            self.failures.append(f"{name}: {outcome.violation}")
+
+    def join(self, other: Tally) -> None:
+        """Count the runs of another tally."""
+        self.runs += other.runs
+        self.requests += other.requests
+        self.seconds += other.seconds
+        self.attempts += other.attempts
+        self.failures += other.failures
+        for failure in other.failures:
+            print(failure, flush=True)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.runs} runs, {self.requests} requests, {self.attempts.total()} attempts {dict(self.attempts)}, "
+            f"{len(self.failures)} failures, {self.seconds:.0f} s of processor time"
+        )
 
 
 def main(arguments: list[str]) -> int:
@@ -19,15 +62,70 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("seed", type=int, nargs="?", help="run the plan of this seed, and shrink a failure")
     parser.add_argument("--requests", type=int, default=0, help="run seeds until so many requests are made")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument(
-        "--orders", action="store_true", help="run all orders of a commit beside other operations"
-    )
-    parser.add_argument("--every", type=int, default=1, help="run each so many of these orders")
+    parser.add_argument("--orders", nargs="*", metavar="OPERATION", help="run all orders beside a commit")
+    parser.add_argument("--preemptions", type=int, default=2, help="the most preemptions of an order")
+    parser.add_argument("--processes", type=int, default=1, help="the number of processes that run seeds")
     options = parser.parse_args(arguments)
     if options.seed is not None:
         return _one(options.seed)
-    failures = _orders(options.every) if options.orders else 0
-    return min(failures + _many(options.first, options.requests), 1)
+    failures = 0
+    if options.orders is not None:
+        names = options.orders or BESIDE
+        work = [(name, seed, options.preemptions) for name in names for seed in SEEDS]
+        failures += _total(_tallies(options.processes, _run_orders, work), sys.maxsize)
+    if options.requests:
+        parts = ((first, _SEEDS) for first in count(options.first, _SEEDS))
+        failures += _total(_tallies(options.processes, _run_seeds, parts), options.requests)
+    return min(failures, 1)
+
+
+def _tallies[*P](
+    processes: int, function: Callable[[*P], Tally], work: Iterable[tuple[*P]]
+) -> Iterator[Tally]:
+    """Yield the results of a function, by some processes, in the order of the work."""
+    if processes == 1:
+        for part in work:
+            yield function(*part)
+        return
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        pending: deque[Future[Tally]] = deque()
+        try:
+            for part in work:
+                pending.append(pool.submit(function, *part))
+                if len(pending) > processes:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _total(tallies: Iterator[Tally], requests: int) -> int:
+    """Print all failures and the sum, for about so many requests. Return the number of failures."""
+    total = Tally()
+    for tally in tallies:
+        total.join(tally)
+        if total.requests >= requests:
+            break
+    print(total, flush=True)
+    return len(total.failures)
+
+
+def _run_seeds(first: int, number: int) -> Tally:
+    tally, start = Tally(), time.process_time()
+    for seed in range(first, first + number):
+        tally.add(f"seed {seed}", execute(random_plan(seed)))
+    tally.seconds = time.process_time() - start
+    return tally
+
+
+def _run_orders(operation: str, seed: int, preemptions: int) -> Tally:
+    tally, start = Tally(), time.process_time()
+    for outcome in orders(pair(operation, seed=seed), preemptions=preemptions):
+        tally.add(f"commit beside {operation}, seed {seed}, turns {dict(outcome.plan.turns or {})}", outcome)
+    tally.seconds = time.process_time() - start
+    print(f"commit beside {operation}, seed {seed}: {tally}", flush=True)
+    return tally
 
 
 def _one(seed: int) -> int:
@@ -42,42 +140,6 @@ def _one(seed: int) -> int:
     print("\n".join(again.trace))
     print(f"\n{again.plan}\n{again.violation}")
     return 1
-
-
-def _many(first: int, requests: int) -> int:
-    start, total, failures, seed = time.process_time(), 0, 0, first
-    attempts: Counter[str] = Counter()
-    while total < requests:
-        outcome = execute(random_plan(seed))
-        failures += _report(f"seed {seed}", outcome)
-        total += outcome.requests
-        attempts += outcome.attempts
-        seed += 1
-    seconds = time.process_time() - start
-    print(
-        f"{seed - first} runs, {total} requests, {sum(attempts.values())} attempts {dict(attempts)}, "
-        f"{failures} failures, {seconds:.0f} s of processor time"
-    )
-    return failures
-
-
-def _orders(every: int) -> int:
-    failures = 0
-    for operation in BESIDE:
-        start, count = time.process_time(), 0
-        for outcome in orders(pair(operation), every=every):
-            steps = dict(outcome.plan.preemptions or {})
-            failures += _report(f"commit beside {operation}, steps {steps}", outcome)
-            count += 1
-        seconds = time.process_time() - start
-        print(f"commit beside {operation}: {count} orders, {seconds:.0f} s of processor time")
-    return failures
-
-
-def _report(name: str, outcome: Outcome) -> bool:
-    if outcome.violation is not None:
-        print(f"{name}: {outcome.violation}", flush=True)
-    return outcome.violation is not None
 
 
 if __name__ == "__main__":

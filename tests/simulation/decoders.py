@@ -24,16 +24,22 @@ _KINDS = (
     files.TRANSACTION_LOG,
 )
 
+#: Results that are kept. With more, all are forgotten.
+_MOST = 10_000
+_results: dict[tuple[Any, bytes, str], Any] = {}
+
 
 def remembering(decode: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
-    """Return a decoder that remembers its results. Errors are not remembered."""
-    results: dict[tuple[bytes, str], Any] = {}
+    """Return a decoder that remembers its results, also those of earlier runs. Errors are not remembered."""
 
     def decoded(data: Any, name: str) -> Any:
-        key = (bytes(data), name)
-        if key not in results:
-            results[key] = decode(data, name)
-        return results[key]
+        key = (decode, bytes(data), name)
+        result = _results.get(key)
+        if result is None:
+            if len(_results) >= _MOST:
+                _results.clear()
+            result = _results[key] = decode(data, name)
+        return result
 
     return decoded
 

@@ -28,11 +28,19 @@ class Fault(Enum):
     THROTTLED = "throttled"
     #: The storage is full for a while: all writes fail.
     FULL = "full"
+    #: A read returns fewer bytes than the object has. This breaks the contract of a storage.
+    SHORT = "short"
+    #: The clock of the client's host is set to another time.
+    CLOCK_SET = "clock-set"
 
 
 CRASHES = frozenset({Fault.CRASH_BEFORE, Fault.CRASH_AFTER})
-OF_READS = (Fault.CRASH_BEFORE, Fault.LOST, Fault.LOST, Fault.THROTTLED)
-OF_WRITES = (*Fault, Fault.ANSWER_LOST, Fault.MET_ITSELF)
+#: The faults of a storage that fulfils its contract.
+LAWFUL = frozenset(Fault) - {Fault.SHORT}
+#: Faults that let the request itself succeed.
+HARMLESS = frozenset({Fault.SHORT, Fault.CLOCK_SET})
+OF_READS = (Fault.CRASH_BEFORE, Fault.LOST, Fault.LOST, Fault.THROTTLED, Fault.SHORT, Fault.CLOCK_SET)
+OF_WRITES = (*(fault for fault in Fault if fault is not Fault.SHORT), Fault.ANSWER_LOST, Fault.MET_ITSELF)
 
 type Request = tuple[str, int]  # name of the client, number of its request
 
@@ -48,7 +56,7 @@ class Faults:
     plan: dict[Request, Fault] = field(default_factory=dict)
     rate: float = 0.0
     seed: int = 0
-    kinds: frozenset[Fault] = frozenset(Fault)
+    kinds: frozenset[Fault] = LAWFUL
     record: dict[Request, Fault] = field(default_factory=dict)
     _last: Request | None = None
     _numbers: random.Random = field(init=False)

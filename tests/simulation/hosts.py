@@ -17,13 +17,15 @@ class Client:
     """One client: a process on a host.
 
     ``ahead_us`` is how far the clock of its host is ahead of the true time. ``requests`` counts its
-    requests, and ``is_dead`` says that the process is stopped. ``starts`` counts the processes.
+    requests, ``short_reads`` those with fewer bytes than the object has, and ``starts`` the processes. ``is_dead``
+    says that the process is stopped.
     """
 
     name: str
     seed: int
     ahead_us: int = 0
     requests: int = 0
+    short_reads: int = 0
     starts: int = 0
     is_dead: bool = False
     numbers: random.Random = field(init=False)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from tests.simulation.faults import Fault
+from tests.simulation.faults import LAWFUL, Fault
 from tests.simulation.plan import CLOCKS, ClientPlan, Plan
 from tests.simulation.run import Outcome, execute
 
@@ -41,7 +41,7 @@ class Mutant:
     checks: tuple[str, ...]
     operations: tuple[str, ...] = _WRITING
     fault_rate: float = 0.0
-    fault_kinds: frozenset[Fault] = frozenset(Fault)
+    fault_kinds: frozenset[Fault] = LAWFUL
     config: str = "files"
     spec_version: int = 2
     has_clocks: bool = False
@@ -246,9 +246,9 @@ MUTANTS = (
     ),
     Mutant(
         "a collection deletes living chunks",
-        f"{_GARBAGE}:garbage",
-        "(old.chunks, live.chunks)",
-        "(old.chunks, live.manifests)",
+        "frazil.maintenance.garbage_plan:garbage",
+        "~live.chunks.rows()",
+        "live.chunks.rows()",
         ("content", "verify"),
         _COLLECTING,
     ),

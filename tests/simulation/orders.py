@@ -1,12 +1,16 @@
 """All orders of two clients with at most two preemptions, for pairs of operations.
 
 The first client runs until step ``i``, then the second one until step ``j``, then the first one to its end.
+
+Most of these orders are the same for both clients. Two requests change places without an effect if they have
+no key in common, or if both only read. So the interruption at a later point is a new order only if a request
+between the two points depends on what the other client does in its turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from tests.simulation.plan import ClientPlan, Plan
 from tests.simulation.run import Outcome, execute
@@ -26,7 +30,12 @@ BESIDE = (
         "verify",
     ),
     *("reset_branch", "fork", "flush", "move", "cherry_pick", "revert", "tag", "delete_branch", "upgrade"),
+    *("job", "squash", "retain", "repair"),
 )
+
+
+#: Seeds of the pairs: with them, both operations are on the same branch or not, and have different random choices.
+SEEDS = (0, 1, 2)
 
 
 def pair(operation: str, *, first: str = "commit", seed: int = 0, config: str = "packs") -> Plan:
@@ -37,50 +46,95 @@ def pair(operation: str, *, first: str = "commit", seed: int = 0, config: str = 
         (ClientPlan("a", (first,)), ClientPlan("b", (operation,))),
         version,
         config,
-        preemptions={},
+        turns={},
         history=("create_branch", "commit", "commit", "commit", "commit")
         if version > 1
         else ("commit", "commit"),
     )
 
 
-def orders(plan: Plan, *, preemptions: int = 2, every: int = 1) -> Iterator[Outcome]:
-    """Yield the outcomes of all orders. With ``every`` > 1, only of each so many orders.
-
-    Requests for files that only one client knows change places with all requests of the others without an
-    effect. So a client is only interrupted before the other requests, unless somebody lists files.
-    """
-    number = 0
-    for first in (0, 1):
-        alone = execute(_with(plan, {0: first}), with_trace=True)
-        yield alone
-        for i in _points(alone, first):
-            steps = {0: first, i: 1 - first}
-            number += 1
-            if number % every == 0 or preemptions > 1:
-                once = execute(_with(plan, steps), with_trace=True)
-                yield once
-            for j in _points(once, 1 - first) if preemptions > 1 else ():
-                number += 1
-                if j > i and number % every == 0:
-                    yield execute(_with(plan, {**steps, j: first}))
+def orders(plan: Plan, *, preemptions: int = 2) -> Iterator[Outcome]:
+    """Yield the outcomes of all different orders with at most so many preemptions."""
+    first, second = (client.name for client in plan.clients)
+    yield from _orders(plan, {0: first}, (first, second), preemptions)
+    yield from _orders(plan, {0: second}, (second, first), preemptions)
 
 
-def _points(outcome: Outcome, client: int) -> list[int]:
-    """Return the steps at which an interruption of a client matters."""
-    requests = [line.split() for line in outcome.trace]
-    lists_files = any(what == "list" and key in _FOLDERS for _, _, _, what, key, *_ in requests)
-    name = outcome.plan.clients[client].name
+def _orders(plan: Plan, turns: dict[int, str], names: tuple[str, str], preemptions: int) -> Iterator[Outcome]:
+    """Yield the order of ``turns``, and those with later interruptions of ``names[0]``, whose turn it is."""
+    outcome = execute(replace(plan, turns=turns), with_trace=True)
+    yield outcome
+    running, waiting = names
+    last = max(turns)
+    meanwhile: Footprint | None = None
+    is_new = True
+    for request in _requests(outcome, running, last) if preemptions else ():
+        if is_new and request.step > last and request.what != "clock":
+            later = _orders(plan, {**turns, request.step: waiting}, (waiting, running), preemptions - 1)
+            interrupted = next(later)
+            yield interrupted
+            yield from later
+            meanwhile, is_new = Footprint.of(_requests(interrupted, waiting, request.step)), False
+        is_new = is_new or meanwhile is None or meanwhile.depends_on(request)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """One line of a trace. ``keys`` has one folder for a listing."""
+
+    step: int
+    client: str
+    what: str
+    keys: tuple[str, ...]
+
+    @property
+    def writes(self) -> bool:
+        return self.what in ("put", "put-if", "delete")
+
+
+def _requests(outcome: Outcome, client: str, since: int) -> list[_Request]:
+    """Return the requests of a client from a step on."""
+    lines = (line.split() for line in outcome.trace)
     return [
-        int(step)
-        for step, by, _, what, key, *_ in requests
-        if by == name and (lists_files or what in ("list", "delete", "head") or not key.startswith(_FILES))
+        _Request(int(step), by, what, tuple(keys) or ("",))
+        for step, by, _, what, *keys in lines
+        if by == client and int(step) >= since
     ]
 
 
-_FOLDERS = ("snapshots", "manifests", "transactions", "chunks", "overwritten")
-_FILES = tuple(f"{folder}/" for folder in _FOLDERS)
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What some requests read, write and list. ``has_clock`` says that their client reads its clock."""
+
+    reads: frozenset[str]
+    writes: frozenset[str]
+    folders: frozenset[str]
+    has_clock: bool
+
+    @staticmethod
+    def of(requests: Iterable[_Request]) -> Footprint:
+        """Return the footprint of requests."""
+        rows = list(requests)
+        return Footprint(
+            frozenset(key for row in rows if row.what in ("get", "head") for key in row.keys),
+            frozenset(key for row in rows if row.writes for key in row.keys),
+            frozenset(row.keys[0] for row in rows if row.what == "list"),
+            any(row.what == "clock" for row in rows),
+        )
+
+    def depends_on(self, request: _Request) -> bool:
+        """Return whether a request of the other client may have another effect, or answer, before or after."""
+        if request.what == "clock":
+            return bool(self.writes)  # times of files are compared with the clock
+        if request.what == "list":
+            return any(_is_below(key, request.keys[0]) for key in self.writes)
+        for key in request.keys:
+            if key in self.writes or (request.writes and key in self.reads):
+                return True
+        if not request.writes:
+            return False
+        return self.has_clock or any(_is_below(key, each) for key in request.keys for each in self.folders)
 
 
-def _with(plan: Plan, steps: dict[int, int]) -> Plan:
-    return replace(plan, preemptions=steps)
+def _is_below(key: str, folder: str) -> bool:
+    return not folder or key.startswith(f"{folder}/")

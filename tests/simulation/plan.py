@@ -6,9 +6,9 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tests.simulation.faults import Fault, Request
+from tests.simulation.faults import LAWFUL, Fault, Request
 from tests.simulation.operations import names
-from tests.simulation.scheduler import Policy, Preempting, Seeded
+from tests.simulation.scheduler import Policy, Preempting, Seeded, Turns
 
 HOUR_US = 3_600_000_000
 #: How far clocks differ, in microseconds.
@@ -30,6 +30,7 @@ class ClientPlan:
 class Plan:
     """A run. With ``preemptions`` and ``faults`` it repeats a run; else both are drawn from the seed.
 
+    ``turns`` has the name of the client that goes on at a step, instead of the number of a task.
     ``history`` has operations of a client that ends before the others begin.
     """
 
@@ -40,14 +41,17 @@ class Plan:
     is_local: bool = False
     storage_ahead_us: int = 0
     fault_rate: float = 0.0
-    fault_kinds: frozenset[Fault] = frozenset(Fault)
+    fault_kinds: frozenset[Fault] = LAWFUL
     switching: float = 0.3
     preemptions: Mapping[int, int] | None = None
+    turns: Mapping[int, str] | None = None
     faults: Mapping[Request, Fault] = field(default_factory=dict)
     history: tuple[str, ...] = ()
 
     def policy(self) -> Policy:
         """Return the policy of the scheduler."""
+        if self.preemptions is None and self.turns is not None:
+            return Turns(self.turns)
         if self.preemptions is None:
             return Seeded(self.seed, self.switching)
         return Preempting(self.preemptions)
@@ -65,6 +69,8 @@ class Plan:
         ]
         if self.preemptions is not None:
             lines.append(f"{len(self.preemptions)} changes of the task: {dict(self.preemptions)}")
+        elif self.turns is not None:
+            lines.append(f"turns: {dict(self.turns)}")
         return "\n".join(lines)
 
 

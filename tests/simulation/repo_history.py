@@ -50,6 +50,8 @@ class RepoHistory:
     entries: Counter[tuple[UpdateKind, str]] = field(default_factory=Counter)
     #: Branch and earlier tip of each reset.
     resets: set[tuple[str, str]] = field(default_factory=set)
+    #: Messages of versions that replace a tip and some versions before it.
+    squashes: set[str] = field(default_factory=set)
     collections: int = 0
     expirations: int = 0
 
@@ -63,8 +65,9 @@ class RepoHistory:
             return  # an upgrade writes the file again if a writer has changed the refs
         entry = self._new_entry(old, info)
         self._require_backup(before, info)
-        _require_refs(old, info, entry)
-        _require_versions(old, info, entry)
+        is_squash = entry.kind == UpdateKind.COMMIT_AMENDED and _version(info, entry).message in self.squashes
+        _require_refs(old, info, entry, is_squash=is_squash)
+        _require_versions(old, info, entry, is_squash=is_squash)
         self._count(info, entry)
 
     def _new_entry(self, old: RepoInfo, new: RepoInfo) -> OpsEntry:
@@ -130,7 +133,7 @@ def _version(info: RepoInfo, entry: OpsEntry) -> Version:
     )
 
 
-def _require_refs(old: RepoInfo, new: RepoInfo, entry: OpsEntry) -> None:
+def _require_refs(old: RepoInfo, new: RepoInfo, entry: OpsEntry, *, is_squash: bool) -> None:
     """Raise unless the entry explains all differences of the refs."""
     branches, tags = _differences(old.branches, new.branches), _differences(old.tags, new.tags)
     name = entry.name or ""
@@ -161,6 +164,10 @@ def _require_refs(old: RepoInfo, new: RepoInfo, entry: OpsEntry) -> None:
             _require(after == entry.new_snapshot, entry, "does not move the branch to its version")
             _require(before == entry.previous_snapshot, entry, "replaces another version than the tip")
             parents = [_parent(old, before), _parent(new, entry.new_snapshot)]
+            if is_squash:
+                line = _line(old, before)
+                _require(parents[1] in line, entry, "has a parent that was not before the tip")
+                return
             _require(parents[0] == parents[1], entry, "has another parent than the version that it replaces")
         case UpdateKind.BRANCH_DELETED | UpdateKind.BRANCH_RESET:
             _require(before == entry.previous_snapshot, entry, "names another tip than the branch had")
@@ -169,6 +176,15 @@ def _require_refs(old: RepoInfo, new: RepoInfo, entry: OpsEntry) -> None:
 def _parent(info: RepoInfo, id_: bytes | None) -> bytes | None:
     row = info.table.find_snapshot(id_ or b"")
     return info.table.entry(row).parent if row >= 0 else None
+
+
+def _line(info: RepoInfo, id_: bytes | None) -> list[bytes]:
+    """Return a version and all before it."""
+    line = []
+    while id_ is not None:
+        line.append(id_)
+        id_ = _parent(info, id_)
+    return line
 
 
 def _require(is_right: bool, entry: OpsEntry, offence: str) -> None:
@@ -183,12 +199,12 @@ def _differences(
     return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
 
 
-def _require_versions(old: RepoInfo, new: RepoInfo, entry: OpsEntry) -> None:
+def _require_versions(old: RepoInfo, new: RepoInfo, entry: OpsEntry, *, is_squash: bool) -> None:
     """Raise unless only upkeep removes versions, and every ref leads to a version."""
     for name, id_ in (*new.branches.items(), *new.tags.items()):
         if new.table.find_snapshot(id_) < 0:
             raise Violation("refs", f"{name!r} leads to a version that is not in `repo`")
-    if entry.kind in _REWRITES:
+    if entry.kind in _REWRITES or is_squash:
         return
     if (new.table.find_snapshots(old.table.ids()) < 0).any():
         raise Violation("versions", f"{entry.kind.name} removed versions")

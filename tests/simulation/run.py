@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import Any
@@ -13,6 +15,7 @@ from tests.simulation import objects as simulated_objects
 from tests.simulation.decoders import shared_results
 from tests.simulation.faults import Fault, Faults, Request
 from tests.simulation.hosts import Client, SimulatedHost
+from tests.simulation.jobs import StartedJob
 from tests.simulation.model import CHUNKS, Content, Model
 from tests.simulation.objects import Objects, Violation
 from tests.simulation.operations import OPERATIONS, Attempt, ClientRun
@@ -35,8 +38,14 @@ from frazil.storage.memory import MemoryStorage
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: A time after the ends of all leases and sessions, in microseconds.
 _LATER_US = 60 * 24 * 3600 * 1_000_000
-#: Folders of files that the format defines. Nothing else may stay.
-_LASTING = {REPO, "snapshots", "manifests", "transactions", "chunks", "overwritten", "refs", "config.yaml"}
+#: Folders of files that the format defines, and of the data for the next walk. Nothing else may stay.
+_LASTING = {
+    *(REPO, "snapshots", "manifests", "transactions", "chunks", "overwritten"),
+    *("refs", "config.yaml", "walks"),
+}
+#: The states after the histories of plans. With more than so many, all are forgotten.
+_MOST_HISTORIES = 50
+_histories: dict[str, dict[str, Any]] = {}
 #: Steps after which a run is stopped.
 _LIMIT = 20_000
 
@@ -74,7 +83,10 @@ def template(version: int, name: str) -> dict[str, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a run: what was broken, or None; and what is needed to repeat it."""
+    """The end of a run: what was broken, or None; and what is needed to repeat it.
+
+    ``results`` has the attempts and the versions in their order, without ids.
+    """
 
     plan: Plan
     violation: Violation | None
@@ -84,6 +96,7 @@ class Outcome:
     faults: dict[Request, Fault]
     attempts: Counter[str]
     trace: list[str]
+    results: tuple[str, ...]
 
 
 @dataclass(eq=False)
@@ -99,6 +112,7 @@ class Run:
     attempts: list[Attempt] = field(default_factory=list)
     #: The branches after each change of `repo`, by name.
     tips: list[dict[str, str]] = field(default_factory=list)
+    jobs: list[StartedJob] = field(default_factory=list)
     violation: Violation | None = None
     judge: Client = field(init=False)
 
@@ -196,6 +210,18 @@ class Run:
             self._record_tips(decode_repo_info(self.network.objects.objects[REPO].data, REPO))
 
     def _live_before(self) -> None:
+        """Bring the repository to the state after the operations of the history."""
+        key = replace(self.plan, clients=(), turns=None, preemptions=None, faults={})
+        state = _histories.get(repr(key))
+        if state is None:
+            self._run_history()
+            if len(_histories) >= _MOST_HISTORIES:
+                _histories.clear()
+            _histories[repr(key)] = self._state()
+        else:
+            self._set_state(state)
+
+    def _run_history(self) -> None:
         """Run the operations of the history, without changes of the task and without faults."""
         plan = ClientPlan("history", self.plan.history)
         self.clients[plan.name] = Client(plan.name, self.plan.seed)
@@ -206,6 +232,28 @@ class Run:
         self.network.faults, self.scheduler.policy = faults, policy
         self.scheduler.now_us += 3600 * 1_000_000
         self.scheduler.begin_again()
+        if self.network.trace is not None:
+            self.network.trace.clear()
+
+    def _state(self) -> dict[str, Any]:
+        """Return the state of the repository and of its model. Their values never change."""
+        objects, history = self.network.objects, self.history
+        return {
+            "objects": dict(objects.objects),
+            "model": [dict(each) for each in (self.model.contents, self.model.intents, self.model.messages)],
+            "history": [list(history.published), Counter(history.entries), set(history.resets)],
+            "numbers": (objects.writes, history.collections, history.expirations, self.scheduler.now_us),
+            "attempts": list(self.attempts),
+            "tips": list(self.tips),
+        }
+
+    def _set_state(self, state: Mapping[str, Any]) -> None:
+        objects, history, model = self.network.objects, self.history, self.model
+        objects.objects = dict(state["objects"])
+        model.contents, model.intents, model.messages = map(dict, state["model"])
+        history.published, history.entries, history.resets = map(copy, state["history"])
+        objects.writes, history.collections, history.expirations, self.scheduler.now_us = state["numbers"]
+        self.attempts, self.tips = list(state["attempts"]), list(state["tips"])
 
     def _live(self, plan: ClientPlan) -> None:
         """The life of one client: operations, and a new process after each crash."""
@@ -252,6 +300,12 @@ class Run:
             raise Violation("honest-errors", f"{name}: {type(error).__name__}: {error}") from error
 
     # ---- the end
+
+    def results(self) -> tuple[str, ...]:
+        """Return what has happened, without ids."""
+        messages = {version: message for message, version in self.model.messages.items()}
+        versions = [f"{each.message} on {messages.get(each.parent or '')}" for each in self.history.published]
+        return (*versions, *sorted(f"{each.mark} {each.outcome}" for each in self.attempts))
 
     def _judge(self) -> None:
         self.network.execute_late(everything=True)
@@ -357,4 +411,5 @@ def execute(plan: Plan, *, with_trace: bool = False) -> Outcome:
         run.network.faults.record,
         Counter(each.outcome for each in run.attempts),
         run.network.trace or [],
+        run.results(),
     )

@@ -86,6 +86,24 @@ class Preempting:
         return now if now in runnable else runnable[0]
 
 
+@dataclass
+class Turns:
+    """Lets each client run until it ends or waits, except at the steps in ``turns``.
+
+    ``turns`` has the name of the client that goes on at a step. All tasks of a client have the same turn.
+    """
+
+    turns: Mapping[int, str]
+
+    def choose(self, step: int, runnable: list[Task], now: Task | None) -> Task:
+        name = self.turns.get(step)
+        if name is None and now is not None:
+            name = now.owner.name
+        if now in runnable and now.owner.name == name:
+            return now
+        return next((task for task in runnable if task.owner.name == name), runnable[0])
+
+
 class Scheduler:
     """All tasks of a run, the time, and the record of all changes of the task."""
 

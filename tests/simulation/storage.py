@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, override
 
-from tests.simulation.faults import CRASHES, Fault, Faults
+from tests.simulation.faults import CRASHES, HARMLESS, Fault, Faults
 from tests.simulation.hosts import Client
 from tests.simulation.objects import Objects
 from tests.simulation.scheduler import Scheduler
@@ -22,6 +22,8 @@ from frazil.storage.settings import StorageConcurrencySettings, StorageRetriesSe
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Objects in one page of a listing. Other clients may write and delete between two pages.
 _PAGE = 4
+#: How far the clock of a host is set, in microseconds.
+_CLOCK_STEPS_US = (-86_400_000_000, -3_600_000_000, -60_000_000, 60_000_000, 3_600_000_000, 86_400_000_000)
 #: Steps for which a full storage refuses writes.
 _FULL_STEPS = 30
 
@@ -42,6 +44,11 @@ class Network:
     late: list[tuple[int, Callable[[], object]]] = field(default_factory=list)
     trace: list[str] | None = None
     count: int = 0
+
+    def note(self, client: Client, what: str) -> None:
+        """Add a line to the trace that is not a request."""
+        if self.trace is not None:
+            self.trace.append(f"{self.scheduler.steps:6} {client.name:8} {client.requests:5} {what}")
 
     def execute_late(self, *, everything: bool = False) -> None:
         """Execute late requests whose step has come."""
@@ -93,7 +100,9 @@ class SimulatedStorage(Storage):
             raise StorageError(f"simulated: no space to {what} `{key}`", ErrorKind.STORAGE_FULL)
         if fault is Fault.THROTTLED:
             raise StorageError(f"simulated: slow down, {what} `{key}`", ErrorKind.THROTTLED)
-        if fault is Fault.LOST or (fault is not None and not writes):
+        if fault is Fault.CLOCK_SET:
+            client.ahead_us += client.numbers.choice(_CLOCK_STEPS_US)
+        if fault is Fault.LOST or (fault is not None and fault not in HARMLESS and not writes):
             raise StorageError(f"simulated: {what} `{key}` was lost", ErrorKind.STORAGE_UNREACHABLE)
         return fault
 
@@ -113,8 +122,8 @@ class SimulatedStorage(Storage):
     @override
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         check_range(start, stop)
-        self._request("get", key)
-        data: bytes = self._stored(key).data
+        fault = self._request("get", key)
+        data = self._arrived(fault, self._stored(key).data)
         if start == 0 and stop is None:
             return data
         if start >= len(data):
@@ -123,9 +132,16 @@ class SimulatedStorage(Storage):
 
     @override
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
-        self._request("get", key)
+        fault = self._request("get", key)
         stored_object = self._stored(key)
-        return stored_object.data, stored_object.version
+        return self._arrived(fault, stored_object.data), stored_object.version
+
+    def _arrived(self, fault: Fault | None, data: bytes) -> bytes:
+        """Return the bytes of an answer. A short answer breaks the contract of a storage."""
+        if fault is not Fault.SHORT:
+            return data
+        self.client.short_reads += 1
+        return data[: self.client.numbers.randrange(len(data))] if data else data
 
     @override
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
@@ -173,14 +189,19 @@ class SimulatedStorage(Storage):
         return self._pages(path)
 
     def _pages(self, path: str) -> Iterator[ObjectInfo]:
+        """Yield a listing by pages. As in the contract, an object that is written or deleted meanwhile may be in
+        it or not."""
+        objects = self.network.objects
+        begin = [self._info(key) for key in objects.keys(path)]
+        is_old = self.network.faults.rate > 0 and self.client.numbers.random() < 0.5
         last = ""
         while True:
-            keys = [key for key in self.network.objects.keys(path) if key > last][:_PAGE]
-            infos = [self._info(key) for key in keys]
-            yield from filter(None, infos)
-            if len(keys) < _PAGE:
+            infos = begin if is_old else [self._info(key) for key in objects.keys(path)]
+            page = [info for info in infos if info is not None and info.key > last][:_PAGE]
+            yield from page
+            if len(page) < _PAGE:
                 return
-            last = keys[-1]
+            last = page[-1].key
             self._request("list", f"{path} after {last}")
 
     @override

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
-from tests.simulation.orders import BESIDE, orders, pair
-from tests.simulation.plan import random_plan
+from tests.simulation.faults import Fault
+from tests.simulation.orders import BESIDE, Footprint, orders, pair
+from tests.simulation.plan import ClientPlan, Plan, random_plan
 from tests.simulation.run import Outcome, execute
 from tests.support.patience import patience
 
@@ -56,6 +58,29 @@ def test_a_run_is_the_same_in_another_process(seed: int) -> None:
 
 
 @pytest.mark.deep
+def test_short_reads_are_noticed() -> None:
+    """A read that breaks the contract gives an error, or the right content. Nothing is lost."""
+    kinds = frozenset({Fault.SHORT, Fault.CRASH_AFTER})
+    plans = [replace(random_plan(seed), fault_rate=0.05, fault_kinds=kinds) for seed in range(12)]
+    outcomes = [execute(plan) for plan in plans]
+    require_promises(outcomes)
+    assert sum(fault is Fault.SHORT for outcome in outcomes for fault in outcome.faults.values()) > 20
+
+
+@pytest.mark.deep
+def test_staged_jobs_continue_after_the_end_of_a_driver() -> None:
+    """Two drivers run the same jobs, stop at any request, and start again."""
+    operations = ("job", "job", "collect", "job", "job", "commit")
+    kinds = frozenset({Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.ANSWER_LOST})
+    clients = (ClientPlan("c0", operations), ClientPlan("c1", operations))
+    outcomes = [
+        execute(Plan(seed, clients, fault_rate=0.03, fault_kinds=kinds, switching=0.5)) for seed in range(12)
+    ]
+    require_promises(outcomes)
+    assert sum(outcome.attempts["done"] for outcome in outcomes) > 20
+
+
+@pytest.mark.deep
 @pytest.mark.parametrize("part", range(4))
 def test_many_seeds(part: int) -> None:
     total, seed = 0, 1_000 * (part + 1)
@@ -69,6 +94,19 @@ def test_many_seeds(part: int) -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("operation", BESIDE)
 def test_orders_with_one_preemption(operation: str) -> None:
-    outcomes = list(orders(pair(operation), preemptions=1, every=6))
+    outcomes = list(orders(pair(operation), preemptions=1))
     require_promises(outcomes)
     assert len(outcomes) > 6
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("operation", ["amend", "reset_branch"])
+def test_the_orders_that_are_left_out_have_the_same_results(
+    operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = list(orders(pair(operation), preemptions=1))
+    monkeypatch.setattr(Footprint, "depends_on", lambda self, request: True)
+    every = list(orders(pair(operation), preemptions=1))
+    require_promises([*some, *every])
+    assert len(some) < len(every)
+    assert {outcome.results for outcome in some} == {outcome.results for outcome in every}

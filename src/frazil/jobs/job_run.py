@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from frazil import host
+from frazil.arguments import require_progress
 from frazil.changes.reads import joined_reads
 from frazil.errors import (
     ConflictError,
@@ -96,6 +97,7 @@ def run_job(
         (False, True)
     """
     started = host.monotonic_seconds()
+    require_progress(progress, "expect", "advance")
     require_recordable(job)
     TRAFFIC.take_counts()
     reason = ""

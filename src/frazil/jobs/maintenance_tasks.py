@@ -7,16 +7,19 @@ import pickle
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from frazil.format.columns import U8
 from frazil.format.ids import id_matrix
 from frazil.jobs.engine import Engine
 from frazil.maintenance.compaction.relocation import relocate_piece
 from frazil.maintenance.compaction.survey import survey_piece
 from frazil.maintenance.deletion import Sweeper, Swept
+from frazil.maintenance.listing import distinct
 from frazil.maintenance.storage_stats import Parts, parts_of
 from frazil.maintenance.verification.pieces import PIECES, Piece, Run
 from frazil.maintenance.walk import Bounds, LocalWalk, chunks_of
 from frazil.maintenance.walk_columns import ManifestChunks, SnapshotManifests
 from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.files import MANIFEST_CHUNK_FILES
 
 
 def sum_parts(context: Context, ids: list[bytes]) -> Iterator[Parts]:
@@ -74,6 +77,22 @@ def walk_chunks(context: Context, ids: list[bytes]) -> Iterator[ManifestChunks]:
     yield ManifestChunks.concat([ManifestChunks.of(id_, chunks_of(context.storage, id_)) for id_ in ids])
 
 
+def chunk_file_ids(context: Context, ids: list[bytes]) -> Iterator[U8]:
+    """Yield the distinct ids of the chunk files to which manifests refer.
+
+    Args:
+        context: The context of the repository.
+        ids: The ids of manifests.
+
+    Yields:
+        The ids, (chunks, bytes of an id).
+
+    >>> [ids.shape for ids in chunk_file_ids(None, [])]
+    [(0, 12)]
+    """
+    yield distinct([MANIFEST_CHUNK_FILES.read(context.storage, id_).chunk_ids for id_ in ids])
+
+
 def delete_files(context: Context, item: Any) -> Iterator[Swept]:
     """Delete files of a repository, and yield the numbers of deleted files and bytes.
 
@@ -104,6 +123,7 @@ _PIECES: Final[dict[str, Piece]] = {
         sum_parts,
         walk_manifests,
         walk_chunks,
+        chunk_file_ids,
         delete_files,
         survey_piece,
         relocate_piece,

@@ -27,6 +27,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from frazil.arguments import require_progress
 from frazil.display import Shown, counted, some_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs import wire
@@ -165,6 +166,7 @@ def write_blocks(
         >>> result.chunks, t[:].tolist()
         (2, [7, 7, 8, 8])
     """
+    require_progress(progress, "advance")
     engine = engine_of(engine)
     planned = plan(session, blocks)
     base = session.fork()

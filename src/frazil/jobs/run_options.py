@@ -14,6 +14,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypedDict
 
 from frazil.argument_docs import Decorator, complete_doc
+from frazil.arguments import require_progress
 from frazil.display import suggest
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.memory import MaxMem
@@ -106,6 +107,7 @@ def with_options(options: type, values: type = Run) -> Decorator:
                     f"{function.__name__}() got an unexpected keyword argument {name!r}"
                     f"{suggest(name, sorted(accepted))}"
                 )
+            require_progress(given.get("progress"), "expect", "advance")
             return function(*args, **given)
 
         listed = signature.replace(parameters=[*own, *shown])

@@ -37,6 +37,7 @@ from frazil.maintenance.listing import Listed, among
 from frazil.maintenance.ops_retention import OpsLogRetention, cut_ops_log, planned_link
 from frazil.maintenance.progress import NO_PROGRESS, Progress
 from frazil.maintenance.walk import Bounds, LocalWalk, Walk
+from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.collection_records import CollectionRecord, announce, delete_killed_records
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.leases import LeaseLimit, delete_ended, lease_info
@@ -199,7 +200,8 @@ def look(context: Context, what: Collection) -> GCSummary:
     done = {name: Swept(len(files), int(files.sizes.sum())) for name, files in phases.items()}
     # The collection would write a backup of ``info`` and name it.
     names = named(after) | {*filter(None, [info.repo_before_updates])}
-    preview = after.recorded(OpsEntry(UpdateKind.GC_RAN, now_us()), backup=_PREVIEW, keep=len(after.ops) + 1)
+    now = max(now_us(), newest_update(info) + 1)  # as the collection would choose it
+    preview = after.recorded(OpsEntry(UpdateKind.GC_RAN, now), backup=_PREVIEW, keep=len(after.ops) + 1)
     if context.spec_version > 1 and planned_link(storage, preview, what.ops, now_us()) is not None:
         gone = old.backups.select_backups(~np.isin(old.backups.names, sorted(named(preview))))
     else:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from frazil.arguments import require_progress
+
 
 class Progress(Protocol):
     """The methods that maintenance calls. Calls come from the thread of the caller."""
@@ -38,3 +40,22 @@ class _Silent:
 
 
 NO_PROGRESS: Final[Progress] = _Silent()
+
+
+def progress_of(progress: Progress | None) -> Progress:
+    """Return the argument ``progress`` of a public function, or an object that reports nothing.
+
+    Args:
+        progress: The argument of the caller.
+
+    Returns:
+        An object with both methods.
+
+    Raises:
+        TypeError: If the argument lacks a method.
+
+    >>> progress_of(None) is NO_PROGRESS
+    True
+    """
+    require_progress(progress, "expect", "advance")
+    return NO_PROGRESS if progress is None else progress

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from frazil.arguments import require_progress
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.engines import engine_of
 from frazil.jobs.maintenance_tasks import pieces_run
@@ -59,6 +60,7 @@ def compact(
         >>> compact(repo, "merge small files", branch="main", engine="inline").is_empty
         True
     """
+    require_progress(progress, "advance")
     context = context_of(repo)
     options = CompactionOptions(
         compaction_commits(message, branch, default_metadata_of(repo), "new_commit"),

@@ -41,7 +41,7 @@ from frazil.maintenance.garbage import Collection, collect, look
 from frazil.maintenance.garbage_plan import referred
 from frazil.maintenance.listing import Listed
 from frazil.maintenance.ops_retention import OpsLogRetention
-from frazil.maintenance.progress import NO_PROGRESS, Progress
+from frazil.maintenance.progress import Progress, progress_of
 from frazil.maintenance.rewrite import RewriteCommit, rewrite
 from frazil.maintenance.storage_stats import summed
 from frazil.maintenance.verification import plan
@@ -112,7 +112,7 @@ def garbage_collect(
         patience=patience,
         walk=_EngineWalk(context, engine),
         sweep=_sweep_by_tasks(context, engine, patience),
-        progress=progress or NO_PROGRESS,
+        progress=progress_of(progress),
         ops=keep_ops,
     )
     return (look if dry_run else collect)(context, collection)
@@ -235,7 +235,9 @@ def verify(
     """
     engine, context = engine_of(engine), context_of(repo)
     run = pieces_run(context, engine)
-    return plan.verify(context, plan.Request(verify_level(level), run, state_at(state), progress))
+    return plan.verify(
+        context, plan.Request(verify_level(level), run, state_at(state), progress_of(progress))
+    )
 
 
 @dataclass(frozen=True, slots=True)

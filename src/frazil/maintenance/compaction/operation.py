@@ -48,6 +48,7 @@ from frazil.repository.catalog.collection_guard import SessionStart
 from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport, LiveFiles
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.leases import Lease
+from frazil.repository.catalog.lineage import of_compaction
 from frazil.repository.clock import now_us
 
 #: The limits of one task: the bytes that it copies, and the references in its manifests.
@@ -108,7 +109,8 @@ def compaction_commits(
     if not branches:
         raise InvalidInputError("branch must name a branch, got an empty list", ErrorKind.INVALID_ARGUMENT)
     amend = is_amend(commit_method)
-    return tuple(RewriteCommit(name, message, metadata, amend) for name in branches)
+    marked = of_compaction(metadata)
+    return tuple(RewriteCommit(name, message, marked, amend) for name in branches)
 
 
 def compact(context: Context, options: CompactionOptions, *, dry_run: bool) -> CompactionReport:

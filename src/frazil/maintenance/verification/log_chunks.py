@@ -13,10 +13,11 @@ from frazil.errors import IcechunkError
 from frazil.format.columns import U32
 from frazil.format.ids import id_keys
 from frazil.format.keys import transaction_key
-from frazil.format.manifest import ChunkTable
+from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.nodes import NodeTable
 from frazil.repository.catalog.assets import Assets, CacheLimits
 from frazil.repository.catalog.findings import Finding
+from frazil.repository.catalog.lineage import is_of_compaction
 from frazil.storage.base import Storage
 
 #: The manifests of a version are those of the next version's parent.
@@ -85,8 +86,9 @@ def _findings(assets: Assets, changes: LoggedChanges) -> list[Finding]:
     findings: list[Finding] = []
     try:
         log = assets.transaction_log(changes.id)
+        is_compaction = bool(changes.arrays) and is_of_compaction(assets.snapshot(changes.id).metadata)
         for array in changes.arrays:
-            changed = _changed_chunks(assets, array)
+            changed = _changed_chunks(assets, array, is_compaction=is_compaction)
             stored = log.updated_chunks.get(array.node, np.zeros((0, array.ndim), np.uint32))
             silent = changed[ChunkTable.from_absent(stored).find_chunks(changed) < 0]
             if len(silent):
@@ -97,13 +99,19 @@ def _findings(assets: Assets, changes: LoggedChanges) -> list[Finding]:
     return findings
 
 
-def _changed_chunks(assets: Assets, array: ChangedArray) -> U32:
-    """Return the coordinates of the chunks with different references."""
+def _changed_chunks(assets: Assets, array: ChangedArray, *, is_compaction: bool) -> U32:
+    """Return the coordinates of the chunks with different references.
+
+    A compaction moves chunks to other files, and its log does not name them. They have the same lengths.
+    """
     old, new = (_table(assets, array, ids) for ids in (array.old, array.new))
     rows = old.find_chunks(new.index)
     both = np.flatnonzero(rows >= 0)
     same = np.zeros(len(new), bool)
     same[both] = new.same(both, old, rows[both])
+    if is_compaction:
+        moved = (new.kind[both] == ChunkKind.NATIVE) & (old.kind[rows[both]] == ChunkKind.NATIVE)
+        same[both] |= moved & (new.length[both] == old.length[rows[both]])
     gone = new.find_chunks(old.index) < 0
     return np.concatenate([new.index[~same], old.index[gone]])
 

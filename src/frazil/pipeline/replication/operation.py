@@ -30,7 +30,7 @@ from frazil.format.repo_info import RepoInfo, encode_repo_info
 from frazil.format.snapshot import ManifestFiles
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.engines import engine_of
-from frazil.jobs.maintenance_tasks import pieces, pieces_run, walk_chunks, walk_manifests
+from frazil.jobs.maintenance_tasks import chunk_file_ids, pieces, pieces_run, walk_manifests
 from frazil.jobs.progress import Progress
 from frazil.jobs.versions import takes_versions
 from frazil.maintenance.file_batches import manifest_batches, snapshot_batches
@@ -248,10 +248,10 @@ class _RepositoryCopy:
             new_info = info_with_history(info, part, now_us())
             items: list[Any] = [(batch, []) for batch in snapshot_batches(id_list(new_info.table.ids()))]
             parts = pieces(context, self.engine, walk_manifests, items)
-            files = each_once([ManifestFiles.empty(), *parts])
+            files = each_once([ManifestFiles.empty(), *(part.files for part in parts)])
         if is_clone:
             new_info = with_origin(new_info, info, self.source.storage.label(), part)
-        chunks = distinct(list(pieces(context, self.engine, walk_chunks, manifest_batches(files))))
+        chunks = distinct(list(pieces(context, self.engine, chunk_file_ids, manifest_batches(files))))
         needed = {
             CHUNKS: chunks,
             MANIFESTS: files.ids,

@@ -19,6 +19,8 @@ from frazil.format.repo_info import RepoInfo, SnapshotEntry
 #: The key of a commit's metadata for the values of Frazil.
 FRAZIL: Final = "__frazil"
 PARENTS: Final = "parents"
+#: The key of a commit whose chunks are in other files than before, with the same content.
+COMPACTION: Final = "compaction"
 
 
 def all_ancestors(info: RepoInfo, id_: bytes) -> I64:
@@ -49,3 +51,15 @@ def second_parents(entry: SnapshotEntry) -> Iterable[bytes]:
         return list(map(id_from_text, named[1:])) if isinstance(named, list) else ()
     except (IcechunkError, AttributeError):
         return ()  # another program uses the key
+
+
+def of_compaction(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata of a commit that a compaction makes."""
+    before = metadata.get(FRAZIL)
+    return {**metadata, FRAZIL: {**(before if isinstance(before, dict) else {}), COMPACTION: True}}
+
+
+def is_of_compaction(metadata: Mapping[str, Any]) -> bool:
+    """Return whether a compaction made the commit with these metadata."""
+    values = metadata.get(FRAZIL)
+    return isinstance(values, dict) and values.get(COMPACTION) is True

@@ -8,11 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from frazil.format.ids import id_to_text
+from frazil.format.metadata_items import MetadataColumn
 from frazil.maintenance.compaction.operation import CompactionOptions, compact, compaction_commits
 from frazil.maintenance.deletion import Patience
 from frazil.maintenance.garbage import Collection, collect, look
 from frazil.maintenance.ops_retention import OpsLogRetention
-from frazil.maintenance.progress import NO_PROGRESS, Progress
+from frazil.maintenance.progress import Progress, progress_of
 from frazil.maintenance.rewrite import RewriteCommit, is_amend, rewrite
 from frazil.maintenance.verification import plan
 from frazil.maintenance.walk import Bounds
@@ -116,7 +117,7 @@ class Upkeep(RepositoryBase):
             Bounds(*bounds),
             patience,
             listings,
-            progress=progress or NO_PROGRESS,
+            progress=progress_of(progress),
             ops=keep_ops,
         )
         return work(self._context, collection)
@@ -157,6 +158,7 @@ class Upkeep(RepositoryBase):
         """
         commit_metadata = {**self._default_metadata, **(metadata or {})}
         commit = RewriteCommit(branch, message, commit_metadata, is_amend(commit_method))
+        MetadataColumn.of([commit_metadata])  # raises an error before the first file is written
         return id_to_text(rewrite(self._context, commit))
 
     def compact(
@@ -260,7 +262,7 @@ class Upkeep(RepositoryBase):
             True
         """
         request = plan.Request(
-            verify_level(level), plan.run_locally(self._context), state_at(state), progress
+            verify_level(level), plan.run_locally(self._context), state_at(state), progress_of(progress)
         )
         return plan.verify(self._context, request)
 

@@ -628,4 +628,4 @@ class ForkSession(Session):
             "a fork cannot be flushed. Merge it into the session that created it", ErrorKind.UNKNOWN
         )
 
-    flush_async = awaitable(flush)
+    flush_async = awaitable(flush)  # type: ignore[arg-type]  # a subclass has its own
