@@ -75,7 +75,7 @@ class Buffer:
         return picked
 
     def spaced(self, first: int, step: int, count: int, dtype: DTypeLike) -> NDArray[Any]:
-        """Return ``gather`` of ``count`` positions with the same distance (``step``) from each to the next."""
+        """Return ``gather`` of ``count`` positions with the distance ``step`` from each to the next."""
         kind = np.dtype(dtype)
         last = first + step * (count - 1)
         low, high = min(first, last), max(first, last)
