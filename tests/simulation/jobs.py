@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.model import Content, Intent
+from tests.simulation.storage import Crashed
 from zarr.core.buffer.cpu import Buffer
 
 from frazil.errors import IcechunkError
@@ -14,7 +15,6 @@ from frazil.jobs.job import Job, Tasks
 from frazil.jobs.job_run import run_job
 from frazil.jobs.task_results import Outcome
 from frazil.jobs.versions import Target
-from tests.simulation.storage import Crashed
 
 if TYPE_CHECKING:
     from tests.simulation.operations import ClientRun

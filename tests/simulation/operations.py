@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.jobs import job
 from tests.simulation.model import CHUNKS, Content, Intent
 from tests.simulation.objects import Violation
-from tests.simulation.jobs import job
 from tests.simulation.storage import Crashed
 from tests.simulation.upkeep import repair, retain, squash
 from zarr.core.buffer.cpu import Buffer
