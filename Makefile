@@ -1,6 +1,6 @@
 # The commands of the project. Each first installs the packages that it needs (scripts/setup).
 
-.PHONY: demo pipeline simulate test test-all test-lowest test-minimal test-pipeline lint types check build bench fuzz fuzz-decoders golden clean
+.PHONY: demo pipeline simulate history soak test test-all test-lowest test-minimal test-pipeline lint types check build bench fuzz fuzz-decoders golden clean
 .NOTPARALLEL:
 
 demo:    ## write real data with Spark into one repository, and show the result
@@ -59,6 +59,14 @@ fuzz-decoders: ## a million changed files for each decoder of stored bytes. ARGS
 simulate: ## a million simulated requests, and all orders of a commit beside other operations. ARGS="SEED" for one run
 	@scripts/setup test
 	@scripts/run python -m tests.simulation $(or $(ARGS),--requests 1000000 --orders --processes 2)
+
+history: ## many processes on real storages, killed at random, and a check of what they did. ARGS="local --operations 1000"
+	@scripts/setup test
+	@scripts/run python -m tests.history $(ARGS)
+
+soak:    ## 10,000 commits in one process: memory, handles, threads and files must not grow
+	@scripts/setup test
+	@scripts/run python -m tests.history.soak $(ARGS)
 
 bench:   ## compare Frazil with the reference; writes benchmarks/RESULTS.md
 	@scripts/setup bench

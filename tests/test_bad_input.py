@@ -15,6 +15,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -210,7 +211,8 @@ def test_some_functions_are_called() -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("path", TARGETS)
-def test_bad_input_is_an_error_of_ours(path: str) -> None:
+def test_bad_input_is_an_error_of_ours(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # some arguments are names of new files
     scene = Scene()
     offences: dict[str, str] = {}
     for bad in _parameters(_resolve(path, scene)):

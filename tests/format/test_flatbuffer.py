@@ -170,3 +170,29 @@ def test_sharing_has_limits() -> None:
 def test_ranges_by() -> None:
     starts = ranges_by(np.array([100, 8, 50]), np.array([2, 0, 3]), 4)
     assert starts.tolist() == [100, 104, 50, 54, 58]
+
+
+@pytest.mark.parametrize("moved", [0, 4])
+def test_tables_at_even_and_uneven_distances(moved: int) -> None:
+    """Evenly spaced tables are copied, others are gathered. Both have the same fields."""
+    writer = Writer()
+    writer.table(ROOT)
+    first, starts = writer.tables(CHILD, 40)
+    if moved:
+        writer.reserve(moved)
+    last, more = writer.tables(CHILD, 40)
+    first["f0"], last["f0"] = np.arange(40), np.arange(40, 80)
+    buffer = Buffer(b"".join(part.tobytes() for part in writer.finish(8)))
+    for order in (np.arange(80), np.arange(80)[::-1]):
+        tables = Tables(buffer, np.concatenate([starts, more])[order])
+        assert tables.scalars(0, "<u8").tolist() == order.tolist()
+        assert tables.all_have(0)
+        assert not tables.all_have(3)
+
+
+def test_spaced_values_stay_inside_of_the_buffer() -> None:
+    buffer = Buffer(bytes(range(16)))
+    assert buffer.spaced(1, 5, 3, "<u4").tolist() == buffer.gather(np.array([1, 6, 11]), "<u4").tolist()
+    for first, step in ((1, 6), (-1, 5), (8, -5)):
+        with pytest.raises(FormatError, match="outside"):
+            buffer.spaced(first, step, 3, "<u4")

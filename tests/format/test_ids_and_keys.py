@@ -16,6 +16,7 @@ from frazil.format.ids import (
     id_keys,
     id_matrix,
     id_to_text,
+    ids_among,
     ids_to_text,
     is_id_text,
 )
@@ -85,3 +86,13 @@ def test_newer_backups_come_first_in_a_listing() -> None:
     )
     assert sorted([older, newer]) == [newer, older]
     assert keys.backup_key(newer).startswith("overwritten/repo.")
+
+
+@cases
+@given(
+    *[st.lists(st.binary(min_size=8, max_size=8) | st.sampled_from([b"\0" * 8, b"a" * 8, b"a" * 7 + b"\0"]))]
+    * 2
+)
+def test_membership_of_ids(ids: list[bytes], others: list[bytes]) -> None:
+    result = ids_among(id_matrix(ids, 8), id_matrix(others, 8))
+    assert result.tolist() == [id_ in others for id_ in ids]

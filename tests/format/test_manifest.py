@@ -20,12 +20,14 @@ from frazil.format import manifest as manifest_module
 from frazil.format.envelope import FileType, open_envelope, seal
 from frazil.format.flatbuffer import Buffer
 from frazil.format.manifest import (
+    ChunkKind,
     ChunkTable,
     InlineRef,
     LocationCompression,
     Manifest,
     NativeRef,
     VirtualRef,
+    decode_chunk_ranges,
     decode_manifest,
     encode_manifest,
 )
@@ -38,6 +40,31 @@ OTHER = b"node-002"
 
 def refs_of(table: ChunkTable) -> dict[tuple[int, ...], Any]:
     return {tuple(at): table.ref(row) for row, at in enumerate(table.index.tolist())}
+
+
+def ranges_of_file(file: bytes) -> list[tuple[Any, ...]]:
+    """Return the kind, the file or location, the offset and the length of each reference, sorted."""
+    part = decode_chunk_ranges(file, "m")
+    sources = {
+        ChunkKind.NATIVE: list(map(bytes, part.chunk_ids)),
+        ChunkKind.VIRTUAL: part.locations.blobs(),
+    }
+    rows = zip(
+        part.kind.tolist(), part.source.tolist(), part.offset.tolist(), part.length.tolist(), strict=True
+    )
+    return sorted((kind, sources[kind][row] if kind in sources else b"", *rest) for kind, row, *rest in rows)
+
+
+def ranges_of_tables(manifest: Manifest) -> list[tuple[Any, ...]]:
+    refs = [ref for table in manifest.arrays.values() for ref in refs_of(table).values()]
+    return sorted(
+        (ChunkKind.NATIVE, ref.chunk_id, ref.offset, ref.length)
+        if isinstance(ref, NativeRef)
+        else (ChunkKind.VIRTUAL, ref.location.encode(), ref.offset, ref.length)
+        if isinstance(ref, VirtualRef)
+        else (ChunkKind.INLINE, b"", 0, len(ref.data))
+        for ref in refs
+    )
 
 
 def payload_of(file: bytes) -> bytes:
@@ -145,6 +172,7 @@ def test_round_trip_of_random_manifests(model: dict[bytes, dict[tuple[int, ...],
     file = encode_manifest(Manifest(ID, arrays))
     back = decode_manifest(file, "m")
     assert {node: refs_of(table) for node, table in back.arrays.items()} == model
+    assert ranges_of_file(file) == ranges_of_tables(back)
     # Tables cut from one manifest, and pickled ones, are written as well as those they came from.
     assert {
         node: refs_of(table) for node, table in decode_manifest(encode_manifest(back), "m").arrays.items()
@@ -268,7 +296,9 @@ def test_any_layout(seed: int) -> None:
     random.Random(seed).shuffle(wild)
     root = of_refs(wild, _4=vec(b"extra"), _7=("<H", 3))
     root[1].append({0: OTHER, 1: [{0: coords(), INLINE: vec(b"scalar")}], 2: vec(b"extra")})
-    arrays = decode_manifest(manifest_file(root, seed), "m").arrays
+    manifest = decode_manifest(manifest_file(root, seed), "m")
+    assert ranges_of_file(manifest_file(root, seed)) == ranges_of_tables(manifest)
+    arrays = manifest.arrays
     assert refs_of(arrays[NODE]) == {
         (0, 1): VirtualRef("s3://b/k", 0, 0, None, 77),
         (0, 4): VirtualRef("s3://b/k", 5, 6, "e"),

@@ -7,6 +7,7 @@ returns, or raises one of ``errors``. Any other exception is a defect.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -37,9 +38,12 @@ from frazil.format.transaction_log import decode_transaction_log, encode_transac
 from frazil.jobs import wire
 from frazil.jobs.staging_plan import decode_plan, encode_plan
 from frazil.jobs.task_results import decode_result
+from frazil.pipeline.ingest.ledger import EMPTY, ledger_of
+from frazil.pipeline.provenance import Graph, _step
 from frazil.readers.base_reader import BaseReader
 from frazil.readers.files import File
 from frazil.readers.grib_messages import check_messages, edition, length, packing
+from frazil.readers.hdf5 import Hdf5Reader
 from frazil.readers.netcdf3 import NetCdf3Reader
 from frazil.readers.tiff_layout import read_directory, read_layout
 from frazil.repository.catalog.collection_records import (
@@ -50,6 +54,7 @@ from frazil.repository.catalog.collection_records import (
 from frazil.repository.catalog.leases import LeaseLimit, in_force
 from frazil.repository.catalog.refs_v1 import decode_ref
 from frazil.repository.catalog.stream_records import read_records
+from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.session.frames import claimed_bytes, require_plausible
 from frazil.repository.settings.config_document import from_document, to_document
@@ -305,8 +310,35 @@ def _grib(data: bytes) -> None:
             packing(cast("Any", stream), 0, length(data[:16]))
 
 
-def _several(*files: bytes) -> Callable[[], list[bytes]]:
-    return lambda: list(files)
+# Records in metadata and attributes
+
+
+def _document(data: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _job_record(data: bytes) -> None:
+    info = SnapshotInfo(NAME, None, to_datetime(0), "m", _document(data))
+    step = _step(info)
+    graph = Graph((step,))
+    assert str(step) + repr(step) + str(graph) + repr(graph) + graph._repr_html_()
+    graph.inputs_of("/a")
+
+
+def _ledger(data: bytes) -> None:
+    columns = {name: getattr(EMPTY, name) for name in ("url", "fingerprint", "size", "quarantined")}
+    ledger = ledger_of(columns, _document(data), NAME)
+    json.dumps(ledger.attributes())
+    ledger.covers(frozenset({"a"}))
+
+
+def _hdf5(data: bytes) -> None:
+    with Hdf5Reader(_file(data)) as reader:
+        _exhausted(reader)
 
 
 _JSON: tuple[tuple[Form, Mutation], ...] = ((PLAIN, change_json), (PLAIN, change_bytes))
@@ -401,5 +433,13 @@ DECODERS: dict[str, Decoder] = {
             seeds.tiff(order=">", big=True, tiled=True),
         ],
     ),
+    "job-record": Decoder(_job_record, lambda: [seeds.job_record()], _JSON),
+    "ledger": Decoder(
+        _ledger, lambda: [b'{"concat_dim":"time","unlimited":["time"],"variables":["t"]}'], _JSON
+    ),
     "grib": Decoder(_grib, lambda: [seeds.grib(2), seeds.grib(1)]),
 }
+
+#: Decoders that call libraries in C with damaged files. A defect of the library may end the process, so only
+#: the command runs them, each in a process of its own.
+NATIVE: dict[str, Decoder] = {"hdf5": Decoder(_hdf5, lambda: [seeds.hdf5()])}

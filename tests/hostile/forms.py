@@ -48,6 +48,8 @@ def sealed(kind: FileType, spec_version: int = 2) -> Form:
 
 def _decompressed(data: bytes) -> bytes | None:
     try:
+        if zstandard.frame_content_size(data) > LARGEST_CONTENT:  # it would be allocated
+            return None
         return zstandard.ZstdDecompressor().decompress(data, max_output_size=LARGEST_CONTENT)
     except zstandard.ZstdError:
         return None

@@ -36,6 +36,7 @@ ADDRESS_SPACE = 6 << 30
 #: Modules whose lines count as coverage.
 INSTRUMENTED = [
     *("frazil.format", "frazil.jobs", "frazil.readers", "frazil.changes", "frazil.repository.catalog"),
+    *("frazil.pipeline.provenance", "frazil.pipeline.ingest.ledger"),
     *("frazil.repository.settings", "frazil.repository.session.frames", "yaml", "json"),
 ]
 
@@ -47,9 +48,9 @@ def main(arguments: list[str] | None = None) -> int:
         _run_one(options.one, options)
         return 0
     failures = 0
-    from tests.hostile.decoders import DECODERS
+    from tests.hostile.decoders import DECODERS, NATIVE
 
-    for name in options.decoders or DECODERS:
+    for name in options.decoders or DECODERS | NATIVE:
         failures += _run_child(name, options)
     return 1 if failures else 0
 
@@ -109,11 +110,11 @@ class Run:
     """One decoder with its inputs, limits and counters."""
 
     def __init__(self, name: str, options: argparse.Namespace) -> None:
-        from tests.hostile.decoders import DECODERS
+        from tests.hostile.decoders import DECODERS, NATIVE
         from tests.hostile.judge import Judge
 
         self.name = name
-        self.decoder: Decoder = DECODERS[name]
+        self.decoder: Decoder = (DECODERS | NATIVE)[name]
         self.judge: Judge = Judge(self.decoder)
         self.folder: Path = options.offences / name
         self.seed: int = options.seed

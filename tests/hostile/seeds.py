@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import struct
 
+import h5py  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 from tests.importing.writer import repository
 from tests.support.config_bytes import encode_config
@@ -31,9 +33,12 @@ from frazil.format.repo_info import (
 from frazil.format.snapshot import encode_snapshot, initial_snapshot
 from frazil.format.transaction_log import Move, TransactionLog, encode_transaction_log
 from frazil.jobs import wire
+from frazil.jobs.job_identity import JOB
 from frazil.jobs.segments import Segment
 from frazil.jobs.staging_plan import Plan, encode_plan
 from frazil.jobs.task_results import Outcome, Result, encode_result
+from frazil.jobs.versions import Input
+from frazil.pipeline.publishing import AUDIT
 from frazil.repository.catalog.stream_records import STREAMS
 from frazil.repository.session.staged_work import STAGING
 from frazil.repository.settings.config_document import to_document
@@ -290,3 +295,26 @@ def grib(edition: int = 2) -> bytes:
     body = b"".join(size.to_bytes(4, "big") + bytes([number]) + bytes(size - 5) for number, size in sections)
     head = b"GRIB\0\0\0\2" + (16 + len(body) + 4).to_bytes(8, "big")
     return (head + body + b"7777") * 2
+
+
+def job_record() -> bytes:
+    entry = Input("s3://bucket/r", "main", id_to_text(LOW), ("/a", "/g"), "00")
+    record = {"id": "job", "name": "mean", "parameters": {"dim": "x"}, "inputs": [entry.as_json()]}
+    record |= {"outputs": ["/a", "/b"], "work": "00", "metrics": {"seconds": 1.5, "tasks": 3}}
+    return json.dumps({JOB: record, AUDIT: {"id": "job", "rows": [{"ok": True}, {"ok": False}]}}).encode()
+
+
+def hdf5() -> bytes:
+    """Dimension scales, attributes, a chunked and compressed dataset, and a contiguous one."""
+    out = io.BytesIO()
+    with h5py.File(out, "w", libver="latest") as file:
+        x = file.create_dataset("x", data=np.arange(4.0))
+        x.make_scale("x")
+        values = file.create_dataset(
+            "v", data=np.arange(12, dtype="i2").reshape(3, 4), chunks=(2, 2), compression="gzip", shuffle=True
+        )
+        values.dims[1].attach_scale(x)
+        values.attrs.update({"units": "K", "_FillValue": np.int16(-1), "list": [1.5, 2.5]})
+        file.create_dataset("text", data=["a", "b"], dtype=h5py.string_dtype())
+        file.attrs["title"] = "seed"
+    return out.getvalue()

@@ -7,7 +7,9 @@ import random
 import time
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
+import zarr
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,9 +19,14 @@ from tests.hostile.judge import Judge, peak_of_memory
 from tests.support.examples import examples
 from tests.support.patience import patience
 
+import frazil
 from frazil.errors import FormatError
 from frazil.format.envelope import HEADER_BYTES, MAGIC, FileType, seal
+from frazil.jobs import wire_columns
+from frazil.pipeline import job_metrics, lineage, lineage_graph
+from frazil.pipeline.ingest.ledger import EMPTY, load_ledger, save_ledger
 from frazil.readers.tiff_layout import read_directory
+from frazil.repository.settings.config_yaml import load_config
 
 decoders = pytest.mark.parametrize("name", DECODERS)
 MIB = 1 << 20
@@ -132,6 +139,66 @@ def test_many_tags_with_the_same_values_are_refused() -> None:
     data = (b"II*\0" + b"\x08\0\0\0" + count.to_bytes(2, "little") + entries + bytes(4)).ljust(size, b"\0")
     with pytest.raises(FormatError, match="tags with at most"):
         read_directory(_file(data))
+
+
+def test_a_message_of_a_task_with_a_large_ratio_is_refused() -> None:
+    bomb = zstandard.ZstdCompressor(level=1, write_content_size=True).compress(
+        bytes(wire_columns._FREE_BYTES + 1)
+    )
+    with pytest.raises(FormatError, match="expected at most 268435456 bytes"):
+        wire_columns.read_columns(bomb)
+
+
+def test_a_message_that_compresses_too_well_is_padded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire_columns, "_FREE_BYTES", 1 << 10)
+    writer = wire_columns.ColumnWriter()
+    writer.raw("zeros", np.zeros(10 * MIB, np.uint8))
+    data = writer.sealed()
+    assert not wire_columns.read_columns(data).raw("zeros").any()
+    with pytest.raises(FormatError, match="expected at most"):
+        wire_columns.read_columns(data[: len(data) // 2])
+
+
+@pytest.mark.parametrize("line", [b"- 1\n", b"? ,", b"!x ,", b"a1: 1\n"])
+def test_many_values_in_yaml_are_refused(line: bytes) -> None:
+    head, tail = {b"-": (b"a:\n", b""), b"a": (b"", b"")}.get(
+        line[:1], (b"a: [" if line[:1] == b"!" else b"{", b"]")
+    )
+    content = head + line * ((MIB - 10) // len(line)) + tail
+    with pytest.raises(FormatError, match="expected at most 65536 keys and values"):
+        load_config(content)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"inputs": 5}, {"inputs": [{}]}, {"outputs": [1]}, {"parameters": "x"}, {"metrics": []}, {"name": 3}],
+)
+def test_a_damaged_record_of_a_job_is_refused(change: dict) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    session = repo.writable_session("main")
+    id_ = session.commit("m", metadata={"frazil_job": {"name": "n", **change}}, allow_empty=True)
+    for question in (lineage_graph, job_metrics, lineage):
+        with pytest.raises(FormatError, match=f"snapshot {id_}: the record of a job"):
+            question(repo)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "dtype"),
+    [("url", (1 << 40,), "string"), ("size", (3,), "i8"), ("fingerprint", (0, 9), "u1")],
+)
+def test_a_damaged_ledger_is_refused(name: str, shape: tuple[int, ...], dtype: str) -> None:
+    session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+    save_ledger(session, "/", EMPTY, EMPTY)
+    zarr.create_array(
+        session.store,
+        name=f".frazil/{name}",
+        shape=shape,
+        chunks=tuple(max(1, each >> 20) for each in shape),
+        dtype=dtype,
+        overwrite=True,
+    )
+    with pytest.raises(FormatError, match=r"/\.frazil: "):
+        load_ledger(session, "/")
 
 
 # The judge and the command

@@ -81,9 +81,31 @@ def test_one_broken_field(valid: frazil.Storage) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(1800)
+@pytest.mark.hypothesis  # `make fuzz` takes all of about 3,000
+@pytest.mark.timeout(7200)
 def test_many_broken_fields(valid: frazil.Storage) -> None:
-    assert broken_answers(valid, examples(600)) == {}
+    assert broken_answers(valid, examples(40)) == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "field", "change"),
+    [
+        ("manifests", "arrays[0].refs", "has 0 elements"),
+        ("manifests", "arrays[0].refs[0].index", "has 1 elements"),
+        (REPO, "latest_updates[0].updated_at", "= 18446744073709551615"),
+    ],
+)
+def test_broken_fields_that_once_raised_other_errors(key: str, field: str, change: str) -> None:
+    valid = repository()
+    broken = [
+        each
+        for name in keys(valid, key)
+        for each in breakages(bytes(valid.get(name)), name)
+        if (each.field, each.change) == (field, change)
+    ]
+    assert broken
+    for each in broken:
+        assert ask_everything(with_file(valid, each), writes=True).offences == {}
 
 
 #: A field, the beginning of a change, and a part of the error of a reader.

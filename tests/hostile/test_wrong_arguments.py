@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import tests.test_bad_input as bad_input
 from tests.support.docstrings import public_names
+from tests.support.examples import examples
 from tests.support.tiers import deep
 from zarr.core.buffer import default_buffer_prototype
 
@@ -37,8 +38,9 @@ from frazil.pipeline.maintenance import garbage_collect
 #: What a call may do before it finds that an argument is wrong: waiting for a time, or taking a lease.
 _FOLDERS = ("leases/",)
 _OWNERS = ("Repository", "Session", "ForkSession", "IcechunkStore")
-#: A few values for every change; all values in the second tier.
+#: A few values for every change, others in the second tier, and all in `make fuzz`.
 _SOME = slice(2, None, 14)
+_MORE = slice(0, None, 1 if examples(1) > 1 else 9)
 
 
 def _methods() -> list[str]:
@@ -76,7 +78,8 @@ def _wrong_calls(path: str, scene: bad_input.Scene, values: slice) -> Iterator[t
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("values", [_SOME, *deep(slice(None))], ids=["some", "all"])
+@pytest.mark.hypothesis
+@pytest.mark.parametrize("values", [_SOME, *deep(_MORE)], ids=["some", "more"])
 @pytest.mark.parametrize("path", _methods())
 def test_a_refused_call_changes_nothing(path: str, values: slice) -> None:
     scene = bad_input.Scene()

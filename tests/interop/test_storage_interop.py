@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import zarr
 
-from frazil.storage import constructors
+from frazil.storage import constructors, s3_constructors
 from frazil.storage.base import IfVersion, Stored
 from frazil.storage.local import LocalStorage
 from frazil.storage.settings import StorageSettings
@@ -21,7 +21,12 @@ icechunk = pytest.importorskip("icechunk", reason="the published icechunk is not
 
 pytestmark = pytest.mark.interop
 
-_CONSTRUCTORS = [name for name in dir(constructors) if name.endswith("_storage")]
+CONSTRUCTORS = {
+    name: value
+    for module in (constructors, s3_constructors)
+    for name, value in vars(module).items()
+    if name.endswith("_storage")
+}
 
 
 def test_the_reference_does_not_see_our_hidden_files(tmp_path: Path) -> None:
@@ -57,9 +62,9 @@ def test_the_reference_does_not_see_our_hidden_files(tmp_path: Path) -> None:
     assert bytes(ours.get("overwritten/repo.1")) == bytes(data)
 
 
-@pytest.mark.parametrize("name", _CONSTRUCTORS)
+@pytest.mark.parametrize("name", CONSTRUCTORS)
 def test_arguments_are_those_of_the_reference(name: str) -> None:
-    ours = inspect.signature(getattr(constructors, name)).parameters.values()
+    ours = inspect.signature(CONSTRUCTORS[name]).parameters.values()
     theirs = inspect.signature(getattr(icechunk.storage, name)).parameters.values()
     assert [(p.name, p.kind, p.default) for p in ours] == [(p.name, p.kind, p.default) for p in theirs]
 
@@ -70,7 +75,7 @@ def test_all_constructors_are_tested() -> None:
         for name in dir(icechunk.storage)
         if name.endswith("_storage") and callable(getattr(icechunk.storage, name))
     }
-    assert theirs == set(_CONSTRUCTORS)
+    assert theirs == set(CONSTRUCTORS)
 
 
 _SECRET = {"access_key_id": "AKIAX", "secret_access_key": "SECRET"}
@@ -103,7 +108,7 @@ _SECRET = {"access_key_id": "AKIAX", "secret_access_key": "SECRET"}
     ],
 )
 def test_printed_as_the_reference_does(name: str, arguments: dict[str, object]) -> None:
-    ours, theirs = getattr(constructors, name)(**arguments), getattr(icechunk, name)(**arguments)
+    ours, theirs = CONSTRUCTORS[name](**arguments), getattr(icechunk, name)(**arguments)
     assert repr(ours) == repr(theirs).replace("icechunk", "frazil", 1)
     assert _numbers(ours.default_settings()) == _numbers(theirs.default_settings())
 

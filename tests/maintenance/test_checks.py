@@ -622,9 +622,12 @@ def changed_chunk(storage: MemoryStorage, change: Callable[[bytes], bytes]) -> N
 
 
 def test_levels_of_chunk_checks(storage: MemoryStorage) -> None:
-    changed_chunk(storage, lambda data: data[:-1])
-    assert "short" not in names(storage)
-    assert "short" in names(storage, "exists")
+    changed_chunk(storage, lambda data: data[:-1])  # the last byte of the trailer
+    assert names(storage, "exists") == set()
+    assert names(storage, "checksum") == {"checksum"}
+    changed_chunk(storage, lambda data: data[:15])  # one byte less than the chunk
+    assert names(storage) == set()
+    assert names(storage, "exists") == {"short"}
 
 
 #: Checks that are broken in other files of tests.

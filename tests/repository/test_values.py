@@ -46,6 +46,7 @@ KINDS: list[Any] = [
     UpdateType.NewDetachedSnapshot("A" * 20),
     UpdateType.GCRan(),
     UpdateType.ExpirationRan(),
+    UpdateType.LogStart(),
 ]
 
 

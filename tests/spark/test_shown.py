@@ -104,10 +104,11 @@ RESULTS: dict[type, Callable[[], Any]] = {
 }
 #: Public classes that are no results: what users give to functions, and values with a short ``repr``.
 ARGUMENTS = {
-    "Attributes", "Block", "ConcatDim", "DType", "Dims", "Engine", "Exists", "FilePattern", "Filled",
-    "Finite", "Inline", "Input", "Job", "Limits", "Local", "MergeDim", "Monotonic", "NanShare",
-    "NoDuplicates", "OnSpark", "Outcome", "Phase", "Progress", "Range", "Regular", "Row", "Selection",
-    "Shape", "Split", "StatisticsAgainst", "Target", "Tasks", "Units",
+    "Attributes", "Block", "ConcatDim", "DType", "Dims", "Engine", "Exists", "FilePattern",
+    "Filled", "Finite", "IngestedFiles", "Inline", "Input", "Job", "Limits", "Local", "MergeDim",
+    "Monotonic", "NanShare", "NoDuplicates", "OnSpark", "Outcome", "Phase", "Progress", "Range",
+    "Regular", "RepositoryPart", "Row", "Selection", "Shape", "Split", "StatisticsAgainst",
+    "Target", "Tasks", "Units",
 }  # fmt: skip
 CASES = pytest.mark.parametrize("kind", RESULTS, ids=lambda kind: kind.__name__)
 

@@ -9,6 +9,7 @@ FOLDERS: Final = {
     "golden": "repositories that the published wheels wrote",
     "interop": "files: each implementation reads what the other one writes",
     "parity": "behaviour: Frazil and the reference do the same, and raise the same errors",
+    "history": "many processes on real storages, killed at random, and a checker: see its docstring",
     "simulation": "many clients over a simulated storage: see its docstring",
     "properties": "state machines of Hypothesis over several rooms",
 }

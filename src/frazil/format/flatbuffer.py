@@ -75,7 +75,7 @@ class Buffer:
         return picked
 
     def spaced(self, first: int, step: int, count: int, dtype: DTypeLike) -> NDArray[Any]:
-        """Return ``gather`` of ``count`` positions with the same distance (``step``) from each to the next."""
+        """Return ``gather`` of ``count`` positions with the distance ``step`` from each to the next."""
         kind = np.dtype(dtype)
         last = first + step * (count - 1)
         low, high = min(first, last), max(first, last)
@@ -161,9 +161,7 @@ class Tables:
 
     def structs(self, slot: int, width: int) -> NDArray[np.uint8]:
         """Return a struct of bytes (an id), shape (n, width), with zeros where it is absent."""
-        rows = (
-            self.scalars(slot, f"V{width}") if self.all_have(slot) else self._some_structs(slot, width)
-        )
+        rows = self.scalars(slot, f"V{width}") if self.all_have(slot) else self._some_structs(slot, width)
         return rows.view(np.uint8).reshape(len(self), width)
 
     def _some_structs(self, slot: int, width: int) -> NDArray[Any]:

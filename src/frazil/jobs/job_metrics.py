@@ -6,6 +6,7 @@ from typing import Any
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.job_identity import JOB
+from frazil.jobs.job_record import job_record
 from frazil.jobs.versions import takes_versions
 from frazil.repository.catalog.history import mentioning
 from frazil.repository.catalog.presentation import snapshot_infos
@@ -34,6 +35,7 @@ def job_metrics(
     Raises:
         InvalidInputError: ``conflicting-arguments`` for both ``branch`` and ``snapshot_id``.
         RefNotFoundError: If there is no such branch.
+        FormatError: If a record is damaged.
 
     Examples:
         >>> import frazil
@@ -48,14 +50,14 @@ def job_metrics(
         infos = snapshot_infos(list(mentioning(info, branch_tip(info, branch or "main"), JOB)))
     else:
         infos = [repo.lookup_snapshot(snapshot_id)]
-    jobs = [(info, record) for info in infos if isinstance(record := info.metadata.get(JOB), dict)]
+    jobs = [(info, record) for info in infos if (record := job_record(info.metadata, info.id))]
     return [
         {
-            "id": record.get("id"),
-            "name": record.get("name"),
+            "id": record.id,
+            "name": record.name,
             "snapshot_id": info.id,
             "written_at": info.written_at,
-            **record.get("metrics", {}),
+            **(record.metrics or {}),
         }
         for info, record in jobs
     ]

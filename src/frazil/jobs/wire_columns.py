@@ -23,6 +23,9 @@ from frazil.format.columns import I64, MAX_COPIED_BYTES, U8, U64, Ragged
 
 _SCHEMA: Final = pa.schema([("name", pa.utf8()), ("width", pa.uint8()), ("values", pa.large_binary())])
 _LEVEL: Final = 3
+#: The largest message after decompression: this number of bytes, or this ratio if it allows more.
+_FREE_BYTES: Final = 1 << 28
+_MOST_RATIO: Final = 1000
 
 
 class ColumnWriter:
@@ -70,7 +73,21 @@ class ColumnWriter:
             pa.array(each, kind) for each, kind in zip((names, widths, values), _SCHEMA.types, strict=True)
         ]
         message = pa.RecordBatch.from_arrays(columns, schema=_SCHEMA).serialize()
-        return zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(message)
+        data: bytes = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(message)
+        if message.size > _most_bytes(data):
+            # Such columns are equal numbers or equal inline chunks. A padding lets readers accept them.
+            data += _padding(message.size // _MOST_RATIO)
+        return data
+
+
+def _most_bytes(data: bytes) -> int:
+    """Return the most bytes that a message may have after decompression."""
+    return min(max(_FREE_BYTES, _MOST_RATIO * len(data)), MAX_COPIED_BYTES + (1 << 20))
+
+
+def _padding(size: int) -> bytes:
+    """Return a frame of zstd that readers skip."""
+    return b"\x50\x2a\x4d\x18" + size.to_bytes(4, "little") + bytes(size)
 
 
 _NOTHING: Final = (0, np.zeros(0, np.uint8))
@@ -136,8 +153,8 @@ def read_columns(data: bytes) -> ColumnReader:
     """Return the columns of a message, or raise ``FormatError`` for other bytes."""
     try:
         size = zstandard.frame_content_size(data)
-        if not 0 <= size <= MAX_COPIED_BYTES + (1 << 20):
-            raise FormatError(f"expected at most {MAX_COPIED_BYTES} bytes, got {size}")
+        if not 0 <= size <= _most_bytes(data):
+            raise FormatError(f"expected at most {_most_bytes(data)} bytes, got {size}")
         # Memory grows with the decompressed bytes, not with the size that the frame declares.
         payload = zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
         batch = pa.ipc.read_record_batch(pa.py_buffer(payload), _SCHEMA)

@@ -75,7 +75,7 @@ class Ranges:
 class DistinctRanges:
     """Sums up the lengths of distinct ranges.
 
-    Memory: 12 bytes for each range that was added since repetitions were removed, and for each distinct range.
+    Memory: 12 bytes for each distinct range, and for each range since repetitions were removed.
 
     Examples:
         >>> distinct = DistinctRanges()

@@ -23,6 +23,7 @@ from typing import Final
 import numpy as np
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.format.columns import Ragged
 from frazil.format.keys import backup_key
 from frazil.format.ops_log import OpsLog
 from frazil.format.repo_info import RepoInfo, decode_repo_info, encode_repo_info
@@ -127,8 +128,16 @@ class _Chain:
     is_whole: bool
 
     def log(self) -> OpsLog:
-        """Return the entries of all links."""
-        return OpsLog.concat([link.ops for link in self.links])
+        """Return the entries of all links, with the names of their backups."""
+        names = [link.repo_before_updates for link in self.links[:-1]]
+        parts = [_with_backup(link.ops, name) for link, name in zip(self.links[1:], names, strict=True)]
+        return OpsLog.concat([self.links[0].ops, *parts])
+
+
+def _with_backup(log: OpsLog, name: str | None) -> OpsLog:
+    """Return a log whose entries without a path have the path ``name``: the link that has them."""
+    rows = np.where(log.backups.lengths > 0, np.arange(len(log)), len(log))
+    return replace(log, backups=Ragged.concat([log.backups, Ragged.of_text([name or ""])]).take(rows))
 
 
 def cut_ops_log(

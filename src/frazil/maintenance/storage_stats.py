@@ -29,6 +29,7 @@ from frazil.repository.catalog.files import MANIFEST_CHUNK_RANGES
 from frazil.repository.catalog.version_info import ChunkStorageStats
 from frazil.storage.base import Storage
 
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Parts:
     """The content of one manifest: ranges of chunk files, ranges of foreign objects, and inline bytes."""

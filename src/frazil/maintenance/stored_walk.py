@@ -190,7 +190,7 @@ def decode_walked(data: Buffer) -> Walked | None:
     view = memoryview(data)
     body = view[_BODY:]
     checksum = blake2b(body, digest_size=_HASH_BYTES).digest()
-    if view[: len(_MAGIC)] != _MAGIC or view[len(_MAGIC) : _BODY] != checksum or len(body) < 8 * _COUNTS:
+    if bytes(view[:_BODY]) != _MAGIC + checksum or len(body) < 8 * _COUNTS:
         return None
     snapshots, files, uses, manifests, digests = np.frombuffer(body, "<u8", _COUNTS).tolist()
     if max(uses // MOST_USES, digests // MOST_DIGESTS, files // (1 << 32)) > 1:

@@ -146,7 +146,6 @@ class LocalWalk:
 
     def snapshots(self, storage: Storage, ids: U8, optional: U8) -> Iterator[SnapshotManifests]:
         """Return the same as ``Walk.snapshots``, one snapshot in each part."""
-
         needed = [(id_, False) for id_ in id_list(ids)]
         items = [*needed, *((id_, True) for id_ in id_list(optional))]
 
@@ -169,7 +168,6 @@ class LocalWalk:
 
     def chunks(self, storage: Storage, manifests: ManifestFiles) -> Iterator[ManifestChunks]:
         """Return the same as ``Walk.chunks``, one manifest in each part."""
-
         for files in read_manifests(storage, MANIFEST_CHUNK_FILES, manifests, self.bounds):
             yield ManifestChunks.of(files.id, _digests(files))
 

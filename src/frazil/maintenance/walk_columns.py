@@ -30,7 +30,7 @@ def each_once(parts: Sequence[ManifestFiles]) -> ManifestFiles:
 
 
 def _numbered(parts: Sequence[ManifestFiles]) -> tuple[ManifestFiles, U32]:
-    """Return each manifest of several tables once, sorted by id, and for each row of the tables its number."""
+    """Return each manifest of several tables once, sorted, and the number of each row of the tables."""
     ids = np.concatenate([part.ids for part in parts])
     order = np.argsort(id_keys(ids), kind="stable")
     keys = id_keys(ids[order])

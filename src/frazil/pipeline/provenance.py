@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from html import escape
 from typing import Any, ClassVar, Final
 
 from frazil.display import Shown, counted
-from frazil.jobs.job_identity import JOB
+from frazil.jobs.job_record import job_record
 from frazil.jobs.summary import Summary, brief
 from frazil.jobs.versions import Source, Version, takes_versions
 from frazil.pipeline.publishing import AUDIT
@@ -68,8 +68,10 @@ class Step(Summary):
         parameters = ", ".join(f"{name}={value!r}" for name, value in (self.parameters or {}).items())
         lines += [f"  with     {parameters}"] if parameters else []
         if self.audit is not None:
-            rows = self.audit.get("rows", ())
-            lines.append(f"  audit    {sum(row['ok'] for row in rows)} of {len(rows)} rules hold")
+            rows = self.audit.get("rows")
+            rows = rows if isinstance(rows, list) else []
+            held = [row for row in rows if isinstance(row, dict) and row.get("ok") is True]
+            lines.append(f"  audit    {len(held)} of {len(rows)} rules hold")
         return "\n".join(lines)
 
 
@@ -86,6 +88,7 @@ def lineage(repo: Repository, snapshot_id: str | None = None) -> Step:
 
     Raises:
         SnapshotNotFoundError: The repository does not have the snapshot.
+        FormatError: If the record of the job is damaged.
 
     Examples:
         >>> import frazil
@@ -187,6 +190,7 @@ def lineage_graph(source: Source, *, branch: str = "main", jobs_only: bool = Tru
 
     Raises:
         RefNotFoundError: The branch does not exist.
+        FormatError: If the record of a job is damaged.
 
     Examples:
         >>> import frazil, numpy as np, zarr
@@ -204,21 +208,18 @@ def lineage_graph(source: Source, *, branch: str = "main", jobs_only: bool = Tru
 
 
 def _step(info: SnapshotInfo) -> Step:
-    record, audit = info.metadata.get(JOB), info.metadata.get(AUDIT)
+    record, audit = job_record(info.metadata, info.id), info.metadata.get(AUDIT)
     plain = Step(info.id, info.written_at, info.message, audit=audit if isinstance(audit, dict) else None)
-    if not isinstance(record, dict):
+    if record is None:
         return plain
-    return Step(
-        info.id,
-        info.written_at,
-        info.message,
-        record.get("name"),
-        record.get("id"),
-        record.get("parameters"),
-        tuple(record.get("inputs", ())),
-        tuple(record.get("outputs", ())),
-        record.get("metrics"),
-        plain.audit,
+    return replace(
+        plain,
+        job=record.name,
+        job_id=record.id,
+        parameters=record.parameters,
+        inputs=tuple(each.as_json() for each in record.inputs),
+        outputs=record.outputs,
+        metrics=record.metrics,
     )
 
 

@@ -32,6 +32,7 @@ from frazil.errors import (
     SessionStateError,
 )
 from frazil.repository.asynchronous import on_thread
+from frazil.repository.paths import absolute
 from frazil.repository.session.chunk_errors import chunk_error
 from frazil.repository.session.chunk_view import size_of
 from frazil.repository.session.frames import claimed_bytes, require_plausible
@@ -237,6 +238,8 @@ class IcechunkStore(VirtualReferences):
             A decoder, whose method ``error`` says why bytes cannot be decoded.
 
         Raises:
+            InvalidInputError: ``not-an-array`` for a group; ``invalid-path`` for a text that is not a path.
+            NodeNotFoundError: ``node-not-found`` if there is no node at the path.
             MissingExtraError: ``missing-extra`` for a codec whose package is not installed.
 
         Examples:
@@ -247,7 +250,8 @@ class IcechunkStore(VirtualReferences):
             >>> repo.readonly_session("main").store.chunk_decoder("/t").error((0,), b"1234")
             ''
         """
-        return chunk_decoder(self, array_path)
+        node = self._session.workspace.nodes.require_array(absolute(array_path))
+        return chunk_decoder(self, node.path)
 
     @unchecked
     @override

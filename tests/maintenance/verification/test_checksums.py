@@ -61,7 +61,7 @@ def test_the_chunk_with_a_changed_bit_is_named() -> None:
         changed(repo, pack, number * SIZE + 77)
         report = repo.verify("checksum")
         (finding,) = report.findings
-        assert (finding.problem, finding.key) == ("checksum", pack)
+        assert (finding.check, finding.key) == ("checksum", pack)
         (chunk,) = chunks_of(report, finding)
         seen.add(chunk)
         changed(repo, pack, number * SIZE + 77)
@@ -76,7 +76,7 @@ def test_two_exchanged_packs_are_findings() -> None:
     repo.storage.put(one, second)
     repo.storage.put(other, first)
     report = repo.verify("checksum")
-    assert {(each.problem, each.key, each.detail) for each in report.findings} == {
+    assert {(each.check, each.key, each.detail) for each in report.findings} == {
         ("exchanged", one, f"it has the bytes of {other}"),
         ("exchanged", other, f"it has the bytes of {one}"),
     }
@@ -90,7 +90,7 @@ def test_a_damaged_trailer_is_a_finding_without_lost_chunks(place: int) -> None:
     (pack,) = keys(repo, "chunks")
     changed(repo, pack, place)
     report = repo.verify("checksum")
-    assert [(each.problem, each.key, len(each.coordinates)) for each in report.findings] == [
+    assert [(each.check, each.key, len(each.coordinates)) for each in report.findings] == [
         ("checksum", pack, 0)
     ]
     assert "trailer" in report.findings[0].detail
@@ -115,7 +115,7 @@ def test_references_to_the_middle_of_a_chunk_are_findings(shift: int, length: in
     report = frazil.Repository.open(repo.storage).verify("checksum")
     findings = [each for each in report.findings if each.key.startswith("chunks/")]
     assert len(findings) == wrong == 2
-    assert {each.problem for each in findings} == {"checksum"}
+    assert {each.check for each in findings} == {"checksum"}
     assert all(each.coordinates.tolist() == [[1]] for each in findings)
 
 

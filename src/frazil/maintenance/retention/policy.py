@@ -139,7 +139,7 @@ class Retention:
             >>> Retention(last=1).time_zone()
             datetime.timezone.utc
         """
-        if self.zone == "UTC":
+        if isinstance(self.zone, str) and self.zone == "UTC":
             return UTC
         try:
             return ZoneInfo(self.zone)
@@ -152,7 +152,7 @@ class Retention:
 
 
 def _require_count(name: str, value: object, *, allows_all: bool) -> None:
-    if allows_all and value == "all":
+    if allows_all and isinstance(value, str) and value == "all":
         return
     if isinstance(value, bool) or not isinstance(value, int):
         expected = 'an integer or "all"' if allows_all else "an integer"

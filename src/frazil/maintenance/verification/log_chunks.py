@@ -17,11 +17,10 @@ from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.nodes import NodeTable
 from frazil.repository.catalog.assets import Assets, CacheLimits
 from frazil.repository.catalog.findings import Finding
-from frazil.repository.catalog.lineage import is_of_compaction
 from frazil.storage.base import Storage
 
 #: The manifests of a version are those of the next version's parent.
-_CACHED: Final = CacheLimits(snapshot_nodes=50_000, chunk_refs=4_000_000)
+_CACHED: Final = CacheLimits(snapshot_nodes=0, chunk_refs=4_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +42,17 @@ class ChangedArray:
 
 @dataclass(frozen=True, slots=True)
 class LoggedChanges:
-    """A snapshot whose transaction log must have the changed chunks of some arrays."""
+    """A snapshot whose transaction log must have the changed chunks of some arrays.
+
+    Attributes:
+        id: The id of the snapshot.
+        arrays: The arrays.
+        is_compaction: Whether a compaction wrote the snapshot.
+    """
 
     id: bytes
     arrays: tuple[ChangedArray, ...]
+    is_compaction: bool = False
 
 
 def changed_arrays(before: NodeTable, after: NodeTable) -> tuple[ChangedArray, ...]:
@@ -86,9 +92,8 @@ def _findings(assets: Assets, changes: LoggedChanges) -> list[Finding]:
     findings: list[Finding] = []
     try:
         log = assets.transaction_log(changes.id)
-        is_compaction = bool(changes.arrays) and is_of_compaction(assets.snapshot(changes.id).metadata)
         for array in changes.arrays:
-            changed = _changed_chunks(assets, array, is_compaction=is_compaction)
+            changed = _changed_chunks(assets, array, is_compaction=changes.is_compaction)
             stored = log.updated_chunks.get(array.node, np.zeros((0, array.ndim), np.uint32))
             silent = changed[ChunkTable.from_absent(stored).find_chunks(changed) < 0]
             if len(silent):

@@ -25,6 +25,7 @@ from frazil.maintenance.verification.uses import Uses
 from frazil.repository.catalog.assets import Assets, CacheLimits
 from frazil.repository.catalog.files import SNAPSHOT, TRANSACTION_LOG
 from frazil.repository.catalog.findings import Finding
+from frazil.repository.catalog.lineage import is_of_compaction
 from frazil.storage.base import Storage
 
 #: The parent is mostly the snapshot that was checked before.
@@ -128,7 +129,7 @@ def _check(reader: _Reader, version: Version) -> CheckedVersion:
             arrays = changed_arrays(parent.nodes, snapshot.nodes)
     findings += _summary_findings(version, snapshot)
     reader.last = snapshot
-    changes = LoggedChanges(version.id, arrays)
+    changes = LoggedChanges(version.id, arrays, bool(arrays) and is_of_compaction(snapshot.metadata))
     return CheckedVersion(version.id, findings, snapshot.manifests, _uses(snapshot), changes)
 
 

@@ -21,13 +21,23 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from frazil.errors import FormatError
 from frazil.repository.session.session import Session
 from frazil.zarr_store.arrays import array_at
 
 HIDDEN: Final = ".frazil"
 #: Files in a chunk. Each append rewrites the last chunk.
 _CHUNK: Final = 1 << 12
-_COLUMNS: Final = ("url", "fingerprint", "size", "quarantined")
+#: Kinds of dtypes and further dimensions of each column.
+_FORMS: Final[Mapping[str, tuple[str, tuple[int, ...]]]] = {
+    "url": ("TO", ()),
+    "fingerprint": ("u", (16,)),
+    "size": ("i", ()),
+    "quarantined": ("b", ()),
+}
+_COLUMNS: Final = tuple(_FORMS)
+#: The memory of a ledger is 41 bytes for each file, and its URL.
+_MOST_FILES: Final = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,17 +167,60 @@ def load_ledger(session: Session, group: str) -> Ledger:
     path = _path(group)
     if session.workspace.nodes.node(f"/{path}") is None:
         return EMPTY
-    columns = {name: np.asarray(array_at(session, f"{path}/{name}")[:]) for name in _COLUMNS}
+    arrays = {name: array_at(session, f"{path}/{name}") for name in _COLUMNS}
+    files = arrays["url"].shape
+    _require_form(path, arrays, files[0] if files else 0)
     attrs: Mapping[str, Any] = dict(zarr.open_group(session.store, path=path, mode="r").attrs)
-    variables = attrs.get("variables")
+    return ledger_of({name: np.asarray(array[:]) for name, array in arrays.items()}, attrs, path)
+
+
+def ledger_of(columns: Mapping[str, NDArray[Any]], attrs: Mapping[str, Any], path: str) -> Ledger:
+    """Return the ledger with these columns and the attributes of its group ``path``.
+
+    Raises:
+        FormatError: If an attribute is not as `Ledger.attributes` returns it.
+    """
+    concat_dim, unlimited, variables = map(attrs.get, ("concat_dim", "unlimited", "variables"))
+    for name, value, valid in (
+        ("concat_dim", concat_dim, concat_dim is None or isinstance(concat_dim, str)),
+        ("unlimited", unlimited, unlimited is None or _is_texts(unlimited)),
+        ("variables", variables, variables is None or _is_texts(variables)),
+    ):
+        if not valid:
+            raise _damaged(path, f"the attribute {name} must be as Frazil writes it, got {str(value)[:80]}")
     return Ledger(
         url=columns["url"],
         fingerprint=columns["fingerprint"],
         size=columns["size"],
         quarantined=columns["quarantined"],
-        concat_dim=attrs.get("concat_dim"),
-        unlimited=tuple(attrs.get("unlimited", ())),
+        concat_dim=concat_dim,
+        unlimited=tuple(unlimited or ()),
         variables=None if variables is None else frozenset(variables),
+    )
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _require_form(path: str, arrays: Mapping[str, zarr.Array[Any]], count: int) -> None:
+    """Check the shapes and types before the values are read, because any session can write these arrays."""
+    if count > _MOST_FILES:
+        raise _damaged(path, f"a ledger must have at most {_MOST_FILES} files, got {count}")
+    for name, (kinds, more) in _FORMS.items():
+        array = arrays[name]
+        kind = np.dtype(array.dtype).kind
+        if array.shape != (count, *more) or kind not in kinds:
+            raise _damaged(
+                path,
+                f"the array {name} must have shape {(count, *more)} and a dtype of kind {kinds}, got "
+                f"{array.shape} and {array.dtype}",
+            )
+
+
+def _damaged(path: str, text: str) -> FormatError:
+    return FormatError(
+        f"/{path}: {text}. Another program changed the ledger. Restore it from an earlier snapshot",
     )
 
 

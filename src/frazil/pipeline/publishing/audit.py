@@ -15,6 +15,7 @@ from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.repo_info import SnapshotEntry
 from frazil.jobs.inputs import live_inputs, of_job, reads_of
 from frazil.jobs.job_identity import JOB
+from frazil.jobs.job_record import job_record
 from frazil.jobs.versions import Input, Target, Version
 from frazil.pipeline.publishing.branches import commits_ahead, is_behind
 from frazil.pipeline.validation.report import Report
@@ -139,14 +140,8 @@ def _is_current(audit: Audit, ahead: Sequence[SnapshotInfo]) -> bool:
 
 def _job_inputs(info: SnapshotInfo) -> tuple[str, list[Input]]:
     """Return the name of the job of a commit, and the inputs that its metadata list."""
-    record = info.metadata.get(JOB)
-    if not isinstance(record, dict):
-        return "", []
-    inputs = [
-        Input(each["repository"], each["branch"], each["snapshot"], tuple(each["paths"]), each["digest"])
-        for each in record.get("inputs", ())
-    ]
-    return str(record.get("name")), inputs
+    record = job_record(info.metadata, info.id)
+    return ("", []) if record is None else (str(record.name), list(record.inputs))
 
 
 def commit_audit(audit: Audit, check: Callable[..., Report]) -> Report:

@@ -36,7 +36,7 @@ def verify_level(level: object) -> VerifyLevel:
         >>> verify_level("exists")
         'exists'
     """
-    if level not in LEVELS:
+    if not isinstance(level, str) or level not in LEVELS:
         names = f"{', '.join(LEVELS[:-1])} or {LEVELS[-1]}"
         raise InvalidInputError(f"level must be {names}, got {level!r}", ErrorKind.UNKNOWN_CHOICE)
     return level

@@ -27,6 +27,7 @@ class VerificationState:
 
     Raises:
         InvalidInputError: ``invalid-argument`` if the file is not the state of a verification.
+        TypeError: ``path`` is neither a path nor None.
 
     Examples:
         >>> import frazil
@@ -38,7 +39,7 @@ class VerificationState:
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self._lock = Lock()
-        self._path = ":memory:" if path is None else os.fspath(path)
+        self._path = ":memory:" if path is None else _path("path", path, "a path or None")
         try:
             self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
             weakref.finalize(self, self._database.close)
@@ -108,7 +109,20 @@ class VerificationState:
 
 def state_at(state: VerificationState | str | os.PathLike[str] | None) -> VerificationState | None:
     """Return the state of a file, or a given state. Raises ``InvalidInputError`` for another file."""
-    return state if state is None or isinstance(state, VerificationState) else VerificationState(state)
+    if state is None or isinstance(state, VerificationState):
+        return state
+    return VerificationState(_path("state", state, "a VerificationState, a path or None"))
+
+
+def _path(name: str, value: object, expected: str) -> str:
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(path, str):
+        raise TypeError(f"{name} must be {expected}, got {type(value).__name__}")
+    if not path or "\0" in path:
+        raise InvalidInputError(
+            f"{name} must be the path of a file, got {path!r:.80}", ErrorKind.INVALID_ARGUMENT
+        )
+    return path
 
 
 def piece_key(*parts: bytes | str | int) -> bytes:

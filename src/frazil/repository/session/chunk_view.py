@@ -7,14 +7,14 @@ manifests.
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Buffer
+from collections.abc import Buffer, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from frazil.changes.change_set import check_coords, manifest_covers
 from frazil.changes.chunk_changes import Coords
-from frazil.errors import StorageError
+from frazil.errors import FormatError, StorageError
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, Manifest, NativeRef
 from frazil.format.snapshot import Node
 from frazil.repository.catalog.expired_versions import require_listed
@@ -71,6 +71,8 @@ class ChunkView:
             assert node.array is not None
             manifests = self._manifests([ref.id for ref in node.array.manifests])
             tables = [manifest.arrays[node.id] for manifest in manifests if node.id in manifest.arrays]
+            tables = [table for table in tables if len(table)]  # an empty table has no rank
+            _require_rank(path, tables, len(node.array.shape))
             tables += [edits.table() for edits in reversed(entry.edits)]
         if not tables:
             return ChunkTable.empty(len(node.array.shape))
@@ -232,3 +234,13 @@ class ChunkView:
 def size_of(ref: ChunkRef) -> int:
     """Return the number of bytes of a chunk."""
     return len(ref.data) if isinstance(ref, InlineRef) else ref.length
+
+
+def _require_rank(path: str, tables: Sequence[ChunkTable], ndim: int) -> None:
+    """Raise ``FormatError`` if a manifest has references with more or fewer coordinates than the array."""
+    for table in tables:
+        if table.index.shape[1] != ndim:
+            raise FormatError(
+                f"a manifest of `{path}` must have {ndim} coordinates for each chunk, got "
+                f"{table.index.shape[1]}. Restore the manifest from a copy"
+            )

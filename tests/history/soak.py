@@ -1,0 +1,145 @@
+"""Many commits in one process on local files: memory, handles, threads and files, now and then.
+
+Two things grow, because comparisons over removed versions need them: the repository keeps the transaction log
+of each removed version, and the file `repo` has its id (12 bytes). They are not part of `Sample.files` and
+`Sample.repo_size`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from tests.history import layout
+from tests.history.layout import SLOTS, Changes
+
+import frazil
+
+_HANDLES: Final = Path("/proc/self/fd")
+_LOG_ID: Final = 12
+_MEMORY: Final = Path("/proc/self/statm")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The process and the repository after some commits.
+
+    Attributes:
+        commits: The number of commits.
+        memory: Resident bytes of the process.
+        handles: Open handles.
+        threads: Threads of Python.
+        backups: Files in `overwritten/`.
+        repo_size: Bytes of the file `repo`, without the ids of transaction logs.
+        files: Files of the repository, without transaction logs.
+        logs: Transaction logs.
+        milliseconds: The mean time of the commits since the last sample.
+    """
+
+    commits: int
+    memory: int
+    handles: int
+    threads: int
+    backups: int
+    repo_size: int
+    files: int
+    logs: int
+    milliseconds: float
+
+    def line(self) -> str:
+        """Return a line of the table."""
+        return (
+            f"{self.commits:>9}{self.memory / 2**20:>10.1f}{self.handles:>9}{self.threads:>9}"
+            f"{self.backups:>9}{self.repo_size:>9}{self.files:>9}{self.logs:>9}{self.milliseconds:>9.1f}"
+        )
+
+
+TITLE = "".join(
+    f"{name:>{width}}"
+    for name, width in (
+        *(("commits", 9), ("MiB", 10), ("handles", 9), ("threads", 9)),
+        *(("backups", 9), ("repo", 9), ("files", 9), ("logs", 9), ("ms", 9)),
+    )
+)
+
+
+def soak(folder: Path, commits: int, every: int) -> Iterator[Sample]:
+    """Commit, remove and collect old versions after each ``every`` commits, and yield a sample."""
+    storage = frazil.local_filesystem_storage(str(folder))
+    repo = frazil.Repository.create(storage, layout.config(packs=True))
+    layout.create(repo)
+    start = time.perf_counter()
+    for number in range(1, commits + 1):
+        changes = Changes({number % SLOTS: number + 1}, {})
+        with repo.transaction("main", message=f"commit {number}") as store:
+            layout.write(store, changes)
+        if number % every == 0:
+            seconds = time.perf_counter() - start
+            repo.apply_retention(frazil.Retention(last=20))
+            keep = frazil.OpsLogRetention(last=100)
+            repo.garbage_collect(datetime.now(UTC) - timedelta(milliseconds=1), keep_ops=keep)
+            yield _sample(folder, number, 1000 * seconds / every)
+            start = time.perf_counter()
+    if not repo.verify("checksum").ok:
+        raise AssertionError(f"the repository has damage:\n{repo.verify('checksum')}")
+
+
+def _sample(folder: Path, commits: int, milliseconds: float) -> Sample:
+    logs = sum(1 for _ in (folder / "transactions").iterdir())
+    memory = int(_MEMORY.read_text().split()[1]) * resource.getpagesize()
+    return Sample(
+        commits,
+        memory,
+        sum(1 for _ in _HANDLES.iterdir()),
+        threading.active_count(),
+        sum(1 for _ in (folder / "overwritten").iterdir()),
+        (folder / "repo").stat().st_size - logs * _LOG_ID,
+        sum(1 for path in folder.rglob("*") if path.is_file()) - logs,
+        logs,
+        milliseconds,
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """Print a line for each sample. Return 1 if counts or memory grow."""
+    parser = argparse.ArgumentParser(prog="python -m tests.history.soak")
+    parser.add_argument("--commits", type=int, default=10_000)
+    options = parser.parse_args(arguments)
+    print(TITLE, flush=True)
+    folder = Path(tempfile.mkdtemp())
+    samples = []
+    try:
+        for sample in soak(folder, options.commits, max(10, options.commits // 20)):
+            print(sample.line(), flush=True)
+            samples.append(sample)
+    finally:
+        shutil.rmtree(folder)
+    growth = list(growing(samples))
+    print("\n".join(growth) or "nothing grows")
+    return min(1, len(growth))
+
+
+def growing(samples: list[Sample]) -> Iterator[str]:
+    """Yield what is larger in the last quarter than in the second one, by more than an eighth."""
+    quarter = len(samples) // 4
+    for name in ("memory", "handles", "threads", "backups", "repo_size", "files"):
+        early, late = (
+            max(getattr(sample, name) for sample in part)
+            for part in (samples[quarter : 2 * quarter], samples[3 * quarter :])
+        )
+        if late > early * 1.125 + 2:
+            yield f"{name} grows from {early} to {late}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,123 @@
+"""Storages for histories: local files, and object stores. A proxy makes faults before the S3 servers."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.support import ceph as ceph_cluster
+from tests.support import servers
+from tests.support.fault_proxy import Fault, FaultProxy, Rule
+from tests.support.servers import RunningServer
+
+from frazil.storage import local_filesystem_storage
+from frazil.storage.base import Storage
+from frazil.storage.object_store import ObjectStorage
+
+_PREFIX: Final = "repository"
+_FAULTS: Final = (
+    *(Fault.LOSE_ANSWER, Fault.ERROR_AFTER, Fault.RESET, Fault.ERROR, Fault.TRUNCATE, Fault.DELAY),
+)
+_PATTERNS: Final = ("", "^PUT ", "^GET ", r"^PUT [^?]*(/|%2F)repo(\?|$)")
+
+
+@dataclass
+class Store:
+    """A storage for a history.
+
+    Attributes:
+        name: Its name.
+        storage: The storage of the workers.
+        direct: The same storage without faults.
+        make_fault: Makes the next fault, or does nothing.
+        faults: How many requests each fault hits. Complete when the store is closed.
+    """
+
+    name: str
+    storage: Storage
+    direct: Storage
+    make_fault: Callable[[], None] = lambda: None
+    faults: Counter[str] = field(default_factory=Counter)
+
+
+@contextmanager
+def local(folder: Path) -> Iterator[Store]:
+    """Local files."""
+    storage = local_filesystem_storage(str(folder / "repository"))
+    yield Store("local", storage, storage)
+
+
+@contextmanager
+def on_server(server: RunningServer) -> Iterator[Store]:
+    """An object store without faults."""
+    storage = server.storage(prefix=_PREFIX)
+    yield Store(server.name, storage, storage)
+
+
+@contextmanager
+def behind_proxy(server: RunningServer, seed: int) -> Iterator[Store]:
+    """An object store behind a proxy with faults."""
+    bucket = f"bucket-{secrets.token_hex(8)}"
+    server.make_bucket(bucket)
+    direct = server.storage(bucket, _PREFIX)
+    chance = random.Random(seed)
+    rules: list[Rule] = []
+    with FaultProxy(server.port) as proxy:
+
+        def make_fault() -> None:
+            fault = chance.choice(_FAULTS)
+            status = chance.choice((500, 503))
+            pattern, times = chance.choice(_PATTERNS), chance.randint(1, 3)
+            rules.append(proxy.add(fault, pattern, times, status=status, seconds=0.2))
+
+        store = Store(
+            server.name, ObjectStorage(server.bucket(bucket, proxy.port), _PREFIX), direct, make_fault
+        )
+        yield store
+        proxy.clear()
+        for rule in rules:
+            store.faults[rule.fault.name.lower()] += rule.hits
+
+
+def _ministack(_folder: Path, seed: int) -> Iterator[Store]:
+    with servers.ministack() as server, behind_proxy(server, seed) as store:
+        yield store
+
+
+def _ceph(_folder: Path, seed: int) -> Iterator[Store]:
+    with servers.ceph() as server, behind_proxy(server, seed) as store:
+        yield store
+
+
+def _azurite(_folder: Path, _seed: int) -> Iterator[Store]:
+    with servers.azurite() as server, on_server(server) as store:
+        yield store
+
+
+def _local(folder: Path, _seed: int) -> Iterator[Store]:
+    with local(folder) as store:
+        yield store
+
+
+#: Name -> a context manager of a folder and a seed.
+STORES: Final[dict[str, Callable[[Path, int], AbstractContextManager[Store]]]] = {
+    "local": contextmanager(_local),
+    "ministack": contextmanager(_ministack),
+    "ceph": contextmanager(_ceph),
+    "azurite": contextmanager(_azurite),
+}
+_INSTALLED: Final[dict[str, Callable[[], bool]]] = {
+    "ceph": ceph_cluster.is_installed,
+    "azurite": lambda: servers.azurite_binary() is not None,
+}
+
+
+def is_installed(name: str) -> bool:
+    """Whether the program of a store is on this machine."""
+    return _INSTALLED.get(name, lambda: True)()
