@@ -51,8 +51,8 @@ class Tally:
 
     def __str__(self) -> str:
         return (
-            f"{self.runs} runs, {self.requests} requests, "
-            f"{self.attempts.total()} attempts {dict(self.attempts)}, "
+            f"{self.runs} runs, {self.requests} requests, {self.attempts.total()} attempts "
+            f"{dict(self.attempts)}, "
             f"{len(self.failures)} failures, {self.seconds:.0f} s of processor time"
         )
 

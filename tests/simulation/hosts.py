@@ -18,8 +18,7 @@ class Client:
 
     ``ahead_us`` is how far the clock of its host is ahead of the true time. ``requests`` counts its
     requests, ``short_reads`` those with fewer bytes than the object has, and ``starts`` the processes.
-    ``is_dead``
-    says that the process is stopped.
+    ``is_dead`` says that the process is stopped.
     """
 
     name: str

@@ -39,16 +39,21 @@ class Intent:
 
 @dataclass(eq=False)
 class Model:
-    """The contents of all versions. ``read`` returns the content that the storage has for a version."""
+    """The contents of all versions. ``read`` returns the content that the storage has for a version.
+
+    ``may_repeat`` says whether a version is that of a job whose earlier version is not in the history any
+    more.
+    """
 
     read: Callable[[str], Content]
     contents: dict[str, Content] = field(default_factory=dict)
     intents: dict[str, Intent] = field(default_factory=dict)
     messages: dict[str, str] = field(default_factory=dict)
+    may_repeat: Callable[[Version], bool] = lambda version: False
 
     def published(self, version: Version) -> None:
         """Record a version that was just published. Raises ``Violation``."""
-        if version.message in self.messages:
+        if version.message in self.messages and not self.may_repeat(version):
             raise Violation(
                 "exactly-once", f"{version.message!r} was published twice, the second time as {version.id}"
             )

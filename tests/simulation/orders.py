@@ -34,8 +34,7 @@ BESIDE = (
 )
 
 
-#: Seeds of the pairs: with them, both operations are on the same branch or not, and have different random
-#: choices.
+#: Seeds of the pairs: with them, both operations are on the same branch or not.
 SEEDS = (0, 1, 2)
 
 
@@ -124,7 +123,7 @@ class Footprint:
         )
 
     def depends_on(self, request: _Request) -> bool:
-        """Return whether a request of the other client may have another effect or answer before or after."""
+        """Return whether a request of the other client may have another effect or answer."""
         if request.what == "clock":
             return bool(self.writes)  # times of files are compared with the clock
         if request.what == "list":

@@ -165,7 +165,7 @@ def _require_refs(old: RepoInfo, new: RepoInfo, entry: OpsEntry, *, is_squash: b
             _require(before == entry.previous_snapshot, entry, "replaces another version than the tip")
             parents = [_parent(old, before), _parent(new, entry.new_snapshot)]
             if is_squash:
-                line = _line(old, before)
+                line = line_of(old, before)
                 _require(parents[1] in line, entry, "has a parent that was not before the tip")
                 return
             _require(parents[0] == parents[1], entry, "has another parent than the version that it replaces")
@@ -178,7 +178,7 @@ def _parent(info: RepoInfo, id_: bytes | None) -> bytes | None:
     return info.table.entry(row).parent if row >= 0 else None
 
 
-def _line(info: RepoInfo, id_: bytes | None) -> list[bytes]:
+def line_of(info: RepoInfo, id_: bytes | None) -> list[bytes]:
     """Return a version and all before it."""
     line = []
     while id_ is not None:

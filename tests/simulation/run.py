@@ -21,14 +21,14 @@ from tests.simulation.objects import Objects, Violation
 from tests.simulation.operations import OPERATIONS, Attempt, ClientRun
 from tests.simulation.plan import ClientPlan, Plan
 from tests.simulation.pools import installed
-from tests.simulation.repo_history import RepoHistory, Version
+from tests.simulation.repo_history import RepoHistory, Version, line_of
 from tests.simulation.scheduler import START_US, Preempting, Scheduler, Stuck, TooLong
 from tests.simulation.storage import Crashed, Network, SimulatedStorage
 from zarr.core.buffer.cpu import Buffer
 
 import frazil
 from frazil.errors import IcechunkError
-from frazil.format.ids import id_to_text
+from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.keys import REPO, backup_key
 from frazil.format.repo_info import RepoInfo, UpdateKind, decode_repo_info
 from frazil.host import replace_host
@@ -113,6 +113,8 @@ class Run:
     #: The branches after each change of `repo`, by name.
     tips: list[dict[str, str]] = field(default_factory=list)
     jobs: list[StartedJob] = field(default_factory=list)
+    #: The marks of jobs with several versions.
+    repeats: set[str] = field(default_factory=set)
     violation: Violation | None = None
     judge: Client = field(init=False)
 
@@ -123,7 +125,7 @@ class Run:
         faults = Faults(dict(plan.faults), plan.fault_rate, plan.seed, plan.fault_kinds)
         self.network = Network(self.scheduler, objects, faults, plan.is_local)
         self.judge = Client("judge", plan.seed)
-        self.model = Model(self._content)
+        self.model = Model(self._content, may_repeat=self._may_repeat)
         published = self.model.published if plan.spec_version > 1 else lambda version: None
         self.history = RepoHistory(objects, published)
         self.clients = {each.name: Client(each.name, plan.seed, each.ahead_us) for each in plan.clients}
@@ -137,8 +139,21 @@ class Run:
         return self.plan.spec_version
 
     def _repo_changed(self, before: bytes | None, after: bytes) -> None:
-        self.history.changed(before, after)
+        try:
+            self.history.changed(before, after)
+        except Violation as violation:
+            self.violation = self.violation or violation  # the client may catch it
+            raise
         self._record_tips(decode_repo_info(after, REPO))
+
+    def _may_repeat(self, version: Version) -> bool:
+        """Return whether a job runs again because a squash, an amend or a reset has removed its version."""
+        if version.message not in {each.mark for each in self.jobs}:
+            return False
+        info = decode_repo_info(self.network.objects.objects[REPO].data, REPO)
+        line = map(id_to_text, line_of(info, id_from_text(version.parent or "")))
+        self.repeats.add(version.message)
+        return self.model.messages[version.message] not in line
 
     def _record_tips(self, info: RepoInfo) -> None:
         self.tips.append({name: id_to_text(id_) for name, id_ in info.branches.items()})
@@ -333,6 +348,8 @@ class Run:
 
     def _judge_attempts(self) -> None:
         for attempt in self.attempts:
+            if attempt.mark in self.repeats:
+                continue
             if isinstance(attempt.mark, str):
                 count = int(attempt.mark in self.model.messages)
                 answer = self.model.messages.get(attempt.mark)

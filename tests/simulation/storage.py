@@ -189,8 +189,7 @@ class SimulatedStorage(Storage):
         return self._pages(path)
 
     def _pages(self, path: str) -> Iterator[ObjectInfo]:
-        """Yield a listing by pages. As in the contract, an object that changes meanwhile may be in
-        it or not."""
+        """Yield a listing by pages. An object that is written or deleted meanwhile may be in it or not."""
         objects = self.network.objects
         begin = [self._info(key) for key in objects.keys(path)]
         is_old = self.network.faults.rate > 0 and self.client.numbers.random() < 0.5

@@ -121,7 +121,7 @@ def garbage_collect(
 def storage_stats(repo: Repository, *, engine: Engine | EngineName | None = None) -> ChunkStorageStats:
     """Sum up the size of all chunks, by tasks.
 
-    The result is that of ``Repository.chunk_storage_stats``. The driver holds 16 bytes for each distinct
+    The result is that of ``Repository.chunk_storage_stats``. The driver holds 12 bytes for each distinct
     range of bytes.
 
     Args:

@@ -240,7 +240,7 @@ class CatalogV1:
         return self._checked(applied.sent.changed)
 
     def _checked(self, changed: Changed) -> RepoInfo:
-        """Return the repo info after a change. Raises an error if an upgrade has missed the change."""
+        """Return the repo info after a change. Raises an error if an upgrade may have missed the change."""
         policy = self.settings.policy
         try:
             if retried(partial(self.storage.head, REPO), policy) is None:
@@ -252,12 +252,15 @@ class CatalogV1:
             raise outcome_unknown(changed.entry, why) from error
         if new is not None and info.snapshots.find_snapshot(new) >= 0:
             return info
-        raise _upgraded(self.storage, "while this change was written, so the change may be lost")
+        # The upgrade may have missed the file, or may read it and write `repo` again.
+        why = f"another process upgraded the repository in {self.storage.label()} to spec version 2 meanwhile"
+        raise outcome_unknown(changed.entry, why)
 
 
-def _upgraded(storage: Storage, when: str = "since this handle was opened") -> FormatError:
+def _upgraded(storage: Storage) -> FormatError:
     return FormatError(
-        f"the repository in {storage.label()} was upgraded to spec version 2 {when}. Open it again",
+        f"the repository in {storage.label()} was upgraded to spec version 2 since this handle was opened. "
+        "Open it again",
         ErrorKind.UNSUPPORTED_SPEC_VERSION,
     )
 
