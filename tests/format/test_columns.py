@@ -34,6 +34,13 @@ def test_round_trip_of_bytes(rows: list[bytes]) -> None:
     assert ragged.total() == sum(map(len, rows))
 
 
+@pytest.mark.parametrize("lengths", [[1, 1, 1], [2, 0, 1], [2, 2], []])
+def test_blobs_of_wide_values(lengths: list[int]) -> None:
+    values = np.frombuffer(bytes(range(48)), "V12")[: sum(lengths)]
+    ragged = Ragged.from_lengths(values, np.array(lengths, np.int64))
+    assert ragged.blobs() == [ragged.row(row).tobytes() for row in range(len(lengths))]
+
+
 @cases
 @given(blobs, st.lists(st.integers(0, 11), max_size=20))
 def test_taken_rows_share_values_until_compacted(rows: list[bytes], chosen: list[int]) -> None:

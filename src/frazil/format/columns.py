@@ -178,13 +178,14 @@ class Ragged:
     def blobs(self) -> list[builtins.bytes]:
         """Return every row as bytes."""
         whole = self.compact()
-        width = int(whole.lengths[0]) if len(whole) else 0
-        if width and (whole.lengths == width).all():
+        size = whole.values.dtype.itemsize
+        width = int(whole.lengths[0]) * size if len(whole) else 0
+        if width and (whole.lengths * size == width).all():
             items: list[builtins.bytes] = whole.values.view(f"V{width}").tolist()
             return items
         data = whole.values.tobytes()
-        stops = whole.starts + whole.lengths
-        return list(map(data.__getitem__, map(slice, whole.starts.tolist(), stops.tolist())))
+        starts, stops = whole.starts * size, (whole.starts + whole.lengths) * size
+        return list(map(data.__getitem__, map(slice, starts.tolist(), stops.tolist())))
 
     def texts(self) -> list[str]:
         """Return every row as text. Raise ``FormatError`` if a row is not UTF-8."""

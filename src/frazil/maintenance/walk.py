@@ -109,7 +109,7 @@ class Walk(Protocol):
     Examples:
         >>> from frazil.storage import in_memory_storage
         >>> walk, storage = LocalWalk(Bounds()), in_memory_storage()
-        >>> no_ids = np.zeros((0, OBJECT_ID_BYTES), np.uint8)
+        >>> no_ids = np.zeros((0, 12), np.uint8)
         >>> list(walk.snapshots(storage, no_ids, no_ids))
         []
     """
@@ -185,7 +185,7 @@ def all_manifests(storage: Storage, snapshots: U8, walk: Walk) -> ManifestFiles:
 
     Examples:
         >>> from frazil.storage import in_memory_storage
-        >>> no_ids = np.zeros((0, OBJECT_ID_BYTES), np.uint8)
+        >>> no_ids = np.zeros((0, 12), np.uint8)
         >>> len(all_manifests(in_memory_storage(), no_ids, LocalWalk(Bounds())))
         0
     """
