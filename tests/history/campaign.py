@@ -138,7 +138,10 @@ class Campaign:
     def _kill(self, chance: random.Random) -> None:
         alive = [slot for slot in self.slots if slot.process is not None and slot.process.poll() is None]
         working = [slot for slot in alive if slot.plan is not None and slot.plan.log_path().exists()]
-        if working and (process := chance.choice(working).process) is not None:
+        # The last workers are killed as often as before, not more often.
+        if chance.random() * len(self.slots) < len(working):
+            process = chance.choice(working).process
+            assert process is not None
             process.kill()
             process.wait()
             self.kills += process.returncode < 0
@@ -155,6 +158,7 @@ class Campaign:
             (slot.number * 1000 + slot.generation) * _NUMBERS,
             count,
             predecessor,
+            -1 if slot.process is None else slot.process.pid,
             packs=(slot.number + slot.generation) % 2 == 0,
         )
         path = self.folder / f"{name}.plan"

@@ -156,7 +156,7 @@ def amend(client: Client) -> None:
 
 def fork(client: Client) -> None:
     """Write with two forks, one of them as bytes for another process, and commit what both have."""
-    session = client.repo.writable_session(client.branch(), name=client.name)
+    session = client.repo.writable_session(client.branch())
     slots, pairs = client.slots(), {client.random.randrange(PAIRS): client.number() + 1}
     changes = Changes(slots, pairs)
 

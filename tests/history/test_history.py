@@ -18,7 +18,7 @@ from tests.support.patience import patience
 def test_a_short_history_has_no_anomalies(name: str, tmp_path: Path) -> None:
     if name == "ministack":
         pytest.importorskip("ministack", reason="this environment has the core packages alone")
-    scope = Scope(300, workers=2, kill_every=patience(2.0), limit=patience(120))
+    scope = Scope(300, 2, kill_every=patience(3.0), fault_every=patience(1.0), limit=patience(120))
     result = run(name, tmp_path, scope)
     assert result.anomalies == []
     assert result.outcomes.total() >= scope.count

@@ -33,6 +33,7 @@ class Plan:
         first_number: The numbers that it writes begin here.
         count: How many operations it does.
         predecessor: The name of the worker that was killed before, or an empty text.
+        process: The process id of that worker, which its leases have.
         packs: Whether small chunks are stored in packs.
     """
 
@@ -43,6 +44,7 @@ class Plan:
     first_number: int
     count: int
     predecessor: str = ""
+    process: int = -1
     packs: bool = True
 
     def log_path(self) -> Path:
@@ -88,7 +90,7 @@ def _follow(repo: frazil.Repository, log: LogFile, plan: Plan) -> None:
             if snapshot["message"] in lost:
                 log.identify(snapshot["message"], snapshot["id"])
         for lease in repo.list_leases():
-            if lease.name == plan.predecessor:
+            if lease.process == plan.process:
                 repo.break_lease(lease.id)
     except IcechunkError:
         return  # the end of the campaign identifies the rest
