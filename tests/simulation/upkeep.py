@@ -34,7 +34,11 @@ def squash(client: ClientRun) -> None:
 
 
 def repair(client: ClientRun) -> None:
-    """Repair a repository without damage, while others write. Nothing is to do."""
+    """Repair a repository without damage, while others write. Nothing is to do.
+
+    A plan takes a file for damaged if a request for it fails, and writes the same content again.
+    """
     plan = frazil.Repository.repair(client.storage, level="exists", dry_run=False)
-    if plan.rows() and not client.has_short_reads():
-        raise Violation("repair", f"a sound repository was repaired: {plan.rows()}")
+    rows = [row for row in plan.rows() if not row["why"].startswith("simulated:")]
+    if rows and not client.has_short_reads():
+        raise Violation("repair", f"a sound repository was repaired: {rows}")
