@@ -120,15 +120,7 @@ def _differ[T](one: list[T], other: list[T]) -> NDArray[np.bool_]:
 def _grids(nodes: NodeTable) -> list[tuple[bytes, bytes, bytes]]:
     """Return the manifests of each node with their boxes, and the size of its grid."""
     columns = (nodes.manifests, nodes.extents, nodes.exact().num_chunks)
-    return list(zip(*map(_raw, columns), strict=True))
-
-
-def _raw(rows: Ragged) -> list[bytes]:
-    """Return the bytes of each row."""
-    whole = rows.compact()
-    size = whole.values.dtype.itemsize
-    values = np.ascontiguousarray(whole.values).view(np.uint8)
-    return Ragged.from_lengths(values, whole.lengths * size).blobs()
+    return list(zip(*map(Ragged.blobs, columns), strict=True))
 
 
 def _paths(nodes: NodeTable, *, arrays: bool) -> frozenset[str]:

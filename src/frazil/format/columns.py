@@ -181,7 +181,7 @@ class Ragged:
         size = whole.values.dtype.itemsize
         width = int(whole.lengths[0]) * size if len(whole) else 0
         if width and (whole.lengths * size == width).all():
-            items: list[builtins.bytes] = whole.values.view(f"V{width}").tolist()
+            items: list[builtins.bytes] = np.ascontiguousarray(whole.values).view(f"V{width}").tolist()
             return items
         data = whole.values.tobytes()
         starts, stops = whole.starts * size, (whole.starts + whole.lengths) * size
