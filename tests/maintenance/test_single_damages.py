@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 import zarr
 import zarr.codecs
+import zstandard
 from tests.repository.version_1 import copy_of
 
 import frazil
+from frazil.format.envelope import HEADER_BYTES
 from frazil.repository.catalog.checks import LEVELS
 from frazil.storage.memory import MemoryStorage
 
@@ -57,6 +59,14 @@ def flipped(at: float) -> Callable[[bytes], bytes]:
         return data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
 
     return flip
+
+
+def content(data: bytes) -> bytes:
+    """What a reader gets from a file: of metadata, the decompressed buffer."""
+    try:
+        return zstandard.ZstdDecompressor().decompressobj().decompress(data[HEADER_BYTES:])
+    except zstandard.ZstdError:
+        return data
 
 
 #: Not in the header of a metadata file, where a bit may be in the name of the writer.
@@ -238,7 +248,10 @@ def damages(storage: MemoryStorage, keys: list[str], way: str) -> Iterator[set[s
         yield set(keys)
     else:
         for change in WAYS[way]:
-            after = change(before[keys[0]])
+            data = before[keys[0]]
+            after = change(data)
+            if after is not None and len(after) == len(data) and content(after) == content(data):
+                continue  # zstd has several forms of the same content: nothing is damaged
             storage.delete(keys[:1]) if after is None else storage.put(keys[0], after)
             yield {keys[0]}
     for key, data in before.items():

@@ -157,9 +157,15 @@ CASES: dict[str, Callable[[Names], Any]] = {
 }
 
 
+def own_defaults(text: str) -> str:
+    """The reference's text with the defaults of Frazil: one call reads all its ranges at once."""
+    field = r"get_partial_values_concurrency:(</span> <span [^>]*>)?\s*"
+    return re.sub(rf"({field})10 \(default\)", r"\1all (default)", text)
+
+
 def meant(text: str) -> str:
     """The reference's text with the differences that are meant."""
-    text = text.replace("icechunk", "frazil")
+    text = own_defaults(text.replace("icechunk", "frazil"))
     text = re.sub(r"Some\((\{[^{}]*\})\)", r"\1", text)
     text = text.replace('{"A": "b"}', '{"A": "****"}')
     text = text.replace("ManifestSplitCondition.any_array()", "ManifestSplitCondition.AnyArray()")
@@ -404,7 +410,7 @@ def test_merging_is_the_same() -> None:
         assert decode_config(encode_config(ours)) == ours
         assert (
             str(ours).partition("packing:")[0].replace("frazil", "icechunk").split("splitting:")[0]
-            == str(theirs).split("splitting:")[0]
+            == own_defaults(str(theirs)).split("splitting:")[0]
         )
 
 
