@@ -1,9 +1,11 @@
 """The arrays of the repository, and a version as one row of numbers.
 
 ``slots`` has chunks of eight equal numbers, in files. ``left`` and ``right`` have inline chunks and are
-always written together. ``journal`` grows by one number at a time. All numbers that workers write differ.
+always written together. ``journal`` grows by one number at a time. ``names`` is a group with one group, whose
+name is a number. All numbers that workers write differ.
 
-A row has the numbers of ``slots``, ``left`` and ``right``, then the length and the digest of ``journal``.
+A row has the numbers of ``slots``, ``left`` and ``right``, the length and the digest of ``journal``, and the
+name of the group.
 """
 
 from __future__ import annotations
@@ -31,21 +33,25 @@ LEFT: Final = SLOTS
 RIGHT: Final = SLOTS + PAIRS
 LENGTH: Final = SLOTS + 2 * PAIRS
 DIGEST: Final = LENGTH + 1
-WIDTH: Final = DIGEST + 1
+NAME: Final = DIGEST + 1
+WIDTH: Final = NAME + 1
 #: The number of a column where the model does not say which number is right.
 ANY: Final = np.int64(-1)
 #: The number of a column whose parts disagree. No worker writes it.
 TORN: Final = np.int64(-2)
+#: The names of items of the metadata of the repository begin so.
+LABEL: Final = "label-"
 _PRIME: Final = 2_147_483_647
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The numbers that a commit writes: by slot, by pair, and one at a position of the journal."""
+    """The numbers that a commit writes: by slot, by pair, one at a position of the journal, a new name."""
 
     slots: Mapping[int, int]
     pairs: Mapping[int, int]
     append: tuple[int, int] | None = None
+    name: int | None = None
 
 
 def config(*, packs: bool) -> frazil.RepositoryConfig:
@@ -65,6 +71,7 @@ def create(repo: frazil.Repository) -> str:
         for name in ("left", "right"):
             zarr.create_array(store, name=name, shape=(PAIRS,), chunks=(1,), dtype="i8", compressors=None)
         zarr.create_array(store, name="journal", shape=(0,), chunks=(128,), dtype="i8", compressors=None)
+        zarr.create_group(store, path="names/0")
     return repo.lookup_branch("main")
 
 
@@ -93,6 +100,15 @@ def write(store: Store, changes: Changes) -> None:
         journal[length] = number
 
 
+def rename(session: frazil.Session, changes: Changes) -> None:
+    """Give the group its new name."""
+    session.move(f"/names/{_names(session.store)[0]}", f"/names/{changes.name}")
+
+
+def _names(store: Store) -> list[str]:
+    return list(zarr.open_group(store, path="names", mode="r").group_keys())
+
+
 def journal_length(store: Store) -> int:
     """Return how many numbers the journal has."""
     return int(zarr.open_array(store, path="journal", mode="r").shape[0])
@@ -108,6 +124,8 @@ def read(store: Store) -> Row:
     row[RIGHT:LENGTH] = zarr.open_array(store, path="right", mode="r")[:]
     row[LENGTH] = len(journal)
     row[DIGEST] = _digest(journal)
+    names = _names(store)
+    row[NAME] = int(names[0]) if len(names) == 1 else TORN
     return row
 
 
@@ -121,6 +139,8 @@ def apply(row: Row, changes: Changes) -> Row:
     if changes.append is not None and after[LENGTH] != ANY:
         after[DIGEST] = _longer(after[DIGEST], int(after[LENGTH]), changes.append[1])
         after[LENGTH] += 1
+    if changes.name is not None:
+        after[NAME] = changes.name
     return after
 
 
