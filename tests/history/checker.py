@@ -31,6 +31,7 @@ _ALLOWED: Final = frozenset(
 )
 #: Errors of single operations: their versions may be gone, or no longer in the history of the branch.
 _EXPECTED: Final = {
+    "amend": frozenset({"rearrange-session-only"}),  # of a commit that moves nodes
     **dict.fromkeys(("squash", "squash-commit"), frozenset({"not-allowed"})),
     **dict.fromkeys(("cherry-pick", "revert"), frozenset({"invalid-snapshot-id"})),
 }
