@@ -40,8 +40,8 @@ class Scope:
     count: int
     workers: int = 4
     seed: int = 1
-    kill_every: float = 4.0
-    fault_every: float = 0.3
+    kill_every: float = 10.0
+    fault_every: float = 0.5
     limit: float = 3600.0
 
 
