@@ -35,6 +35,7 @@ class Scope:
         kill_every: The mean number of seconds between two kills. 0: no kills.
         fault_every: The mean number of seconds between two faults, where the store has faults.
         limit: After so many seconds the campaign fails.
+        seconds: After so many seconds all workers are killed, and the campaign ends. 0: never.
     """
 
     count: int
@@ -43,6 +44,7 @@ class Scope:
     kill_every: float = 10.0
     fault_every: float = 0.5
     limit: float = 3600.0
+    seconds: float = 0.0
 
 
 @dataclass
@@ -102,12 +104,15 @@ class Campaign:
 
     def _drive(self, launcher: Launcher) -> None:
         chance = random.Random(self.scope.seed)
-        deadline = time.monotonic() + self.scope.limit
+        start = time.monotonic()
+        deadline = start + self.scope.limit
         while sum(self._is_at_work(slot, launcher) for slot in self.slots):
             if time.monotonic() > deadline:
                 raise ServerFailedError(
                     f"the workers did not end within {self.scope.limit:.0f} s:\n{self._stacks()}"
                 )
+            if 0 < self.scope.seconds < time.monotonic() - start:
+                return  # the end of the launcher kills the workers
             time.sleep(_TICK)
             if self._is_due(chance, self.scope.kill_every):
                 self._kill(chance)

@@ -74,6 +74,7 @@ class Launcher:
             text=True,
             start_new_session=True,
         )
+        self._workers: list[WorkerProcess] = []
 
     def __enter__(self) -> Self:
         return self
@@ -85,6 +86,8 @@ class Launcher:
         assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait()
+        for worker in self._workers:
+            worker.close()
         self._process.stdout.close()
 
     def start(self, plan: Path) -> WorkerProcess:
@@ -93,7 +96,9 @@ class Launcher:
         assert self._process.stdout is not None
         self._process.stdin.write(f"{plan}\n")
         self._process.stdin.flush()
-        return WorkerProcess(int(self._process.stdout.readline()))
+        worker = WorkerProcess(int(self._process.stdout.readline()))
+        self._workers.append(worker)
+        return worker
 
 
 def _serve() -> None:
