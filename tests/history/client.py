@@ -60,7 +60,7 @@ class Client:
 
     def branch(self) -> str:
         """Return a branch, most often `main`."""
-        return "main" if self.random.random() < 0.7 else self.random.choice(sorted(self.repo.list_branches()))
+        return "main" if self.random.random() < 0.6 else self.random.choice(sorted(self.repo.list_branches()))
 
     def side_branch(self) -> str | None:
         """Return a branch other than `main`, or None."""
