@@ -51,7 +51,7 @@ from frazil.repository.catalog.collection_records import (
     delete_killed_records,
     is_collecting,
 )
-from frazil.repository.catalog.job_records import read_entries
+from frazil.repository.catalog.job_records import JOBS, read_entries
 from frazil.repository.catalog.leases import LeaseLimit, in_force
 from frazil.repository.catalog.refs_v1 import decode_ref
 from frazil.repository.catalog.stream_records import read_records
@@ -391,7 +391,7 @@ DECODERS: dict[str, Decoder] = {
     ),
     "job-records": Decoder(
         _job_records,
-        lambda: [flexbuffer.dumps({seeds.JOBS: seeds.job_records()})],
+        lambda: [flexbuffer.dumps({JOBS: seeds.job_records()})],
         _FLEXBUFFER,
         names_file=False,
     ),

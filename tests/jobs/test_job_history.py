@@ -1,4 +1,4 @@
-"""The commit of a job leaves the history of its branch before another driver ends: the job is committed once."""
+"""The commit of a job leaves the history of its branch, and the job is still committed once."""
 
 from __future__ import annotations
 
