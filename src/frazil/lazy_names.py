@@ -24,9 +24,12 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from frazil.extras import needs
+
+#: Package -> the table of its public names.
+TABLES: Final[dict[str, Mapping[str, str]]] = {}
 
 
 def import_on_demand(package: str, names: Mapping[str, str], *, extra: str | None = None) -> None:
@@ -45,16 +48,17 @@ def import_on_demand(package: str, names: Mapping[str, str], *, extra: str | Non
         >>> import_on_demand("example", {"Kind": "frazil.errors:ErrorKind"})
         >>> "Kind" in vars(module), module.Kind.__name__, "Kind" in vars(module)
         (False, 'ErrorKind', True)
-        >>> del sys.modules["example"]
+        >>> del sys.modules["example"], TABLES["example"]
     """
     namespace = vars(sys.modules[package])
+    TABLES[package] = names
 
     def __getattr__(name: str) -> Any:  # noqa: N807  # of the package
-        source = names.get(name)
-        if source is None and not _is_submodule(package, name):
+        source, submodule = names.get(name), f"{package}.{name}"
+        if source is None and not _exists(submodule):
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         with needs(f"{package}.{name}", extra=extra):
-            value = value_of(source or f"{package}.{name}", name)
+            value = value_of(_with_name(source or submodule, name, submodule))
         namespace[name] = value  # later uses do not call this function
         return value
 
@@ -68,27 +72,27 @@ def import_on_demand(package: str, names: Mapping[str, str], *, extra: str | Non
     namespace.update(__getattr__=__getattr__, __dir__=__dir__)
 
 
-def value_of(source: str, name: str = "") -> Any:
-    """Return the value that an entry of a table names, and import its module.
+def value_of(source: str) -> Any:
+    """Import a module, and return it or one of its names.
 
     Args:
-        source: ``"module:name"``, or a module.
-        name: The name of the value, if ``source`` is a module. If the module has this name itself, the value
-            is the module.
+        source: ``"module"`` or ``"module:name"``.
 
     Examples:
-        >>> value_of("frazil.errors:ErrorKind").__name__
-        'ErrorKind'
-        >>> value_of("frazil.errors", "errors").__name__
-        'frazil.errors'
+        >>> value_of("frazil.errors:ErrorKind").__name__, value_of("frazil.errors").__name__
+        ('ErrorKind', 'frazil.errors')
     """
-    module_name, _, other = source.partition(":")
+    module_name, _, name = source.partition(":")
     module = importlib.import_module(module_name)
-    if not other and module_name.rpartition(".")[2] == name:
-        return module
-    return getattr(module, other or name)
+    return getattr(module, name) if name else module
 
 
-def _is_submodule(package: str, name: str) -> bool:
-    """Return whether a package has a submodule of this name. Private names are none: tools ask for many."""
-    return not name.startswith("_") and importlib.util.find_spec(f"{package}.{name}") is not None
+def _with_name(source: str, name: str, submodule: str) -> str:
+    """Return an entry of a table as ``"module:name"``. The name of a submodule stands for the submodule."""
+    return source if ":" in source or source == submodule else f"{source}:{name}"
+
+
+def _exists(submodule: str) -> bool:
+    """Return whether a package has a submodule. Private names are none: tools ask for many."""
+    name = submodule.rpartition(".")[2]
+    return not name.startswith("_") and importlib.util.find_spec(submodule) is not None
