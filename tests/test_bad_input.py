@@ -196,7 +196,7 @@ async def _all_of(results: Any) -> None:
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[Run]:
-    """Run a coroutine. All tests of the module share one event loop, because a new one takes a millisecond."""
+    """Run a coroutine in the event loop of the module, because a new loop takes a millisecond."""
     with asyncio.Runner() as runner:
         yield runner.run
 
