@@ -5,16 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import pickle
 import random
 import stat
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import zarr
+import zstandard
 from tests.hostile.generator import (
     KINDS,
     Breakage,
@@ -31,10 +35,12 @@ from tests.support.tiers import deep
 
 import frazil
 from frazil.errors import FormatError, IcechunkError
+from frazil.format.envelope import FileType, seal
 from frazil.format.keys import REPO
 from frazil.format.repo_info import OpsLog, RepoInfo, decode_repo_info, encode_repo_info
 from frazil.repository.catalog.collection_records import COLLECTIONS
 from frazil.repository.catalog.leases import LEASES
+from frazil.repository.session.staged_work import STAGING
 
 #: Questions to which a valid repository of the generator has no answer, because the nodes moved.
 _UNANSWERED = {f"coordinates {ref}" for ref in ("main s", "main scalar", "v1 moved")}
@@ -222,6 +228,49 @@ def test_files_are_readable_by_their_owner_alone_with_such_a_mask(tmp_path: Path
         os.umask(before)
     modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "r").rglob("*") if path.is_file()}
     assert modes == {0o600}
+
+
+def test_temporary_files_are_in_the_folder_of_the_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))  # a folder that others can write to
+    sources: set[Path] = set()
+
+    def recorded(call: Callable[..., None], source: Any, *rest: Any, **options: Any) -> None:
+        sources.add(Path(os.fsdecode(source)))
+        call(source, *rest, **options)
+
+    for name in ("rename", "replace", "link"):
+        monkeypatch.setattr(os, name, partial(recorded, getattr(os, name)))
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "r")))
+    with repo.transaction("main", message="data") as store:
+        zarr.create_array(store, name="a", shape=(1000,), dtype="i4")[:] = np.arange(1000)
+    assert sources
+    assert all(path.is_relative_to(tmp_path / "r") for path in sources if path.is_absolute()), sources
+    assert [path.name for path in tmp_path.iterdir()] == ["r"]
+
+
+class Payload:
+    """A pickle that calls a function when it is loaded."""
+
+    calls: ClassVar[list[str]] = []
+
+    def __reduce__(self) -> Any:
+        return (Payload.calls.append, ("called",))
+
+
+def test_no_object_of_a_repository_is_unpickled_as_it_is() -> None:
+    data = pickle.dumps(Payload())
+    sealed = [seal([data], kind, spec_version=2) for kind in FileType]
+    for content in (data, zstandard.compress(data), *sealed):
+        storage = repository()
+        for info in storage.list(""):
+            if info.key != REPO:
+                storage.put(info.key, content)
+        for key in (f"{LEASES}/x", f"{COLLECTIONS}/x", f"{COLLECTIONS}/x.garbage", f"{STAGING}/x/1"):
+            storage.put(key, content)
+        assert ask(storage, Group.READS | Group.COMMITS).offences == {}
+    assert Payload.calls == []
 
 
 # Objects beside the format: leases, records, configuration
