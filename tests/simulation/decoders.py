@@ -24,7 +24,7 @@ _KINDS = (
     files.TRANSACTION_LOG,
 )
 
-#: Results that are kept. With more, all are forgotten.
+#: The most results. With more, all are forgotten.
 _MOST = 10_000
 _results: dict[tuple[Any, bytes, str], Any] = {}
 
@@ -42,6 +42,11 @@ def remembering(decode: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
         return result
 
     return decoded
+
+
+def forget_decoded() -> None:
+    """Forget all results."""
+    _results.clear()
 
 
 @cache

@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.simulation.faults import LAWFUL, Fault
 from tests.simulation.plan import CLOCKS, ClientPlan, Plan
-from tests.simulation.run import Outcome, execute
+from tests.simulation.run import Outcome, execute, forget_results, template
 
 _REPO_UPDATE = "frazil.repository.catalog.repo_update:update_repo_info"
 _GUARD = "frazil.repository.catalog.collection_guard"
@@ -69,6 +69,7 @@ class Mutant:
 
     def find(self, runs: int = 150) -> Outcome | None:
         """Return the first run that notices the defect, or None."""
+        template(self.spec_version, self.config)  # the code without the defect writes it
         with applied(self):
             for seed in range(runs):
                 outcome = execute(self.plan(seed))
@@ -87,7 +88,7 @@ def _function(path: str) -> Callable[..., Any]:
 
 @contextmanager
 def applied(mutant: Mutant) -> Iterator[None]:
-    """Run a mutant during a block."""
+    """Run a mutant during a block. What runs have stored is not shared between sound and defective code."""
     function: Any = _function(mutant.function)
     source = textwrap.dedent(inspect.getsource(function))
     if source.count(mutant.old) != 1:
@@ -100,11 +101,16 @@ def applied(mutant: Mutant) -> Iterator[None]:
     names: dict[str, Any] = {}
     text = "\n".join(["from __future__ import annotations", *lines])
     exec(compile(text, mutant.name, "exec"), function.__globals__, names)
+    templates = template.cache_info().currsize
+    forget_results()
     code, function.__code__ = function.__code__, names[function.__name__].__code__
     try:
         yield
     finally:
         function.__code__ = code
+        forget_results()
+        if template.cache_info().currsize != templates:
+            template.cache_clear()
 
 
 MUTANTS = (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -12,7 +14,7 @@ from functools import cache, partial
 from typing import Any
 
 from tests.simulation import objects as simulated_objects
-from tests.simulation.decoders import shared_results
+from tests.simulation.decoders import forget_decoded, shared_results
 from tests.simulation.faults import Fault, Faults, Request
 from tests.simulation.hosts import Client, SimulatedHost
 from tests.simulation.jobs import StartedJob
@@ -23,7 +25,7 @@ from tests.simulation.plan import ClientPlan, Plan
 from tests.simulation.pools import installed
 from tests.simulation.repo_history import RepoHistory, Version, line_of
 from tests.simulation.scheduler import START_US, Preempting, Scheduler, Stuck, TooLong
-from tests.simulation.storage import Crashed, Network, SimulatedStorage
+from tests.simulation.storage import Crashed, Network, SimulatedStorage, forget_storages
 from zarr.core.buffer.cpu import Buffer
 
 import frazil
@@ -48,6 +50,12 @@ _MOST_HISTORIES = 50
 _histories: dict[str, dict[str, Any]] = {}
 #: Steps after which a run is stopped.
 _LIMIT = 20_000
+
+
+def forget_results() -> None:
+    """Forget what earlier runs have left for later ones, except the templates."""
+    _histories.clear()
+    forget_decoded()
 
 
 def config_of(name: str) -> frazil.RepositoryConfig:
@@ -413,12 +421,26 @@ def _without_steps(objects: Objects) -> MemoryStorage:
     return storage
 
 
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Let the collector of Python wait: it would end calls of earlier runs in the middle of a request."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def execute(plan: Plan, *, with_trace: bool = False) -> Outcome:
     """Run a plan."""
-    run = Run(plan)
-    if with_trace:
-        run.network.trace = []
-    run.execute()
+    forget_storages()
+    with _without_collector():
+        run = Run(plan)
+        if with_trace:
+            run.network.trace = []
+        run.execute()
     return Outcome(
         plan,
         run.violation,
