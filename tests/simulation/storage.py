@@ -57,7 +57,7 @@ class Network:
             each[1]()
 
 
-#: The storages of the present run, by number. A pickle contains the number, so it has the same bytes each time.
+#: The storages of the present run. A pickle contains a number, so it has the same bytes each time.
 _storages: list[SimulatedStorage] = []
 
 
