@@ -31,7 +31,8 @@ _WRITING = ("commit", "commit", "amend", "metadata", "tag", "merge")
 class Mutant:
     """A defect: in ``function``, the text ``old`` becomes ``new``. One of ``checks`` must notice it.
 
-    ``operations`` and ``fault_rate`` make plans in which the defect matters.
+    ``operations`` and ``fault_rate`` make plans in which the defect matters. ``seed`` is the first one that
+    is tried: a seed whose run notices the defect.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Mutant:
     config: str = "files"
     spec_version: int = 2
     has_clocks: bool = False
+    seed: int = 0
 
     def plan(self, seed: int) -> Plan:
         """Return a plan in which the defect may matter."""
@@ -71,7 +73,7 @@ class Mutant:
         """Return the first run that notices the defect, or None."""
         template(self.spec_version, self.config)  # the code without the defect writes it
         with applied(self):
-            for seed in range(runs):
+            for seed in dict.fromkeys((self.seed, *range(runs))):
                 outcome = execute(self.plan(seed))
                 if outcome.violation is not None and outcome.violation.check in self.checks:
                     return outcome
