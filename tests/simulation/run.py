@@ -43,7 +43,7 @@ _LATER_US = 60 * 24 * 3600 * 1_000_000
 #: Folders of files that the format defines, and of the data for the next walk. Nothing else may stay.
 _LASTING = {
     *(REPO, "snapshots", "manifests", "transactions", "chunks", "overwritten"),
-    *("refs", "config.yaml", "walks"),
+    *("refs", "config.yaml", "walks", "quarantine"),
 }
 #: The states after the histories of plans. With more than so many, all are forgotten.
 _MOST_HISTORIES = 50
@@ -311,6 +311,7 @@ class Run:
         return run
 
     def _operate(self, client: ClientRun, name: str) -> None:
+        client.start = self.network.objects.clock()
         try:
             OPERATIONS[name][0](client)
         except Crashed:
@@ -337,8 +338,11 @@ class Run:
             self._judge_backups()
         self.scheduler.now_us += _LATER_US
         limit = _EPOCH + timedelta(microseconds=self.scheduler.now_us) + timedelta(days=30)
+        storage = SimulatedStorage(self.network, self.judge)
         try:
-            judge = frazil.Repository.open(SimulatedStorage(self.network, self.judge))
+            if self.network.objects.damaged:
+                frazil.Repository.repair(storage, copies=[self.undamaged()], dry_run=False)
+            judge = frazil.Repository.open(storage)
             judge.garbage_collect(limit)
             self._judge_contents()
             report = judge.verify("exists")
@@ -347,6 +351,10 @@ class Run:
         if not report.ok:
             raise Violation("verify", str(report))
         self._judge_files()
+
+    def undamaged(self) -> MemoryStorage:
+        """Return a copy of the repository as it was without accidents."""
+        return _without_steps(self.network.objects)
 
     def _judge_backups(self) -> None:
         info = decode_repo_info(self.network.objects.objects[REPO].data, REPO)
@@ -415,9 +423,9 @@ class Run:
 
 
 def _without_steps(objects: Objects) -> MemoryStorage:
-    """Return a storage with the same bytes, which takes no steps."""
+    """Return a storage with the same bytes and without damage, which takes no steps."""
     storage = MemoryStorage()
-    storage.put_many((key, each.data) for key, each in objects.objects.items())
+    storage.put_many(objects.undamaged().items())
     return storage
 
 
