@@ -19,6 +19,8 @@ from tests.support.house import PATHS, REPOSITORY, is_ours, parsed, room
 
 import frazil
 
+pytestmark = pytest.mark.xdist_group("house")  # one worker parses each module once
+
 CORE = {"format", "storage", "changes", "chunks"}
 OF_REPOSITORY = {
     "repository",
