@@ -7,8 +7,10 @@ its input ends it and all workers.
 from __future__ import annotations
 
 import faulthandler
+import importlib
 import os
 import pickle
+import pkgutil
 import select
 import signal
 import subprocess
@@ -101,7 +103,16 @@ class Launcher:
         return worker
 
 
+def _import_modules() -> None:
+    """Import what workers need, because Frazil imports many modules when a program uses them."""
+    for package in ("frazil.repository", "frazil.maintenance", "frazil.storage", "frazil.zarr_store"):
+        folder = importlib.import_module(package).__path__
+        for module in pkgutil.walk_packages(folder, f"{package}."):
+            importlib.import_module(module.name)
+
+
 def _serve() -> None:
+    _import_modules()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system forgets workers that ended
     for line in sys.stdin:
         pid = os.fork()
