@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
+import sys
 import tracemalloc
 
 import numpy as np
@@ -191,3 +193,16 @@ def test_every_envelope_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_decoder_that_recurses_is_a_damaged_file() -> None:
     with pytest.raises(FormatError, match="x: damaged"), reading("x"):
         json.loads("[" * 200_000)
+
+
+def test_files_leave_no_objects_behind() -> None:
+    parts = [np.random.default_rng(1).integers(0, 255, 40_000, np.uint8)]
+
+    def blocks() -> int:
+        for _ in range(100):
+            seal(parts, FileType.REPO_INFO)
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    before = max(blocks(), blocks())
+    assert blocks() - before < 50

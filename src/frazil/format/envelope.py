@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Buffer, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from io import BytesIO
 from typing import Any, Final
 
 import zstandard
@@ -184,12 +183,9 @@ def seal(parts: Sequence[Any], file_type: FileType, *, spec_version: int = 2, le
 
 
 def _compressed(head: bytes, parts: Sequence[Any], size: int, compressor: zstandard.ZstdCompressor) -> bytes:
-    file = BytesIO()
-    file.write(head)
-    with compressor.stream_writer(file, size=size, closefd=False) as stream:
-        for part in parts:
-            stream.write(part)
-    return file.getvalue()
+    # A `stream_writer` of zstandard never frees the numbers that `write` of a file returns.
+    stream = compressor.compressobj(size=size)
+    return b"".join([head, *map(stream.compress, parts), stream.flush()])
 
 
 #: Errors of numpy and Python that damaged bytes cause.
