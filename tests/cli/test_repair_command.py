@@ -27,6 +27,7 @@ def repository(folder: Path) -> frazil.Storage:
     return storage
 
 
+@pytest.mark.deep
 def test_plan_then_repair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, other = str(tmp_path / "one"), str(tmp_path / "other")
     storage = repository(tmp_path / "one")
@@ -54,6 +55,7 @@ def test_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert stop.value.code == 2
 
 
+@pytest.mark.deep
 def test_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(tmp_path / "repo")
     data = xr.Dataset(

@@ -1,8 +1,9 @@
-"""The process that Spark's Python workers are forked from, with all imports that they need.
+"""The process that Spark's Python workers are forked from, with the imports that all of them need.
 
 `get_spark` makes local sessions start it instead of Spark's own process (``spark.python.daemon.module``). A
-worker then begins to work at once, without a second of imports, and shares memory with other workers. This
-process must not use a storage: connections from before a fork do not work after it.
+worker then begins to work at once, without a second of imports, and shares memory with other workers. It
+imports the operations of `frazil.pipeline` and their packages when a task needs them. This process must not
+use a storage: connections from before a fork do not work after it.
 """
 
 from __future__ import annotations
