@@ -162,6 +162,21 @@ def test_many_tags_with_the_same_values_are_refused() -> None:
         read_directory(_file(data))
 
 
+def test_a_variable_with_more_dimensions_than_numpy_allows_is_refused() -> None:
+    def number(value: int) -> bytes:
+        return value.to_bytes(4, "big")
+
+    def file(rank: int) -> bytes:
+        dimension = number(10) + number(1) + number(4) + b"long" + number(1)
+        variable = number(11) + number(1) + number(1) + b"v\0\0\0" + number(rank) + number(0) * rank
+        values = bytes(8) + number(1) + number(4) + number(200) + bytes(600)
+        return b"CDF\1" + number(0) + dimension + bytes(8) + variable + values
+
+    assert survives(DECODERS["netcdf3"], file(64))
+    with pytest.raises(FormatError, match="at most 64 dimensions of 'v'"):
+        DECODERS["netcdf3"].read(file(65))
+
+
 def test_a_message_of_a_task_with_a_large_ratio_is_refused() -> None:
     bomb = zstandard.ZstdCompressor(level=1, write_content_size=True).compress(
         bytes(wire_columns._FREE_BYTES + 1)
@@ -217,6 +232,20 @@ def test_many_values_in_yaml_are_refused(line: bytes, most: int, monkeypatch: py
     content = head + line * ((MIB - 10) // len(line)) + tail
     with pytest.raises(FormatError, match=f"expected at most {most} keys and values"):
         load_config(content)
+
+
+LONG_NUMBERS = {
+    "float to the base 60": b"!!float 1" + b":1" * 400,
+    "integer to the base 60": b"!!int 1" + b":1" * 400,
+    "to the base 16": b"0x" + b"f" * 5000,
+    "of a variant": b"!int 0o" + b"7" * 200,
+}
+
+
+@pytest.mark.parametrize("number", LONG_NUMBERS.values(), ids=LONG_NUMBERS)
+def test_numbers_in_yaml_that_take_long_are_refused(number: bytes) -> None:
+    with pytest.raises(FormatError, match="expected a number of at most 100 digits"):
+        load_config(b"inline_chunk_threshold_bytes: " + number)
 
 
 @pytest.mark.parametrize(
