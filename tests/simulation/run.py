@@ -336,6 +336,8 @@ class Run:
         if self.spec_version > 1:
             self._judge_attempts()
             self._judge_backups()
+            if self.plan.seed % 4 == 0:
+                self._judge_restoration()
         self.scheduler.now_us += _LATER_US
         limit = _EPOCH + timedelta(microseconds=self.scheduler.now_us) + timedelta(days=30)
         storage = SimulatedStorage(self.network, self.judge)
@@ -351,6 +353,27 @@ class Run:
         if not report.ok:
             raise Violation("verify", str(report))
         self._judge_files()
+
+    def _judge_restoration(self) -> None:
+        """Lose `repo`, and restore it from its newest backup. No version gets another content.
+
+        The files of a commit that was refused look the same as those of a lost commit: docs/repair.md.
+        """
+        storage = self.undamaged()
+        before = frazil.Repository.open(storage)
+        tips = {name: before.lookup_branch(name) for name in before.list_branches()}
+        storage.delete([REPO])
+        plan = frazil.Repository.repair(storage, level="metadata", dry_run=False)
+        after = frazil.Repository.open(storage)
+        if not (self.history.collections or plan.complete):
+            raise Violation("restore", f"a lost `repo` left damage: {plan}")
+        relisted = {key for step in plan.steps if step.action == "relist" for key in step.keys}
+        for name in after.list_branches():
+            tip = after.lookup_branch(name)
+            if f"snapshots/{tip}" not in relisted and tip not in self.model.contents:
+                raise Violation("restore", f"{name!r} is at {tip}, which was never published")
+            if tips.get(name) == tip:
+                self.model.require(tip, self.content_of(after.readonly_session(name)))
 
     def undamaged(self) -> MemoryStorage:
         """Return a copy of the repository as it was without accidents."""
