@@ -155,8 +155,10 @@ class Run:
         self._record_tips(decode_repo_info(after, REPO))
 
     def _may_repeat(self, version: Version) -> bool:
-        """Return whether a job runs again because a squash, an amend or a reset has removed its version."""
+        """Return whether a job runs again because a reset of its branch has removed its version."""
         if version.message not in {each.mark for each in self.jobs}:
+            return False
+        if version.branch not in {branch for branch, _ in self.history.resets}:
             return False
         info = decode_repo_info(self.network.objects.objects[REPO].data, REPO)
         line = map(id_to_text, line_of(info, id_from_text(version.parent or "")))
