@@ -11,6 +11,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
+from hashlib import sha256
 from typing import Any
 
 from tests.simulation import objects as simulated_objects
@@ -485,3 +486,10 @@ def execute(plan: Plan, *, with_trace: bool = False) -> Outcome:
         run.network.trace or [],
         run.results(),
     )
+
+
+def trace_digest(plan: Plan) -> str:
+    """Run a plan, and return a digest of all its requests and results."""
+    outcome = execute(plan, with_trace=True)
+    lines = [*outcome.trace, *outcome.results, str(outcome.violation)]
+    return sha256("\n".join(lines).encode()).hexdigest()
