@@ -336,39 +336,38 @@ class Run:
 
     def _judge(self) -> None:
         self.network.execute_late(everything=True)
+        before, is_whole = self.undamaged(), not self.history.collections
         if self.spec_version > 1:
             self._judge_attempts()
             self._judge_backups()
-            if self.plan.seed % 4 == 0:
-                self._judge_restoration()
         self.scheduler.now_us += _LATER_US
         limit = _EPOCH + timedelta(microseconds=self.scheduler.now_us) + timedelta(days=30)
         storage = SimulatedStorage(self.network, self.judge)
-        try:
+        with _as_violations("verify"):
             if self.network.objects.damaged:
                 frazil.Repository.repair(storage, copies=[self.undamaged()], dry_run=False)
             judge = frazil.Repository.open(storage)
             judge.garbage_collect(limit)
             self._judge_contents()
             report = judge.verify("exists")
-        except IcechunkError as error:
-            raise Violation("verify", f"{type(error).__name__} ({error.kind}): {error.message}") from error
         if not report.ok:
             raise Violation("verify", str(report))
         self._judge_files()
+        if self.spec_version > 1 and self.plan.seed % 4 == 0:
+            with _as_violations("restore"):
+                self._judge_restoration(before, is_whole=is_whole)
 
-    def _judge_restoration(self) -> None:
+    def _judge_restoration(self, storage: MemoryStorage, *, is_whole: bool) -> None:
         """Lose `repo`, and restore it from its newest backup. No version gets another content.
 
         The files of a commit that was refused look the same as those of a lost commit: docs/repair.md.
         """
-        storage = self.undamaged()
         before = frazil.Repository.open(storage)
         tips = {name: before.lookup_branch(name) for name in before.list_branches()}
         storage.delete([REPO])
         plan = frazil.Repository.repair(storage, level="metadata", dry_run=False)
         after = frazil.Repository.open(storage)
-        if not (self.history.collections or plan.complete):
+        if is_whole and not plan.complete:
             raise Violation("restore", f"a lost `repo` left damage: {plan}")
         relisted = {key for step in plan.steps if step.action == "relist" for key in step.keys}
         for name in after.list_branches():
@@ -446,6 +445,15 @@ class Run:
             key.startswith("collections/") for key in strange
         ):
             raise Violation("leftovers", f"{len(strange)} objects stay, such as `{strange[0]}`")
+
+
+@contextmanager
+def _as_violations(check: str) -> Iterator[None]:
+    """Raise errors of Frazil in a block as violations of a check."""
+    try:
+        yield
+    except IcechunkError as error:
+        raise Violation(check, f"{type(error).__name__} ({error.kind}): {error.message}") from error
 
 
 def _without_steps(objects: Objects) -> MemoryStorage:
