@@ -644,6 +644,7 @@ ELSEWHERE = {
     "virtual-unreadable": "test_decoding.py",
     "collection-killed": "this file",
     "short": "this file",
+    "unavailable": "tests/storage/test_outages.py",
 }
 
 
