@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 from tests.hostile import mutations, seeds
-from tests.hostile.forms import PLAIN, TRAILER, ZSTD, Form, part, sealed
+from tests.hostile.forms import PLAIN, TRAILER, ZSTD, Form, columns_of, part, sealed
 from tests.hostile.mutations import Mutation, change_bytes, change_flatbuffer, change_json
 
 from frazil.changes.zarr_metadata import chunk_lengths, parse_node, same_encoding
@@ -248,7 +248,11 @@ def _result(data: bytes) -> None:
     decode_result(data, "tests.hostile.nothing")
 
 
-_WIRE: tuple[tuple[Form, Mutation], ...] = ((ZSTD, change_bytes), (PLAIN, change_bytes))
+_WIRE: tuple[tuple[Form, Mutation], ...] = (
+    (ZSTD, change_bytes),
+    (PLAIN, change_bytes),
+    *((form, change_bytes) for form in columns_of(seeds.message())),
+)
 
 
 def _plan(data: bytes) -> None:
