@@ -270,6 +270,19 @@ class Steps:
         self.done += 1
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_steps_of_an_expiration(version: int) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=version)
+    repo.create_branch("dev", repo.lookup_branch("main"))
+    steps = Steps()
+    repo.expire_snapshots(LATER, progress=steps)
+    if version > 1:
+        repo.apply_retention(frazil.Retention(last=1), progress=steps)
+    assert steps.expected == steps.done == 2
+    with pytest.raises(TypeError, match="progress"):
+        repo.expire_snapshots(LATER, progress=object())  # type: ignore[call-overload]
+
+
 def test_the_progress_bar_of_jobs(capsys: pytest.CaptureFixture[str], repo: frazil.Repository) -> None:
     with Progress("collect", 0, sys.stdout) as bar:
         repo.garbage_collect(LATER, progress=bar)
