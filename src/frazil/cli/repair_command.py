@@ -7,6 +7,7 @@ from typing import Final
 
 from frazil.cli.command import Command
 from frazil.extras import needs
+from frazil.repository.catalog.checks import LEVELS
 from frazil.repository.catalog.repairs import ChunkSource
 from frazil.repository.handle.repository import Repository
 from frazil.storage import storage_from_url
@@ -24,7 +25,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--level",
-        choices=("metadata", "exists", "checksum"),
+        choices=LEVELS,
         default="exists",
         help="how to look for damage, as in `Repository.verify` (exists)",
     )
