@@ -115,7 +115,7 @@ class Buffer:
         if count == 1:
             return np.frombuffer(self.bytes, kind, 1, first)
         values: NDArray[Any] = np.ndarray((count,), kind, self.bytes, first, (step,))
-        return np.ascontiguousarray(values)
+        return values.copy()
 
     def follow(self, positions: I64) -> I64:
         """Return the targets of the forward offsets at these positions."""
@@ -162,7 +162,7 @@ class Tables:
             if self._step
             else buffer.gather(positions, _I4)
         )
-        if len(vtables) and (vtables[0] == vtables).all():
+        if len(vtables) and np.count_nonzero(vtables == vtables[0]) == len(vtables):
             # The usual case: all tables share one vtable.
             vtables = vtables[:1]
         self._vtables = vtables
@@ -185,8 +185,9 @@ class Tables:
 
     def all_have(self, slot: int) -> bool:
         """Return whether all tables have the field."""
-        if self._shared is not None:
-            return self._distance(self._shared, slot) > 0
+        shared = self._shared
+        if shared is not None:
+            return slot < len(shared) and shared[slot] > 0
         return bool((self._fields(slot) > 0).all())
 
     def scalars(self, slot: int, dtype: DTypeLike, default: int = 0) -> NDArray[Any]:
@@ -201,8 +202,8 @@ class Tables:
 
     def structs(self, slot: int, width: int) -> NDArray[np.uint8]:
         """Return a struct of bytes (an id), shape (n, width), with zeros where it is absent."""
-        rows = self.scalars(slot, f"V{width}") if self.all_have(slot) else self._some_structs(slot, width)
-        return rows.view(np.uint8).reshape(len(self), width)
+        rows = self._gather(slot, f"V{width}") if self.all_have(slot) else self._some_structs(slot, width)
+        return rows.view(np.uint8).reshape(len(rows), width)
 
     def _some_structs(self, slot: int, width: int) -> NDArray[Any]:
         fields = self._fields(slot)
@@ -333,9 +334,8 @@ def _even_step(positions: I64) -> int:
     step = int(positions[1]) - int(positions[0])
     if int(positions[-1]) - int(positions[0]) != step * last:
         return 0
-    if not (positions[1:] - positions[:-1] == step).all():
-        return 0
-    return step
+    is_even = np.count_nonzero(positions[1:] - positions[:-1] == step) == last
+    return step if is_even else 0
 
 
 def ranges_by(starts: I64, counts: I64, step: int) -> I64:

@@ -15,7 +15,7 @@ import numpy as np
 
 from frazil.format.envelope import FileType, open_envelope, reading
 from frazil.format.flatbuffer import Buffer
-from frazil.format.ids import OBJECT_ID_BYTES, id_keys, ids_among
+from frazil.format.ids import OBJECT_ID_BYTES, id_order, ids_among
 from frazil.format.row_vectors import require
 from frazil.format.snapshot import ManifestFiles, read_manifest_files
 
@@ -57,7 +57,7 @@ def decode_manifests_of_snapshot(data: Any, name: str) -> ManifestsOfSnapshot:
         used = refs.structs(0, OBJECT_ID_BYTES)
         files = files.distinct()
         # Mostly, the arrays use each listed manifest once. Then a sort is enough, and no search is needed.
-        is_listed = len(used) == len(files) and np.array_equal(np.sort(id_keys(used)), id_keys(files.ids))
+        is_listed = len(used) == len(files) and np.array_equal(used[id_order(used)], files.ids)
         unlisted = used[:0] if is_listed else used[~ids_among(used, files.ids)]
         if len(unlisted):
             unknown = ManifestFiles(

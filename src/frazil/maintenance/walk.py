@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Buffer, Callable, Iterator
 from dataclasses import dataclass
+from itertools import batched
 from typing import Final, Protocol
 
 import numpy as np
@@ -26,7 +27,9 @@ from frazil.storage.base import Storage
 #: Bytes of a decoded reference, for limits of memory.
 _REFERENCE_BYTES: Final = 64
 #: Number of manifests that are collected before duplicates are removed.
-_GATHERED: Final = 100_000
+_GATHERED: Final = 1 << 15
+#: Number of snapshots whose tables of manifests are joined at a time.
+_SNAPSHOTS_OF_A_PART: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +148,7 @@ class LocalWalk:
     bounds: Bounds
 
     def snapshots(self, storage: Storage, ids: U8, optional: U8) -> Iterator[SnapshotManifests]:
-        """Return the same as ``Walk.snapshots``, one snapshot in each part."""
+        """Return the same as ``Walk.snapshots``, a few snapshots in each part."""
         needed = [(id_, False) for id_ in id_list(ids)]
         items = [*needed, *((id_, True) for id_ in id_list(optional))]
 
@@ -160,11 +163,9 @@ class LocalWalk:
 
         # Only this thread decodes. See ``read_manifests``.
         files = map(fetch, items) if storage.is_local else side_by_side(items, fetch, self.bounds.snapshots)
-        for id_, data in files:
-            if data is None:
-                yield SnapshotManifests.empty()
-            else:
-                yield SnapshotManifests.of(id_, SNAPSHOT_MANIFESTS.decoded(data, id_).files)
+        tables = (SNAPSHOT_MANIFESTS.decoded(data, id_) for id_, data in files if data is not None)
+        for part in batched(tables, _SNAPSHOTS_OF_A_PART):
+            yield SnapshotManifests.of_many([each.id for each in part], [each.files for each in part])
 
     def chunks(self, storage: Storage, manifests: ManifestFiles) -> Iterator[ManifestChunks]:
         """Return the same as ``Walk.chunks``, one manifest in each part."""
