@@ -93,7 +93,7 @@ def _index(number: int, each: int) -> np.ndarray:
 
 
 def _write(folder: Path, sizes: Sizes, tables: Iterator[ChunkTable]) -> None:
-    """Write the files of all versions, and the repo info. ``tables`` has the new references of each version."""
+    """Write the files of all versions, and the repo info. ``tables`` are the references of each version."""
     Repository.create(local_filesystem_storage(str(folder)))
     for name in ("chunks", "manifests", "snapshots", "transactions"):
         (folder / name).mkdir(exist_ok=True)
@@ -131,9 +131,11 @@ def _write(folder: Path, sizes: Sizes, tables: Iterator[ChunkTable]) -> None:
 
 
 def _log(snapshot: bytes, new_nodes: NodeTable | None, table: ChunkTable) -> TransactionLog:
-    """Return the transaction log of a version with new references, the first of them also with new nodes."""
+    """Return the transaction log of a version with new references, and perhaps with new nodes."""
     log = replace(empty_log(snapshot), updated_chunks={NODE: table.index})
-    return log if new_nodes is None else replace(log, new_groups=new_nodes.ids[:1], new_arrays=new_nodes.ids[1:])
+    return (
+        log if new_nodes is None else replace(log, new_groups=new_nodes.ids[:1], new_arrays=new_nodes.ids[1:])
+    )
 
 
 def _nodes(sizes: Sizes) -> NodeTable:

@@ -12,7 +12,6 @@ import zarr
 from shared_inputs import shared_input
 
 
-
 def field(seed: int, *shape: int) -> np.ndarray:
     """Return values like measurements: smooth, with a little noise, two decimals; float32."""
     rng = np.random.default_rng(seed)

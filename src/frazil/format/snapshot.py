@@ -134,6 +134,23 @@ class ManifestFiles:
         """
         return ManifestFiles(self.ids[rows], self.size_bytes[rows], self.num_chunk_refs[rows])
 
+    def part(self, start: int, stop: int) -> ManifestFiles:
+        """Return some of the rows, which share the columns.
+
+        Args:
+            start: The first row.
+            stop: The row after the last row.
+
+        Returns:
+            A table of these rows.
+
+        Examples:
+            >>> len(ManifestFiles.empty().part(0, 0))
+            0
+        """
+        rows = slice(start, stop)
+        return ManifestFiles(self.ids[rows], self.size_bytes[rows], self.num_chunk_refs[rows])
+
     def sorted(self) -> ManifestFiles:
         """Return the rows sorted by id.
 
