@@ -22,7 +22,7 @@ import frazil
 CORE = {"format", "storage", "changes", "chunks"}
 OF_REPOSITORY = {
     "repository",
-    *(f"repository.{room}" for room in ("settings", "catalog", "session", "handle")),
+    *(f"repository.{room}" for room in ("settings", "catalog", "session", "history", "handle")),
 }
 ROOMS = CORE | OF_REPOSITORY | {"zarr_store"}
 
@@ -62,6 +62,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "repository.settings": {"storage", "format"},
     "repository.catalog": {"repository.settings", "repository", *CORE},
     "repository.session": {"repository.catalog", "repository.settings", "repository", *CORE},
+    "repository.history": {
+        "zarr_store",
+        "repository.session",
+        "repository.catalog",
+        "repository.settings",
+        "repository",
+        *CORE,
+    },
     "repository.handle": {*OF_REPOSITORY, "maintenance", *CORE},
     "repository.__init__": {*OF_REPOSITORY, "storage"},  # the public names
     "zarr_store": {"repository.session", "repository.settings", "repository"},

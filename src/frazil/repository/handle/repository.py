@@ -32,6 +32,7 @@ from frazil.repository.handle.recovery import Recovery
 from frazil.repository.handle.refs import Refs
 from frazil.repository.handle.sessions import Sessions
 from frazil.repository.handle.storage_statistics import StorageStatistics
+from frazil.repository.handle.undo import Undo
 from frazil.repository.handle.upkeep import Upkeep
 from frazil.repository.handle.version_history import VersionHistory
 from frazil.repository.handle.virtual_access import Authorized
@@ -54,6 +55,7 @@ class Repository(
     Inspection,
     Integration,
     Recovery,
+    Undo,
 ):
     """A versioned Zarr hierarchy with branches and tags.
 
