@@ -154,6 +154,10 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.zarr_store",
     ): "`session.store`, as users know it: the one edge upwards",
     (
+        "frazil.repository.history.blame",
+        "pyarrow",
+    ): "only `Blame.to_arrow` needs it, and the core packages do not have it",
+    (
         "frazil.pipeline.transform.regridding",
         "xarray_regrid",
     ): "it takes a second to import, and most executors never regrid",

@@ -2,5 +2,6 @@
 
 from frazil.repository.catalog.version_info import Diff, ManifestFileInfo, SnapshotInfo
 from frazil.repository.handle.graph import AncestryGraph
+from frazil.repository.handle.provenance import Blame, ChunkCommit
 
-__all__ = ["AncestryGraph", "Diff", "ManifestFileInfo", "SnapshotInfo"]
+__all__ = ["AncestryGraph", "Blame", "ChunkCommit", "Diff", "ManifestFileInfo", "SnapshotInfo"]

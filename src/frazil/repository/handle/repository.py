@@ -28,6 +28,7 @@ from frazil.repository.handle.opening import (
     saved_config,
     stored_spec_version,
 )
+from frazil.repository.handle.provenance import Provenance
 from frazil.repository.handle.recovery import Recovery
 from frazil.repository.handle.refs import Refs
 from frazil.repository.handle.sessions import Sessions
@@ -56,6 +57,7 @@ class Repository(
     Integration,
     Recovery,
     Undo,
+    Provenance,
 ):
     """A versioned Zarr hierarchy with branches and tags.
 
