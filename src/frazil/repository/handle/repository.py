@@ -14,6 +14,7 @@ from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.catalog_v1 import CatalogV1
 from frazil.repository.catalog.version_info import SpecVersion
 from frazil.repository.handle.administration import Administration
+from frazil.repository.handle.comparison import Comparison
 from frazil.repository.handle.creation import create_context
 from frazil.repository.handle.history_upkeep import HistoryUpkeep
 from frazil.repository.handle.inspection import Inspection
@@ -46,6 +47,7 @@ from frazil.storage.settings import StorageSettings
 @checks_arguments
 class Repository(
     VersionHistory,
+    Comparison,
     Sessions,
     Administration,
     Refs,
