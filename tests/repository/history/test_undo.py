@@ -164,8 +164,20 @@ def test_an_expired_snapshot_is_an_error_before_a_change(repo: frazil.Repository
     repo.reset_branch("main", list(repo.ancestry(branch="main"))[1].id)
     repo.garbage_collect(datetime.now(UTC) + timedelta(days=1))
     before = state(repo)
-    with pytest.raises(frazil.SessionStateError, match="not known any more"):
+    with pytest.raises(frazil.SessionStateError, match="expired or collected"):
         repo.undo(branch="main")
+    assert state(repo) == before
+
+
+def test_a_state_without_backup_is_an_error_before_a_change(repo: frazil.Repository) -> None:
+    commit(repo, "c")
+    update = list(repo.ops_log())[1]
+    repo.storage.delete([f"overwritten/{update.backup_path}"])
+    before = state(repo)
+    for call in (repo.undo, lambda: repo.restore_to(update)):
+        with pytest.raises(frazil.SessionStateError, match="not known any more") as error:
+            call()
+        assert error.value.kind == "cannot-undo"
     assert state(repo) == before
 
 

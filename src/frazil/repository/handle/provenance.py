@@ -95,6 +95,7 @@ class Provenance(RepositoryBase):
         Raises:
             InvalidInputError: ``invalid-chunk-index`` if the array has no such cell. ``not-an-array`` if
                 ``path`` is a group.
+            TypeError: If an index is not an integer.
             IcechunkError: The other errors of ``blame``.
 
         Examples:

@@ -29,6 +29,7 @@ from frazil.repository.handle.opening import (
     saved_config,
     stored_spec_version,
 )
+from frazil.repository.handle.protection import Protection
 from frazil.repository.handle.provenance import Provenance
 from frazil.repository.handle.recovery import Recovery
 from frazil.repository.handle.refs import Refs
@@ -60,6 +61,7 @@ class Repository(
     Recovery,
     Undo,
     Provenance,
+    Protection,
 ):
     """A versioned Zarr hierarchy with branches and tags.
 

@@ -16,6 +16,7 @@ from frazil.format.columns import I64, U32
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.job_records import JOB
 from frazil.repository.clock import to_datetime
 from frazil.repository.history.cells import chunk_of_cell
 from frazil.repository.history.chunk_origins import ArrayLogs, chunk_origins, segments
@@ -25,9 +26,8 @@ from frazil.repository.session.workspace import Workspace
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
-#: Items of the metadata of a commit that name its author, and the item of a job of `frazil.jobs`.
+#: The item of the metadata of a commit that names its author.
 _AUTHOR: Final = "author"
-_JOB: Final = "frazil_job"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -211,7 +211,7 @@ def _commit(entry: SnapshotEntry, is_before: bool) -> ChunkCommit:
 
 def _job(metadata: Mapping[str, Any]) -> str | None:
     """Return the name and the id of the job that made a commit. Any program can write any value there."""
-    record = metadata.get(_JOB)
+    record = metadata.get(JOB)
     if not isinstance(record, Mapping):
         return None
     names = [record.get(key) for key in ("name", "id")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from operator import index
 
 import numpy as np
 
@@ -16,6 +17,7 @@ def chunk_of_cell(node: Node, cell: Sequence[int]) -> tuple[int, ...]:
     """Return the coordinates of the chunk that has a cell. Negative indices count from the end.
 
     Raises:
+        TypeError: If an index is not an integer.
         InvalidInputError: ``invalid-chunk-index`` if the array has no such cell.
 
     Examples:
@@ -27,13 +29,17 @@ def chunk_of_cell(node: Node, cell: Sequence[int]) -> tuple[int, ...]:
     """
     assert node.array is not None
     shape = node.array.shape
-    places = [index + length if index < 0 else index for index, length in zip(cell, shape, strict=False)]
-    is_inside = len(cell) == len(shape) and all(
+    try:
+        numbers = tuple(map(index, cell))
+    except TypeError:
+        raise TypeError(f"index must be integers, got {cell!r:.80}") from None
+    places = [at + length if at < 0 else at for at, length in zip(numbers, shape, strict=False)]
+    is_inside = len(numbers) == len(shape) and all(
         0 <= place < length for place, length in zip(places, shape, strict=True)
     )
     if not is_inside:
         raise InvalidInputError(
-            f"index must name a cell of `{node.path}`, which has the shape {shape}, got {tuple(cell)}",
+            f"index must name a cell of `{node.path}`, which has the shape {shape}, got {numbers}",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
     edges = chunk_lengths(node.user_data)

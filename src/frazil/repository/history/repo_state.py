@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
+from frazil.repository.catalog.protection import PROTECTION
 from frazil.repository.history.undo_record import OWN_PREFIX
 from frazil.repository.settings.feature_flags import FLAGS
 
@@ -74,7 +75,7 @@ def fields_of(info: RepoInfo) -> dict[Field, Any]:
 
 def is_own(name: str) -> bool:
     """Return whether an item of the metadata belongs to Frazil, which writes it with other updates."""
-    return name.startswith(OWN_PREFIX)
+    return name.startswith(OWN_PREFIX) and name != PROTECTION
 
 
 def changes_between(before: Mapping[Field, Any], after: Mapping[Field, Any]) -> list[FieldChange]:
