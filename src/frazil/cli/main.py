@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _report(output, for_terminal(str(error)), str(error.kind), _ERROR)
     except (KeyboardInterrupt, click.Abort):
         print(
-            "frazil: interrupted. The repository is valid; a started commit is done or not done",
+            "frazil: interrupted. The repository is valid: a change is complete, or did not happen",
             file=sys.stderr,
         )
         return _INTERRUPTED

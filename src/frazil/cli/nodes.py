@@ -7,15 +7,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from frazil.cli.opening import OpenVersion
-from frazil.format.ids import id_from_text
+from frazil.format.ids import NODE_ID_BYTES, id_from_text
 from frazil.format.nodes import Node
 from frazil.repository.handle.interior import context_of
+from frazil.repository.session.node_view import NodeView
 from frazil.repository.session.workspace import Workspace
 
 
 def workspace_of(version: OpenVersion) -> Workspace:
     """Return the nodes and chunks of a version."""
     return Workspace(context_of(version.repo), id_from_text(version.id))
+
+
+def node_at(nodes: NodeView, path: str) -> Node:
+    """Return the node at a path. The root exists, also in an empty version.
+
+    Raises:
+        NodeNotFoundError: ``node-not-found`` if there is no such node.
+    """
+    node = nodes.node(path)
+    if node is None and path == "/":
+        return Node(bytes(NODE_ID_BYTES), path, b"{}", None)
+    return nodes.require_node(path) if node is None else node
 
 
 def node_document(node: Node) -> dict[str, Any]:

@@ -36,7 +36,7 @@ _TIME: Final = re.compile(rf"(?:(?<=@)|^){TIME}")
 _LOCATION_END: Final = re.compile(r"@@|::|[@:]")
 _VERSION_END: Final = re.compile(rf"::|:|(?<=@){TIME}")
 #: The location without one: the current folder.
-HERE: Final = "."
+CURRENT_FOLDER: Final = "."
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def parse_target(text: str) -> Target:
     beginning = _BEGINNING.match(text)
     start = beginning.end() if beginning else 0
     rest, end = _until(_LOCATION_END, text, start)
-    location = (text[:start] + rest) or HERE
+    location = (text[:start] + rest) or CURRENT_FOLDER
     version = None
     if text[end : end + 1] == "@":
         version, end = _until(_VERSION_END, text, end + 1)

@@ -23,8 +23,8 @@ SLICE selects them as in Python: an index, or START:STOP:STEP, for each dimensio
 The command refuses to print more than a million values without --all."""
 
 _EXAMPLES: Final = """\
-frazil cat ice:era5/t 0,:4,:4     the corner of the first step
-frazil cat ice@v1:time            all values of a coordinate
+frazil cat ice:era5/t 0,:2        the first values of the first step
+frazil cat ice@v1:era5/time       all values of a coordinate
 frazil cat ice:era5/t -1 --json   the last step as nested lists, with its shape and type"""
 
 _MOST: Final = 1_000_000

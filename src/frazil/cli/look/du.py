@@ -8,7 +8,7 @@ import click
 import numpy as np
 
 from frazil.cli.command import target_argument, verb
-from frazil.cli.nodes import workspace_of
+from frazil.cli.nodes import node_at, workspace_of
 from frazil.cli.opening import open_version
 from frazil.cli.output import Output, table
 from frazil.cli.target import Target
@@ -34,7 +34,7 @@ def command(output: Output, target: Target, summarize: bool) -> None:
     """Print the bytes of the arrays."""
     version = open_version(target)
     workspace = workspace_of(version)
-    workspace.nodes.require_node(version.path)
+    node_at(workspace.nodes, version.path)  # raises an error for a path without a node
     nodes = workspace.nodes.node_table()
     arrays = np.array(nodes.paths_list(), object)[nodes.is_array].tolist()
     rows = [_sizes(workspace, path) for path in arrays if below(path, version.path)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from frazil.cli.command import target_argument, verb
-from frazil.cli.nodes import node_document, workspace_of
+from frazil.cli.nodes import node_at, node_document, workspace_of
 from frazil.cli.opening import open_version, repository_of
 from frazil.cli.output import Output, table
 from frazil.cli.target import Target
@@ -34,7 +34,7 @@ def command(output: Output, target: Target) -> None:
         version = open_version(target)
         document = {
             "version": version.id,
-            **node_document(workspace_of(version).nodes.require_node(version.path)),
+            **node_document(node_at(workspace_of(version).nodes, version.path)),
         }
     output.emit(document, _lines(document))
 

@@ -115,4 +115,4 @@ def _draw(output: Output, version: OpenVersion, number: int | None, everything: 
         }
         for dot in graph.dots
     ]
-    output.emit(rows, str(graph).splitlines(), pages=True)
+    output.emit(rows, map(str.rstrip, str(graph).splitlines()), pages=True)

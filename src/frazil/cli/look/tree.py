@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from frazil.cli.command import target_argument, verb
-from frazil.cli.nodes import node_document, summary, workspace_of
+from frazil.cli.nodes import node_at, node_document, summary, workspace_of
 from frazil.cli.opening import open_version
 from frazil.cli.output import Output
 from frazil.cli.target import Target
@@ -29,7 +29,6 @@ def command(output: Output, target: Target, depth: int | None) -> None:
     """Print the tree."""
     version = open_version(target)
     nodes = workspace_of(version).nodes
-    nodes.require_node(version.path)
     rows = list(_walk(nodes, version.path, (), depth))
     output.emit([document for _, document in rows], (output.cut(line) for line in _lines(rows)), pages=True)
 
@@ -39,7 +38,7 @@ type Row = tuple[tuple[bool, ...], dict[str, Any]]
 
 def _walk(nodes: NodeView, path: str, lasts: tuple[bool, ...], depth: int | None) -> Iterator[Row]:
     """Yield a node and those below it, each with whether it and its groups are the last of their members."""
-    node = nodes.require_node(path)
+    node = node_at(nodes, path)
     yield lasts, node_document(node)
     if node.array is not None or depth == len(lasts):
         return
