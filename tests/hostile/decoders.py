@@ -51,6 +51,7 @@ from frazil.repository.catalog.collection_records import (
     delete_killed_records,
     is_collecting,
 )
+from frazil.repository.catalog.job_records import JOBS, read_entries
 from frazil.repository.catalog.leases import LeaseLimit, in_force
 from frazil.repository.catalog.refs_v1 import decode_ref
 from frazil.repository.catalog.stream_records import read_records
@@ -210,6 +211,12 @@ def _stream_records(data: bytes) -> None:
     metadata = flexbuffer.loads(data, NAME)
     if isinstance(metadata, dict):  # as `read_metadata` returns it
         read_records(metadata)
+
+
+def _job_records(data: bytes) -> None:
+    metadata = flexbuffer.loads(data, NAME)
+    if isinstance(metadata, dict):
+        read_entries(metadata)
 
 
 # Older formats
@@ -379,6 +386,12 @@ DECODERS: dict[str, Decoder] = {
     "stream-records": Decoder(
         _stream_records,
         lambda: [flexbuffer.dumps({seeds.STREAMS: seeds.stream_records()})],
+        _FLEXBUFFER,
+        names_file=False,
+    ),
+    "job-records": Decoder(
+        _job_records,
+        lambda: [flexbuffer.dumps({JOBS: seeds.job_records()})],
         _FLEXBUFFER,
         names_file=False,
     ),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -12,7 +14,7 @@ from functools import cache, partial
 from typing import Any
 
 from tests.simulation import objects as simulated_objects
-from tests.simulation.decoders import shared_results
+from tests.simulation.decoders import forget_decoded, shared_results
 from tests.simulation.faults import Fault, Faults, Request
 from tests.simulation.hosts import Client, SimulatedHost
 from tests.simulation.jobs import StartedJob
@@ -23,7 +25,7 @@ from tests.simulation.plan import ClientPlan, Plan
 from tests.simulation.pools import installed
 from tests.simulation.repo_history import RepoHistory, Version, line_of
 from tests.simulation.scheduler import START_US, Preempting, Scheduler, Stuck, TooLong
-from tests.simulation.storage import Crashed, Network, SimulatedStorage
+from tests.simulation.storage import Crashed, Network, SimulatedStorage, forget_storages
 from zarr.core.buffer.cpu import Buffer
 
 import frazil
@@ -41,13 +43,19 @@ _LATER_US = 60 * 24 * 3600 * 1_000_000
 #: Folders of files that the format defines, and of the data for the next walk. Nothing else may stay.
 _LASTING = {
     *(REPO, "snapshots", "manifests", "transactions", "chunks", "overwritten"),
-    *("refs", "config.yaml", "walks"),
+    *("refs", "config.yaml", "walks", "quarantine"),
 }
 #: The states after the histories of plans. With more than so many, all are forgotten.
 _MOST_HISTORIES = 50
 _histories: dict[str, dict[str, Any]] = {}
 #: Steps after which a run is stopped.
 _LIMIT = 20_000
+
+
+def forget_results() -> None:
+    """Forget what earlier runs have left for later ones, except the templates."""
+    _histories.clear()
+    forget_decoded()
 
 
 def config_of(name: str) -> frazil.RepositoryConfig:
@@ -303,6 +311,7 @@ class Run:
         return run
 
     def _operate(self, client: ClientRun, name: str) -> None:
+        client.start = self.network.objects.clock()
         try:
             OPERATIONS[name][0](client)
         except Crashed:
@@ -329,8 +338,11 @@ class Run:
             self._judge_backups()
         self.scheduler.now_us += _LATER_US
         limit = _EPOCH + timedelta(microseconds=self.scheduler.now_us) + timedelta(days=30)
+        storage = SimulatedStorage(self.network, self.judge)
         try:
-            judge = frazil.Repository.open(SimulatedStorage(self.network, self.judge))
+            if self.network.objects.damaged:
+                frazil.Repository.repair(storage, copies=[self.undamaged()], dry_run=False)
+            judge = frazil.Repository.open(storage)
             judge.garbage_collect(limit)
             self._judge_contents()
             report = judge.verify("exists")
@@ -339,6 +351,10 @@ class Run:
         if not report.ok:
             raise Violation("verify", str(report))
         self._judge_files()
+
+    def undamaged(self) -> MemoryStorage:
+        """Return a copy of the repository as it was without accidents."""
+        return _without_steps(self.network.objects)
 
     def _judge_backups(self) -> None:
         info = decode_repo_info(self.network.objects.objects[REPO].data, REPO)
@@ -407,18 +423,32 @@ class Run:
 
 
 def _without_steps(objects: Objects) -> MemoryStorage:
-    """Return a storage with the same bytes, which takes no steps."""
+    """Return a storage with the same bytes and without damage, which takes no steps."""
     storage = MemoryStorage()
-    storage.put_many((key, each.data) for key, each in objects.objects.items())
+    storage.put_many(objects.undamaged().items())
     return storage
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Let the collector of Python wait: it would end calls of earlier runs in the middle of a request."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def execute(plan: Plan, *, with_trace: bool = False) -> Outcome:
     """Run a plan."""
-    run = Run(plan)
-    if with_trace:
-        run.network.trace = []
-    run.execute()
+    forget_storages()
+    with _without_collector():
+        run = Run(plan)
+        if with_trace:
+            run.network.trace = []
+        run.execute()
     return Outcome(
         plan,
         run.violation,

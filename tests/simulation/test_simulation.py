@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+from tests.simulation.campaign import JOB_LIMIT
 from tests.simulation.faults import Fault
 from tests.simulation.orders import BESIDE, Footprint, orders, pair
 from tests.simulation.plan import ClientPlan, Plan, random_plan
@@ -78,10 +79,6 @@ def test_staged_jobs_continue_after_the_end_of_a_driver() -> None:
     ]
     require_promises(outcomes)
     assert sum(outcome.attempts["done"] for outcome in outcomes) > 20
-
-
-#: A second driver commits a job again if a squash has removed its commit: docs/reliability.md.
-JOB_LIMIT = {"job", "squash"}
 
 
 @pytest.mark.deep

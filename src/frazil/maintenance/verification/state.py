@@ -23,6 +23,7 @@ from frazil.repository.catalog.findings import Finding
 from frazil.repository.catalog.refs_v1 import RefKind, list_refs, read_ref, ref_key
 from frazil.repository.catalog.snapshots_v1 import read_all_snapshots
 from frazil.storage.base import Storage
+from frazil.storage.outages import is_outage
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +48,8 @@ def state_of(context: Context) -> State:
     if context.spec_version < 2:
         return _version_1(context.storage)
     file = check_file(context.storage, REPO, lambda data: decode_repo_info(data, REPO), repo_info_violations)
+    if file.outage is not None:
+        raise file.outage
     info = file.value
     if info is not None:
         return State(tuple(versions_of(info)), tuple(file.findings), info)
@@ -102,6 +105,9 @@ def _version_1(storage: Storage) -> State:
         detail = "a repository must have the branch `main`"
         findings.append(Finding("main-branch", ref_key(storage, RefKind.BRANCH, "main"), detail=detail))
     entries = read_all_snapshots(storage)
+    for entry in entries.values():
+        if isinstance(entry, IcechunkError) and is_outage(entry):
+            raise entry
     # Old writers gave the first snapshot a random id.
     has_initial = INITIAL_SNAPSHOT_ID in entries
     versions = [
@@ -115,7 +121,7 @@ def _config_findings(storage: Storage) -> Iterator[Finding]:
     try:
         read_config_v1(storage)
     except IcechunkError as error:
-        yield Finding("config-file", CONFIG, detail=error.message)
+        yield Finding("unavailable" if is_outage(error) else "config-file", CONFIG, detail=error.message)
 
 
 def _reachable(entries: Mapping[bytes, SnapshotEntry | IcechunkError], tips: Iterable[bytes]) -> list[bytes]:
