@@ -101,7 +101,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"jobs", "pipeline.maintenance", "spark.__init__", "spark.runtime", "spark.tables", "spark.streams"},
     "spark.__init__": {"pipeline.__init__", "spark", "spark.runtime", "spark.tables", "spark.streams"},
     "pyspark_frazil": {"spark"},  # a package beside ours, for Spark to find
-    "cli": ROOMS | {"maintenance", "importing", "readers", "jobs", "pipeline.__init__", "pipeline.ingest"},
+    "cli": ROOMS
+    | {"maintenance", "importing", "readers", "jobs", "pipeline.__init__", "pipeline.ingest", "__init__"},
     # names of the reference's modules: they re-export
     "config": NAMES,
     "conflicts": NAMES | {"changes"},

@@ -10,6 +10,9 @@ import frazil
 from frazil.cli.opening import branch_of, version_id
 from frazil.cli.target import parse_target
 from frazil.errors import IcechunkError
+from frazil.format.ids import id_to_text
+from frazil.format.repo_info import RepoInfo
+from frazil.repository.handle.interior import context_of
 
 
 @pytest.fixture
@@ -17,8 +20,12 @@ def repo(own: Path) -> frazil.Repository:
     return frazil.Repository.open(frazil.local_filesystem_storage(str(own / "ice")))
 
 
+def info_of(repo: frazil.Repository) -> RepoInfo:
+    return context_of(repo).catalog.repo_info()
+
+
 def message(repo: frazil.Repository, text: str) -> str:
-    return repo.lookup_snapshot(version_id(repo, text)).message.partition("\n")[0]
+    return repo.lookup_snapshot(id_to_text(version_id(info_of(repo), text))).message.partition("\n")[0]
 
 
 def test_versions(repo: frazil.Repository) -> None:
@@ -58,7 +65,7 @@ def test_a_name_comes_before_a_time(repo: frazil.Repository) -> None:
 )
 def test_unknown_versions(repo: frazil.Repository, text: str, kind: str) -> None:
     with pytest.raises(IcechunkError) as caught:
-        repo.lookup_snapshot(version_id(repo, text))
+        version_id(info_of(repo), text)
     assert caught.value.kind == kind
 
 

@@ -1,7 +1,7 @@
 """Transcripts of the page about the command line: they run again, with a fixed clock and fixed ids.
 
-A block ``console`` has lines ``$ frazil ...``, each with its output below. A line ``# exit status N`` follows if N
-is not 0.
+
+A line ``$ frazil ...`` of a block ``console`` has its output below, and ``# exit status N`` unless N is 0.
 ``python -m tests.cli.transcripts`` writes the output anew.
 """
 

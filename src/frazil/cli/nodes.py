@@ -7,16 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from frazil.cli.opening import OpenVersion
-from frazil.format.ids import NODE_ID_BYTES, id_from_text
+from frazil.format.ids import NODE_ID_BYTES
 from frazil.format.nodes import Node
-from frazil.repository.handle.interior import context_of
 from frazil.repository.session.node_view import NodeView
 from frazil.repository.session.workspace import Workspace
 
 
 def workspace_of(version: OpenVersion) -> Workspace:
     """Return the nodes and chunks of a version."""
-    return Workspace(context_of(version.repo), id_from_text(version.id))
+    return Workspace(version.context, version.raw_id)
 
 
 def node_at(nodes: NodeView, path: str) -> Node:

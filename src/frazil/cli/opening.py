@@ -1,24 +1,33 @@
-"""From the text of a target to a storage, a repository, and one version of the repository."""
+"""From the text of a target to a storage, a repository, and one version of the repository.
+
+Commands that only look at the history need the context of a repository, and not the class `Repository`, whose
+methods import all maintenance. So they start in half of the time.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import frazil
 from frazil.cli.profiles import profile_of
 from frazil.cli.target import Target
 from frazil.cli.version_text import MAIN, VersionText, parse_version
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
+from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.history import at_time
 from frazil.repository.catalog.missing_names import no_version
 from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.catalog.version_names import find_snapshot
 from frazil.repository.clock import from_datetime
-from frazil.repository.handle.interior import context_of
-from frazil.repository.handle.repository import Repository
+from frazil.repository.handle.opening import HandleOptions, open_context
 from frazil.storage.base import Storage
 from frazil.storage.urls import storage_from_url
+
+if TYPE_CHECKING:
+    from frazil.repository.handle.repository import Repository
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +35,26 @@ class OpenVersion:
     """One version of a repository.
 
     Attributes:
-        repo: The repository.
-        id: The id of the snapshot.
-        name: The version in words: ``main``, ``dev~3``.
+        context: The context of the repository.
+        info: The refs and snapshots of the repository.
+        raw_id: The id of the snapshot as bytes.
         path: The path of the target, ``/`` without one.
     """
 
-    repo: Repository
-    id: str
-    name: str
+    context: Context
+    info: RepoInfo
+    raw_id: bytes
     path: str
+
+    @property
+    def id(self) -> str:
+        """The id of the snapshot as text."""
+        return id_to_text(self.raw_id)
+
+    @property
+    def repo(self) -> Repository:
+        """The repository, with all its methods."""
+        return frazil.Repository(self.context)
 
 
 def storage_of(target: Target) -> Storage:
@@ -44,9 +63,14 @@ def storage_of(target: Target) -> Storage:
     return storage_from_url(profile.location, profile.options)
 
 
+def context_at(target: Target) -> Context:
+    """Open the context of the repository at a target's location."""
+    return open_context(storage_of(target), HandleOptions())
+
+
 def repository_of(target: Target) -> Repository:
     """Open the repository at a target's location."""
-    return Repository.open(storage_of(target))
+    return frazil.Repository.open(storage_of(target))
 
 
 def open_version(target: Target, default: str = MAIN) -> OpenVersion:
@@ -54,19 +78,25 @@ def open_version(target: Target, default: str = MAIN) -> OpenVersion:
 
     Raises:
         RefNotFoundError: ``ref-not-found`` for a name that is no branch, no tag and no id.
-        SnapshotNotFoundError: ``snapshot-not-found`` for an unknown id, and for ``~N`` before the first
-            version.
+        SnapshotNotFoundError: ``snapshot-not-found`` for an unknown id.
     """
-    repo = repository_of(target)
-    name = target.version or default
-    return OpenVersion(repo, version_id(repo, name), name, target.path or "/")
+    context = context_at(target)
+    info = context.catalog.repo_info()
+    return OpenVersion(context, info, version_id(info, target.version or default), target.path or "/")
 
 
-def version_id(repo: Repository, text: str) -> str:
-    """Return the id of the snapshot that the text of a version means."""
-    info = context_of(repo).catalog.repo_info()
+def version_id(info: RepoInfo, text: str) -> bytes:
+    """Return the id of the snapshot that the text of a version means.
+
+    Raises:
+        RefNotFoundError: ``ref-not-found`` for a name that is no branch, no tag and no id.
+        SnapshotNotFoundError: ``snapshot-not-found`` for an unknown id.
+        InvalidInputError: ``invalid-argument`` for ``~N`` before the first version.
+    """
     exact = find_snapshot(text, lambda: info)
-    return id_to_text(_ancestor(info, parse_version(text), text) if exact is None else exact)
+    id_ = _ancestor(info, parse_version(text), text) if exact is None else exact
+    require_snapshot(info, id_)
+    return id_
 
 
 def branch_of(repo: Repository, target: Target) -> str:

@@ -12,6 +12,7 @@ from frazil.cli.output import Output
 from frazil.cli.target import Target
 from frazil.cli.version_text import MAIN
 from frazil.cli.versions import diff_document, diff_lines, is_empty
+from frazil.format.ids import id_to_text
 
 _DESCRIPTION: Final = """\
 Show which nodes and chunks differ between the version of TARGET and the version TO (default: `main`). If
@@ -33,7 +34,7 @@ frazil diff ice@v1 v2 --exit-code     the exit status is 1 if there are differen
 def command(output: Output, target: Target, to: str, chunks: bool, exit_code: bool) -> int:
     """Print the differences."""
     version = open_version(target)
-    after = version_id(version.repo, to.removeprefix("@"))
+    after = id_to_text(version_id(version.info, to.removeprefix("@")))
     diff = version.repo.diff(from_snapshot_id=version.id, to_snapshot_id=after)
     changes = diff_document(diff, version.path)
     document = {"from": version.id, "to": after, **changes}

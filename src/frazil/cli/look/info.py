@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from frazil.cli.command import target_argument, verb
 from frazil.cli.nodes import node_at, node_document, workspace_of
@@ -12,7 +12,9 @@ from frazil.cli.opening import open_version, repository_of
 from frazil.cli.output import Output, table
 from frazil.cli.target import Target
 from frazil.cli.versions import SHORT, clock
-from frazil.repository.handle.repository import Repository
+
+if TYPE_CHECKING:
+    from frazil.repository.handle.repository import Repository
 
 _DESCRIPTION: Final = """\
 Describe a repository: spec version, status, branches, tags, and the newest version. With a path, describe a

@@ -25,8 +25,8 @@ from frazil.cli.versions import (
 )
 from frazil.repository.catalog.history import ancestry
 from frazil.repository.catalog.presentation import snapshot_infos
-from frazil.repository.catalog.version_names import snapshot_id
-from frazil.repository.handle.interior import context_of
+from frazil.repository.catalog.version_info import SnapshotInfo
+from frazil.repository.handle.graph import ancestry_graph
 
 _DESCRIPTION: Final = """\
 Show the versions that lead to a version, newest first: id, time in UTC, branches and tags, message.
@@ -69,10 +69,9 @@ def command(
 
 def _documents(version: OpenVersion, since: datetime | None, changes: bool) -> Iterator[dict[str, Any]]:
     """Yield the documents of versions, newest first; with ``changes`` only those that changed the path."""
-    info = context_of(version.repo).catalog.repo_info()
-    refs = refs_of_snapshots(info)
-    entries = ancestry(info, snapshot_id(version.id, lambda: info))
-    versions = chain.from_iterable(map(snapshot_infos, entries))
+    refs = refs_of_snapshots(version.info)
+    entries = ancestry(version.info, version.raw_id)
+    versions: Iterator[SnapshotInfo] = chain.from_iterable(map(snapshot_infos, entries))
     if since is not None:
         versions = takewhile(lambda each: each.written_at >= since, versions)
     for each in versions:
@@ -97,12 +96,8 @@ def _lines(output: Output, documents: Iterator[dict[str, Any]], patch: bool) -> 
 
 def _draw(output: Output, version: OpenVersion, number: int | None, everything: bool) -> None:
     plain = not output.has_colours
-    repo = version.repo
-    graph = (
-        repo.ancestry_graph(plain=plain)
-        if everything
-        else repo.ancestry_graph(snapshot_id=version.id, plain=plain)
-    )
+    branches, tip = (version.info.branches, None) if everything else ({}, version.raw_id)
+    graph = ancestry_graph(version.info, branches, tip, plain=plain)
     graph = replace(graph, dots=graph.dots[:number])
     rows = [
         {

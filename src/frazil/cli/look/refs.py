@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from frazil.cli.command import LOCATION, target_argument, verb
-from frazil.cli.opening import repository_of
+from frazil.cli.opening import context_at
 from frazil.cli.output import Output, table
 from frazil.cli.target import Target
 from frazil.cli.versions import SHORT, clock
@@ -14,7 +14,6 @@ from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.clock import to_datetime
-from frazil.repository.handle.interior import context_of
 
 _DESCRIPTION: Final = """\
 List the branches and the tags: kind, name, the version that each of them names, and the time of this
@@ -29,7 +28,7 @@ frazil refs ice --json   the same for programs"""
 @target_argument(type=LOCATION, metavar="[LOCATION]")
 def command(output: Output, target: Target) -> None:
     """Print the refs."""
-    documents = ref_documents(context_of(repository_of(target)).catalog.repo_info())
+    documents = ref_documents(context_at(target).catalog.repo_info())
     output.emit(documents, _lines(output, documents), pages=True)
 
 

@@ -13,7 +13,6 @@ from frazil.cli.opening import open_version
 from frazil.cli.output import Output
 from frazil.cli.target import Target
 from frazil.cli.versions import clock, diff_document, diff_lines, refs_of_snapshots, version_document
-from frazil.repository.handle.interior import context_of
 
 _DESCRIPTION: Final = """\
 Show one version: its whole id, parent, time in UTC, branches and tags, metadata and message, and the nodes
@@ -32,7 +31,7 @@ frazil show ice@main~2:era5      the changes of a group, two versions ago"""
 def command(output: Output, target: Target, chunks: bool) -> None:
     """Print the version and its changes."""
     version = open_version(target)
-    refs = refs_of_snapshots(context_of(version.repo).catalog.repo_info())
+    refs = refs_of_snapshots(version.info)
     info = version.repo.lookup_snapshot(version.id)
     document = version_document(info, refs.get(info.id, ()))
     if info.parent_id is not None:

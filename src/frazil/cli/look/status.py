@@ -7,12 +7,13 @@ from typing import Any, Final
 
 from frazil.cli.command import LOCATION, target_argument, verb
 from frazil.cli.look.refs import ref_documents
-from frazil.cli.opening import repository_of
+from frazil.cli.opening import context_at
 from frazil.cli.output import Output, table
 from frazil.cli.target import Target
 from frazil.cli.versions import SHORT, clock
-from frazil.repository.handle.interior import context_of
-from frazil.repository.handle.repository import Repository
+from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.leases import lease_info, leases
+from frazil.repository.catalog.presentation import repo_status
 
 _DESCRIPTION: Final = """\
 Show whether the repository accepts changes, the tip of each branch, and the leases of running work:
@@ -27,22 +28,22 @@ frazil status ice --json   the same for programs"""
 @target_argument(type=LOCATION, metavar="[LOCATION]")
 def command(output: Output, target: Target) -> None:
     """Print the state."""
-    document = status_document(repository_of(target))
+    document = status_document(context_at(target))
     output.emit(document, _lines(output, document))
 
 
-def status_document(repo: Repository) -> dict[str, Any]:
+def status_document(context: Context) -> dict[str, Any]:
     """Return the state of a repository in the form that JSON has."""
-    refs = ref_documents(context_of(repo).catalog.repo_info())
-    status = repo.status if repo.spec_version > 1 else None
+    info = context.catalog.repo_info()
+    status = repo_status(info.status)
     return {
-        "status": "online" if status is None else status.availability.name,
-        "reason": None if status is None else status.limited_availability_reason,
-        "spec_version": int(repo.spec_version),
-        "branches": [each for each in refs if each["kind"] == "branch"],
+        "status": status.availability.name,
+        "reason": status.limited_availability_reason,
+        "spec_version": int(context.spec_version),
+        "branches": [each for each in ref_documents(info) if each["kind"] == "branch"],
         "leases": [
             {"id": each.id, "holder": each.holder(), "since": each.taken_at, "ends": each.ends_at}
-            for each in repo.list_leases()
+            for each in map(lease_info, leases(context.storage))
         ],
     }
 
