@@ -14,6 +14,13 @@ RUNS: dict[str, tuple[int, ...]] = {
         ("log", "show", "ls", "tree", "info", "cat", "refs", "status", "ops", "stats", "du", "inspect"), (0,)
     ),
     "diff": (0, 1),
+    **dict.fromkeys(
+        (
+            *("init", "branch", "tag", "merge", "cherry-pick", "revert", "reset", "mv", "rm", "attrs"),
+            "config",
+        ),
+        (0,),
+    ),
 }
 
 

@@ -6,8 +6,10 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -51,9 +53,13 @@ def test_every_command_has_examples_and_the_common_options(capsys: Captured) -> 
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_examples_are_right(name: str, own: object, capsys: Captured) -> None:
-    """Examples are parsed. Those of the repository `ice` also run."""
-    for arguments in examples_of(name):
+def test_examples_are_right(
+    name: str, template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """Examples are parsed. Those of the repository `ice` also run, each on a new copy of it."""
+    for number, arguments in enumerate(examples_of(name)):
+        shutil.copytree(template / "ice", tmp_path / str(number) / "ice")
+        monkeypatch.chdir(tmp_path / str(number))
         if name in RUNS and not any("://" in each for each in arguments):
             assert main(arguments) in RUNS[name], (arguments, capsys.readouterr())
         else:

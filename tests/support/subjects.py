@@ -31,6 +31,7 @@ SUBJECTS: Final = {
     "test_readme.py": "the code of README.md",
     "test_scaling.py": "work that grows with the number of rows, in several rooms",
     # cli
+    "cli/change/test_commands.py": "every command that changes a repository",
     "cli/look/test_commands.py": "every command that looks",
     "cli/test_transcripts.py": "the transcripts of the page about the command line",
     # changes
