@@ -646,7 +646,6 @@ ELSEWHERE = {
     "unavailable": "tests/storage/test_outages.py",
     "collection-killed": "this file",
     "short": "this file",
-    "unavailable": "tests/storage/test_outages.py",
 }
 
 
