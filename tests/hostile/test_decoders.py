@@ -93,7 +93,7 @@ def _metadata_bomb(kind: FileType, frames: int = 128) -> bytes:
 
 BOMBS: dict[str, Callable[[], bytes]] = {
     "nothing": lambda: b"",
-    "deep JSON arrays": lambda: b"[" * 30_000,
+    "deep JSON arrays": lambda: b"[\n" * 30_000,
     "deep JSON objects": lambda: b'{"a":' * 30_000,
     "deep MessagePack": lambda: b"\x91" * 200_000,
     "deep YAML": lambda: b"- " * 20_000,
@@ -225,8 +225,13 @@ def test_a_message_that_compresses_too_well_is_padded(monkeypatch: pytest.Monkey
         wire_columns.read_columns(data[: len(data) // 2])
 
 
-@pytest.mark.parametrize("most", [1 << 10, *deep(config_yaml._MOST_NODES)])
-@pytest.mark.parametrize("line", [b"- 1\n", b"? ,", b"!x ,", b"a1: 1\n"])
+@pytest.mark.parametrize(
+    ("line", "most"),
+    [
+        *((line, 1 << 10) for line in (b"- 1\n", b"? ,", b"!x ,", b"a1: 1\n")),
+        pytest.param(b"- 1\n", config_yaml._MOST_NODES, marks=pytest.mark.deep),
+    ],
+)
 def test_many_values_in_yaml_are_refused(line: bytes, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config_yaml, "_MOST_NODES", most)
     head, tail = {b"-": (b"a:\n", b""), b"a": (b"", b"")}.get(
