@@ -89,6 +89,7 @@ def files(place: Path) -> set[str]:
     return {f"{folder}/{each.name}" for folder in folders for each in (place / "repo" / folder).iterdir()}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_the_same_garbage_goes(root: Path, repo: frazil.Repository, dry_run: bool) -> None:
     before = files(root)
@@ -110,6 +111,7 @@ def test_the_same_statistics(repo: frazil.Repository) -> None:
     assert min(stats.native_bytes, stats.virtual_bytes, stats.inlined_bytes) > 0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("method", ["new_commit", "amend"])
 def test_the_same_manifests(repo: frazil.Repository, method: Any) -> None:
     dims = {frazil.ManifestSplitDimCondition.Axis(0): 3}
@@ -238,6 +240,7 @@ def test_on_spark(root: Path, repo: frazil.Repository, spark: SparkSession) -> N
     assert maintenance.garbage_collect(repo, LATER, engine=engine).snapshots_deleted == 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("engine", ["inline", "local"])
 def test_tasks_read_only_what_is_new(engine: Any, tmp_path: Path) -> None:
     config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)

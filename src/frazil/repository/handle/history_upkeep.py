@@ -7,14 +7,11 @@ from datetime import datetime
 from typing import Any, Literal, overload
 
 from frazil.format.ids import id_to_text, ids_to_text
-from frazil.maintenance.expire import Expiring, Expiry, expiry_report
-from frazil.maintenance.expire_v1 import expire_v1
 from frazil.maintenance.progress import Progress, one_step, progress_of
 from frazil.maintenance.retention.commit_pattern import CommitPattern
-from frazil.maintenance.retention.decision import Retaining, decide
-from frazil.maintenance.retention.policy import Retention, branch_policies
+from frazil.maintenance.retention.policy import Retention
 from frazil.maintenance.retention.report import RetentionReport, VersionReason
-from frazil.maintenance.squash import NewCommit, Range, squash
+from frazil.repository import handle
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog.repo_requirements import require_online
 from frazil.repository.catalog.version_names import snapshot_id
@@ -97,14 +94,16 @@ class HistoryUpkeep(RepositoryBase):
             ('first version', 'tip of branch `main`')
         """
         steps = progress_of(progress)
-        expiry = Expiry(from_datetime(older_than, "older_than"), delete_expired_branches, delete_expired_tags)
+        expiry = handle.operations.Expiry(
+            from_datetime(older_than, "older_than"), delete_expired_branches, delete_expired_tags
+        )
         if dry_run:
             info = self._info_v2()
             require_online(info)
-            return expiry_report(info, expiry)
+            return handle.operations.expiry_report(info, expiry)
         if self._context.spec_version < 2:
-            return set(ids_to_text(expire_v1(self._context, expiry, steps)))
-        change = Expiring(expiry)
+            return set(ids_to_text(handle.operations.expire_v1(self._context, expiry, steps)))
+        change = handle.operations.Expiring(expiry)
         with one_step(steps):
             after = self._context.catalog.update_repo_info(change)
         return set(ids_to_text(change.ids(after)))
@@ -149,13 +148,13 @@ class HistoryUpkeep(RepositoryBase):
             >>> [commit.message for commit in repo.ancestry(branch="main")]
             ['c', 'b', 'Repository initialized']
         """
-        policies, steps = branch_policies(policy), progress_of(progress)
+        policies, steps = handle.operations.branch_policies(policy), progress_of(progress)
         if dry_run:
             info = self._info_v2()
             require_online(info)
-            return decide(info, policies, now_us(), dry_run=True).report
+            return handle.operations.decide(info, policies, now_us(), dry_run=True).report
         self._require_upkeep()
-        change = Retaining(policies)
+        change = handle.operations.Retaining(policies)
         with one_step(steps):
             after = self._context.catalog.update_repo_info(change)
         return change.report(after)
@@ -210,8 +209,12 @@ class HistoryUpkeep(RepositoryBase):
         if metadata is not None and message is None:
             raise ValueError("metadata needs a message, got none. Pass message=... too")
         ids = [None if text is None else snapshot_id(text, self._info) for text in (since, until)]
-        commit = None if message is None else NewCommit(message, metadata or {})
-        return id_to_text(squash(self._context, Range(branch, ids[0] or b"", ids[1]), commit))
+        commit = None if message is None else handle.operations.NewCommit(message, metadata or {})
+        return id_to_text(
+            handle.operations.squash(
+                self._context, handle.operations.Range(branch, ids[0] or b"", ids[1]), commit
+            )
+        )
 
     def _require_upkeep(self) -> None:
         """Raise an error unless the history of the repository can be changed."""

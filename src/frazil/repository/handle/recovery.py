@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from frazil.format.ids import id_to_text
-from frazil.maintenance.repair.plan import RepairRequest, repair_plan
+from frazil.repository import handle
 from frazil.repository.asynchronous import awaitable, awaitable_static
 from frazil.repository.catalog.backups import Backup, backups
 from frazil.repository.catalog.context import Context
@@ -118,7 +118,7 @@ class Recovery(RepositoryBase):
                 f"copies must be storages, got {type(strange[0]).__name__}. Pass a list of storages"
             )
         before = orphans_older_than
-        request = RepairRequest(
+        request = handle.operations.RepairRequest(
             storage,
             _open_repaired,
             tuple(copies),
@@ -129,7 +129,7 @@ class Recovery(RepositoryBase):
         )
         if not dry_run:
             require_writable(storage)
-        plan = repair_plan(request)
+        plan = handle.operations.repair_plan(request)
         return plan if dry_run else plan.apply()
 
     @staticmethod
