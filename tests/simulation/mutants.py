@@ -152,6 +152,7 @@ MUTANTS = (
         "if False:",
         ("exactly-once",),
         fault_rate=0.05,
+        seed=5,
     ),
     Mutant(
         "an error is believed",
@@ -160,6 +161,7 @@ MUTANTS = (
         "if False:",
         ("exactly-once",),
         fault_rate=0.05,
+        seed=5,
     ),
     Mutant(
         "an unknown outcome is called a failure",
@@ -180,6 +182,7 @@ MUTANTS = (
         ("metadata", "tag"),
         fault_rate=0.6,
         fault_kinds=frozenset({Fault.LOST, Fault.ANSWER_LOST}),
+        seed=24,
     ),
     Mutant(
         "a backup is deleted when it is refused",
@@ -188,6 +191,7 @@ MUTANTS = (
         "storage.delete([backup_key(at.backup)])",
         ("verify", "backup"),
         fault_rate=0.05,
+        seed=14,
     ),
     Mutant(
         "the ops log loses entries",
@@ -227,6 +231,7 @@ MUTANTS = (
         "if False:",
         ("content", "verify"),
         _COLLECTING,
+        seed=147,
     ),
     Mutant(
         "a commit ignores the lists of collections",
@@ -235,6 +240,7 @@ MUTANTS = (
         "if False:",
         ("content", "verify"),
         _COLLECTING,
+        seed=17,
     ),
     Mutant(
         "a commit does not see a collection in the log",
@@ -243,6 +249,7 @@ MUTANTS = (
         "if False:",
         ("content", "verify"),
         _COLLECTING,
+        seed=17,
     ),
     Mutant(
         "a collection does not look again",
@@ -251,6 +258,7 @@ MUTANTS = (
         "if False:",
         ("content", "verify"),
         _COLLECTING,
+        seed=3,
     ),
     Mutant(
         "a collection deletes living chunks",
@@ -275,6 +283,7 @@ MUTANTS = (
         'marker.number("age") + 2 * marker.modified',
         ("leases",),
         ("fork", "fork", "collect"),
+        seed=6,
     ),
     Mutant(
         "a lease ends by another clock",
@@ -283,6 +292,7 @@ MUTANTS = (
         "-_LONGEST_US",
         ("leases",),
         ("fork", "fork", "collect"),
+        seed=6,
     ),
     Mutant(
         "a rebase ignores conflicts",
@@ -291,6 +301,7 @@ MUTANTS = (
         "if False:",
         ("conflicts",),
         ("commit",),
+        seed=1,
     ),
     Mutant(
         "a commit does not wait for its packs",
