@@ -223,6 +223,7 @@ MUTANTS = (
         "b''",
         ("content", "verify", "leases"),
         ("commit", "commit", "collect", "reset_branch"),
+        seed=28,
     ),
     Mutant(
         "a commit does not look for its files",
@@ -336,7 +337,8 @@ MUTANTS = (
         "last = self.assets.repo_info_cache._last; "
         "return last[1] if last else read_repo_info(self.storage, self.assets.repo_info_cache)[0]",
         ("recent",),
-        ("commit", "read", "reset_branch"),
+        ("read", "read", "commit"),
+        seed=1,
     ),
     Mutant(
         "an amended version has the wrong parent",
@@ -352,7 +354,8 @@ MUTANTS = (
         "if tip != expected:",
         "if False:",
         ("refs",),
-        ("commit", "reset_branch"),
+        ("commit", "reset_branch", "reset_branch"),
+        seed=12,
     ),
     Mutant(
         "ids are not random",
@@ -370,6 +373,7 @@ MUTANTS = (
         ("commit", "repair", "repair"),
         fault_rate=0.02,
         fault_kinds=frozenset({Fault.LOST, Fault.THROTTLED}),
+        seed=6,
     ),
     Mutant(
         "a repair copies nothing",
@@ -386,6 +390,7 @@ MUTANTS = (
         "None",
         ("exactly-once",),
         ("job", "job", "squash", "squash"),
+        seed=1,
     ),
     Mutant(
         "version 1: a ref is written without a condition",
