@@ -16,6 +16,7 @@ import frazil
 from frazil.errors import IcechunkError
 from frazil.format.keys import REPO, backup_key
 from frazil.format.repo_info import UpdateKind, decode_repo_info
+from frazil.repository.catalog.checks import Severity
 from frazil.storage.memory import MemoryStorage
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Judge:
         storage.delete([REPO])
         plan = frazil.Repository.repair(storage, level="metadata", dry_run=False)
         after = frazil.Repository.open(storage)
-        if is_whole and not plan.complete:
+        if is_whole and {each.severity for each in plan.findings} & {Severity.LOSS, Severity.DAMAGE}:
             raise Violation("restore", f"a lost `repo` left damage: {plan}")
         relisted = {key for step in plan.steps if step.action == "relist" for key in step.keys}
         for name in after.list_branches():
