@@ -35,6 +35,7 @@ from frazil.pipeline import job_metrics, lineage, lineage_graph
 from frazil.pipeline.ingest.ledger import EMPTY, load_ledger, save_ledger
 from frazil.readers.tiff_layout import read_directory
 from frazil.repository.settings import config_yaml
+from frazil.repository.settings.array_conditions import matches
 from frazil.repository.settings.config_yaml import load_config
 
 decoders = pytest.mark.parametrize("name", DECODERS)
@@ -254,6 +255,11 @@ LONG_NUMBERS = {
 def test_numbers_in_yaml_that_take_long_are_refused(number: bytes) -> None:
     with pytest.raises(FormatError, match="expected a number of at most 100 digits"):
         load_config(b"inline_chunk_threshold_bytes: " + number)
+
+
+@pytest.mark.parametrize("regex", ["a{99999999999999}", "(" * 3000, "(" * 300, "a|" * 501])
+def test_expressions_that_do_not_compile_match_nothing(regex: str) -> None:
+    assert not matches(regex, "a")
 
 
 @pytest.mark.parametrize(
