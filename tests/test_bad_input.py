@@ -13,8 +13,9 @@ import inspect
 import linecache
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -87,37 +88,53 @@ LEFT_OUT = {
 }
 
 
+@cache
+def _files() -> dict[str, bytes]:
+    """Return the files of the repository of every scene."""
+    storage = frazil.in_memory_storage()
+    repo = frazil.Repository.create(storage)
+    with repo.transaction("main", message="first") as store:
+        group = zarr.create_group(store)
+        group.create_array("a", shape=(4,), chunks=(1,), dtype="i4", compressors=None)[:] = 1
+    repo.create_tag("v1", repo.lookup_branch("main"))
+    return {info.key: bytes(storage.get(info.key)) for info in storage.list("")}
+
+
 class Scene:
     """A small repository, and what parameters are that have no good value of their own."""
 
     def __init__(self) -> None:
         self.storage = frazil.in_memory_storage()
-        self.repo = frazil.Repository.create(self.storage)
-        with self.repo.transaction("main", message="first") as store:
-            group = zarr.create_group(store)
-            group.create_array("a", shape=(4,), chunks=(1,), dtype="i4", compressors=None)[:] = 1
+        for key, data in _files().items():
+            self.storage.put(key, data)
+        self.repo = frazil.Repository.open(self.storage)
         self.tip = self.repo.lookup_branch("main")
-        self.repo.create_tag("v1", self.tip)
         self.session = self.repo.writable_session("main")
         self.fork = self.session.fork()
         self.store = self.session.store
 
+    @property
+    def is_closed(self) -> bool:
+        """Return whether later calls would fail because of the state, and not because of their arguments."""
+        return self.session.read_only or self.repo.status.availability != frazil.RepoAvailability.online
+
     def good(self, parameter: inspect.Parameter) -> Any:
-        special = {
-            "storage": self.storage,
-            "snapshot_id": self.tip,
-            "from_snapshot_id": "1CECHNKREP0F1RSTCMT0",
-            "value": default_buffer_prototype().buffer.from_bytes(b"1234"),
-            "prototype": default_buffer_prototype(),
-            "status": frazil.RepoStatus(frazil.RepoAvailability.online),
-            "store": frazil.s3_store(region="r"),
-            "config": frazil.S3Options(region="r"),
-        }
-        if parameter.name in special and parameter.default is parameter.empty:
-            return special[parameter.name]
+        if parameter.default is parameter.empty and parameter.name in SPECIAL:
+            return SPECIAL[parameter.name](self)
         return GOOD.get(parameter.name)
 
 
+#: Good values that belong to a scene, or that a call may change.
+SPECIAL: dict[str, Callable[[Scene], Any]] = {
+    "storage": lambda scene: scene.storage,
+    "snapshot_id": lambda scene: scene.tip,
+    "from_snapshot_id": lambda scene: "1CECHNKREP0F1RSTCMT0",
+    "value": lambda scene: default_buffer_prototype().buffer.from_bytes(b"1234"),
+    "prototype": lambda scene: default_buffer_prototype(),
+    "status": lambda scene: frazil.RepoStatus(frazil.RepoAvailability.online),
+    "store": lambda scene: frazil.s3_store(region="r"),
+    "config": lambda scene: frazil.S3Options(region="r"),
+}
 OWNERS = {
     "Repository": lambda scene: scene.repo,
     "Session": lambda scene: scene.session,
@@ -127,6 +144,9 @@ OWNERS = {
 }
 #: Of `Storage`, what users call.
 USERS = {name for name in dir(frazil.Storage) if name.startswith(("new_", "list_objects"))}
+
+
+type Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 def _targets() -> Iterator[str]:
@@ -174,14 +194,21 @@ async def _all_of(results: Any) -> None:
         pass
 
 
-def _call(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    """Run a coroutine in the event loop of the module, because a new loop takes a millisecond."""
+    with asyncio.Runner() as runner:
+        yield runner.run
+
+
+def _call(function: Callable[..., Any], arguments: dict[str, Any], run: Run = asyncio.run) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         answer = function(**arguments)
         if inspect.iscoroutine(answer):
-            asyncio.run(answer)
+            run(answer)
         elif inspect.isasyncgen(answer):
-            asyncio.run(_all_of(answer))
+            run(_all_of(answer))
         elif hasattr(answer, "__enter__") and not isinstance(answer, frazil.IcechunkStore):
             with answer:
                 pass
@@ -211,27 +238,23 @@ def test_some_functions_are_called() -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("path", TARGETS)
-def test_bad_input_is_an_error_of_ours(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_input_is_an_error_of_ours(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
     monkeypatch.chdir(tmp_path)  # some arguments are names of new files
     scene = Scene()
     offences: dict[str, str] = {}
-    for bad in _parameters(_resolve(path, scene)):
+    parameters = _parameters(_resolve(path, scene))
+    needed = [each for each in parameters if each.default is each.empty or each.name == "message"]
+    for bad in parameters:
         for value in BAD:
-            function = _resolve(path, scene)
-            arguments = {
-                p.name: scene.good(p)
-                for p in _parameters(function)
-                if p.default is p.empty or p.name == "message"
-            }
+            arguments = {each.name: scene.good(each) for each in needed}
             try:
-                _call(function, arguments | {bad.name: value})
+                _call(_resolve(path, scene), arguments | {bad.name: value}, run)
             except BaseException as error:
                 if not _on_purpose(error):
                     offences[f"{bad.name}={value!r:.40}"] = f"{type(error).__name__}: {error}"[:150]
             else:
-                if (
-                    scene.session.read_only
-                    or scene.repo.status.availability != frazil.RepoAvailability.online
-                ):
+                if scene.is_closed:
                     scene = Scene()
     assert offences == {}

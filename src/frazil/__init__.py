@@ -10,162 +10,294 @@
 True
 """
 
-from frazil.about import __version__, print_debug_info, user_agent
-from frazil.config import (
-    Attribution,
-    CachingConfig,
-    ChunksConfig,
-    CompressionAlgorithm,
-    CompressionConfig,
-    FeatureFlag,
-    ManifestConfig,
-    ManifestPreloadCondition,
-    ManifestPreloadConfig,
-    ManifestSplitCondition,
-    ManifestSplitDimCondition,
-    ManifestSplittingConfig,
-    ManifestVirtualChunkLocationCompressionConfig,
-    PackingConfig,
-    RepositoryConfig,
+from typing import TYPE_CHECKING
+
+from frazil.lazy_names import import_on_demand
+
+if TYPE_CHECKING:
+    from frazil.about import __version__, user_agent
+    from frazil.config import (
+        Attribution,
+        CachingConfig,
+        ChunksConfig,
+        CompressionAlgorithm,
+        CompressionConfig,
+        FeatureFlag,
+        ManifestConfig,
+        ManifestPreloadCondition,
+        ManifestPreloadConfig,
+        ManifestSplitCondition,
+        ManifestSplitDimCondition,
+        ManifestSplittingConfig,
+        ManifestVirtualChunkLocationCompressionConfig,
+        PackingConfig,
+        RepositoryConfig,
+    )
+    from frazil.conflicts import (
+        BasicConflictSolver,
+        Conflict,
+        ConflictDetector,
+        ConflictSolver,
+        ConflictType,
+        VersionSelection,
+    )
+    from frazil.credentials import (
+        AnyAzureCredential,
+        AnyAzureStaticCredential,
+        AnyCredential,
+        AnyGcsCredential,
+        AnyGcsStaticCredential,
+        AnyS3Credential,
+        AzureCredentials,
+        AzureRefreshableCredential,
+        AzureStaticCredentials,
+        Credentials,
+        GcsBearerCredential,
+        GcsCredentials,
+        GcsStaticCredentials,
+        S3Credentials,
+        S3StaticCredentials,
+        azure_anonymous_credentials,
+        azure_credentials,
+        azure_from_env_credentials,
+        azure_refreshable_credentials,
+        azure_static_credentials,
+        containers_credentials,
+        gcs_credentials,
+        gcs_from_env_credentials,
+        gcs_refreshable_credentials,
+        gcs_static_credentials,
+        s3_anonymous_credentials,
+        s3_credentials,
+        s3_from_env_credentials,
+        s3_refreshable_credentials,
+        s3_static_credentials,
+    )
+    from frazil.debug_info import print_debug_info
+    from frazil.errors import (
+        AlreadyExistsError,
+        ConflictError,
+        ErrorKind,
+        FormatError,
+        IcechunkError,
+        InternalError,
+        InvalidInputError,
+        InvalidMetadataError,
+        MissingExtraError,
+        NodeNotFoundError,
+        NotFoundError,
+        OutcomeUnknownError,
+        ReadOnlyError,
+        RebaseFailedError,
+        RefNotFoundError,
+        RepositoryNotFoundError,
+        SessionSnapshotNotFoundError,
+        SessionStateError,
+        SnapshotNotFoundError,
+        StaleReadError,
+        StorageError,
+        TaskFailedError,
+        ValidationFailedError,
+    )
+    from frazil.importing import ImportReport, upgrade
+    from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
+    from frazil.ops import GCSummary, LeaseInfo, Update, UpdateType
+    from frazil.repository.catalog.backups import Backup
+    from frazil.repository.catalog.checks import Check
+    from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
+    from frazil.repository.catalog.findings import Finding, VerificationReport
+    from frazil.repository.catalog.repairs import ChunkSource, LostChunks, RepairPlan, RepairStep, SourceChunk
+    from frazil.repository.catalog.restoration import RestoreReport
+    from frazil.repository.catalog.spec_versions import spec_version, supported_spec_versions
+    from frazil.repository.catalog.verification_state import VerificationState
+    from frazil.repository.catalog.version_info import ChunkType, RepoAvailability, RepoStatus, SpecVersion
+    from frazil.repository.handle.history_upkeep import CommitPattern, Retention, RetentionReport
+    from frazil.repository.handle.repository import Repository
+    from frazil.repository.handle.upgrade import upgrade_icechunk_repository
+    from frazil.repository.handle.upkeep import OpsLogRetention
+    from frazil.session import ForkSession, Session, SessionMode
+    from frazil.snapshots import AncestryGraph, Diff, ManifestFileInfo, SnapshotInfo
+    from frazil.storage import (
+        AnyObjectStoreConfig,
+        ChecksumAlgorithm,
+        ObjectStoreConfig,
+        S3Options,
+        Storage,
+        StorageConcurrencySettings,
+        StorageRetriesSettings,
+        StorageSettings,
+        StorageTimeoutSettings,
+        azure_storage,
+        gcs_storage,
+        gcs_store,
+        hf_storage,
+        http_storage,
+        http_store,
+        in_memory_storage,
+        local_filesystem_storage,
+        local_filesystem_store,
+        r2_storage,
+        redirect_storage,
+        s3_storage,
+        s3_store,
+        storage_from_url,
+        tigris_storage,
+    )
+    from frazil.store import IcechunkStore
+    from frazil.types import CommitMethod
+    from frazil.virtual import VirtualChunkContainer, VirtualChunkSpec
+
+import_on_demand(
+    __name__,
+    {
+        "__version__": "frazil.about",
+        "user_agent": "frazil.about",
+        "Attribution": "frazil.config",
+        "CachingConfig": "frazil.config",
+        "ChunksConfig": "frazil.config",
+        "CompressionAlgorithm": "frazil.config",
+        "CompressionConfig": "frazil.config",
+        "FeatureFlag": "frazil.config",
+        "ManifestConfig": "frazil.config",
+        "ManifestPreloadCondition": "frazil.config",
+        "ManifestPreloadConfig": "frazil.config",
+        "ManifestSplitCondition": "frazil.config",
+        "ManifestSplitDimCondition": "frazil.config",
+        "ManifestSplittingConfig": "frazil.config",
+        "ManifestVirtualChunkLocationCompressionConfig": "frazil.config",
+        "PackingConfig": "frazil.config",
+        "RepositoryConfig": "frazil.config",
+        "BasicConflictSolver": "frazil.conflicts",
+        "Conflict": "frazil.conflicts",
+        "ConflictDetector": "frazil.conflicts",
+        "ConflictSolver": "frazil.conflicts",
+        "ConflictType": "frazil.conflicts",
+        "VersionSelection": "frazil.conflicts",
+        "AnyAzureCredential": "frazil.credentials",
+        "AnyAzureStaticCredential": "frazil.credentials",
+        "AnyCredential": "frazil.credentials",
+        "AnyGcsCredential": "frazil.credentials",
+        "AnyGcsStaticCredential": "frazil.credentials",
+        "AnyS3Credential": "frazil.credentials",
+        "AzureCredentials": "frazil.credentials",
+        "AzureRefreshableCredential": "frazil.credentials",
+        "AzureStaticCredentials": "frazil.credentials",
+        "Credentials": "frazil.credentials",
+        "GcsBearerCredential": "frazil.credentials",
+        "GcsCredentials": "frazil.credentials",
+        "GcsStaticCredentials": "frazil.credentials",
+        "S3Credentials": "frazil.credentials",
+        "S3StaticCredentials": "frazil.credentials",
+        "azure_anonymous_credentials": "frazil.credentials",
+        "azure_credentials": "frazil.credentials",
+        "azure_from_env_credentials": "frazil.credentials",
+        "azure_refreshable_credentials": "frazil.credentials",
+        "azure_static_credentials": "frazil.credentials",
+        "containers_credentials": "frazil.credentials",
+        "gcs_credentials": "frazil.credentials",
+        "gcs_from_env_credentials": "frazil.credentials",
+        "gcs_refreshable_credentials": "frazil.credentials",
+        "gcs_static_credentials": "frazil.credentials",
+        "s3_anonymous_credentials": "frazil.credentials",
+        "s3_credentials": "frazil.credentials",
+        "s3_from_env_credentials": "frazil.credentials",
+        "s3_refreshable_credentials": "frazil.credentials",
+        "s3_static_credentials": "frazil.credentials",
+        "print_debug_info": "frazil.debug_info",
+        "AlreadyExistsError": "frazil.errors",
+        "ConflictError": "frazil.errors",
+        "ErrorKind": "frazil.errors",
+        "FormatError": "frazil.errors",
+        "IcechunkError": "frazil.errors",
+        "InternalError": "frazil.errors",
+        "InvalidInputError": "frazil.errors",
+        "InvalidMetadataError": "frazil.errors",
+        "MissingExtraError": "frazil.errors",
+        "NodeNotFoundError": "frazil.errors",
+        "NotFoundError": "frazil.errors",
+        "OutcomeUnknownError": "frazil.errors",
+        "ReadOnlyError": "frazil.errors",
+        "RebaseFailedError": "frazil.errors",
+        "RefNotFoundError": "frazil.errors",
+        "RepositoryNotFoundError": "frazil.errors",
+        "SessionSnapshotNotFoundError": "frazil.errors",
+        "SessionStateError": "frazil.errors",
+        "SnapshotNotFoundError": "frazil.errors",
+        "StaleReadError": "frazil.errors",
+        "StorageError": "frazil.errors",
+        "TaskFailedError": "frazil.errors",
+        "ValidationFailedError": "frazil.errors",
+        "ImportReport": "frazil.importing",
+        "upgrade": "frazil.importing",
+        "initialize_logs": "frazil.logs",
+        "set_logs_filter": "frazil.logs",
+        "shutdown_telemetry": "frazil.logs",
+        "GCSummary": "frazil.ops",
+        "LeaseInfo": "frazil.ops",
+        "Update": "frazil.ops",
+        "UpdateType": "frazil.ops",
+        "Backup": "frazil.repository.catalog.backups",
+        "Check": "frazil.repository.catalog.checks",
+        "CompactionLimits": "frazil.repository.catalog.compaction_info",
+        "CompactionReport": "frazil.repository.catalog.compaction_info",
+        "Finding": "frazil.repository.catalog.findings",
+        "VerificationReport": "frazil.repository.catalog.findings",
+        "ChunkSource": "frazil.repository.catalog.repairs",
+        "LostChunks": "frazil.repository.catalog.repairs",
+        "RepairPlan": "frazil.repository.catalog.repairs",
+        "RepairStep": "frazil.repository.catalog.repairs",
+        "SourceChunk": "frazil.repository.catalog.repairs",
+        "RestoreReport": "frazil.repository.catalog.restoration",
+        "VerificationState": "frazil.repository.catalog.verification_state",
+        "ChunkType": "frazil.repository.catalog.version_info",
+        "RepoAvailability": "frazil.repository.catalog.version_info",
+        "RepoStatus": "frazil.repository.catalog.version_info",
+        "SpecVersion": "frazil.repository.catalog.version_info",
+        "spec_version": "frazil.repository.catalog.spec_versions",
+        "supported_spec_versions": "frazil.repository.catalog.spec_versions",
+        "CommitPattern": "frazil.repository.handle.history_upkeep",
+        "Retention": "frazil.repository.handle.history_upkeep",
+        "RetentionReport": "frazil.repository.handle.history_upkeep",
+        "Repository": "frazil.repository.handle.repository",
+        "upgrade_icechunk_repository": "frazil.repository.handle.upgrade",
+        "OpsLogRetention": "frazil.repository.handle.upkeep",
+        "ForkSession": "frazil.session",
+        "Session": "frazil.session",
+        "SessionMode": "frazil.session",
+        "AncestryGraph": "frazil.snapshots",
+        "Diff": "frazil.snapshots",
+        "ManifestFileInfo": "frazil.snapshots",
+        "SnapshotInfo": "frazil.snapshots",
+        "AnyObjectStoreConfig": "frazil.storage",
+        "ChecksumAlgorithm": "frazil.storage",
+        "ObjectStoreConfig": "frazil.storage",
+        "S3Options": "frazil.storage",
+        "Storage": "frazil.storage",
+        "StorageConcurrencySettings": "frazil.storage",
+        "StorageRetriesSettings": "frazil.storage",
+        "StorageSettings": "frazil.storage",
+        "StorageTimeoutSettings": "frazil.storage",
+        "azure_storage": "frazil.storage",
+        "gcs_storage": "frazil.storage",
+        "gcs_store": "frazil.storage",
+        "hf_storage": "frazil.storage",
+        "http_storage": "frazil.storage",
+        "http_store": "frazil.storage",
+        "in_memory_storage": "frazil.storage",
+        "local_filesystem_storage": "frazil.storage",
+        "local_filesystem_store": "frazil.storage",
+        "r2_storage": "frazil.storage",
+        "redirect_storage": "frazil.storage",
+        "s3_storage": "frazil.storage",
+        "s3_store": "frazil.storage",
+        "storage_from_url": "frazil.storage",
+        "tigris_storage": "frazil.storage",
+        "IcechunkStore": "frazil.store",
+        "CommitMethod": "frazil.types",
+        "VirtualChunkContainer": "frazil.virtual",
+        "VirtualChunkSpec": "frazil.virtual",
+    },
 )
-from frazil.conflicts import (
-    BasicConflictSolver,
-    Conflict,
-    ConflictDetector,
-    ConflictSolver,
-    ConflictType,
-    VersionSelection,
-)
-from frazil.credentials import (
-    AnyAzureCredential,
-    AnyAzureStaticCredential,
-    AnyCredential,
-    AnyGcsCredential,
-    AnyGcsStaticCredential,
-    AnyS3Credential,
-    AzureCredentials,
-    AzureRefreshableCredential,
-    AzureStaticCredentials,
-    Credentials,
-    GcsBearerCredential,
-    GcsCredentials,
-    GcsStaticCredentials,
-    S3Credentials,
-    S3StaticCredentials,
-    azure_anonymous_credentials,
-    azure_credentials,
-    azure_from_env_credentials,
-    azure_refreshable_credentials,
-    azure_static_credentials,
-    containers_credentials,
-    gcs_credentials,
-    gcs_from_env_credentials,
-    gcs_refreshable_credentials,
-    gcs_static_credentials,
-    s3_anonymous_credentials,
-    s3_credentials,
-    s3_from_env_credentials,
-    s3_refreshable_credentials,
-    s3_static_credentials,
-)
-from frazil.errors import (
-    AlreadyExistsError,
-    ConflictError,
-    ErrorKind,
-    FormatError,
-    IcechunkError,
-    InternalError,
-    InvalidInputError,
-    InvalidMetadataError,
-    MissingExtraError,
-    NodeNotFoundError,
-    NotFoundError,
-    OutcomeUnknownError,
-    ReadOnlyError,
-    RebaseFailedError,
-    RefNotFoundError,
-    RepositoryNotFoundError,
-    SessionSnapshotNotFoundError,
-    SessionStateError,
-    SnapshotNotFoundError,
-    StaleReadError,
-    StorageError,
-    TaskFailedError,
-    ValidationFailedError,
-)
-from frazil.importing import ImportReport, upgrade
-from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
-from frazil.ops import GCSummary, LeaseInfo, Update, UpdateType
-from frazil.repository.catalog.backups import Backup
-from frazil.repository.catalog.checks import Check
-from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
-from frazil.repository.catalog.findings import Finding, VerificationReport
-from frazil.repository.catalog.repairs import ChunkSource, LostChunks, RepairPlan, RepairStep, SourceChunk
-from frazil.repository.catalog.restoration import RestoreReport
-from frazil.repository.catalog.verification_state import VerificationState
-from frazil.repository.catalog.version_info import ChunkType, RepoAvailability, RepoStatus, SpecVersion
-from frazil.repository.handle.history_upkeep import CommitPattern, Retention, RetentionReport
-from frazil.repository.handle.repository import Repository
-from frazil.repository.handle.upgrade import upgrade_icechunk_repository
-from frazil.repository.handle.upkeep import OpsLogRetention
-from frazil.session import ForkSession, Session, SessionMode
-from frazil.snapshots import AncestryGraph, Diff, ManifestFileInfo, SnapshotInfo
-from frazil.storage import (
-    AnyObjectStoreConfig,
-    ChecksumAlgorithm,
-    ObjectStoreConfig,
-    S3Options,
-    Storage,
-    StorageConcurrencySettings,
-    StorageRetriesSettings,
-    StorageSettings,
-    StorageTimeoutSettings,
-    azure_storage,
-    gcs_storage,
-    gcs_store,
-    hf_storage,
-    http_storage,
-    http_store,
-    in_memory_storage,
-    local_filesystem_storage,
-    local_filesystem_store,
-    r2_storage,
-    redirect_storage,
-    s3_storage,
-    s3_store,
-    storage_from_url,
-    tigris_storage,
-)
-from frazil.store import IcechunkStore
-from frazil.types import CommitMethod
-from frazil.virtual import VirtualChunkContainer, VirtualChunkSpec
-
-
-def spec_version() -> SpecVersion:
-    """Return the version of the format that new repositories get.
-
-    Returns:
-        The newest version that this library writes.
-
-    Examples:
-        >>> spec_version()
-        SpecVersion.v2 (current)
-    """
-    return SpecVersion.current()
-
-
-def supported_spec_versions() -> list[SpecVersion]:
-    """Return the versions of the format that this library reads and writes.
-
-    Returns:
-        The versions, the newest first.
-
-    Examples:
-        >>> supported_spec_versions()
-        [SpecVersion.v2 (current), SpecVersion.v1]
-    """
-    return sorted(SpecVersion, key=int, reverse=True)
-
 
 __all__ = [
     "AlreadyExistsError",

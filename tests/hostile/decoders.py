@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 from tests.hostile import mutations, seeds
-from tests.hostile.forms import PLAIN, TRAILER, ZSTD, Form, part, sealed
+from tests.hostile.forms import PLAIN, TRAILER, ZSTD, Form, columns_of, part, sealed
 from tests.hostile.mutations import Mutation, change_bytes, change_flatbuffer, change_json
 
 from frazil.changes.zarr_metadata import chunk_lengths, parse_node, same_encoding
@@ -52,6 +52,7 @@ from frazil.repository.catalog.collection_records import (
     delete_killed_records,
     is_collecting,
 )
+from frazil.repository.catalog.job_records import JOBS, read_entries
 from frazil.repository.catalog.leases import LeaseLimit, in_force
 from frazil.repository.catalog.refs_v1 import decode_ref
 from frazil.repository.catalog.stream_records import read_records
@@ -218,6 +219,12 @@ def _stream_records(data: bytes) -> None:
         read_records(metadata)
 
 
+def _job_records(data: bytes) -> None:
+    metadata = flexbuffer.loads(data, NAME)
+    if isinstance(metadata, dict):
+        read_entries(metadata)
+
+
 # Older formats
 
 
@@ -247,7 +254,11 @@ def _result(data: bytes) -> None:
     decode_result(data, "tests.hostile.nothing")
 
 
-_WIRE: tuple[tuple[Form, Mutation], ...] = ((ZSTD, change_bytes), (PLAIN, change_bytes))
+_WIRE: tuple[tuple[Form, Mutation], ...] = (
+    (ZSTD, change_bytes),
+    (PLAIN, change_bytes),
+    *((form, change_bytes) for form in columns_of(seeds.message())),
+)
 
 
 def _plan(data: bytes) -> None:
@@ -385,6 +396,12 @@ DECODERS: dict[str, Decoder] = {
     "stream-records": Decoder(
         _stream_records,
         lambda: [flexbuffer.dumps({seeds.STREAMS: seeds.stream_records()})],
+        _FLEXBUFFER,
+        names_file=False,
+    ),
+    "job-records": Decoder(
+        _job_records,
+        lambda: [flexbuffer.dumps({JOBS: seeds.job_records()})],
         _FLEXBUFFER,
         names_file=False,
     ),

@@ -12,16 +12,20 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
+import io
 import json
 import mmap
 import os
 import random
 import resource
-import subprocess
 import sys
 import time
+import traceback
+import warnings
+from contextlib import redirect_stderr
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from tests.hostile.decoders import Decoder
@@ -44,14 +48,13 @@ INSTRUMENTED = [
 def main(arguments: list[str] | None = None) -> int:
     """Run the decoders one after the other, and print a line for each; 1 if an input was not survived."""
     options = _options(arguments)
-    if options.one:
-        _run_one(options.one, options)
-        return 0
-    failures = 0
+    fuzzer = _imported(options.engine)
     from tests.hostile.decoders import DECODERS, NATIVE
 
-    for name in options.decoders or DECODERS | NATIVE:
-        failures += _run_child(name, options)
+    unknown = sorted({*options.decoders} - {*DECODERS, *NATIVE})
+    if unknown:
+        sys.exit(f"fuzz: no decoder {', '.join(unknown)}; the decoders are {', '.join(DECODERS | NATIVE)}")
+    failures = sum(_run_child(name, options, fuzzer) for name in options.decoders or DECODERS | NATIVE)
     return 1 if failures else 0
 
 
@@ -63,21 +66,46 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--engine", choices=("coverage", "random"), default="coverage")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--offences", type=Path, default=CACHE / "offences")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
-def _run_child(name: str, options: argparse.Namespace) -> int:
-    """Run one decoder in a process, print its summary, and return the number of different offences."""
+def _imported(engine: str) -> Any:
+    """Import the decoders, for ``coverage`` with counters in their code. Return atheris, or None."""
+    if engine == "random":
+        return None
+    try:
+        import atheris  # type: ignore[import-not-found]  # only in the environment of `make fuzz-decoders`
+    except ImportError:
+        sys.exit(
+            "fuzz: the engine `coverage` needs atheris, which has wheels for Linux on x86-64. Run "
+            '`scripts/setup test fuzz` there, or use `make fuzz-decoders ARGS="--engine random"`.'
+        )
+    silent = redirect_stderr(io.StringIO())  # atheris prints the name of each module
+    with silent, atheris.instrument_imports(include=INSTRUMENTED):
+        importlib.import_module("tests.hostile.judge")
+    return atheris
+
+
+def _run_child(name: str, options: argparse.Namespace, fuzzer: Any) -> int:
+    """Run one decoder in a process, print its summary, and return the number of different offences.
+
+    The process is a fork of this one, because the imports with counters take ten seconds.
+    """
     folder = options.offences / name
     folder.mkdir(parents=True, exist_ok=True)
-    summary = folder / "summary.json"
+    summary, log = folder / "summary.json", folder / "log"
     summary.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "tests.hostile.fuzz", "--one", name, "--engine", options.engine]
-    for option in ("inputs", "seconds", "seed", "offences"):
-        command += [f"--{option}", str(getattr(options, option))]
-    child = subprocess.run(command, cwd=FOLDER.parents[1], capture_output=True, text=True, check=False)
-    counts = {"inputs": 0, "seconds": 0.0, "offences": {}}
+    sys.stdout.flush()
+    with warnings.catch_warnings():  # libraries have started threads, which the decoders do not use
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        with log.open("w") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        _run_one(name, options, fuzzer)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    counts: dict[str, Any] = {"inputs": 0, "seconds": 0.0, "offences": {}}
     if summary.exists():
         counts |= json.loads(summary.read_text())
     print(
@@ -86,24 +114,30 @@ def _run_child(name: str, options: argparse.Namespace) -> int:
         f"offences {counts['offences'] or 'none'}",
         flush=True,
     )
-    if child.returncode:
-        print(f"{name}: the process ended with {child.returncode}\n{child.stderr[-4000:]}", flush=True)
+    if status:
+        print(
+            f"{name}: the process ended with {status}\n{log.read_text(errors='replace')[-4000:]}", flush=True
+        )
         print(f"{name}: its last input is {folder / 'last-input'}")
-    return len(counts["offences"]) + bool(child.returncode)
+    return len(counts["offences"]) + bool(status)
 
 
-def _run_one(name: str, options: argparse.Namespace) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
-    if options.engine == "random":
+def _run_one(name: str, options: argparse.Namespace, fuzzer: Any) -> NoReturn:
+    """Run one decoder, and end this process."""
+    status = 1
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
         run = Run(name, options)
-        _random(run)
+        if fuzzer is None:
+            _random(run)
+        else:
+            _coverage(fuzzer, run)
         run.finish()
-        return
-    import atheris  # type: ignore[import-not-found]  # only in the environment of `make fuzz-decoders`
-
-    with atheris.instrument_imports(include=INSTRUMENTED):
-        run = Run(name, options)
-    _coverage(atheris, run)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
 
 
 class Run:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import zarr
@@ -50,6 +51,11 @@ class Breakage:
 
 def repository(spec_version: int = 2) -> frazil.Storage:
     """A valid repository with every kind of file and reference, three commits, a branch and two tags."""
+    return copy_of(_repository(spec_version))
+
+
+@cache
+def _repository(spec_version: int) -> frazil.Storage:
     storage = frazil.in_memory_storage()
     config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=12)
     config.set_virtual_chunk_container(

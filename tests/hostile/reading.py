@@ -1,8 +1,13 @@
-"""Every question that a user can ask a repository, asked of a hostile one."""
+"""Every question that a user can ask a repository, asked of a hostile one.
+
+The questions are in groups. ``Group.CHECKS`` costs half of the time of all groups, so the first tier of the
+tests asks only the groups that a damage can affect.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import enum
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,6 +22,21 @@ import frazil
 from frazil.errors import IcechunkError, InternalError
 
 LATE = datetime(2100, 1, 1, tzinfo=UTC)
+
+type Question = tuple[str, Callable[[], Any]]
+type Asker = Callable[[Answers, frazil.Repository], None]
+
+
+class Group(enum.Flag):
+    """A group of questions."""
+
+    HISTORY = enum.auto()
+    VALUES = enum.auto()
+    CHECKS = enum.auto()
+    COMMITS = enum.auto()
+    UPKEEP = enum.auto()
+    READS = HISTORY | VALUES
+    ALL = READS | CHECKS | COMMITS | UPKEEP
 
 
 @dataclass(slots=True)
@@ -45,24 +65,25 @@ class Answers:
         return self.values.get(name)
 
 
-def ask_everything(storage: frazil.Storage, *, writes: bool = False) -> Answers:
-    """Open a repository and read all of it; with ``writes`` also commit to it and maintain it."""
+def ask(storage: frazil.Storage, groups: Group = Group.ALL) -> Answers:
+    """Open a repository, and ask the questions of some groups. ``COMMITS`` and ``UPKEEP`` change it."""
     answers = Answers()
     repo = answers.ask("open", lambda: frazil.Repository.open(storage))
     if repo is None:
         return answers
-    for name, question in _questions(repo):
-        answers.ask(name, question)
-    refs: list[dict[str, Any]] = [{"branch": "main"}, {"branch": "dev"}, {"tag": "v1"}]
+    for group, questions in _QUESTIONS.items():
+        if group in groups:
+            questions(answers, repo)
+    return answers
+
+
+def _values(answers: Answers, repo: frazil.Repository) -> None:
+    refs: list[dict[str, Any]] = [{"branch": "main"}, {"tag": "v1"}]  # the branch `dev` has the same version
     for ref in refs:
         label = "".join(ref.values())
         session = answers.ask(f"session {label}", lambda ref=ref: repo.readonly_session(**ref))
         if session is not None:
             _read(answers, session, label)
-    if writes:
-        for name, question in _changes(repo):
-            answers.ask(name, question)
-    return answers
 
 
 def _is_of_zarr(error: Exception) -> bool:
@@ -74,7 +95,7 @@ def _is_of_zarr(error: Exception) -> bool:
     return own[-1:] == ["zarr"]
 
 
-def _questions(repo: frazil.Repository) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _history(repo: frazil.Repository) -> Iterator[Question]:
     yield "branches", lambda: sorted(map(repo.lookup_branch, repo.list_branches()))
     yield "tags", lambda: sorted(map(repo.lookup_tag, repo.list_tags()))
     for ref in ({"branch": "main"}, {"branch": "dev"}, {"tag": "v1"}):
@@ -86,6 +107,7 @@ def _questions(repo: frazil.Repository) -> Iterator[tuple[str, Callable[[], Any]
     yield "metadata", lambda: repr(repo.metadata)
     yield "status", lambda: repr(repo.status)
     yield "flags", lambda: repr(repo.feature_flags())
+    yield "dev", lambda: repo.readonly_session(branch="dev").snapshot_id
     yield "as of", lambda: repo.readonly_session(branch="main", as_of=LATE).snapshot_id
     yield "diff", lambda: repr(repo.diff(from_tag="v1", to_branch="main"))
     yield "repo info", lambda: repo.inspect_repo_info()
@@ -93,6 +115,9 @@ def _questions(repo: frazil.Repository) -> Iterator[tuple[str, Callable[[], Any]
     yield "transaction log", lambda: repo.inspect_transaction_log(repo.lookup_branch("main"))
     yield "chunks", lambda: repr(repo.chunk_storage_stats())
     yield "leases", lambda: repr(repo.list_leases())
+
+
+def _checks(repo: frazil.Repository) -> Iterator[Question]:
     yield "verify", lambda: repr(repo.verify("checksum"))
     yield "garbage", lambda: repr(repo.garbage_collect(LATE, dry_run=True))
 
@@ -110,7 +135,7 @@ def _read(answers: Answers, session: frazil.Session, label: str) -> None:
     for path in ("g/a", "s", "moved", "scalar"):
         answers.ask(f"coordinates {label} {path}", lambda path=path: list(_coordinates(session, path)))
         if root is not None:
-            answers.ask(f"values {label} {path}", lambda path=path: _values(session, path))
+            answers.ask(f"values {label} {path}", lambda path=path: _array(session, path))
 
 
 def _coordinates(session: frazil.Session, path: str) -> list[Any]:
@@ -120,7 +145,7 @@ def _coordinates(session: frazil.Session, path: str) -> list[Any]:
     return asyncio.run(collected())
 
 
-def _values(session: frazil.Session, path: str) -> Any:
+def _array(session: frazil.Session, path: str) -> Any:
     try:
         array = zarr.open_array(session.store, path=path, mode="r")
     except FileNotFoundError:
@@ -130,7 +155,7 @@ def _values(session: frazil.Session, path: str) -> Any:
     return np.asarray(array[...]).tolist()
 
 
-def _changes(repo: frazil.Repository) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _commits(repo: frazil.Repository) -> Iterator[Question]:
     def commit() -> str:
         session = repo.writable_session("main")
         zarr.open_group(session.store, mode="a").create_group("new", overwrite=True)
@@ -145,9 +170,29 @@ def _changes(repo: frazil.Repository) -> Iterator[tuple[str, Callable[[], Any]]]
     yield "commit", commit
     yield "rebase", rebased
     yield "amend", lambda: repo.writable_session("main").amend("amended", allow_empty=True)
+
+
+def _upkeep(repo: frazil.Repository) -> Iterator[Question]:
     yield "rewrite", lambda: repo.rewrite_manifests("rewritten", branch="main")
     yield "reset", lambda: repo.reset_branch("dev", repo.lookup_branch("main"))
     yield "tag", lambda: repo.create_tag("new", repo.lookup_branch("main"))
     yield "config saved", repo.save_config
     yield "expire", lambda: repr(repo.expire_snapshots(LATE - timedelta(days=1)))
     yield "collected", lambda: repr(repo.garbage_collect(LATE))
+
+
+def _each(questions: Callable[[frazil.Repository], Iterator[Question]]) -> Asker:
+    def ask_each(answers: Answers, repo: frazil.Repository) -> None:
+        for name, question in questions(repo):
+            answers.ask(name, question)
+
+    return ask_each
+
+
+_QUESTIONS: dict[Group, Asker] = {
+    Group.HISTORY: _each(_history),
+    Group.VALUES: _values,
+    Group.CHECKS: _each(_checks),
+    Group.COMMITS: _each(_commits),
+    Group.UPKEEP: _each(_upkeep),
+}

@@ -97,6 +97,11 @@ def stream_records() -> dict[str, list[dict[str, object]]]:
     return {"q": [{"batch": 3, "snapshot": id_to_text(LOW), "branch": "main", "alone": True}]}
 
 
+def job_records() -> list[dict[str, object]]:
+    snapshot = id_to_text(LOW)
+    return [{"id": "j", "snapshot": snapshot, "branch": "main", "work": "5a", "commit": snapshot}]
+
+
 def manifest() -> bytes:
     ids = np.arange(36, dtype=np.uint8).reshape(3, 12)
     table = ChunkTable.merge_tables(

@@ -157,10 +157,17 @@ CASES: dict[str, Callable[[Names], Any]] = {
 }
 
 
+#: Field -> the default of the reference, and that of Frazil.
+DEFAULTS = {"get_partial_values_concurrency": ("10", "all"), "max_concurrent_requests": ("256", "64")}
+
+
 def own_defaults(text: str) -> str:
-    """The reference's text with the defaults of Frazil: one call reads all its ranges at once."""
-    field = r"get_partial_values_concurrency:(</span> <span [^>]*>)?\s*"
-    return re.sub(rf"({field})10 \(default\)", r"\1all (default)", text)
+    """The reference's text with the defaults that only Frazil has."""
+    for field, (theirs, ours) in DEFAULTS.items():
+        text = re.sub(
+            rf"({field}:(</span> <span [^>]*>)?\s*){theirs} \(default\)", rf"\g<1>{ours} (default)", text
+        )
+    return text
 
 
 def meant(text: str) -> str:

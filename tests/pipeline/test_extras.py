@@ -139,13 +139,14 @@ IMPORTS = [
     ("xarray", "import frazil.xarray", "frazil.xarray", "xarray"),
     ("dask", "import frazil.xarray", "frazil.xarray", "xarray"),
     ("dask", "import frazil.dask", "frazil.dask", "xarray"),
-    ("xarray", "import frazil.pipeline", "frazil.pipeline", "pipeline"),
-    ("cloudpickle", "import frazil.pipeline", "frazil.pipeline", "pipeline"),
-    ("pandas", "from frazil.pipeline import Inline", "frazil.pipeline", "pipeline"),
-    ("pyarrow", "from frazil.pipeline import *", "frazil.pipeline", "pipeline"),
-    ("cftime", "import frazil.pipeline", "frazil.pipeline", "pipeline"),
-    ("datasketches", "import frazil.pipeline", "frazil.pipeline", "pipeline"),
-    ("xarray", "from frazil.spark import Inline", "frazil.spark", "spark"),
+    ("xarray", "from frazil.pipeline import mean", "frazil.pipeline.mean", "pipeline"),
+    ("cloudpickle", "import frazil.pipeline as p; p.Local()", "frazil.pipeline.Local", "pipeline"),
+    ("pandas", "from frazil.pipeline import regrid", "frazil.pipeline.regrid", "pipeline"),
+    ("pyarrow", "from frazil.pipeline import *", "frazil.pipeline.Block", "pipeline"),
+    ("cftime", "from frazil.pipeline import ingest", "frazil.pipeline.ingest", "pipeline"),
+    ("datasketches", "from frazil.pipeline import quantile", "frazil.pipeline.quantile", "pipeline"),
+    ("xarray", "from frazil.pipeline.reductions import mean", "frazil.pipeline.reductions.mean", "pipeline"),
+    ("xarray", "from frazil.spark import mean", "frazil.spark.mean", "spark"),
     ("pyspark", "from frazil.spark import get_spark", "frazil.spark.get_spark", "spark"),
     ("pyspark", "import frazil.spark as spark; spark.OnSpark", "frazil.spark.OnSpark", "spark"),
     ("pyspark", "from frazil.spark import *", "frazil.spark.OnSpark", "spark"),
@@ -234,6 +235,7 @@ def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.deep
 def test_other_commands_need_no_extra(tmp_path: Path) -> None:
     every = sorted({each for each in EXTRA_OF if not each.startswith("google")})
     done = run(

@@ -478,3 +478,11 @@ def test_another_prefix_is_not_authorised(tmp_path: Path) -> None:
         with pytest.raises(frazil.InvalidInputError) as error:
             read(opened(storage, given, LocalFileSystemAccess))
         assert error.value.kind == "unauthorized-virtual-chunk-container"
+
+
+def test_a_container_that_is_not_authorised_gets_no_request(listener: Listener) -> None:
+    storage = hostile(f"{listener.url}/", {"http": {}})
+    with pytest.raises(frazil.InvalidInputError) as error:
+        read(opened(storage, "https://elsewhere.example/", None))
+    assert error.value.kind == "unauthorized-virtual-chunk-container"
+    assert listener.visits == []

@@ -8,11 +8,15 @@ same.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import frazil.maintenance.verification.backups
+import frazil.maintenance.verification.manifests
+import frazil.maintenance.verification.state
+import frazil.maintenance.verification.versions
 from frazil.format.repo_info import RepoInfo, decode_repo_info
 from frazil.repository.catalog import files
 
@@ -24,9 +28,25 @@ _KINDS = (
     files.TRANSACTION_LOG,
 )
 
-#: Results that are kept. With more, all are forgotten.
+#: The rules of files, which a verification tests: also functions of the bytes.
+_RULES = (
+    (frazil.maintenance.verification.versions, "snapshot_violations"),
+    (frazil.maintenance.verification.versions, "transaction_log_violations"),
+    (frazil.maintenance.verification.manifests, "manifest_violations"),
+    (frazil.maintenance.verification.state, "repo_info_violations"),
+    (frazil.maintenance.verification.backups, "repo_info_violations"),
+)
+
+#: The most results. With more, all are forgotten.
 _MOST = 10_000
 _results: dict[tuple[Any, bytes, str], Any] = {}
+
+
+def _store(key: tuple[Any, bytes, str], result: Any) -> Any:
+    if len(_results) >= _MOST:
+        _results.clear()
+    _results[key] = result
+    return result
 
 
 def remembering(decode: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
@@ -35,13 +55,25 @@ def remembering(decode: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
     def decoded(data: Any, name: str) -> Any:
         key = (decode, bytes(data), name)
         result = _results.get(key)
-        if result is None:
-            if len(_results) >= _MOST:
-                _results.clear()
-            result = _results[key] = decode(data, name)
-        return result
+        return _store(key, decode(data, name)) if result is None else result
 
     return decoded
+
+
+def _remembering_rules(violations: Callable[..., Iterable[Any]]) -> Callable[..., list[Any]]:
+    """Return a function that remembers the violations of rules. Its options are ids, numbers and flags."""
+
+    def remembered(data: Any, **options: Any) -> list[Any]:
+        key = (violations, bytes(data), repr(options))
+        result: list[Any] | None = _results.get(key)
+        return _store(key, list(violations(data, **options))) if result is None else result
+
+    return remembered
+
+
+def forget_decoded() -> None:
+    """Forget all results."""
+    _results.clear()
 
 
 @cache
@@ -65,6 +97,9 @@ def shared_results() -> Iterator[None]:
         object.__setattr__(kind, "decode", remembering(kind.decode))
     for module in modules:
         module.decode_repo_info = repo_info
+    rules = [getattr(module, name) for module, name in _RULES]
+    for (module, name), violations in zip(_RULES, rules, strict=True):
+        setattr(module, name, _remembering_rules(violations))
     try:
         yield
     finally:
@@ -72,3 +107,5 @@ def shared_results() -> Iterator[None]:
             object.__setattr__(kind, "decode", decoder)
         for module in modules:
             module.decode_repo_info = decode_repo_info
+        for (module, name), violations in zip(_RULES, rules, strict=True):
+            setattr(module, name, violations)

@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.simulation.faults import LAWFUL, Fault
 from tests.simulation.plan import CLOCKS, ClientPlan, Plan
-from tests.simulation.run import Outcome, execute
+from tests.simulation.run import Outcome, execute, forget_results, template
 
 _REPO_UPDATE = "frazil.repository.catalog.repo_update:update_repo_info"
 _GUARD = "frazil.repository.catalog.collection_guard"
@@ -31,7 +31,8 @@ _WRITING = ("commit", "commit", "amend", "metadata", "tag", "merge")
 class Mutant:
     """A defect: in ``function``, the text ``old`` becomes ``new``. One of ``checks`` must notice it.
 
-    ``operations`` and ``fault_rate`` make plans in which the defect matters.
+    ``operations`` and ``fault_rate`` make plans in which the defect matters. ``seed`` is the first one that
+    is tried: a seed whose run notices the defect.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Mutant:
     config: str = "files"
     spec_version: int = 2
     has_clocks: bool = False
+    seed: int = 0
 
     def plan(self, seed: int) -> Plan:
         """Return a plan in which the defect may matter."""
@@ -69,8 +71,9 @@ class Mutant:
 
     def find(self, runs: int = 150) -> Outcome | None:
         """Return the first run that notices the defect, or None."""
+        template(self.spec_version, self.config)  # the code without the defect writes it
         with applied(self):
-            for seed in range(runs):
+            for seed in dict.fromkeys((self.seed, *range(runs))):
                 outcome = execute(self.plan(seed))
                 if outcome.violation is not None and outcome.violation.check in self.checks:
                     return outcome
@@ -87,7 +90,7 @@ def _function(path: str) -> Callable[..., Any]:
 
 @contextmanager
 def applied(mutant: Mutant) -> Iterator[None]:
-    """Run a mutant during a block."""
+    """Run a mutant during a block. What runs have stored is not shared between sound and defective code."""
     function: Any = _function(mutant.function)
     source = textwrap.dedent(inspect.getsource(function))
     if source.count(mutant.old) != 1:
@@ -100,11 +103,16 @@ def applied(mutant: Mutant) -> Iterator[None]:
     names: dict[str, Any] = {}
     text = "\n".join(["from __future__ import annotations", *lines])
     exec(compile(text, mutant.name, "exec"), function.__globals__, names)
+    templates = template.cache_info().currsize
+    forget_results()
     code, function.__code__ = function.__code__, names[function.__name__].__code__
     try:
         yield
     finally:
         function.__code__ = code
+        forget_results()
+        if template.cache_info().currsize != templates:
+            template.cache_clear()
 
 
 MUTANTS = (
@@ -341,6 +349,32 @@ MUTANTS = (
         "host.random_bytes(OBJECT_ID_BYTES)",
         "bytes(OBJECT_ID_BYTES)",
         ("immutable", "honest-errors"),
+    ),
+    Mutant(
+        "a repair takes an outage for damage",
+        "frazil.maintenance.repair.files:FileSearch.steps",
+        'if each.check == "unavailable"',
+        "if False",
+        ("repair",),
+        ("commit", "repair", "repair"),
+        fault_rate=0.02,
+        fault_kinds=frozenset({Fault.LOST, Fault.THROTTLED}),
+    ),
+    Mutant(
+        "a repair copies nothing",
+        "frazil.maintenance.repair.steps:CopyFiles.perform",
+        "map_bounded(Purpose.FILE_COPIES, copy_file, list(self.origins))",
+        "pass",
+        ("repair", "verify"),
+        ("commit", "lose_file"),
+    ),
+    Mutant(
+        "a job looks for its commit in the history alone",
+        "frazil.jobs.job_history:_given_state",
+        "next(iter(_removed_commits(job.target, tip, lambda entry: entry.id == id_)), None)",
+        "None",
+        ("exactly-once",),
+        ("job", "job", "squash", "squash"),
     ),
     Mutant(
         "version 1: a ref is written without a condition",

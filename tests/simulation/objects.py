@@ -47,6 +47,10 @@ class Objects:
     on_repo: Callable[[bytes | None, bytes], None] | None = None
     may_rewrite: bool = False
     has_conditions: bool = True
+    #: The files that an accident has damaged, with the bytes that they had.
+    damaged: dict[str, bytes] = field(default_factory=dict)
+    #: When the last damaged file was repaired or deleted, by ``clock``.
+    undamaged_at: int = -1
 
     def copy(self) -> Objects:
         """Return a copy that shares the bytes."""
@@ -59,6 +63,7 @@ class Objects:
             return Refused()
         if (
             not self.may_rewrite
+            and self.damaged.get(key) != data
             and key.startswith(IMMUTABLE)
             and current is not None
             and current.data != data
@@ -66,6 +71,7 @@ class Objects:
             raise Violation("immutable", f"`{key}` was written again with other bytes")
         if key == REPO and isinstance(condition, Always) and current is not None:
             raise Violation("conditional", "`repo` was replaced without a condition")
+        self._end_damage(key)
         self.writes += 1
         stored_object = self.objects[key] = StoredObject(data, self.writes, self.clock())
         if key == REPO and self.on_repo is not None:
@@ -77,6 +83,22 @@ class Objects:
         if key == REPO:
             raise Violation("conditional", "`repo` was deleted")
         self.objects.pop(key, None)
+        self._end_damage(key)
+
+    def _end_damage(self, key: str) -> None:
+        if self.damaged.pop(key, None) is not None:
+            self.undamaged_at = self.clock()
+
+    def harm(self, key: str, data: bytes | None) -> None:
+        """Lose an immutable file, or leave other bytes of it."""
+        lost = self.objects.pop(key)
+        self.damaged.setdefault(key, lost.data)
+        if data is not None:
+            self.objects[key] = StoredObject(data, lost.write, lost.modified_us)
+
+    def undamaged(self) -> dict[str, bytes]:
+        """Return the bytes of all objects, as if no accident had happened."""
+        return {key: each.data for key, each in self.objects.items()} | self.damaged
 
     def keys(self, prefix: str) -> list[str]:
         """Return the keys below a directory, in their order."""

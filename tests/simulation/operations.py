@@ -14,7 +14,7 @@ from tests.simulation.jobs import job
 from tests.simulation.model import CHUNKS, Content, Intent
 from tests.simulation.objects import Violation
 from tests.simulation.storage import Crashed
-from tests.simulation.upkeep import repair, retain, squash
+from tests.simulation.upkeep import lose_file, repair, retain, squash
 from zarr.core.buffer.cpu import Buffer
 
 import frazil
@@ -54,6 +54,7 @@ ALLOWED = frozenset(
         ),
         *(ErrorKind.READ_ONLY_REPOSITORY, ErrorKind.SESSION_EXPIRED, ErrorKind.INVALID_COMMIT_CONFIGURATION),
         *(
+            ErrorKind.INVALID_REPOSITORY_MIGRATION,
             ErrorKind.REARRANGE_SESSION_ONLY,
             ErrorKind.NODE_NOT_FOUND,
             ErrorKind.MOVE_WONT_OVERWRITE,
@@ -84,6 +85,8 @@ class ClientRun:
     numbers: random.Random
     operation: int = 0
     calls: int = 0
+    #: When the present operation started, by the clock of the storage.
+    start: int = 0
 
     def mark(self) -> str:
         """Return a text that no other call has."""
@@ -122,6 +125,8 @@ class ClientRun:
         """Raise ``Violation`` for an error that nothing explains."""
         if self.run.clients[self.name].is_dead:
             return  # a job reports the end of the process as the error of its task
+        if self.has_accidents() and isinstance(error, FormatError | StorageError | TaskFailedError):
+            return
         if error.kind in ALLOWED or (
             isinstance(error, StorageError | TaskFailedError) and self._is_simulated(error)
         ):
@@ -131,7 +136,8 @@ class ClientRun:
         if error.kind == ErrorKind.OBJECT_NOT_FOUND and self.run.history.collections:
             return
         if error.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION and self.run.spec_version == 1:
-            return  # another client has upgraded the repository
+            self.run.clients[self.name].is_dead = True  # another client has upgraded it: open it again
+            return
         if isinstance(error, FormatError | InternalError | StorageError) or error.kind not in ALLOWED:
             raise Violation(
                 "honest-errors", f"{type(error).__name__} ({error.kind}): {error.message}"
@@ -140,6 +146,11 @@ class ClientRun:
     def has_short_reads(self) -> bool:
         """Return whether the storage has given this client fewer bytes than an object has."""
         return self.run.clients[self.name].short_reads > 0
+
+    def has_accidents(self) -> bool:
+        """Return whether a file was damaged at some time during the present operation."""
+        objects = self.run.network.objects
+        return bool(objects.damaged) or objects.undamaged_at >= self.start
 
     def _is_simulated(self, error: BaseException | None) -> bool:
         while error is not None:
@@ -250,7 +261,8 @@ def fork(client: ClientRun) -> None:
     session.merge(near, far)
     client.declare(mark, session, changes)
     client.attempt(mark, lambda: session.commit(mark, rebase_with=frazil.ConflictDetector()))
-    if ErrorKind.GARBAGE_COLLECTED in (client.run.attempts[-1].answer or ""):
+    answer = client.run.attempts[-1].answer or ""
+    if ErrorKind.GARBAGE_COLLECTED in answer and not client.has_accidents():
         raise Violation("leases", "a collection deleted chunks of a fork")
 
 
@@ -384,7 +396,8 @@ def read(client: ClientRun) -> None:
 def verify(client: ClientRun) -> None:
     """Verify the repository. Nothing is damaged, also while others write."""
     report = client.repo.verify("exists")
-    if not report.ok and "simulated:" not in str(report) and not client.has_short_reads():
+    checks = {each.check for each in report.problems} - {"unavailable"}
+    if checks and not client.has_short_reads() and not client.has_accidents():
         raise Violation("verify", str(report))
 
 
@@ -411,14 +424,18 @@ OPERATIONS: dict[str, tuple[Callable[[ClientRun], None], int]] = {
         *((create_branch, 2), (delete_branch, 1), (reset_branch, 1), (tag, 2)),
         *((metadata, 1), (status, 1), (configure, 1)),
         *((merge, 3), (cherry_pick, 1), (revert, 1), (rewrite_manifests, 2), (compact, 2)),
-        *((expire, 2), (collect, 4), (read, 5), (verify, 1), (copy, 1), (idle, 1), (upgrade, 0)),
-        *((job, 4), (retain, 1), (squash, 2), (repair, 1)),
+        *((expire, 2), (collect, 4), (read, 5), (verify, 1), (copy, 1), (idle, 1), (upgrade, 1)),
+        *((job, 4), (retain, 1), (squash, 2), (repair, 1), (lose_file, 1)),
     )
 }
 #: Operations of spec version 1.
-IN_VERSION_1 = ("commit", "fork", "job", "create_branch", "tag", "collect", "read", "idle")
+IN_VERSION_1 = ("commit", "fork", "job", "create_branch", "tag", "collect", "read", "idle", "upgrade")
 
 
 def names(version: int) -> Iterable[tuple[str, int]]:
     """Return the operations of a spec version, with their weights."""
-    return [(name, weight) for name, (_, weight) in OPERATIONS.items() if version > 1 or name in IN_VERSION_1]
+    return [
+        (name, weight)
+        for name, (_, weight) in OPERATIONS.items()
+        if (name in IN_VERSION_1 if version == 1 else name != "upgrade")
+    ]

@@ -17,10 +17,18 @@ from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import frazil
+import frazil.pipeline
 import frazil.threads
+from frazil.repository.catalog import leases
 
 if TYPE_CHECKING:
     from tests.simulation.scheduler import Scheduler, Task
+
+# Names are imported on demand. A module that a run imports would have real threads.
+for _name in (*frazil.__all__, *frazil.pipeline.__all__):
+    getattr(frazil, _name, None)
+    getattr(frazil.pipeline, _name, None)
 
 _present: list[Scheduler] = []
 
@@ -224,13 +232,43 @@ def _replacements(count: int) -> list[tuple[Any, str, Any, Any]]:
     ]
 
 
+@cache
+def _caches(count: int) -> list[Any]:
+    """Return the caches of functions that unpickle values of jobs, for ``count`` loaded modules.
+
+    The values contain storages of the run that pickled them.
+    """
+    return [
+        value
+        for key, module in list(sys.modules.items())
+        if key.startswith(("frazil.jobs.", "frazil.pipeline."))
+        for value in list(vars(module).values())
+        if hasattr(value, "cache_clear")
+    ]
+
+
+#: What a lease has about its process. The length of these texts differs from host to host.
+_PROCESS: dict[str, Any] = {
+    "os": SimpleNamespace(getpid=lambda: 1),
+    "socket": SimpleNamespace(gethostname=lambda: "host"),
+    "_user": lambda: "user",
+}
+
+
+def _modules() -> set[str]:
+    return {name for name in list(sys.modules) if name.startswith("frazil.")}
+
+
 @contextmanager
 def installed(scheduler: Scheduler) -> Iterator[None]:
     """Let Frazil use tasks of a scheduler instead of threads."""
-    replacements = _replacements(len(sys.modules))
+    modules = _modules()
+    replacements = [*_replacements(len(sys.modules))]
+    replacements += [(leases, name, vars(leases)[name], value) for name, value in _PROCESS.items()]
     shared_pools = frazil.threads.shared_pool
     _present.append(scheduler)
-    frazil.threads.shared_pool.cache_clear()
+    for each in (shared_pools, *_caches(len(sys.modules))):
+        each.cache_clear()
     for module, name, _, replacement in replacements:
         setattr(module, name, replacement)
     try:
@@ -240,3 +278,5 @@ def installed(scheduler: Scheduler) -> Iterator[None]:
             setattr(module, name, value)
         shared_pools.cache_clear()
         _present.pop()
+        if late := _modules() - modules:
+            raise ImportError(f"a run has imported {sorted(late)}. Import them in tests/simulation/pools.py")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
+from hashlib import sha256
 from typing import Any
 
 from tests.simulation import objects as simulated_objects
-from tests.simulation.decoders import shared_results
+from tests.simulation.decoders import forget_decoded, shared_results
 from tests.simulation.faults import Fault, Faults, Request
 from tests.simulation.hosts import Client, SimulatedHost
 from tests.simulation.jobs import StartedJob
@@ -23,7 +26,7 @@ from tests.simulation.plan import ClientPlan, Plan
 from tests.simulation.pools import installed
 from tests.simulation.repo_history import RepoHistory, Version, line_of
 from tests.simulation.scheduler import START_US, Preempting, Scheduler, Stuck, TooLong
-from tests.simulation.storage import Crashed, Network, SimulatedStorage
+from tests.simulation.storage import Crashed, Network, SimulatedStorage, forget_storages
 from zarr.core.buffer.cpu import Buffer
 
 import frazil
@@ -41,13 +44,19 @@ _LATER_US = 60 * 24 * 3600 * 1_000_000
 #: Folders of files that the format defines, and of the data for the next walk. Nothing else may stay.
 _LASTING = {
     *(REPO, "snapshots", "manifests", "transactions", "chunks", "overwritten"),
-    *("refs", "config.yaml", "walks"),
+    *("refs", "config.yaml", "walks", "quarantine"),
 }
 #: The states after the histories of plans. With more than so many, all are forgotten.
 _MOST_HISTORIES = 50
 _histories: dict[str, dict[str, Any]] = {}
 #: Steps after which a run is stopped.
 _LIMIT = 20_000
+
+
+def forget_results() -> None:
+    """Forget what earlier runs have left for later ones, except the templates."""
+    _histories.clear()
+    forget_decoded()
 
 
 def config_of(name: str) -> frazil.RepositoryConfig:
@@ -147,8 +156,10 @@ class Run:
         self._record_tips(decode_repo_info(after, REPO))
 
     def _may_repeat(self, version: Version) -> bool:
-        """Return whether a job runs again because a squash, an amend or a reset has removed its version."""
+        """Return whether a job runs again because a reset of its branch has removed its version."""
         if version.message not in {each.mark for each in self.jobs}:
+            return False
+        if version.branch not in {branch for branch, _ in self.history.resets}:
             return False
         info = decode_repo_info(self.network.objects.objects[REPO].data, REPO)
         line = map(id_to_text, line_of(info, id_from_text(version.parent or "")))
@@ -303,6 +314,7 @@ class Run:
         return run
 
     def _operate(self, client: ClientRun, name: str) -> None:
+        client.start = self.network.objects.clock()
         try:
             OPERATIONS[name][0](client)
         except Crashed:
@@ -324,21 +336,50 @@ class Run:
 
     def _judge(self) -> None:
         self.network.execute_late(everything=True)
+        before, is_whole = self.undamaged(), not self.history.collections
         if self.spec_version > 1:
             self._judge_attempts()
             self._judge_backups()
         self.scheduler.now_us += _LATER_US
         limit = _EPOCH + timedelta(microseconds=self.scheduler.now_us) + timedelta(days=30)
-        try:
-            judge = frazil.Repository.open(SimulatedStorage(self.network, self.judge))
+        storage = SimulatedStorage(self.network, self.judge)
+        with _as_violations("verify"):
+            if self.network.objects.damaged:
+                frazil.Repository.repair(storage, copies=[self.undamaged()], dry_run=False)
+            judge = frazil.Repository.open(storage)
             judge.garbage_collect(limit)
             self._judge_contents()
             report = judge.verify("exists")
-        except IcechunkError as error:
-            raise Violation("verify", f"{type(error).__name__} ({error.kind}): {error.message}") from error
         if not report.ok:
             raise Violation("verify", str(report))
         self._judge_files()
+        if self.spec_version > 1 and self.plan.seed % 4 == 0:
+            with _as_violations("restore"):
+                self._judge_restoration(before, is_whole=is_whole)
+
+    def _judge_restoration(self, storage: MemoryStorage, *, is_whole: bool) -> None:
+        """Lose `repo`, and restore it from its newest backup. No version gets another content.
+
+        The files of a commit that was refused look the same as those of a lost commit: docs/repair.md.
+        """
+        before = frazil.Repository.open(storage)
+        tips = {name: before.lookup_branch(name) for name in before.list_branches()}
+        storage.delete([REPO])
+        plan = frazil.Repository.repair(storage, level="metadata", dry_run=False)
+        after = frazil.Repository.open(storage)
+        if is_whole and not plan.complete:
+            raise Violation("restore", f"a lost `repo` left damage: {plan}")
+        relisted = {key for step in plan.steps if step.action == "relist" for key in step.keys}
+        for name in after.list_branches():
+            tip = after.lookup_branch(name)
+            if f"snapshots/{tip}" not in relisted and tip not in self.model.contents:
+                raise Violation("restore", f"{name!r} is at {tip}, which was never published")
+            if tips.get(name) == tip:
+                self.model.require(tip, self.content_of(after.readonly_session(name)))
+
+    def undamaged(self) -> MemoryStorage:
+        """Return a copy of the repository as it was without accidents."""
+        return _without_steps(self.network.objects)
 
     def _judge_backups(self) -> None:
         info = decode_repo_info(self.network.objects.objects[REPO].data, REPO)
@@ -406,19 +447,42 @@ class Run:
             raise Violation("leftovers", f"{len(strange)} objects stay, such as `{strange[0]}`")
 
 
+@contextmanager
+def _as_violations(check: str) -> Iterator[None]:
+    """Raise errors of Frazil in a block as violations of a check."""
+    try:
+        yield
+    except IcechunkError as error:
+        raise Violation(check, f"{type(error).__name__} ({error.kind}): {error.message}") from error
+
+
 def _without_steps(objects: Objects) -> MemoryStorage:
-    """Return a storage with the same bytes, which takes no steps."""
+    """Return a storage with the same bytes and without damage, which takes no steps."""
     storage = MemoryStorage()
-    storage.put_many((key, each.data) for key, each in objects.objects.items())
+    storage.put_many(objects.undamaged().items())
     return storage
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Let the collector of Python wait: it would end calls of earlier runs in the middle of a request."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def execute(plan: Plan, *, with_trace: bool = False) -> Outcome:
     """Run a plan."""
-    run = Run(plan)
-    if with_trace:
-        run.network.trace = []
-    run.execute()
+    forget_storages()
+    with _without_collector():
+        run = Run(plan)
+        if with_trace:
+            run.network.trace = []
+        run.execute()
     return Outcome(
         plan,
         run.violation,
@@ -430,3 +494,10 @@ def execute(plan: Plan, *, with_trace: bool = False) -> Outcome:
         run.network.trace or [],
         run.results(),
     )
+
+
+def trace_digest(plan: Plan) -> str:
+    """Run a plan, and return a digest of all its requests and results."""
+    outcome = execute(plan, with_trace=True)
+    lines = [*outcome.trace, *outcome.results, str(outcome.violation)]
+    return sha256("\n".join(lines).encode()).hexdigest()

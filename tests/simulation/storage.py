@@ -3,7 +3,6 @@ fault."""
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Buffer, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -58,7 +57,13 @@ class Network:
             each[1]()
 
 
-_storages: weakref.WeakValueDictionary[int, SimulatedStorage] = weakref.WeakValueDictionary()
+#: The storages of the present run. A pickle contains a number, so it has the same bytes each time.
+_storages: list[SimulatedStorage] = []
+
+
+def forget_storages() -> None:
+    """Forget the storages of earlier runs."""
+    _storages.clear()
 
 
 class SimulatedStorage(Storage):
@@ -69,13 +74,14 @@ class SimulatedStorage(Storage):
         self.client = client
         self.is_local = network.is_local
         self.start = client.starts
-        _storages[id(self)] = self
+        self._number = len(_storages)
+        _storages.append(self)
 
     def __repr__(self) -> str:
         return "<frazil.Storage>\ntype: simulated\n"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_storage_of, (id(self),))
+        return (_storage_of, (self._number,))
 
     def _request(self, what: str, key: str, *, writes: bool = False) -> Fault | None:
         network, client = self.network, self.client

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.simulation.model import Intent
-from tests.simulation.objects import Violation
+from tests.simulation.objects import IMMUTABLE, Violation
 
 import frazil
+from frazil.storage.memory import MemoryStorage
 
 if TYPE_CHECKING:
     from tests.simulation.operations import ClientRun
@@ -34,11 +35,32 @@ def squash(client: ClientRun) -> None:
 
 
 def repair(client: ClientRun) -> None:
-    """Repair a repository without damage, while others write. Nothing is to do.
-
-    A plan takes a file for damaged if a request for it fails, and writes the same content again.
-    """
+    """Repair a repository without damage, while others write and requests fail. Nothing is to do."""
     plan = frazil.Repository.repair(client.storage, level="exists", dry_run=False)
-    rows = [row for row in plan.rows() if not row["why"].startswith("simulated:")]
-    if rows and not client.has_short_reads():
-        raise Violation("repair", f"a sound repository was repaired: {rows}")
+    if plan.steps and not client.has_accidents():
+        raise Violation("repair", f"a sound repository was repaired: {plan.rows()}")
+
+
+def lose_file(client: ClientRun) -> None:
+    """Lose a file, or its second half, and bring it back from a copy while others work."""
+    run, objects = client.run, client.run.network.objects
+    keys = [
+        key for key in sorted(objects.objects) if key.startswith(IMMUTABLE) and key not in objects.damaged
+    ]
+    key = client.numbers.choice(keys)
+    half = objects.objects[key].data[: len(objects.objects[key].data) // 2]
+    with run.scheduler.standing_still():
+        objects.harm(key, half if client.numbers.random() < 0.5 else None)
+        run.network.note(run.clients[client.name], f"accident {key}")
+        is_needed = key in _damage(client)
+    plan = frazil.Repository.repair(client.storage, copies=[run.undamaged()], dry_run=False)
+    with run.scheduler.standing_still():
+        if is_needed and plan.complete and key in objects.damaged and key in _damage(client):
+            raise Violation("repair", f"`{key}` was damaged and needed, and is not repaired: {plan}")
+
+
+def _damage(client: ClientRun) -> set[str]:
+    """Return the files with problems, which a storage with the same bytes has at this moment."""
+    storage = MemoryStorage()
+    storage.put_many((key, each.data) for key, each in client.run.network.objects.objects.items())
+    return {each.key for each in frazil.Repository.open(storage).verify("exists").problems}

@@ -11,6 +11,12 @@ import pytest
 
 import frazil.pipeline
 import frazil.spark
+from frazil.lazy_names import TABLES
+
+#: Names that need pyspark -> their modules.
+ON_SPARK = {
+    name: module for name, module in TABLES["frazil.spark"].items() if module.startswith("frazil.spark.")
+}
 
 
 @pytest.mark.parametrize("module", ["frazil.pipeline", "frazil.spark"])
@@ -30,7 +36,7 @@ def test_names_are_imported_by_name() -> None:
 def test_the_pipeline_has_all_names_that_need_no_spark() -> None:
     shared = set(frazil.pipeline.__all__) & set(frazil.spark.__all__)
     assert set(frazil.pipeline.__all__) == shared
-    assert set(frazil.spark.__all__) - shared == set(frazil.spark._ON_SPARK)
+    assert set(frazil.spark.__all__) - shared == set(ON_SPARK)
     for name in (*shared, "sum", "min", "max"):
         assert getattr(frazil.pipeline, name) is getattr(frazil.spark, name)
     assert frazil.pipeline.ingest.__name__ == "ingest"  # not the package of that name
@@ -38,7 +44,7 @@ def test_the_pipeline_has_all_names_that_need_no_spark() -> None:
 
 
 def test_names_that_need_spark_are_objects_of_their_modules() -> None:
-    for name, module in frazil.spark._ON_SPARK.items():
+    for name, module in ON_SPARK.items():
         assert getattr(frazil.spark, name) is getattr(importlib.import_module(module), name)
     assert set(frazil.spark.__all__) <= set(dir(frazil.spark))
     with pytest.raises(AttributeError, match=r"module .frazil\.spark. has no attribute .nothing."):

@@ -3,20 +3,33 @@
 given id      the commit in the history of the branch whose job record has this id
 derived id    the same, if the nodes that the commit wrote have not changed since. Otherwise the job runs
               again, and its id gets a suffix: a digest of the present state of these nodes
+
+If the commit is not in the history any more, because of a squash, an expiration or an amend, a record in the
+metadata of the repository names a version with its changes (`frazil.repository.catalog.job_records`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import ConflictError, ErrorKind, InvalidInputError
 from frazil.format.ids import id_from_text, id_to_text
+from frazil.format.repo_info import RepoInfo
 from frazil.jobs.job import Job
-from frazil.jobs.job_identity import JOB, derived_id, work_digest
+from frazil.jobs.job_identity import derived_id, work_digest
+from frazil.jobs.later_changes import is_unchanged_since
 from frazil.jobs.versions import Target, digest
 from frazil.repository.catalog.history import mentioning
+from frazil.repository.catalog.job_records import (
+    JOB,
+    JobEntry,
+    entries_in_line,
+    entries_of,
+    other_commit,
+    with_entries,
+)
 from frazil.repository.handle.interior import context_of
 
 
@@ -29,9 +42,30 @@ class JobState:
 
 
 @dataclass(frozen=True, slots=True)
+class JobStart:
+    """The state of a branch when a driver starts: its tip, and the snapshots of all records of jobs."""
+
+    tip: str
+    recorded: frozenset[bytes] = field(default_factory=frozenset)
+
+    @staticmethod
+    def of(target: Target) -> JobStart:
+        """Return the present state. The records are read first, so none of them is newer than the tip."""
+        recorded = frozenset(each.snapshot for each in entries_of(_info(target)))
+        return JobStart(target.repo.lookup_branch(target.branch), recorded)
+
+
+@dataclass(frozen=True, slots=True)
 class _Commit:
+    """The commit of a job: its snapshot, and its record. ``removed`` is its id if it left the history."""
+
     snapshot_id: str
     record: dict[str, Any]
+    removed: bytes | None = None
+
+
+def _info(target: Target) -> RepoInfo:
+    return context_of(target.repo).catalog.repo_info()
 
 
 def job_state(job: Job, tip: str) -> JobState:
@@ -45,6 +79,8 @@ def job_state(job: Job, tip: str) -> JobState:
 
 def _given_state(job: Job, id_: str, tip: str) -> JobState:
     commit = _find_commit(job.target, tip, id_, lambda record: record.get("id") == id_)
+    if commit is None:
+        commit = next(iter(_removed_commits(job.target, tip, lambda entry: entry.id == id_)), None)
     if commit is None:
         return JobState(id_, None)
     if commit.record.get("work", work_digest(job)) != work_digest(job):
@@ -60,9 +96,14 @@ def _derived_state(job: Job, tip: str) -> JobState:
     repo, id_ = job.target.repo, derived_id(job)
     commit = _find_commit(job.target, tip, id_, lambda record: _without_suffix(record) == id_)
     if commit is None:
+        removed = _removed_commits(job.target, tip, lambda entry: entry.id.partition("-")[0] == id_)
+        commit = next(iter(removed), None)
+    if commit is None:
         return JobState(id_, None)
     current = digest(repo.readonly_session(snapshot_id=tip), job.writes)
-    if current == digest(repo.readonly_session(snapshot_id=commit.snapshot_id), job.writes):
+    after = repo.readonly_session(snapshot_id=commit.snapshot_id)
+    is_same = current == digest(after, job.writes)
+    if is_same and (commit.removed is None or is_unchanged_since(commit.removed, after, job.writes)):
         return JobState(commit.record["id"], commit.snapshot_id)
     return JobState(f"{id_}-{current[:8]}", None)
 
@@ -71,14 +112,24 @@ def _without_suffix(record: dict[str, Any]) -> str:
     return str(record.get("id")).partition("-")[0]
 
 
-def find_job(target: Target, id_: str, tip: str | None = None, *, until: str | None = None) -> str | None:
-    """Return the snapshot of the commit of a job, if the history of ``tip`` (None: of the branch) has it.
+def find_job(target: Target, id_: str, start: JobStart, tip: str | None = None) -> str | None:
+    """Return the snapshot of the commit of a job that another driver has made since this one started.
 
-    With ``until``, only commits after this snapshot are searched.
+    Args:
+        target: The target of the job.
+        id_: The id of the job.
+        start: The state of the branch when this driver started.
+        tip: The snapshot whose history may have the commit. None: the tip of the branch.
+
+    Returns:
+        The id of the snapshot, or of a version with the changes of the commit; None if there is none.
     """
     tip = tip or target.repo.lookup_branch(target.branch)
-    commit = _find_commit(target, tip, id_, lambda record: record.get("id") == id_, until)
-    return None if commit is None else commit.snapshot_id
+    commit = _find_commit(target, tip, id_, lambda record: record.get("id") == id_, start.tip)
+    if commit is not None:
+        return commit.snapshot_id
+    other = other_commit(_info(target), id_from_text(tip), (id_, target.branch), start.recorded)
+    return None if other is None else id_to_text(other)
 
 
 def _find_commit(
@@ -86,12 +137,53 @@ def _find_commit(
 ) -> _Commit | None:
     """Return the newest commit whose job record contains ``text`` and is wanted; None if there is none.
 
-    Only metadata with this text are decoded, because the history of a job that runs each hour is long.
+    With ``until``, only commits after this snapshot are searched. Only metadata with this text are decoded,
+    because the history of a job that runs each hour is long.
     """
-    info = context_of(target.repo).catalog.repo_info()
     end = None if until is None else id_from_text(until)
-    for entry in mentioning(info, id_from_text(tip), JOB, text, until=end):
+    for entry in mentioning(_info(target), id_from_text(tip), JOB, text, until=end):
         record = entry.metadata.get(JOB)
         if isinstance(record, dict) and is_wanted(record):
             return _Commit(id_to_text(entry.id), record)
     return None
+
+
+def _removed_commits(target: Target, tip: str, is_wanted: Callable[[JobEntry], bool]) -> list[_Commit]:
+    """Return versions with the changes of removed commits, for records that are wanted, newest first."""
+    info = _info(target)
+    wanted = filter(is_wanted, entries_of(info))
+    return [
+        _Commit(id_to_text(each.snapshot), _record_of(each), each.commit)
+        for each in entries_in_line(info, id_from_text(tip), wanted)
+    ]
+
+
+def _record_of(entry: JobEntry) -> dict[str, Any]:
+    return {"id": entry.id, "work": entry.work} if entry.work else {"id": entry.id}
+
+
+def first_driver_note(
+    id_: str, work: str, target: Target, start: JobStart
+) -> Callable[[RepoInfo, bytes], dict[str, Any]]:
+    """Return the change of the metadata of the repository in the commit of a job.
+
+    It adds the record of the job. It raises ``ConflictError`` (``commit-conflict``) if another driver has
+    committed the job, also if a reset or a squash has removed this commit from the branch since.
+
+    Args:
+        id_: The id of the job.
+        work: The digest of the work of the job.
+        target: The target of the job.
+        start: The state of the branch when this driver started.
+
+    Returns:
+        The function, for ``SessionState.note``.
+    """
+
+    def note(info: RepoInfo, snapshot: bytes) -> dict[str, Any]:
+        other = other_commit(info, snapshot, (id_, target.branch), start.recorded)
+        if other is not None:
+            raise ConflictError(start.tip, id_to_text(other), kind=ErrorKind.COMMIT_CONFLICT)
+        return with_entries(info, [JobEntry(id_, snapshot, target.branch, work)])
+
+    return note

@@ -17,9 +17,7 @@ from frazil.format.metadata_items import MetadataColumn
 from frazil.jobs.job import Job
 from frazil.jobs.job_result import Metrics
 from frazil.jobs.versions import address
-
-#: The key of the record of a job in the metadata of its commit.
-JOB: Final = "frazil_job"
+from frazil.repository.catalog.job_records import JOB
 
 _PATHS_SHOWN: Final = 3
 

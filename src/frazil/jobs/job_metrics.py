@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.jobs.job_identity import JOB
 from frazil.jobs.job_record import job_record
 from frazil.jobs.versions import takes_versions
 from frazil.repository.catalog.history import mentioning
+from frazil.repository.catalog.job_records import JOB
 from frazil.repository.catalog.presentation import snapshot_infos
 from frazil.repository.catalog.repo_requirements import branch_tip
 from frazil.repository.handle.interior import context_of

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from frazil.errors import FormatError
-from frazil.jobs.job_identity import JOB
 from frazil.jobs.job_result import Metrics
 from frazil.jobs.versions import Input
+from frazil.repository.catalog.job_records import JOB
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from frazil.jobs.engines import engine_of
 from frazil.jobs.inputs import live_inputs, reads_of, require_current
 from frazil.jobs.job import Job, Phase, Tasks
 from frazil.jobs.job_commit import JobCommit, commit_job
-from frazil.jobs.job_history import find_job, job_state
+from frazil.jobs.job_history import JobStart, find_job, job_state
 from frazil.jobs.job_identity import commit_metadata, label, require_recordable, work_digest
 from frazil.jobs.job_result import JobResult, Metrics
 from frazil.jobs.progress import Progress
@@ -114,11 +114,11 @@ def run_job(
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One start of a job. ``tip`` is the tip of the branch at that moment."""
+    """One start of a job, and the state of the branch at that moment."""
 
     job: Job
     id: str
-    tip: str
+    start: JobStart
     engine: Engine
     progress: Progress | None
     started: float
@@ -132,11 +132,11 @@ def _start(
     job: Job, engine: Engine | EngineName | None, progress: Progress | None, started: float
 ) -> JobResult | Restart:
     target = job.target
-    tip = target.repo.lookup_branch(target.branch)
-    state = job_state(job, tip)
+    start = JobStart.of(target)
+    state = job_state(job, start.tip)
     if state.snapshot_id is not None:
         return _earlier_result(target, state.id, state.snapshot_id)
-    attempt = _Attempt(job, state.id, tip, engine_of(engine), progress, started)
+    attempt = _Attempt(job, state.id, start, engine_of(engine), progress, started)
     staging: Staging | Restart | None = None
     if is_resumable(attempt.engine):
         digest = work_digest(job, inputs=True)
@@ -175,7 +175,7 @@ def _after_failure(attempt: _Attempt, staging: Staging, error: Exception) -> Job
         return Restart(str(error))
     if state_kind is None:
         # The driver that commits first deletes the staged results, and other drivers fail.
-        snapshot_id = find_job(attempt.job.target, attempt.id, until=attempt.tip)
+        snapshot_id = find_job(attempt.job.target, attempt.id, attempt.start)
         if snapshot_id is not None:
             _log.info("job %s: another driver has committed it; the error here: %s", attempt.id, error)
             return attempt.done(snapshot_id)
@@ -189,7 +189,7 @@ def _run(attempt: _Attempt, staging: Staging | None) -> JobResult | Restart:
     session = target.repo.writable_session(target.branch) if staging is None else staging.session
     if job.track_reads:
         session.workspace.reads = ReadTracker()
-    other = find_job(target, attempt.id, session.snapshot_id, until=attempt.tip)
+    other = find_job(target, attempt.id, attempt.start, session.snapshot_id)
     if other is not None:
         return attempt.done(other)
     lease = _lease_until_failure(session) if staging is None else nullcontext()
@@ -212,7 +212,16 @@ def _run(attempt: _Attempt, staging: Staging | None) -> JobResult | Restart:
             return JobResult(attempt.id, version, metrics, done_before=True, values=tuple(values))
         reads = joined_reads([reads_of(inputs), rounds.reads])
         metadata = commit_metadata(job, attempt.id, metrics)
-        commit = JobCommit(attempt.id, job.name, target, job.message or job.name, metadata, reads)
+        commit = JobCommit(
+            attempt.id,
+            job.name,
+            work_digest(job),
+            target,
+            job.message or job.name,
+            metadata,
+            reads,
+            attempt.start,
+        )
         committed = commit_job(commit, session)
         if staging is not None:
             staging.clean_up()

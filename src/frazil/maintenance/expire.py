@@ -22,10 +22,10 @@ from frazil.maintenance.collapse import Onto, collapse
 from frazil.maintenance.retention.report import RetentionReport, VersionList
 from frazil.maintenance.retention.rules import Rules
 from frazil.repository.catalog.collection_guard import newest_update
+from frazil.repository.catalog.history_records import with_expiring
 from frazil.repository.catalog.repo_changes import MAIN
 from frazil.repository.catalog.repo_requirements import require_online
 from frazil.repository.catalog.repo_update import Changed
-from frazil.repository.catalog.stream_records import with_expiring
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +58,14 @@ def expire(info: RepoInfo, what: Expiry) -> Expired:
     tags = _left(info.tags, info, old) if what.tags else info.tags
     keep = ~old
     keep[table.find_snapshots(id_matrix([*branches.values(), *tags.values()]))] = True
+    snapshots = collapse(table, keep, Onto.ROOT)
     left = replace(
         info,
         branches=branches,
         tags=tags,
         deleted_tags=info.deleted_tags | (info.tags.keys() - tags.keys()),
-        metadata=with_expiring(info, keep) if info.spec_version > 1 else info.metadata,
-        snapshots=collapse(table, keep, Onto.ROOT),
+        metadata=with_expiring(info, keep, snapshots) if info.spec_version > 1 else info.metadata,
+        snapshots=snapshots,
     )
     return Expired(left, table.ids()[~keep])
 

@@ -27,9 +27,9 @@ from frazil.format.snapshot import Snapshot, encode_snapshot
 from frazil.format.transaction_log import encode_transaction_log
 from frazil.maintenance.collapse import Onto, collapse, relink
 from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.history_records import with_amended, with_expiring
 from frazil.repository.catalog.repo_requirements import branch_tip, require_online, require_snapshot
 from frazil.repository.catalog.repo_update import Changed
-from frazil.repository.catalog.stream_records import with_amended, with_expiring
 from frazil.repository.clock import new_object_id, now_us
 
 
@@ -212,14 +212,12 @@ def _with_new_tip(info: RepoInfo, branch: str, old: bytes, new: Snapshot) -> Rep
 def _without_unused(before: RepoInfo, after: RepoInfo, rows: np.ndarray[Any, np.dtype[np.int64]]) -> RepoInfo:
     """Return ``after`` without those of the rows that no branch and no tag needs.
 
-    ``before`` has the links before the squash, with which the records of streams are found.
+    ``before`` has the links before the squash, with which the records of streams and jobs are found.
     """
     table: SnapshotTable = after.table
     refs = id_matrix([*after.branches.values(), *after.tags.values()])
     keep = np.ones(len(table), bool)
     keep[rows] = table.reachable(table.find_snapshots(refs))[rows]
-    return replace(
-        after,
-        metadata=with_expiring(replace(before, metadata=after.metadata), keep),
-        snapshots=collapse(table, keep, Onto.NEXT),
-    )
+    snapshots = collapse(table, keep, Onto.NEXT)
+    metadata = with_expiring(replace(before, metadata=after.metadata), keep, snapshots)
+    return replace(after, metadata=metadata, snapshots=snapshots)

@@ -28,9 +28,11 @@ machine. The modules of this package do not import pyspark; `frazil.spark` does.
 [2.0]
 """
 
-from frazil.extras import needs
+from typing import TYPE_CHECKING
 
-with needs("frazil.pipeline", extra="pipeline"):
+from frazil.lazy_names import import_on_demand
+
+if TYPE_CHECKING:
     from frazil.jobs.engine import Engine, Inline
     from frazil.jobs.engines import default_engine
     from frazil.jobs.inputs import run_again_if_stale
@@ -40,6 +42,7 @@ with needs("frazil.pipeline", extra="pipeline"):
     from frazil.jobs.job_run import run_job
     from frazil.jobs.local_engine import Local
     from frazil.jobs.parallel_write import Block, Plan, WriteResult, plan, write_blocks
+    from frazil.jobs.parallel_write import WriteResult as Written  # its former name
     from frazil.jobs.progress import Progress
     from frazil.jobs.staging import StagedJob, discard_job, staged_jobs
     from frazil.jobs.task_results import Outcome
@@ -110,8 +113,104 @@ with needs("frazil.pipeline", extra="pipeline"):
         validate,
     )
 
-#: The former name of `WriteResult`.
-Written = WriteResult
+import_on_demand(
+    __name__,
+    {
+        "Engine": "frazil.jobs.engine",
+        "Inline": "frazil.jobs.engine",
+        "default_engine": "frazil.jobs.engines",
+        "run_again_if_stale": "frazil.jobs.inputs",
+        "Job": "frazil.jobs.job",
+        "Phase": "frazil.jobs.job",
+        "Tasks": "frazil.jobs.job",
+        "job_metrics": "frazil.jobs.job_metrics",
+        "JobResult": "frazil.jobs.job_result",
+        "Metrics": "frazil.jobs.job_result",
+        "run_job": "frazil.jobs.job_run",
+        "Local": "frazil.jobs.local_engine",
+        "Block": "frazil.jobs.parallel_write",
+        "Plan": "frazil.jobs.parallel_write",
+        "WriteResult": "frazil.jobs.parallel_write",
+        "plan": "frazil.jobs.parallel_write",
+        "Written": "frazil.jobs.parallel_write:WriteResult",
+        "write_blocks": "frazil.jobs.parallel_write",
+        "Progress": "frazil.jobs.progress",
+        "StagedJob": "frazil.jobs.staging",
+        "discard_job": "frazil.jobs.staging",
+        "staged_jobs": "frazil.jobs.staging",
+        "Outcome": "frazil.jobs.task_results",
+        "Input": "frazil.jobs.versions",
+        "Source": "frazil.jobs.versions",
+        "Target": "frazil.jobs.versions",
+        "Version": "frazil.jobs.versions",
+        "compact": "frazil.pipeline.compaction",
+        "IngestedFiles": "frazil.pipeline.ingest.chunk_source",
+        "IngestResult": "frazil.pipeline.ingest.operation",
+        "ingest": "frazil.pipeline.ingest.operation",
+        "inspect_files": "frazil.pipeline.ingest.operation",
+        "ConcatDim": "frazil.pipeline.ingest.pattern",
+        "FilePattern": "frazil.pipeline.ingest.pattern",
+        "MergeDim": "frazil.pipeline.ingest.pattern",
+        "verify": "frazil.pipeline.maintenance",
+        "Graph": "frazil.pipeline.provenance",
+        "Step": "frazil.pipeline.provenance",
+        "lineage": "frazil.pipeline.provenance",
+        "lineage_graph": "frazil.pipeline.provenance",
+        "Published": "frazil.pipeline.publishing",
+        "publish": "frazil.pipeline.publishing",
+        "rollback_to": "frazil.pipeline.publishing",
+        "write_audit_publish": "frazil.pipeline.publishing",
+        "Limits": "frazil.pipeline.reductions",
+        "anomaly": "frazil.pipeline.reductions",
+        "climatology": "frazil.pipeline.reductions",
+        "count": "frazil.pipeline.reductions",
+        "groupby": "frazil.pipeline.reductions",
+        "mean": "frazil.pipeline.reductions",
+        "quantile": "frazil.pipeline.reductions",
+        "reduce": "frazil.pipeline.reductions",
+        "resample": "frazil.pipeline.reductions",
+        "std": "frazil.pipeline.reductions",
+        "zonal_stats": "frazil.pipeline.reductions",
+        "max": "frazil.pipeline.reductions",
+        "min": "frazil.pipeline.reductions",
+        "sum": "frazil.pipeline.reductions",
+        "Copied": "frazil.pipeline.replication",
+        "RepositoryPart": "frazil.pipeline.replication",
+        "clone_repository": "frazil.pipeline.replication",
+        "copy_repository": "frazil.pipeline.replication",
+        "export_netcdf": "frazil.pipeline.replication",
+        "export_zarr": "frazil.pipeline.replication",
+        "coarsen": "frazil.pipeline.transform",
+        "crop": "frazil.pipeline.transform",
+        "map_blocks": "frazil.pipeline.transform",
+        "materialize": "frazil.pipeline.transform",
+        "pyramid": "frazil.pipeline.transform",
+        "rechunk": "frazil.pipeline.transform",
+        "recompress": "frazil.pipeline.transform",
+        "regrid": "frazil.pipeline.transform",
+        "select": "frazil.pipeline.transform",
+        "Attributes": "frazil.pipeline.validation",
+        "Dims": "frazil.pipeline.validation",
+        "DType": "frazil.pipeline.validation",
+        "Exists": "frazil.pipeline.validation",
+        "Filled": "frazil.pipeline.validation",
+        "Finite": "frazil.pipeline.validation",
+        "Monotonic": "frazil.pipeline.validation",
+        "NanShare": "frazil.pipeline.validation",
+        "NoDuplicates": "frazil.pipeline.validation",
+        "Range": "frazil.pipeline.validation",
+        "Regular": "frazil.pipeline.validation",
+        "Report": "frazil.pipeline.validation",
+        "Row": "frazil.pipeline.validation",
+        "Rule": "frazil.pipeline.validation",
+        "Shape": "frazil.pipeline.validation",
+        "StatisticsAgainst": "frazil.pipeline.validation",
+        "Units": "frazil.pipeline.validation",
+        "rules_from": "frazil.pipeline.validation",
+        "validate": "frazil.pipeline.validation",
+    },
+    extra="pipeline",
+)
 
 __all__ = [
     "Attributes",

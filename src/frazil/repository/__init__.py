@@ -1,25 +1,55 @@
 """Repositories, sessions and their configuration: the room that both decides and does I/O."""
 
-from frazil.repository.attribution import Attribution
-from frazil.repository.catalog.ops_values import Update
-from frazil.repository.catalog.version_info import (
-    ChunkStorageStats,
-    CommitMethod,
-    Diff,
-    FeatureFlag,
-    GCSummary,
-    ManifestFileInfo,
-    RepoStatus,
-    SnapshotInfo,
-    SpecVersion,
+from typing import TYPE_CHECKING
+
+from frazil.lazy_names import import_on_demand
+
+if TYPE_CHECKING:
+    from frazil.repository.attribution import Attribution
+    from frazil.repository.catalog.ops_values import Update
+    from frazil.repository.catalog.version_info import (
+        ChunkStorageStats,
+        CommitMethod,
+        Diff,
+        FeatureFlag,
+        GCSummary,
+        ManifestFileInfo,
+        RepoStatus,
+        SnapshotInfo,
+        SpecVersion,
+    )
+    from frazil.repository.handle.graph import AncestryGraph
+    from frazil.repository.handle.repository import Repository
+    from frazil.repository.session.conflicts import ConflictSolver
+    from frazil.repository.session.session import Session
+    from frazil.repository.settings.config import RepositoryConfig
+    from frazil.storage import Storage, StorageSettings
+    from frazil.storage.credentials import AnyCredential
+
+import_on_demand(
+    __name__,
+    {
+        "Attribution": "frazil.repository.attribution",
+        "Update": "frazil.repository.catalog.ops_values",
+        "ChunkStorageStats": "frazil.repository.catalog.version_info",
+        "CommitMethod": "frazil.repository.catalog.version_info",
+        "Diff": "frazil.repository.catalog.version_info",
+        "FeatureFlag": "frazil.repository.catalog.version_info",
+        "GCSummary": "frazil.repository.catalog.version_info",
+        "ManifestFileInfo": "frazil.repository.catalog.version_info",
+        "RepoStatus": "frazil.repository.catalog.version_info",
+        "SnapshotInfo": "frazil.repository.catalog.version_info",
+        "SpecVersion": "frazil.repository.catalog.version_info",
+        "AncestryGraph": "frazil.repository.handle.graph",
+        "Repository": "frazil.repository.handle.repository",
+        "ConflictSolver": "frazil.repository.session.conflicts",
+        "Session": "frazil.repository.session.session",
+        "RepositoryConfig": "frazil.repository.settings.config",
+        "Storage": "frazil.storage",
+        "StorageSettings": "frazil.storage",
+        "AnyCredential": "frazil.storage.credentials",
+    },
 )
-from frazil.repository.handle.graph import AncestryGraph
-from frazil.repository.handle.repository import Repository
-from frazil.repository.session.conflicts import ConflictSolver
-from frazil.repository.session.session import Session
-from frazil.repository.settings.config import RepositoryConfig
-from frazil.storage import Storage, StorageSettings
-from frazil.storage.credentials import AnyCredential
 
 __all__ = [
     "AncestryGraph",

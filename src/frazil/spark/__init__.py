@@ -15,20 +15,16 @@ The package uses only Spark's DataFrame API. So the same code runs in local mode
 Spark Connect.
 """
 
-import importlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
-from frazil.extras import needs
+import frazil.pipeline
+from frazil.lazy_names import import_on_demand
 
-with needs("frazil.spark", extra="spark"):
-    import frazil.pipeline
+if TYPE_CHECKING:
     from frazil.pipeline import *  # noqa: F403  # one import is enough on Spark
     from frazil.pipeline import max as max  # noqa: A004
     from frazil.pipeline import min as min  # noqa: A004
     from frazil.pipeline import sum as sum  # noqa: A004
-
-if TYPE_CHECKING:
     from frazil.spark.data_source import register
     from frazil.spark.dataframes import map_chunks, read, scan
     from frazil.spark.runtime.deployment import ready, settings
@@ -40,38 +36,27 @@ if TYPE_CHECKING:
     from frazil.spark.tables.scan_plan import Split
     from frazil.spark.tables.write_table import write_table
 
-#: Names that need pyspark -> the modules that have them.
-_ON_SPARK: Final[Mapping[str, str]] = {
-    "OnSpark": "frazil.spark.runtime.on_spark",
-    "ready": "frazil.spark.runtime.deployment",
-    "settings": "frazil.spark.runtime.deployment",
-    "get_spark": "frazil.spark.runtime.session",
-    "foreach_batch": "frazil.spark.streams.batch_pipelines",
-    "read_stream": "frazil.spark.stream_queries",
-    "write_stream": "frazil.spark.stream_queries",
-    "Selection": "frazil.spark.tables.grid",
-    "Split": "frazil.spark.tables.scan_plan",
-    "map_chunks": "frazil.spark.dataframes",
-    "read": "frazil.spark.dataframes",
-    "register": "frazil.spark.data_source",
-    "scan": "frazil.spark.dataframes",
-    "write_table": "frazil.spark.tables.write_table",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a name that needs pyspark when a program uses it."""
-    if name not in _ON_SPARK:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with needs(f"{__name__}.{name}", extra="spark"):
-        value = getattr(importlib.import_module(_ON_SPARK[name]), name)
-    globals()[name] = value  # later accesses do not call this function
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_ON_SPARK})
-
+import_on_demand(
+    __name__,
+    {
+        **dict.fromkeys((*frazil.pipeline.__all__, "max", "min", "sum"), "frazil.pipeline"),
+        "OnSpark": "frazil.spark.runtime.on_spark",
+        "ready": "frazil.spark.runtime.deployment",
+        "settings": "frazil.spark.runtime.deployment",
+        "get_spark": "frazil.spark.runtime.session",
+        "foreach_batch": "frazil.spark.streams.batch_pipelines",
+        "read_stream": "frazil.spark.stream_queries",
+        "write_stream": "frazil.spark.stream_queries",
+        "Selection": "frazil.spark.tables.grid",
+        "Split": "frazil.spark.tables.scan_plan",
+        "map_chunks": "frazil.spark.dataframes",
+        "read": "frazil.spark.dataframes",
+        "register": "frazil.spark.data_source",
+        "scan": "frazil.spark.dataframes",
+        "write_table": "frazil.spark.tables.write_table",
+    },
+    extra="spark",
+)
 
 __all__ = [
     "OnSpark",

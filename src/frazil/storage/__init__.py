@@ -3,69 +3,128 @@
 ``frazil.storage.base`` has the contract that all of them keep.
 """
 
-from frazil.storage.base import (
-    ALWAYS,
-    Always,
-    Condition,
-    IfAbsent,
-    IfVersion,
-    ObjectInfo,
-    Refused,
-    Storage,
-    Stored,
-    Version,
+from typing import TYPE_CHECKING
+
+from frazil.lazy_names import import_on_demand
+
+if TYPE_CHECKING:
+    from frazil.storage.base import (
+        ALWAYS,
+        Always,
+        Condition,
+        IfAbsent,
+        IfVersion,
+        ObjectInfo,
+        Refused,
+        Storage,
+        Stored,
+        Version,
+    )
+    from frazil.storage.chunk_type import ChunkType
+    from frazil.storage.constructors import (
+        azure_storage,
+        gcs_storage,
+        http_storage,
+        in_memory_storage,
+        local_filesystem_storage,
+        redirect_storage,
+    )
+    from frazil.storage.credentials import (
+        GcsBearerCredential,
+        S3StaticCredentials,
+        azure_credentials,
+        gcs_credentials,
+        s3_credentials,
+    )
+    from frazil.storage.foreign import ForeignObjects, open_foreign
+    from frazil.storage.http import HttpStorage
+    from frazil.storage.listing import StorageObjectInfo
+    from frazil.storage.local import LocalStorage
+    from frazil.storage.memory import MemoryStorage
+    from frazil.storage.object_store import ObjectStorage
+    from frazil.storage.object_store_config import (
+        AnyObjectStoreConfig,
+        ChecksumAlgorithm,
+        ObjectStoreConfig,
+        S3Options,
+        azure_store,
+        gcs_store,
+        http_store,
+        local_filesystem_store,
+        s3_store,
+    )
+    from frazil.storage.probe import probe_conditions
+    from frazil.storage.redirect import RedirectStorage
+    from frazil.storage.s3_constructors import (
+        hf_storage,
+        r2_storage,
+        s3_object_store_storage,
+        s3_storage,
+        tigris_storage,
+    )
+    from frazil.storage.settings import (
+        StorageConcurrencySettings,
+        StorageRetriesSettings,
+        StorageSettings,
+        StorageTimeoutSettings,
+    )
+    from frazil.storage.urls import storage_from_url
+
+import_on_demand(
+    __name__,
+    {
+        "ALWAYS": "frazil.storage.base",
+        "Always": "frazil.storage.base",
+        "Condition": "frazil.storage.base",
+        "IfAbsent": "frazil.storage.base",
+        "IfVersion": "frazil.storage.base",
+        "ObjectInfo": "frazil.storage.base",
+        "Refused": "frazil.storage.base",
+        "Storage": "frazil.storage.base",
+        "Stored": "frazil.storage.base",
+        "Version": "frazil.storage.base",
+        "ChunkType": "frazil.storage.chunk_type",
+        "azure_storage": "frazil.storage.constructors",
+        "gcs_storage": "frazil.storage.constructors",
+        "http_storage": "frazil.storage.constructors",
+        "in_memory_storage": "frazil.storage.constructors",
+        "local_filesystem_storage": "frazil.storage.constructors",
+        "redirect_storage": "frazil.storage.constructors",
+        "GcsBearerCredential": "frazil.storage.credentials",
+        "S3StaticCredentials": "frazil.storage.credentials",
+        "azure_credentials": "frazil.storage.credentials",
+        "gcs_credentials": "frazil.storage.credentials",
+        "s3_credentials": "frazil.storage.credentials",
+        "ForeignObjects": "frazil.storage.foreign",
+        "open_foreign": "frazil.storage.foreign",
+        "HttpStorage": "frazil.storage.http",
+        "StorageObjectInfo": "frazil.storage.listing",
+        "LocalStorage": "frazil.storage.local",
+        "MemoryStorage": "frazil.storage.memory",
+        "ObjectStorage": "frazil.storage.object_store",
+        "AnyObjectStoreConfig": "frazil.storage.object_store_config",
+        "ChecksumAlgorithm": "frazil.storage.object_store_config",
+        "ObjectStoreConfig": "frazil.storage.object_store_config",
+        "S3Options": "frazil.storage.object_store_config",
+        "azure_store": "frazil.storage.object_store_config",
+        "gcs_store": "frazil.storage.object_store_config",
+        "http_store": "frazil.storage.object_store_config",
+        "local_filesystem_store": "frazil.storage.object_store_config",
+        "s3_store": "frazil.storage.object_store_config",
+        "probe_conditions": "frazil.storage.probe",
+        "RedirectStorage": "frazil.storage.redirect",
+        "hf_storage": "frazil.storage.s3_constructors",
+        "r2_storage": "frazil.storage.s3_constructors",
+        "s3_object_store_storage": "frazil.storage.s3_constructors",
+        "s3_storage": "frazil.storage.s3_constructors",
+        "tigris_storage": "frazil.storage.s3_constructors",
+        "StorageConcurrencySettings": "frazil.storage.settings",
+        "StorageRetriesSettings": "frazil.storage.settings",
+        "StorageSettings": "frazil.storage.settings",
+        "StorageTimeoutSettings": "frazil.storage.settings",
+        "storage_from_url": "frazil.storage.urls",
+    },
 )
-from frazil.storage.chunk_type import ChunkType
-from frazil.storage.class_methods import register_constructors
-from frazil.storage.constructors import (
-    CONSTRUCTORS,
-    azure_storage,
-    gcs_storage,
-    http_storage,
-    in_memory_storage,
-    local_filesystem_storage,
-    redirect_storage,
-)
-from frazil.storage.credentials import (
-    GcsBearerCredential,
-    S3StaticCredentials,
-    azure_credentials,
-    gcs_credentials,
-    s3_credentials,
-)
-from frazil.storage.foreign import ForeignObjects, open_foreign
-from frazil.storage.http import HttpStorage
-from frazil.storage.listing import StorageObjectInfo
-from frazil.storage.local import LocalStorage
-from frazil.storage.memory import MemoryStorage
-from frazil.storage.object_store import ObjectStorage
-from frazil.storage.object_store_config import (
-    AnyObjectStoreConfig,
-    ChecksumAlgorithm,
-    ObjectStoreConfig,
-    S3Options,
-    azure_store,
-    gcs_store,
-    http_store,
-    local_filesystem_store,
-    s3_store,
-)
-from frazil.storage.probe import probe_conditions
-from frazil.storage.redirect import RedirectStorage
-from frazil.storage.s3_constructors import (
-    hf_storage,
-    r2_storage,
-    s3_object_store_storage,
-    s3_storage,
-    tigris_storage,
-)
-from frazil.storage.settings import (
-    StorageConcurrencySettings,
-    StorageRetriesSettings,
-    StorageSettings,
-    StorageTimeoutSettings,
-)
-from frazil.storage.urls import storage_from_url
 
 __all__ = [
     "ALWAYS",
@@ -119,5 +178,3 @@ __all__ = [
     "storage_from_url",
     "tigris_storage",
 ]
-
-register_constructors(CONSTRUCTORS)

@@ -4,7 +4,7 @@ They have the names and arguments of the reference. They take options and creden
 functions of ``constructors`` take single arguments instead.
 
 ``Storage`` inherits these methods, and the methods create subclasses of ``Storage``. Therefore this module is
-below ``base`` and does not import the functions that create storages. `register_constructors` registers them.
+below ``base``, and imports the functions that create storages when a program calls them.
 """
 
 from __future__ import annotations
@@ -13,21 +13,28 @@ from typing import TYPE_CHECKING, Any, Final
 
 from frazil.argument_docs import with_argument_docs
 from frazil.arguments import checked
+from frazil.lazy_names import value_of
 from frazil.storage.object_store_config import S3Options
 from frazil.storage.s3_arguments import S3Arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from frazil.storage.credentials import AnyAzureCredential, AnyGcsCredential, AnyS3Credential
 
-#: Name of a class method -> its constructor. `register_constructors` fills it.
-_constructors: Final[dict[str, Callable[..., Any]]] = {}
-
-
-def register_constructors(constructors: Mapping[str, Callable[..., Any]]) -> None:
-    """Register the functions that create storages, by the name of the class method that calls them."""
-    _constructors.update(constructors)
+#: Name of a class method -> the function that creates its storage.
+_CONSTRUCTORS: Final[Mapping[str, str]] = {
+    "new_in_memory": "frazil.storage.constructors:in_memory_storage",
+    "new_local_filesystem": "frazil.storage.constructors:local_filesystem_storage",
+    "new_s3": "frazil.storage.services:build_s3",
+    "new_tigris": "frazil.storage.services:build_tigris",
+    "new_r2": "frazil.storage.services:build_r2",
+    "new_hf": "frazil.storage.services:build_hf",
+    "new_gcs": "frazil.storage.services:build_gcs",
+    "new_azure_blob": "frazil.storage.services:build_azure",
+    "new_http": "frazil.storage.constructors:http_storage",
+    "new_redirect": "frazil.storage.constructors:redirect_storage",
+}
 
 
 class StorageClassMethods[Storage]:
@@ -35,8 +42,8 @@ class StorageClassMethods[Storage]:
 
     @classmethod
     def _construct(cls, method: str, *arguments: Any, **options: Any) -> Storage:
-        """Return the result of the constructor that is registered for a class method."""
-        storage: Storage = _constructors[method](*arguments, **options)
+        """Return the result of the constructor of a class method."""
+        storage: Storage = value_of(_CONSTRUCTORS[method])(*arguments, **options)
         return storage
 
     @classmethod

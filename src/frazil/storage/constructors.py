@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from os import PathLike
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from frazil.argument_docs import with_argument_docs
 from frazil.arguments import checked
@@ -22,14 +22,10 @@ from frazil.storage.s3_constructors import s3_storage
 from frazil.storage.services import (
     build_azure,
     build_gcs,
-    build_hf,
-    build_r2,
-    build_s3,
-    build_tigris,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from frazil.storage.credentials import GcsBearerCredential
 
@@ -235,18 +231,3 @@ def redirect_storage(base_url: str) -> Storage:
         <BLANKLINE>
     """
     return RedirectStorage(base_url)
-
-
-#: Name of a class method of ``Storage`` -> the function that it calls.
-CONSTRUCTORS: Final[Mapping[str, Callable[..., Storage]]] = {
-    "new_in_memory": in_memory_storage,
-    "new_local_filesystem": local_filesystem_storage,
-    "new_s3": build_s3,
-    "new_tigris": build_tigris,
-    "new_r2": build_r2,
-    "new_hf": build_hf,
-    "new_gcs": build_gcs,
-    "new_azure_blob": build_azure,
-    "new_http": http_storage,
-    "new_redirect": redirect_storage,
-}

@@ -20,6 +20,7 @@ from frazil.maintenance.walk import Bounds, manifests_of, over_manifests
 from frazil.maintenance.walk_columns import each_once
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
+from frazil.storage.outages import is_outage
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +49,9 @@ def version_files(context: Context) -> VersionFiles:
     def read(id_: bytes) -> ManifestFiles | None:
         try:
             return manifests_of(context.storage, id_)
-        except IcechunkError:  # there is a finding for it
+        except IcechunkError as error:  # there is a finding for it
+            if is_outage(error):
+                raise
             return None
 
     bounds = Bounds()
@@ -81,7 +84,9 @@ def chunk_uses(context: Context, versions: VersionFiles, files: U8) -> ChunkUses
     def read(id_: bytes) -> tuple[bytes, NDArray[np.int64], U64]:
         try:
             return id_, *_uses(MANIFEST.read(context.storage, id_), wanted)
-        except IcechunkError:  # there is a finding for it
+        except IcechunkError as error:  # there is a finding for it
+            if is_outage(error):
+                raise
             return id_, np.zeros(0, np.int64), np.zeros(0, np.uint64)
 
     for id_, rows, last in over_manifests(versions.files, read, Bounds()):

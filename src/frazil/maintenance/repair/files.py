@@ -31,6 +31,7 @@ from frazil.maintenance.verification.state import state_of
 from frazil.repository.catalog.findings import Finding
 from frazil.repository.catalog.repairs import Certainty
 from frazil.storage.base import Storage
+from frazil.storage.outages import skip_damage
 from frazil.threads import Purpose, map_bounded
 
 #: The largest number of files of one folder that are read to find exchanged files.
@@ -56,8 +57,13 @@ class FileSearch:
     rebuilt: set[str] = field(default_factory=set)
 
     def steps(self, site: Site, findings: Iterable[Finding]) -> list[Step]:
-        """Return the steps that repair files with findings, as far as there are copies."""
-        why = {each.key: each.detail or str(each) for each in findings}
+        """Return the steps that repair files with findings, as far as there are copies.
+
+        A file that the storage did not return may be good, and stays as it is.
+        """
+        every = list(findings)
+        may_be_good = {each.key for each in every if each.check == "unavailable"}
+        why = {each.key: each.detail or str(each) for each in every if each.key not in may_be_good}
         chunks = sorted(key for key in why if key.startswith(f"{CHUNKS}/"))
         files = sorted(key for key in why if key.split("/")[0] in {*KINDS, OVERWRITTEN})
         aside = copies_in_quarantine(self.storage) if chunks or files else {}
@@ -123,7 +129,7 @@ class FileSearch:
         kind = KINDS[folder]
 
         def key_inside(name: str) -> str | None:
-            with suppress(IcechunkError):
+            with skip_damage():
                 return kind.key(kind.decode(self.storage.get(name), name).id)
             return None
 
@@ -145,7 +151,7 @@ class FileSearch:
         names += [name for key, names in aside.items() if key.startswith(f"{CHUNKS}/") for name in names]
 
         def origins(name: str) -> list[tuple[str, Origin]]:
-            with suppress(IcechunkError):
+            with skip_damage():
                 data = memoryview(self.storage.get(name))
                 return [
                     (key, Origin(_SAME_HASH, self.storage, name, size))
@@ -185,7 +191,7 @@ class FileSearch:
                 continue
             parent = _parent_of(site, version.id)
             step = RebuildLog(version.id, parent, why[key])
-            with suppress(IcechunkError):  # one of the versions is damaged
+            with skip_damage():  # one of the versions is damaged
                 step.perform(site)
                 self.rebuilt.add(key)
                 steps.append(step)

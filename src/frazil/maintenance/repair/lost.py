@@ -18,6 +18,7 @@ from frazil.maintenance.repair.chunk_uses import ChunkUses, VersionFiles, chunk_
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import Finding
 from frazil.repository.catalog.repairs import LostChunks
+from frazil.storage.outages import is_outage
 
 
 def lost_chunks(
@@ -135,7 +136,9 @@ class _Search:
             if not len(row):
                 return good
             array = nodes.node(int(row[0])).array
-        except IcechunkError:  # there is a finding for it
+        except IcechunkError as error:  # there is a finding for it
+            if is_outage(error):
+                raise
             return good
         for ref in () if array is None else array.manifests:
             box = np.array(ref.extents, np.uint64)
@@ -152,7 +155,9 @@ class _Search:
         good = np.zeros(len(coordinates), bool)
         try:
             table = self.context.assets.manifest(manifest).arrays.get(node)
-        except IcechunkError:
+        except IcechunkError as error:
+            if is_outage(error):
+                raise
             return good
         if table is not None:
             rows = table.find_chunks(coordinates)

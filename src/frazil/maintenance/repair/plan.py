@@ -2,6 +2,10 @@
 
 Damaged metadata hide damage of the files that they refer to. So each round verifies the overlay again, with
 the repaired files of the rounds before.
+
+A file that the storage does not return may be good. The plan leaves it as it is, and its finding remains.
+Then the plan has no lost chunks and no orphans, because the file may refer to others. An error of the storage
+that leaves no finding ends the plan.
 """
 
 from __future__ import annotations
@@ -55,6 +59,7 @@ def repair_plan(request: RepairRequest) -> RepairPlan:
     """Return the plan of a repair. It changes no file.
 
     Raises:
+        StorageError: The storage did not answer a request without which there is no plan. Repeat the call.
         FormatError: ``unsupported-spec-version`` if the repository has another format.
         RepositoryNotFoundError: ``repo`` is damaged, and there is no readable backup or copy.
         InvalidInputError: A copy belongs to another repository (``invalid-argument``).
@@ -71,15 +76,16 @@ def repair_plan(request: RepairRequest) -> RepairPlan:
         _perform(new, site)
         steps += new
         damage = _damage(site, request)
-    lost = lost_chunks(site.context, damage.findings, damage.paths)
-    if request.sources and (chunks := list(source_steps(site, request.sources, lost))):
+    may_be_good = any(each.check == "unavailable" for each in damage.findings)
+    lost = [] if may_be_good else lost_chunks(site.context, damage.findings, damage.paths)
+    if lost and request.sources and (chunks := list(source_steps(site, request.sources, lost))):
         _perform(chunks, site)
         steps += chunks
         damage = _damage(site, request)
         lost = lost_chunks(site.context, damage.findings, damage.paths)
     steps += (commits := lost_commits(site.context, request.lost, lost))
     _perform(commits, site)
-    steps += _orphans(site.context, request)
+    steps += [] if may_be_good else _orphans(site.context, request)
     return RepairPlan(
         request.storage.label(),
         tuple(step.describe() for step in steps),

@@ -27,6 +27,7 @@ from frazil.storage.base import (
     Stored,
     Version,
 )
+from frazil.storage.outages import require_whole
 from frazil.storage.settings import StorageSettings
 from frazil.threads import Purpose, map_bounded
 
@@ -80,13 +81,15 @@ class Quarantine:
 
 
 def read_present(storage: Storage, key: str) -> tuple[Buffer, Version] | None:
-    """Return a file with its version, or None if there is no file."""
+    """Return a whole file with its version, or None if there is no file."""
     try:
-        return storage.get_versioned(key)
+        present = storage.get_versioned(key)
     except StorageError as error:
         if error.kind != ErrorKind.OBJECT_NOT_FOUND:
             raise
         return None
+    require_whole(storage, key, *present)
+    return present
 
 
 def copies_in_quarantine(storage: Storage) -> dict[str, list[str]]:

@@ -12,7 +12,6 @@ branch ``main``, so a missing ``main`` is damage.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from frazil.errors import ErrorKind, FormatError, IcechunkError, StorageError
@@ -29,6 +28,7 @@ from frazil.repository.catalog.snapshots_v1 import read_all_snapshots
 from frazil.repository.settings.config_document import from_document
 from frazil.repository.settings.config_yaml import load_config
 from frazil.storage.base import Storage
+from frazil.storage.outages import is_outage, skip_damage
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +105,19 @@ def _write(
 
 
 def _readable(storage: Storage) -> dict[bytes, SnapshotEntry]:
-    results = read_all_snapshots(storage)
-    return {id_: entry for id_, entry in results.items() if isinstance(entry, SnapshotEntry)}
+    entries: dict[bytes, SnapshotEntry] = {}
+    for id_, result in read_all_snapshots(storage).items():
+        if isinstance(result, SnapshotEntry):
+            entries[id_] = result
+        elif is_outage(result):
+            raise result
+    return entries
 
 
 def _in_copies(copies: Sequence[Storage], kind: RefKind, name: str) -> bytes | None:
     """Return the snapshot of a ref in the first copy that has it."""
     for copy in copies:
-        with suppress(IcechunkError):
+        with skip_damage():
             ref = read_ref(copy, kind, name)
             if ref is not None:
                 return ref.snapshot
@@ -171,7 +176,7 @@ def _configs(origins: Iterable[Origin]) -> list[tuple[str, bytes]]:
     """Return the contents that are a configuration, with the label of each."""
     contents: list[tuple[str, bytes]] = []
     for origin in origins:
-        with suppress(IcechunkError):
+        with skip_damage():
             data = bytes(origin.read())
             from_document(load_config(data))
             contents.append((origin.label, data))

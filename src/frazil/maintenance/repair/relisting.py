@@ -23,6 +23,7 @@ from frazil.repository.catalog.repairs import RepairStep
 from frazil.repository.catalog.restoration import unlisted_snapshots
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.session.snapshot_recovery import fitting_parents, relist_snapshot
+from frazil.storage.outages import is_outage, skip_damage
 
 #: The number of ancestors of each tip that a snapshot must not fit. A commit that was refused started from
 #: one of them.
@@ -69,7 +70,9 @@ def relist_steps(site: Site, backup: RepoInfo) -> tuple[list[Relist], tuple[Snap
     while (step := _next_step(context, waiting)) is not None:
         try:
             step.perform(site)
-        except IcechunkError:  # a file is missing, or a collection runs: the snapshot stays detached
+        except IcechunkError as error:  # a file is missing, or a collection runs: the snapshot stays detached
+            if is_outage(error):
+                raise
             break
         steps.append(step)
         waiting = [each for each in waiting if each.id != step.id]
@@ -107,6 +110,6 @@ def _fitting(context: Context, candidates: Sequence[bytes], id_: bytes) -> list[
     parents: list[bytes] = []
     for candidate in candidates:
         if candidate != id_:
-            with suppress(IcechunkError):  # a damaged candidate is no explanation
+            with skip_damage():  # a damaged candidate is no explanation
                 parents += fitting_parents(context, [candidate], id_)
     return parents

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from frazil.errors import (
     ErrorKind,
     FormatError,
-    IcechunkError,
     InvalidInputError,
     RepositoryNotFoundError,
-    StorageError,
 )
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, OBJECT_ID_BYTES
 from frazil.format.keys import REPO, SNAPSHOTS, backup_key, backup_name, snapshot_key, transaction_key
@@ -28,6 +26,7 @@ from frazil.repository.catalog.repo_info_file import read_repo_info
 from frazil.repository.catalog.restoration import restore_repository
 from frazil.repository.clock import now_us, to_datetime
 from frazil.storage.base import Storage
+from frazil.storage.outages import skip_damage
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,7 @@ def _states(storage: Storage, copies: Sequence[Storage], why: str) -> Iterator[R
     if own is not None:
         yield RestoreRepo(own, backup_key(own.name), why)
     for copy in copies:
-        with suppress(StorageError, FormatError, RepositoryNotFoundError):
+        with skip_damage():
             info, _, raw = read_repo_info(copy)
             if all(_has_record(storage, own, tip) for tip in {*info.branches.values(), *info.tags.values()}):
                 name = backup_name(now_us() // 1000, random_bytes(OBJECT_ID_BYTES))
@@ -128,9 +127,9 @@ def require_copies(storage: Storage, copies: Sequence[Storage]) -> None:
 
 def _birth(storage: Storage) -> int | None:
     """Return the time of the first snapshot, or None if it cannot be read."""
-    with suppress(IcechunkError):
+    with skip_damage():
         return SNAPSHOT_ENTRY.read(storage, INITIAL_SNAPSHOT_ID).flushed_at
-    with suppress(IcechunkError):
+    with skip_damage():
         return _first_time(read_repo_info(storage)[0])
     return None
 

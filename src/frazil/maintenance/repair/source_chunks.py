@@ -26,6 +26,7 @@ from frazil.maintenance.repair.steps import Site, check_content
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
 from frazil.repository.catalog.repairs import Certainty, ChunkSource, LostChunks, RepairStep
+from frazil.storage.outages import is_outage
 
 #: The largest number of bytes of chunks from sources in one plan. They are in memory.
 _MOST: Final = 1 << 30
@@ -148,7 +149,9 @@ def _tables(context: Context, manifest: bytes, file: bytes) -> Iterator[tuple[by
     """Yield the arrays of a manifest with references to a chunk file, and the rows of these references."""
     try:
         arrays = MANIFEST.read(context.storage, manifest).arrays
-    except IcechunkError:  # there is a finding for it
+    except IcechunkError as error:  # there is a finding for it
+        if is_outage(error):
+            raise
         return
     for node, table in arrays.items():
         hit = (table.chunk_ids == np.frombuffer(file, np.uint8)).all(axis=1)

@@ -26,9 +26,9 @@ from frazil.maintenance.retention.policy import BranchPolicies, Retention
 from frazil.maintenance.retention.report import RetentionReport, VersionList
 from frazil.maintenance.retention.rules import Rules, add_policy
 from frazil.repository.catalog.collection_guard import newest_update
+from frazil.repository.catalog.history_records import with_expiring
 from frazil.repository.catalog.repo_requirements import require_online
 from frazil.repository.catalog.repo_update import Changed
-from frazil.repository.catalog.stream_records import with_expiring
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,12 +79,13 @@ def decide(info: RepoInfo, policies: BranchPolicies, now: int, *, dry_run: bool 
     tags = _tags_that_stay(info, stays, policies)
     _add_refs(stays, info, "tag", tags)
     keep = stays.union()
+    snapshots = collapse(table, keep, Onto.NEXT)
     after = replace(
         info,
         tags=tags,
         deleted_tags=info.deleted_tags | (info.tags.keys() - tags.keys()),
-        metadata=with_expiring(info, keep),
-        snapshots=collapse(table, keep, Onto.NEXT),
+        metadata=with_expiring(info, keep, snapshots),
+        snapshots=snapshots,
     )
     report = RetentionReport(
         removed=VersionList(table, np.flatnonzero(~keep), tuple(removed)),

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from frazil.errors import ErrorKind, FormatError, IcechunkError
+from frazil.errors import FormatError, IcechunkError
 from frazil.format.keys import OVERWRITTEN, REPO, backup_key
 from frazil.format.ops_log import OpsLog, UpdateKind
 from frazil.format.repo_info import RepoInfo, decode_repo_info
 from frazil.format.rules.repo_info import repo_info_violations
-from frazil.maintenance.verification.file_checks import check_file
+from frazil.maintenance.verification.file_checks import check_file, read_finding
 from frazil.repository.catalog.files import older_ops_backup
 from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
@@ -78,9 +78,7 @@ def check_chain(storage: Storage, info: RepoInfo) -> Chain:
             key = backup_key(name)
             part = older_ops_backup(storage, part)
         except IcechunkError as error:
-            is_missing = error.kind == ErrorKind.OBJECT_NOT_FOUND
-            check = "missing" if is_missing else "unreadable"
-            chain.findings.append(Finding(check, key, detail=error.message, is_unreadable=True))
+            chain.findings.append(read_finding(error, key))
             return chain
     oldest = chain.logs[-1].kinds
     chain.is_complete = len(oldest) > 0 and int(oldest[-1]) == UpdateKind.REPO_INITIALIZED

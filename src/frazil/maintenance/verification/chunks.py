@@ -19,6 +19,7 @@ from frazil.format.keys import CHUNKS, chunk_key, manifest_key
 from frazil.format.manifest import ChunkKind, ChunkTable, VirtualRef
 from frazil.maintenance.listing import Listed
 from frazil.maintenance.verification.checksums import Chunks, Compared, FileSums
+from frazil.maintenance.verification.file_checks import read_check, read_finding
 from frazil.maintenance.verification.manifests import Needed
 from frazil.maintenance.verification.requests import virtual, virtual_check
 from frazil.repository.catalog.files import MANIFEST
@@ -71,7 +72,7 @@ def without_files(storage: Storage, manifest: bytes, lost: LostFiles) -> list[Fi
     try:
         arrays = MANIFEST.read(storage, manifest).arrays
     except IcechunkError as error:
-        return [Finding("unreadable", manifest_key(manifest), detail=error.message)]
+        return [read_finding(error, manifest_key(manifest))]
     for node, table in arrays.items():
         hit = np.flatnonzero(np.isin(id_keys(table.chunk_ids), file_keys))
         for source in hit.tolist():
@@ -126,7 +127,7 @@ def read_rows(
     try:
         arrays = MANIFEST.read(storage, request.manifest).arrays
     except IcechunkError as error:
-        return ReadResult((Finding("unreadable", manifest_key(request.manifest), detail=error.message),))
+        return ReadResult((read_finding(error, manifest_key(request.manifest)),))
     for node, table in sorted(arrays.items()):
         part = table.select_chunks(slice(max(0, request.start - first), max(0, request.stop - first)))
         first += len(table)
@@ -252,9 +253,7 @@ class _Span:
 
 
 def _native_check(error: IcechunkError) -> str:
-    if error.kind == ErrorKind.OBJECT_NOT_FOUND:
-        return "missing"
-    return "short" if error.kind == ErrorKind.INVALID_OBJECT_SIZE else "unreadable"
+    return "short" if error.kind == ErrorKind.INVALID_BYTE_RANGE else read_check(error)
 
 
 def _objects(table: ChunkTable, storage: Storage, sources: VirtualSources) -> Iterator[tuple[str, I64, _Get]]:

@@ -15,9 +15,11 @@ from frazil.format.ids import id_keys
 from frazil.format.keys import transaction_key
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.nodes import NodeTable
+from frazil.maintenance.verification.file_checks import read_finding
 from frazil.repository.catalog.assets import Assets, CacheLimits
 from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
+from frazil.storage.outages import is_outage
 
 #: The manifests of a version are those of the next version's parent.
 _CACHED: Final = CacheLimits(snapshot_nodes=0, chunk_refs=4_000_000)
@@ -99,8 +101,8 @@ def _findings(assets: Assets, changes: LoggedChanges) -> list[Finding]:
             if len(silent):
                 key, detail = transaction_key(changes.id), "the log does not have changed chunks"
                 findings.append(Finding("log-chunks", key, array.node, silent, detail))
-    except IcechunkError:  # another check reports the file
-        return []
+    except IcechunkError as error:  # another check reports a file that is missing or damaged
+        return [read_finding(error, transaction_key(changes.id))] if is_outage(error) else []
     return findings
 
 

@@ -16,7 +16,7 @@ from frazil.format.ids import OBJECT_ID_BYTES, id_keys
 from frazil.format.keys import manifest_key
 from frazil.format.manifest import ChunkKind, ChunkTable, Manifest, VirtualRef
 from frazil.format.rules.manifest import manifest_violations
-from frazil.maintenance.verification.file_checks import check_kind
+from frazil.maintenance.verification.file_checks import check_kind, read_finding
 from frazil.maintenance.verification.requests import problem, virtual, virtual_check
 from frazil.repository.catalog.files import MANIFEST
 from frazil.repository.catalog.findings import Finding
@@ -105,7 +105,7 @@ def check_manifest(
             findings += _foreign(manifest, sources)
         needed = _needed(manifest, count, level.with_inline) if level.with_chunks else nothing
     except IcechunkError as error:  # some columns are decoded only when they are used
-        findings.append(Finding("unreadable", key, detail=error.message, is_unreadable=True))
+        findings.append(read_finding(error, key))
         return findings, nothing
     return findings, needed
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 
 from frazil.display import counted
-from frazil.errors import IcechunkError
+from frazil.errors import StorageError
 from frazil.repository.catalog.collection_records import COLLECTIONS
 from frazil.repository.catalog.findings import Finding
 from frazil.repository.catalog.leases import LEASES, LONGEST, ROUNDING
 from frazil.repository.clock import from_datetime, now_us, to_datetime
 from frazil.repository.session.staged_work import STAGING, place_of_lease
 from frazil.storage.base import ObjectInfo, Storage
+from frazil.storage.outages import skip_damage
 
 _LIST_SUFFIX: Final = ".garbage"
 _LONGEST_US: Final = LONGEST // timedelta(microseconds=1)
@@ -30,16 +32,20 @@ def marker_findings(storage: Storage) -> Iterator[Finding]:
 
 
 def _content(storage: Storage, key: str) -> dict[str, Any] | None:
-    try:
+    """Return the content of an object, or None if it is missing or damaged."""
+    with skip_damage(), suppress(ValueError, RecursionError):
         content = json.loads(bytes(storage.get(key)))
-    except (IcechunkError, ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None
+        return content if isinstance(content, dict) else None
+    return None
 
 
 def _leases(storage: Storage, objects: list[ObjectInfo]) -> Iterator[Finding]:
     for info in objects:
-        content = _content(storage, info.key)
+        try:
+            content = _content(storage, info.key)
+        except StorageError as error:
+            yield Finding("unavailable", info.key, detail=error.message)
+            continue
         if content is None or not all(type(content.get(name)) is int for name in ("age", "left")):
             if storage.head(info.key) is not None:
                 detail = "the lease must have the numbers age and left. It protects nothing"
@@ -54,7 +60,11 @@ def _collections(storage: Storage) -> Iterator[Finding]:
     for info in storage.list(COLLECTIONS):
         if info.key.endswith(_LIST_SUFFIX):
             continue
-        content = _content(storage, info.key) or {}
+        try:
+            content = _content(storage, info.key) or {}
+        except StorageError as error:
+            yield Finding("unavailable", info.key, detail=error.message)
+            continue
         if content.get("done"):
             continue  # the mark of a collection that has ended
         started = from_datetime(info.modified)

@@ -145,7 +145,12 @@ def stored_findings(context: Context, info: RepoInfo, run: Run) -> list[Finding]
     needed = _check_manifests(work, manifests, uses, ManifestLevel(with_chunks=True))
     _check_files(work, manifests, needed, listed(context.storage, CHUNKS))
     findings = [*work.gathered.findings(state, state), *check_chain(context.storage, info).findings]
-    return [each for each in findings if each.severity is Severity.LOSS]
+    return [each for each in findings if _hides_files(each)]
+
+
+def _hides_files(finding: Finding) -> bool:
+    """Return whether a finding is about a file that was not read, and that may refer to other files."""
+    return finding.severity is Severity.LOSS or finding.check == "unavailable"
 
 
 def _check_versions(work: _Work) -> tuple[ManifestFiles, Uses]:
@@ -298,8 +303,8 @@ def _leftovers(
 ) -> Iterator[Finding]:
     for listing in files.values():
         yield from name_findings(listing)
-    if any(each.severity is Severity.LOSS for each in findings):
-        return  # a file that cannot be read may refer to files
+    if any(map(_hides_files, findings)):
+        return
     versions = work.state.versions
     snapshots = id_matrix([version.id for version in versions])
     pruned = id_matrix([id_ for version in versions for id_ in version.pruned])

@@ -18,7 +18,7 @@ from frazil.format.rules.transaction_log import transaction_log_violations
 from frazil.format.snapshot import ManifestFiles, Snapshot
 from frazil.format.snapshot_table import SnapshotEntry
 from frazil.format.transaction_log import TransactionLog
-from frazil.maintenance.verification.file_checks import check_kind
+from frazil.maintenance.verification.file_checks import check_kind, read_finding
 from frazil.maintenance.verification.log_chunks import ChangedArray, LoggedChanges, changed_arrays
 from frazil.maintenance.verification.logs import log_findings
 from frazil.maintenance.verification.uses import Uses
@@ -27,6 +27,7 @@ from frazil.repository.catalog.files import SNAPSHOT, TRANSACTION_LOG
 from frazil.repository.catalog.findings import Finding
 from frazil.repository.catalog.lineage import is_of_compaction
 from frazil.storage.base import Storage
+from frazil.storage.outages import skip_damage
 
 #: The parent is mostly the snapshot that was checked before.
 _CACHED: Final = CacheLimits(snapshot_nodes=50_000, chunk_refs=0)
@@ -37,7 +38,8 @@ class Version:
     """A snapshot to check.
 
     parent        the snapshot that its transaction log compares it with; None if it is not known
-    pruned        expired snapshots between the two, whose logs may exist
+    pruned        expired snapshots between the two, whose logs may exist. Another version can have them too,
+                  and then only one of both lists them here
     is_needed     whether a branch or tag leads to it. Other snapshots may have lost files in a garbage
                   collection
     is_root       whether it may have no parent
@@ -86,10 +88,9 @@ class _Reader:
         """
         if self.last is not None and self.last.id == version.parent:
             return self.last
-        try:
+        with skip_damage():
             return None if version.parent is None else self.assets.snapshot(version.parent)
-        except IcechunkError:
-            return None
+        return None
 
 
 def _nothing(id_: bytes, findings: list[Finding]) -> CheckedVersion:
@@ -100,8 +101,7 @@ def _checked(reader: _Reader, version: Version) -> CheckedVersion:
     try:
         return _check(reader, version)
     except IcechunkError as error:  # some columns are decoded only when they are used
-        key = snapshot_key(version.id)
-        return _nothing(version.id, [Finding("unreadable", key, detail=error.message, is_unreadable=True)])
+        return _nothing(version.id, [read_finding(error, snapshot_key(version.id))])
 
 
 def _check(reader: _Reader, version: Version) -> CheckedVersion:

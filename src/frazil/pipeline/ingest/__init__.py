@@ -42,10 +42,31 @@ The steps use these modules:
     size                tells whether the files are few and small
 """
 
-from frazil.pipeline.ingest.operation import IngestResult, ingest, inspect_files
-from frazil.pipeline.ingest.pattern import ConcatDim, FilePattern, MergeDim
-from frazil.pipeline.ingest.problems import KINDS, Problem
-from frazil.pipeline.ingest.report import Report
+from typing import TYPE_CHECKING
+
+from frazil.lazy_names import import_on_demand
+
+if TYPE_CHECKING:
+    from frazil.pipeline.ingest.operation import IngestResult, ingest, inspect_files
+    from frazil.pipeline.ingest.pattern import ConcatDim, FilePattern, MergeDim
+    from frazil.pipeline.ingest.problems import KINDS, Problem
+    from frazil.pipeline.ingest.report import Report
+
+import_on_demand(
+    __name__,
+    {
+        "IngestResult": "frazil.pipeline.ingest.operation",
+        "ingest": "frazil.pipeline.ingest.operation",
+        "inspect_files": "frazil.pipeline.ingest.operation",
+        "ConcatDim": "frazil.pipeline.ingest.pattern",
+        "FilePattern": "frazil.pipeline.ingest.pattern",
+        "MergeDim": "frazil.pipeline.ingest.pattern",
+        "KINDS": "frazil.pipeline.ingest.problems",
+        "Problem": "frazil.pipeline.ingest.problems",
+        "Report": "frazil.pipeline.ingest.report",
+    },
+    extra="pipeline",
+)
 
 __all__ = [
     "KINDS",

@@ -10,20 +10,47 @@ functions, group_functions,
 anomalies                           the operations
 """
 
-from frazil.jobs.memory import Limits
-from frazil.pipeline.reductions.anomalies import anomaly
-from frazil.pipeline.reductions.functions import (
-    count,
-    max,  # noqa: A004  # as numpy and xarray have it
-    mean,
-    min,  # noqa: A004
-    quantile,
-    reduce,
-    std,
-    sum,  # noqa: A004
+from typing import TYPE_CHECKING
+
+from frazil.lazy_names import import_on_demand
+
+if TYPE_CHECKING:
+    from frazil.jobs.memory import Limits
+    from frazil.pipeline.reductions.anomalies import anomaly
+    from frazil.pipeline.reductions.functions import (
+        count,
+        max,  # noqa: A004  # as numpy and xarray have it
+        mean,
+        min,  # noqa: A004
+        quantile,
+        reduce,
+        std,
+        sum,  # noqa: A004
+    )
+    from frazil.pipeline.reductions.group_functions import climatology, groupby, resample, zonal_stats
+    from frazil.pipeline.reductions.options import ReductionOptions
+
+import_on_demand(
+    __name__,
+    {
+        "Limits": "frazil.jobs.memory",
+        "anomaly": "frazil.pipeline.reductions.anomalies",
+        "count": "frazil.pipeline.reductions.functions",
+        "max": "frazil.pipeline.reductions.functions",
+        "mean": "frazil.pipeline.reductions.functions",
+        "min": "frazil.pipeline.reductions.functions",
+        "quantile": "frazil.pipeline.reductions.functions",
+        "reduce": "frazil.pipeline.reductions.functions",
+        "std": "frazil.pipeline.reductions.functions",
+        "sum": "frazil.pipeline.reductions.functions",
+        "climatology": "frazil.pipeline.reductions.group_functions",
+        "groupby": "frazil.pipeline.reductions.group_functions",
+        "resample": "frazil.pipeline.reductions.group_functions",
+        "zonal_stats": "frazil.pipeline.reductions.group_functions",
+        "ReductionOptions": "frazil.pipeline.reductions.options",
+    },
+    extra="pipeline",
 )
-from frazil.pipeline.reductions.group_functions import climatology, groupby, resample, zonal_stats
-from frazil.pipeline.reductions.options import ReductionOptions
 
 __all__ = [
     "Limits",

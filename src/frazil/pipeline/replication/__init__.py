@@ -6,11 +6,29 @@ export_zarr         arrays of a version as a plain Zarr store
 export_netcdf       arrays of a version as a NetCDF file
 """
 
-from frazil.pipeline.replication.copy_report import Copied
-from frazil.pipeline.replication.netcdf_export import export_netcdf
-from frazil.pipeline.replication.operation import clone_repository, copy_repository
-from frazil.pipeline.replication.part import RepositoryPart
-from frazil.pipeline.replication.zarr_export import export_zarr
+from typing import TYPE_CHECKING
+
+from frazil.lazy_names import import_on_demand
+
+if TYPE_CHECKING:
+    from frazil.pipeline.replication.copy_report import Copied
+    from frazil.pipeline.replication.netcdf_export import export_netcdf
+    from frazil.pipeline.replication.operation import clone_repository, copy_repository
+    from frazil.pipeline.replication.part import RepositoryPart
+    from frazil.pipeline.replication.zarr_export import export_zarr
+
+import_on_demand(
+    __name__,
+    {
+        "Copied": "frazil.pipeline.replication.copy_report",
+        "export_netcdf": "frazil.pipeline.replication.netcdf_export",
+        "clone_repository": "frazil.pipeline.replication.operation",
+        "copy_repository": "frazil.pipeline.replication.operation",
+        "RepositoryPart": "frazil.pipeline.replication.part",
+        "export_zarr": "frazil.pipeline.replication.zarr_export",
+    },
+    extra="pipeline",
+)
 
 __all__ = [
     "Copied",

@@ -7,25 +7,56 @@ operation   `validate`
 report      its result
 """
 
-from frazil.pipeline.validation.operation import validate
-from frazil.pipeline.validation.report import Report, Row
-from frazil.pipeline.validation.rules import (
-    Attributes,
-    Dims,
-    DType,
-    Exists,
-    Filled,
-    Finite,
-    Monotonic,
-    NanShare,
-    NoDuplicates,
-    Range,
-    Regular,
-    Rule,
-    Shape,
-    StatisticsAgainst,
-    Units,
-    rules_from,
+from typing import TYPE_CHECKING
+
+from frazil.lazy_names import import_on_demand
+
+if TYPE_CHECKING:
+    from frazil.pipeline.validation.operation import validate
+    from frazil.pipeline.validation.report import Report, Row
+    from frazil.pipeline.validation.rules import (
+        Attributes,
+        Dims,
+        DType,
+        Exists,
+        Filled,
+        Finite,
+        Monotonic,
+        NanShare,
+        NoDuplicates,
+        Range,
+        Regular,
+        Rule,
+        Shape,
+        StatisticsAgainst,
+        Units,
+        rules_from,
+    )
+
+import_on_demand(
+    __name__,
+    {
+        "validate": "frazil.pipeline.validation.operation",
+        "Report": "frazil.pipeline.validation.report",
+        "Row": "frazil.pipeline.validation.report",
+        "Attributes": "frazil.pipeline.validation.rules",
+        "Dims": "frazil.pipeline.validation.rules",
+        "DType": "frazil.pipeline.validation.rules",
+        "Exists": "frazil.pipeline.validation.rules",
+        "Filled": "frazil.pipeline.validation.rules",
+        "Finite": "frazil.pipeline.validation.rules",
+        "Monotonic": "frazil.pipeline.validation.rules",
+        "NanShare": "frazil.pipeline.validation.rules",
+        "NoDuplicates": "frazil.pipeline.validation.rules",
+        "Range": "frazil.pipeline.validation.rules",
+        "Regular": "frazil.pipeline.validation.rules",
+        "Rule": "frazil.pipeline.validation.rules",
+        "Shape": "frazil.pipeline.validation.rules",
+        "StatisticsAgainst": "frazil.pipeline.validation.rules",
+        "Units": "frazil.pipeline.validation.rules",
+        "rules_from": "frazil.pipeline.validation.rules",
+    },
+    extra="pipeline",
 )
 
 __all__ = [

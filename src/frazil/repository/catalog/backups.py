@@ -21,6 +21,7 @@ from frazil.format.repo_info import RepoInfo, decode_repo_info, encode_repo_info
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.clock import to_datetime
 from frazil.storage.base import Storage
+from frazil.storage.outages import require_whole, skip_damage
 
 _NAME: Final = re.compile(rf"{REPO}\.\d+\.\w+")
 #: The search for the latest state reads this number of backups at a time, because clocks of writers differ.
@@ -64,10 +65,12 @@ class BackupState:
 def read_backup(storage: Storage, name: str) -> BackupState:
     """Read and decode a whole backup. Raises ``StorageError`` or ``FormatError`` if that fails."""
     key = backup_key(name)
-    info = decode_repo_info(storage.get(key), key)
+    data = storage.get(key)
     try:
+        info = decode_repo_info(data, key)
         encode_repo_info(info, level=1)  # this decodes all fields
     except FormatError:
+        require_whole(storage, key, data)
         raise
     except IcechunkError as error:
         raise FormatError(f"{key}: {error.message}") from error
@@ -75,7 +78,10 @@ def read_backup(storage: Storage, name: str) -> BackupState:
 
 
 def latest_backup(storage: Storage) -> BackupState | None:
-    """Return the readable backup with the latest state, or None if there is none."""
+    """Return the readable backup with the latest state, or None if there is none.
+
+    Raises ``StorageError`` if the storage does not return a backup, which may have the latest state.
+    """
     names = (info.key.removeprefix(f"{OVERWRITTEN}/") for info in storage.list(OVERWRITTEN))
     ordered = iter(nsmallest(1 << 16, filter(_NAME.fullmatch, names)))
     while batch := list(islice(ordered, _CANDIDATES)):
@@ -86,7 +92,7 @@ def latest_backup(storage: Storage) -> BackupState | None:
 
 def _readable(storage: Storage, names: list[str]) -> Iterator[BackupState]:
     for name in names:
-        with suppress(StorageError, FormatError):
+        with skip_damage():
             yield read_backup(storage, name)
 
 

@@ -41,6 +41,14 @@ _HARMLESS: Final = "Nothing. Released writers break this rule, and readers do no
 _FILES: Final = (
     Row("missing", _LAYOUT, _M, _LOSS, "Every file that a version needs exists (chunk files: level exists)."),
     Row("unreadable", _BINARY, _M, _LOSS, "Every file can be read and decoded."),
+    Row(
+        "unavailable",
+        _FRAZIL,
+        _M,
+        _WARNING,
+        "The storage returns every file. A file that it does not return may be good.",
+        "Verify again when the storage answers.",
+    ),
     Row("exchanged", _LAYOUT, _M, _DAMAGE, "A file has the content that belongs to its name."),
     Row("file-header", _BINARY, _M, _LOSS, "A file begins with the magic bytes and a whole header."),
     Row(
@@ -270,6 +278,14 @@ _CHUNKS: Final = (
         _LOSS,
         "Objects of virtual references exist and are long enough.",
         _REINGEST,
+    ),
+    Row(
+        "virtual-unavailable",
+        _FRAZIL,
+        _E,
+        _WARNING,
+        "Objects of virtual references could be read. An object that could not be read may be good.",
+        "Verify again when the storage of the object answers.",
     ),
 )
 

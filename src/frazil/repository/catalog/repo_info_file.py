@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from frazil.errors import ErrorKind, RepositoryNotFoundError, StorageError
+from frazil.errors import ErrorKind, FormatError, RepositoryNotFoundError, StorageError
 from frazil.format.keys import REPO
 from frazil.format.repo_info import RepoInfo, decode_repo_info
 from frazil.storage.base import Storage, Version
+from frazil.storage.outages import require_whole
 
 
 class RepoInfoCache:
@@ -31,7 +32,8 @@ class RepoInfoCache:
 def read_repo_info(storage: Storage, cache: RepoInfoCache | None = None) -> tuple[RepoInfo, Version, bytes]:
     """Return the current repo info, the version of its file, and its bytes.
 
-    Raises ``RepositoryNotFoundError`` if there is no file ``repo``.
+    Raises ``RepositoryNotFoundError`` if there is no file ``repo``, ``FormatError`` if it is damaged, and
+    ``StorageError`` if the storage did not return the whole file.
     """
     try:
         data, version = storage.get_versioned(REPO)
@@ -45,4 +47,8 @@ def read_repo_info(storage: Storage, cache: RepoInfoCache | None = None) -> tupl
             ) from error
         raise
     raw = bytes(data)
-    return (cache or RepoInfoCache()).decoded(raw), version, raw
+    try:
+        return (cache or RepoInfoCache()).decoded(raw), version, raw
+    except FormatError:
+        require_whole(storage, REPO, raw, version)
+        raise

@@ -28,10 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, SessionStateError, StorageError
-from frazil.format.columns import I64, U8
-from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_matrix, id_to_text
+from frazil.format.columns import I64
+from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.repository.catalog.amendments import Operations
+from frazil.repository.catalog.line import Line
 from frazil.repository.catalog.lineage import FRAZIL, all_ancestors, origin_of, second_parents
 from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.catalog.stream_records import (
@@ -115,30 +116,18 @@ class History:
         return [id_ for each in silent for id_ in second_parents(each)]
 
     @cached_property
-    def _line(self) -> I64:
-        """The rows of the branch, and of merged histories whose batches are not declared."""
+    def _line(self) -> Line:
+        """The history of the branch, with merged histories whose batches are not declared."""
         merged = [all_ancestors(self._info, id_) for id_ in self._undeclared]
-        return np.unique(np.concatenate([self._chain, *merged]))
+        return Line(self._info, np.unique(np.concatenate([self._chain, *merged])))
 
-    @cached_property
-    def _pruned(self) -> U8:
-        """The ids of snapshots that expirations removed from the history, shape (k, 12)."""
-        if self._info.spec_version == 1:
-            return np.zeros((0, OBJECT_ID_BYTES), np.uint8)
-        values = self._info.table.pruned().take(self._line).compact().values
-        return np.ascontiguousarray(values).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
-
-    @cached_property
+    @property
     def _rows(self) -> I64:
-        """All rows of the history. Some expired snapshots are still listed, because of other refs."""
-        skipped = self._info.snapshots.find_snapshots(self._pruned)
-        return np.union1d(self._line, skipped[skipped >= 0])
+        return self._line.rows
 
     def contains(self, ids: Sequence[bytes]) -> NDArray[np.bool_]:
         """Return whether snapshots are in the history, expired snapshots included; bool, shape (k,)."""
-        matrix = id_matrix(list(ids))
-        rows = self._info.snapshots.find_snapshots(matrix)
-        return np.isin(rows, self._rows) | np.isin(id_keys(matrix), id_keys(self._pruned))
+        return self._line.contains(list(ids))
 
     def queries(self, other: History) -> set[str]:
         """Return the names of the queries that may have batches here, but not in the other history."""

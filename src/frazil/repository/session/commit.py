@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from frazil.changes.change_set import ChangeSet
 from frazil.errors import ConflictError, ErrorKind, InvalidInputError, SessionStateError, StorageError
@@ -18,7 +18,7 @@ from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.format.snapshot import Snapshot
 from frazil.format.transaction_log import TransactionLog
 from frazil.repository.catalog.expired_versions import require_listed
-from frazil.repository.catalog.lineage import FRAZIL
+from frazil.repository.catalog.history_records import CARRIED, with_amended
 from frazil.repository.catalog.repo_changes import new_snapshot, noted
 from frazil.repository.catalog.repo_requirements import (
     require_base,
@@ -27,16 +27,11 @@ from frazil.repository.catalog.repo_requirements import (
     require_tip,
 )
 from frazil.repository.catalog.repo_update import Change
-from frazil.repository.catalog.stream_records import BATCH, QUERY, with_amended
 from frazil.repository.session.commit_files import CommitFiles, write_commit_files
 from frazil.repository.session.pending_commit import PendingCommit
 from frazil.repository.session.required_files import is_safe, require_uncollected
 from frazil.repository.session.uploads import putting
 from frazil.repository.settings.feature_flags import MOVE_NODE, Flag
-
-#: Metadata that an amend copies from the replaced commit: its batch of a streaming query, and the commits
-#: that it has merged. They are needed because the new commit contains the changes of the replaced commit.
-_CARRIED: Final = (QUERY, BATCH, FRAZIL)
 
 
 def write_commit(pending: PendingCommit) -> bytes:
@@ -157,7 +152,7 @@ def _require_not_first(info: RepoInfo, id_: bytes) -> None:
 
 
 def _carried_metadata(before: SnapshotEntry) -> dict[str, Any]:
-    return {name: before.metadata[name] for name in _CARRIED if name in before.metadata}
+    return {name: before.metadata[name] for name in CARRIED if name in before.metadata}
 
 
 def _amended_records(info: RepoInfo, new: bytes, *, old: bytes, branch: str) -> dict[str, Any]:

@@ -62,7 +62,7 @@ _NODES: Final = (
     "updated_array",
 )
 #: The change of a chunk: 1 if only the new version has it, 2 if only the old one, 3 if both.
-_CHANGES: Final = pa.array([None, "chunk_added", "chunk_removed", "chunk_changed"])
+_CHANGES: Final = (None, "chunk_added", "chunk_removed", "chunk_changed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def _chunk_parts(
         rows = np.flatnonzero(change)
         same = np.zeros(len(rows), np.int64)
         yield _part(
-            change=_CHANGES.take(pa.array(change[rows])),
+            change=pa.array(_CHANGES).take(pa.array(change[rows])),
             path=pa.array([new[id_]]).take(same),
             node_id=pa.array([id_to_text(id_)]).take(same),
             from_path=pa.nulls(len(rows), pa.string()),

@@ -25,6 +25,7 @@ Rows to arrays:
     target_arrays           arrays are created or grow; `new_arrays`, `axes`
     row_chunks              rows to chunks
     encoding                values of a column to elements of an array
+    cf_times                times of both, by xarray
     data_source_writer      ``df.write.format("frazil")``
 
 Tables about a repository:
@@ -35,3 +36,14 @@ Tables about a repository:
     sql_functions           the tables as functions of SQL
     arrow_columns, schemas  columns and schemas of Arrow and of Spark
 """
+
+from typing import TYPE_CHECKING
+
+from frazil.lazy_names import import_on_demand
+
+if TYPE_CHECKING:
+    from frazil.spark.tables import cf_times
+
+import_on_demand(__name__, {"cf_times": "frazil.spark.tables.cf_times"})
+
+__all__ = ["cf_times"]

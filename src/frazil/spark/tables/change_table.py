@@ -68,7 +68,7 @@ def changes(
 
 
 #: The change of a chunk: 1 if only the new version has it, 2 if only the old one, 3 if both.
-_CHUNK_CHANGES: Final = pa.array(["none", "chunk_added", "chunk_removed", "chunk_changed"])
+_CHUNK_CHANGES: Final = ("none", "chunk_added", "chunk_removed", "chunk_changed")
 
 
 def _chunk_changes(path: str, index: NDArray[np.uint32], old: ChunkTable | None, new: ChunkTable) -> pa.Table:
@@ -79,7 +79,7 @@ def _chunk_changes(path: str, index: NDArray[np.uint32], old: ChunkTable | None,
     rows = np.flatnonzero(change)
     return pa.table(
         {
-            "change": _CHUNK_CHANGES.take(pa.array(change[rows])),
+            "change": pa.array(_CHUNK_CHANGES).take(pa.array(change[rows])),
             "path": constant_column(path, len(rows)),
             "from_path": pa.nulls(len(rows), pa.string()),
             "chunk": index_column(index[rows]),

@@ -115,7 +115,7 @@ def chunks(
     return pa.concat_tables([SCHEMAS["chunks"].empty_table(), *parts])
 
 
-_KINDS: Final = pa.array([kind.name.lower() for kind in ChunkKind])
+_KINDS: Final = tuple(kind.name.lower() for kind in ChunkKind)
 
 
 def _chunks(path: str, table: ChunkTable) -> pa.Table:
@@ -143,7 +143,7 @@ def _chunks(path: str, table: ChunkTable) -> pa.Table:
         {
             "path": constant_column(path, n),
             "chunk": index_column(table.index),
-            "kind": _KINDS.take(pa.array(table.kind)),
+            "kind": pa.array(_KINDS).take(pa.array(table.kind)),
             "location": locations.take(pa.array(location)),
             "offset": table.offset.astype(np.int64),
             "length": table.length.astype(np.int64),

@@ -22,9 +22,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
-from xarray.coding.times import decode_cf_datetime, decode_cf_timedelta
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.spark import tables
 
 #: How times in unusual calendars are read: as text, as the stored numbers, or not at all.
 CALENDARS: Final = ("string", "raw", "error")
@@ -114,9 +114,9 @@ class Decoder:
         units = self.units or ""
         try:
             if pa.types.is_duration(self.type):
-                spans = decode_cf_timedelta(numbers, units, "us")
+                spans = tables.cf_times.decode_cf_timedelta(numbers, units, "us")
                 return Values(np.asarray(spans).astype("timedelta64[us]"), null)
-            times = decode_cf_datetime(numbers, units, self.calendar, time_unit="us")
+            times = tables.cf_times.decode_cf_datetime(numbers, units, self.calendar, time_unit="us")
         except (ValueError, OverflowError) as error:
             raise InvalidInputError(
                 f"The units of times must follow the CF conventions, got {units!r} ({self.calendar}): "

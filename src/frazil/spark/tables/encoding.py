@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
-from xarray.coding.times import encode_cf_datetime, encode_cf_timedelta
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.spark import tables
 from frazil.spark.tables.decoding import Decoder
 
 #: Times of new arrays.
@@ -104,8 +104,14 @@ def _times(data: NDArray[Any], decoder: Decoder) -> NDArray[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings about fractions: see _whole
         if pa.types.is_duration(decoder.type):
-            return np.asarray(encode_cf_timedelta(data.view("timedelta64[us]"), decoder.units)[0])
-        return np.asarray(encode_cf_datetime(data.view("datetime64[us]"), decoder.units, decoder.calendar)[0])
+            return np.asarray(
+                tables.cf_times.encode_cf_timedelta(data.view("timedelta64[us]"), decoder.units)[0]
+            )
+        return np.asarray(
+            tables.cf_times.encode_cf_datetime(data.view("datetime64[us]"), decoder.units, decoder.calendar)[
+                0
+            ]
+        )
 
 
 def _whole(data: NDArray[Any], wanted: bool, null: NDArray[np.bool_] | None, units: str, name: str) -> None:

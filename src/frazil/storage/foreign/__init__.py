@@ -10,10 +10,27 @@ codes are decoded, ``..`` is resolved, and the text after ``?`` or ``#`` does no
 URL has no query.
 """
 
-from frazil.storage.foreign.base import ForeignObjects
-from frazil.storage.foreign.factory import open_foreign
-from frazil.storage.foreign.files import ForeignFiles, file_etag
-from frazil.storage.foreign.object_store import ForeignStore
-from frazil.storage.foreign.web import ForeignWeb
+from typing import TYPE_CHECKING
+
+from frazil.lazy_names import import_on_demand
+
+if TYPE_CHECKING:
+    from frazil.storage.foreign.base import ForeignObjects
+    from frazil.storage.foreign.factory import open_foreign
+    from frazil.storage.foreign.files import ForeignFiles, file_etag
+    from frazil.storage.foreign.object_store import ForeignStore
+    from frazil.storage.foreign.web import ForeignWeb
+
+import_on_demand(
+    __name__,
+    {
+        "ForeignObjects": "frazil.storage.foreign.base",
+        "open_foreign": "frazil.storage.foreign.factory",
+        "ForeignFiles": "frazil.storage.foreign.files",
+        "file_etag": "frazil.storage.foreign.files",
+        "ForeignStore": "frazil.storage.foreign.object_store",
+        "ForeignWeb": "frazil.storage.foreign.web",
+    },
+)
 
 __all__ = ["ForeignFiles", "ForeignObjects", "ForeignStore", "ForeignWeb", "file_etag", "open_foreign"]

@@ -1,0 +1,86 @@
+"""The records in the metadata of a repository that each change of a history carries on.
+
+Commits of streaming queries and of jobs have marks in their metadata. When such a commit leaves the history,
+a record in the metadata of the repository takes its place: ``stream_records`` and ``job_records``. Operations
+that remove or replace commits call the functions of this module, for all kinds of records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.format.repo_info import RepoInfo, SnapshotTable
+from frazil.repository.catalog import job_records, stream_records
+from frazil.repository.catalog.lineage import FRAZIL
+
+#: Items of the metadata of a commit that an amend copies: its batch of a streaming query, its job, and the
+#: commits that it has merged. The new commit contains the changes of the replaced commit.
+CARRIED: Final = (stream_records.QUERY, stream_records.BATCH, job_records.JOB, FRAZIL)
+
+
+def recorded_snapshots(info: RepoInfo) -> list[bytes]:
+    """Return the snapshots that records name. They may be removed from the history.
+
+    Args:
+        info: The repo info.
+
+    Returns:
+        The ids.
+
+    Examples:
+        >>> from frazil.format.repo_info import new_repo_info
+        >>> recorded_snapshots(new_repo_info(0))
+        []
+    """
+    jobs = job_records.read_entries(info.metadata)
+    streams = stream_records.read_records(info.metadata).values()
+    of_streams = (record.snapshot for records in streams for record in records)
+    of_jobs = (id_ for each in jobs for id_ in (each.snapshot, each.commit) if id_)
+    return [*of_streams, *of_jobs]
+
+
+def with_amended(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[str, Any]:
+    """Return the metadata of a repository after the snapshot ``new`` has replaced ``old`` on a branch.
+
+    Args:
+        info: The repo info, which lists ``new``.
+        old: The id of the replaced snapshot.
+        new: The id of the snapshot that replaces it.
+        branch: The name of the branch; empty for none.
+
+    Returns:
+        The metadata.
+
+    Examples:
+        >>> from frazil.format.repo_info import new_repo_info
+        >>> with_amended(new_repo_info(0), bytes(12), bytes(12), "main")
+        {}
+    """
+    info = replace(info, metadata=stream_records.with_amended(info, old, new, branch))
+    return job_records.with_amended(info, old, new, branch)
+
+
+def with_expiring(info: RepoInfo, keep: NDArray[np.bool_], after: SnapshotTable) -> dict[str, Any]:
+    """Return the metadata of a repository before an expiration.
+
+    Args:
+        info: The repo info, with all snapshots and their links before the expiration.
+        keep: The snapshots that stay, shape (n,).
+        after: The snapshots that stay, with their new links.
+
+    Returns:
+        The metadata.
+
+    Examples:
+        >>> import numpy
+        >>> from frazil.format.repo_info import new_repo_info
+        >>> info = new_repo_info(0)
+        >>> with_expiring(info, numpy.ones(1, bool), info.table)
+        {}
+    """
+    info = replace(info, metadata=stream_records.with_expiring(info, keep))
+    return job_records.with_expiring(info, after)

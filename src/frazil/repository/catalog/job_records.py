@@ -1,0 +1,275 @@
+"""The records of jobs in the metadata of a repository.
+
+The commit of a job has the id of the job in its own metadata. A squash, an expiration, an amend or a reset
+may remove this commit from its branch before another driver of the same job ends. So the metadata of the
+repository have records under ``frazil.jobs``, which are written in the same update as the branch:
+
+    [{"id": "monday", "snapshot": "1CECHNKREP0F1RSTCMT0", "branch": "main", "work": "5ac9..."}, ...]
+
+A record with ``branch`` is of the commit of the job on this branch. A record without it is of a version that
+has the changes of a removed commit, and ``commit`` is the id of this commit. ``work`` is a digest of the name
+and the parameters of the job.
+
+A record is kept while it can be needed: the newest records, for drivers that run now; and records of commits
+that are not listed any more. The number of all records is limited, and the newest are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import FormatError, IcechunkError
+from frazil.format.columns import I64
+from frazil.format.ids import OBJECT_ID_BYTES, id_from_text, id_keys, id_matrix, id_to_text
+from frazil.format.repo_info import RepoInfo, SnapshotTable
+from frazil.repository.catalog.amendments import Operations
+from frazil.repository.catalog.line import Line
+
+#: A key of the metadata of a repository.
+JOBS: Final = "frazil.jobs"
+#: The key of the record of a job in the metadata of its commit.
+JOB: Final = "frazil_job"
+
+#: The number of the newest records that are always kept.
+_RECENT: Final = 64
+#: The largest number of records.
+_MOST: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class JobEntry:
+    """The commit of a job on a branch; without a branch, a version that has the changes of this commit."""
+
+    id: str
+    snapshot: bytes
+    branch: str = ""
+    work: str = ""
+    commit: bytes = b""
+
+
+def read_entries(metadata: Mapping[str, Any]) -> list[JobEntry]:
+    """Return the records in the metadata of a repository, newest first.
+
+    Raises ``FormatError`` if another value has their key: a job without its record would be committed twice.
+
+    Examples:
+        >>> record = {"id": "monday", "snapshot": "1CECHNKREP0F1RSTCMT0", "branch": "main"}
+        >>> read_entries({JOBS: [record]})[0].id
+        'monday'
+    """
+    try:
+        return [_entry(each) for each in metadata.get(JOBS, [])]
+    except (IcechunkError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise FormatError(
+            f"`{JOBS}` in the metadata of the repository must have records of jobs, got "
+            f"{str(metadata[JOBS])[:80]}. Restore them with Repository.update_metadata, or remove the key if "
+            "no job is running"
+        ) from error
+
+
+def _entry(document: Mapping[str, Any]) -> JobEntry:
+    branch, work, commit = (str(document.get(name, "")) for name in ("branch", "work", "commit"))
+    snapshot = id_from_text(document["snapshot"])
+    return JobEntry(str(document["id"]), snapshot, branch, work, id_from_text(commit) if commit else b"")
+
+
+def _document(entry: JobEntry) -> dict[str, str]:
+    document = {
+        "id": entry.id,
+        "snapshot": id_to_text(entry.snapshot),
+        "branch": entry.branch,
+        "work": entry.work,
+        "commit": id_to_text(entry.commit) if entry.commit else "",
+    }
+    return {name: value for name, value in document.items() if value or name == "id"}
+
+
+def with_entries(info: RepoInfo, new: Iterable[JobEntry]) -> dict[str, Any]:
+    """Return the metadata of a repository with new records, and without records that are not needed.
+
+    Args:
+        info: The repo info. Its table lists the snapshots of the new records.
+        new: The new records, newest first.
+
+    Returns:
+        The metadata.
+    """
+    entries = list(dict.fromkeys(_with_replacements(info, [*new, *read_entries(info.metadata)])))
+    return {**info.metadata, JOBS: list(map(_document, _useful(info, entries)))}
+
+
+def _useful(info: RepoInfo, entries: Sequence[JobEntry]) -> list[JobEntry]:
+    rows = info.table.find_snapshots(id_matrix([each.snapshot for each in entries]))
+    moved = {each.id for each in entries if not each.branch}
+    useful = [
+        entry
+        for at, (entry, row) in enumerate(zip(entries, rows.tolist(), strict=True))
+        if at < _RECENT or not entry.branch or (row < 0 and entry.id not in moved)
+    ]
+    return useful[:_MOST]
+
+
+def _with_replacements(info: RepoInfo, entries: Iterable[JobEntry]) -> Iterator[JobEntry]:
+    """Yield the records, and after each its copies for snapshots that replaced its snapshot.
+
+    The ops log names the commits that other implementations amended.
+    """
+    operations = Operations.back_to(info, None, ())
+    for entry in entries:
+        yield entry
+        for id_ in operations.replacements(entry.snapshot):
+            yield replace(entry, snapshot=id_, branch="", commit=b"")
+
+
+def entries_of(info: RepoInfo) -> list[JobEntry]:
+    """Return the records of a repository, newest first. Spec version 1 has none.
+
+    Args:
+        info: The repo info.
+
+    Returns:
+        The records.
+
+    Examples:
+        >>> from frazil.format.repo_info import new_repo_info
+        >>> entries_of(new_repo_info(0))
+        []
+    """
+    return read_entries(info.metadata) if info.spec_version > 1 else []
+
+
+def entries_in_line(info: RepoInfo, tip: bytes, entries: Iterable[JobEntry]) -> list[JobEntry]:
+    """Return those of some records whose commits are in the history of a snapshot, with listed snapshots.
+
+    Args:
+        info: The repo info.
+        tip: The id of the snapshot.
+        entries: Some of its records.
+
+    Returns:
+        The records. A snapshot that was removed is replaced by the oldest one that has its changes.
+    """
+    every = list(_with_replacements(info, entries))
+    if not every:
+        return []
+    line = Line.of(info, tip)
+    contained = line.contains([each.snapshot for each in every]).tolist()
+    return [
+        _at(entry, line.holder(entry.snapshot))
+        for entry, is_in in zip(every, contained, strict=True)
+        if is_in
+    ]
+
+
+def _at(entry: JobEntry, holder: bytes) -> JobEntry:
+    """Return the record for the version that has the changes of the commit."""
+    return replace(entry, snapshot=holder, branch="", commit=entry.commit or entry.snapshot)
+
+
+def other_commit(
+    info: RepoInfo, tip: bytes, job: tuple[str, str], earlier: Collection[bytes]
+) -> bytes | None:
+    """Return the commit of another driver of a job, or the version that has its changes; None if none has.
+
+    Args:
+        info: The repo info.
+        tip: A snapshot whose history the commit may be in.
+        job: The id of the job, and its branch. A commit on this branch counts even if the branch was reset.
+        earlier: The snapshots of all records when this driver began. They do not count.
+
+    Returns:
+        The id of the snapshot.
+
+    Examples:
+        >>> from frazil.format.repo_info import new_repo_info
+        >>> info = new_repo_info(0)
+        >>> other_commit(info, info.branches["main"], ("monday", "main"), ()) is None
+        True
+    """
+    id_, branch = job
+    entries = [each for each in entries_of(info) if each.id == id_ and each.snapshot not in earlier]
+    contained = entries_in_line(info, tip, entries)
+    reset = [each for each in entries if each.branch == branch]
+    return next((each.snapshot for each in (*contained, *reset)), None)
+
+
+def with_amended(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[str, Any]:
+    """Return the metadata of a repository after the snapshot ``new`` has replaced ``old`` on a branch."""
+    entries = [each for each in read_entries(info.metadata) if each.snapshot == old]
+    return (
+        with_entries(info, [replace(each, snapshot=new, branch=branch) for each in entries])
+        if entries
+        else info.metadata
+    )
+
+
+def with_expiring(info: RepoInfo, after: SnapshotTable) -> dict[str, Any]:
+    """Return the metadata of a repository before an expiration, which leaves the snapshots ``after``.
+
+    A snapshot with a new list of removed ancestors gets the records of the jobs of these ancestors.
+    """
+    entries = read_entries(info.metadata)
+    commits = _commits_of_jobs(info.table, entries)
+    number, holders = _places(info.table, after, commits)
+    order = np.argsort(info.table.flushed_at()[commits[number]], kind="stable")[::-1][:_MOST]
+    jobs = _jobs_at(info.table, commits[number[order]], entries)
+    new = [
+        _at(job, after.id_of(holder))
+        for holder, of_commit in zip(holders[order].tolist(), jobs, strict=True)
+        for job in of_commit
+    ]
+    if not new:
+        return info.metadata
+    moved = {each.id for each in new}
+    stale = {
+        each
+        for each in entries
+        if not each.branch and each.id in moved and after.find_snapshot(each.snapshot) < 0
+    }
+    left = [_document(each) for each in entries if each not in stale]
+    return with_entries(replace(info, metadata={**info.metadata, JOBS: left}), new)
+
+
+def _commits_of_jobs(table: SnapshotTable, entries: Sequence[JobEntry]) -> I64:
+    """Return the rows of snapshots that a job committed, or that a record names."""
+    named = table.find_snapshots(id_matrix([each.snapshot for each in entries]))
+    return np.union1d(table.mentioning(np.arange(len(table)), JOB), named[named >= 0])
+
+
+def _places(table: SnapshotTable, after: SnapshotTable, commits: I64) -> tuple[I64, I64]:
+    """Return the numbers of the commits that new lists of removed snapshots have, and the rows of the lists.
+
+    ``commits`` are rows of ``table``. The lists are in rows of ``after``. A commit may be in several lists.
+    """
+    before = table.find_snapshots(after.ids())
+    lengths = after.pruned().lengths
+    is_new = (before < 0) | (lengths != table.pruned().lengths[before])
+    rows = np.flatnonzero(is_new & (lengths > 0))
+    lists = after.pruned().take(rows).compact()
+    ids = np.ascontiguousarray(lists.values).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
+    keys, wanted = id_keys(table.ids()[commits]), id_keys(ids)
+    if not len(keys):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)  # tables are sorted by id
+    matches: NDArray[np.bool_] = keys[place] == wanted
+    return place[matches], np.repeat(rows, lists.lengths)[matches]
+
+
+def _jobs_at(table: SnapshotTable, rows: I64, entries: Sequence[JobEntry]) -> Iterator[list[JobEntry]]:
+    """Yield the jobs of each row: the one in the metadata of the commit, and those that records name."""
+    named: dict[bytes, list[JobEntry]] = {}
+    for each in entries:
+        named.setdefault(each.snapshot, []).append(each)
+    for commit in table.entries(rows):
+        record = commit.metadata.get(JOB)
+        own = (
+            [JobEntry(str(record["id"]), commit.id, work=str(record.get("work", "")))]
+            if isinstance(record, dict) and "id" in record
+            else []
+        )
+        yield list(dict.fromkeys([*own, *(replace(each, branch="") for each in named.get(commit.id, ()))]))

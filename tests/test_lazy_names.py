@@ -1,0 +1,194 @@
+"""Names of packages that are imported on demand: the tables, the static imports, and what an import loads."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from tests.programs import WARNINGS
+from tests.support.house import PATHS, parsed
+
+import frazil
+import frazil.pipeline
+from frazil.lazy_names import TABLES, import_on_demand, value_of
+
+#: Packages whose public names are imported on demand.
+PACKAGES = sorted(
+    module
+    for module, path in PATHS.items()
+    if path.name == "__init__.py" and "import_on_demand(" in path.read_text()
+)
+#: Names of tables that `__all__` may lack: `import *` must not replace functions of Python.
+NOT_IN_ALL = frozenset(("max", "min", "sum"))
+
+
+# ---- tables -----------------------------------------------------------------------------------------
+
+
+def static_names(package: str) -> Iterator[tuple[str, str]]:
+    """The public names of a package for type checkers, each with its source as in a table."""
+    for block in parsed(PATHS[package]).body:
+        if not (isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"):
+            continue
+        for statement in block.body:
+            assert isinstance(statement, ast.ImportFrom)
+            for alias in statement.names:
+                if alias.name == "*":
+                    names = importlib.import_module(statement.module).__all__
+                    yield from ((name, statement.module) for name in names)
+                elif f"{statement.module}.{alias.name}" in PATHS:
+                    yield alias.name, f"{statement.module}.{alias.name}"
+                else:
+                    renamed = alias.asname not in (None, alias.name)
+                    yield alias.asname or alias.name, statement.module + f":{alias.name}" * renamed
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_table_is_that_of_type_checkers(package: str) -> None:
+    module = importlib.import_module(package)
+    assert TABLES[package] == dict(static_names(package))
+    assert set(TABLES[package]) - NOT_IN_ALL <= set(module.__all__) <= set(TABLES[package])
+    assert set(TABLES[package]) <= set(dir(module))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_name_hides_no_submodule(package: str) -> None:
+    """Only a submodule that contains the name itself may have its name."""
+    hidden = {name for name in TABLES[package] if f"{package}.{name}" in PATHS}
+    assert all((TABLES[package][name] + ".").startswith(f"{package}.{name}.") for name in hidden)
+
+
+@pytest.mark.parametrize("package", [each for each in PACKAGES if not each.startswith("frazil.spark")])
+def test_names_are_objects_of_their_modules(package: str) -> None:
+    module = importlib.import_module(package)
+    for name, source in TABLES[package].items():
+        submodule = source == f"{package}.{name}"
+        assert getattr(module, name) is value_of(source if ":" in source or submodule else f"{source}:{name}")
+
+
+def test_other_names_are_errors() -> None:
+    for name in ("nothing", "_private", "__wrapped__"):
+        with pytest.raises(AttributeError, match=rf"^module 'frazil' has no attribute '{name}'$"):
+            getattr(frazil, name)
+    with pytest.raises(ImportError, match="cannot import name 'nothing' from 'frazil'"):
+        exec("from frazil import nothing")
+
+
+def test_the_module_of_a_name_is_imported_once(monkeypatch) -> None:
+    calls = []
+    package = type(sys)("package_of_a_test")
+    monkeypatch.setitem(sys.modules, package.__name__, package)
+    monkeypatch.setitem(TABLES, package.__name__, {})
+    monkeypatch.setattr(importlib, "import_module", lambda name: calls.append(name) or frazil.errors)
+    import_on_demand(package.__name__, {"Kind": "frazil.errors:ErrorKind"})
+    assert calls == []
+    assert package.Kind is package.Kind is frazil.errors.ErrorKind
+    assert calls == ["frazil.errors"]
+
+
+def test_pickles_name_the_modules_of_names() -> None:
+    for value in (frazil.Repository, frazil.spec_version, frazil.pipeline.ingest, frazil.SpecVersion.v2):
+        assert pickle.loads(pickle.dumps(value)) is value
+    assert frazil.Repository.__module__ == "frazil.repository.handle.repository"
+    assert frazil.pipeline.ingest.__module__ == "frazil.pipeline.ingest.operation"
+
+
+# ---- imports ----------------------------------------------------------------------------------------
+
+#: Packages of others that take long to import.
+SLOW = frozenset(
+    (
+        *("asyncio", "cftime", "cloudpickle", "dask", "datasketches", "email", "fsspec", "h5py"),
+        *("importlib.metadata", "netCDF4", "numpy", "obstore", "pandas", "pyarrow", "pyspark", "ssl"),
+        *("urllib3", "xarray", "yaml", "zarr"),
+    )
+)
+#: Module -> the slow packages that its import may load. An import of any other slow package is a mistake.
+ALLOWED: dict[str, frozenset[str]] = {
+    "frazil": frozenset(),
+    "frazil.pipeline": frozenset(),
+    "frazil.spark": frozenset(),
+    "frazil.cli.main": frozenset(("asyncio", "email", "numpy", "obstore", "ssl", "yaml")),
+    "frazil.spark.data_source": SLOW
+    - {"cftime", "dask", "datasketches", "h5py", "netCDF4", "pandas", "urllib3", "xarray"},
+}
+
+
+@functools.cache
+def direct_imports(module: str) -> frozenset[str]:
+    """The modules that a module of Frazil imports when it is loaded, the sources of lazy names included."""
+    targets = {module.rpartition(".")[0]} - {""}
+    pending: list[ast.AST] = list(parsed(PATHS[module]).body)
+    while pending:
+        node = pending.pop()
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                continue
+            case ast.If(test=test) if ast.unparse(test).endswith("TYPE_CHECKING"):
+                pending += node.orelse
+                continue
+            case ast.Import():
+                targets.update(alias.name for alias in node.names)
+            case ast.ImportFrom(module=str(base)):
+                targets.add(base)
+                for alias in node.names:
+                    if f"{base}.{alias.name}" in PATHS:
+                        targets.add(f"{base}.{alias.name}")
+                    elif source := TABLES.get(base, {}).get(alias.name):
+                        targets.add(source.partition(":")[0])
+        pending += ast.iter_child_nodes(node)
+    return frozenset(targets)
+
+
+def loaded_by(module: str) -> dict[str, str]:
+    """All modules that an import loads, each with the module of Frazil that imports it first."""
+    importers, pending = {module: ""}, [module]
+    for package in PACKAGES:
+        importlib.import_module(package)  # for the tables
+    while pending:
+        each = pending.pop(0)
+        for target in sorted(direct_imports(each)) if each in PATHS else ():
+            if target not in importers:
+                importers[target] = each
+                pending.append(target)
+    return importers
+
+
+@pytest.mark.parametrize("module", ALLOWED)
+def test_an_import_loads_no_other_slow_package(module: str) -> None:
+    offences = {
+        target: importer
+        for target, importer in loaded_by(module).items()
+        if not ALLOWED[module].issuperset(SLOW.intersection((target, target.partition(".")[0])))
+    }
+    assert not offences, f"package -> the module that imports it: {offences}. Import it on demand"
+
+
+_PROGRAM = f"""
+import importlib, sys
+slow = {sorted(SLOW)!r}
+for module, allowed in {[(module, sorted(allowed)) for module, allowed in ALLOWED.items()]!r}:
+    importlib.import_module(module)
+    print(module, *sorted(set(slow) & set(sys.modules) - set(allowed)))
+    if module == "frazil.spark":
+        print(*sorted(each for each in sys.modules if each.partition(".")[0] == "frazil"))
+import frazil.pipeline.ingest.operation  # Python binds submodules to their packages
+print(frazil.pipeline.ingest.__name__, frazil.spark.ingest.__name__, "ingest" in dir(frazil.pipeline))
+"""
+
+
+@pytest.mark.deep
+def test_processes_load_no_other_slow_package() -> None:
+    """Also not through packages of others. Each import follows those before it, and each may load more."""
+    run = subprocess.run([sys.executable, *WARNINGS, "-c", _PROGRAM], capture_output=True, text=True)
+    assert run.stderr == ""
+    modules = "frazil frazil.errors frazil.extras frazil.lazy_names frazil.pipeline frazil.pipeline.ingest"
+    lines = ["frazil", "frazil.pipeline", "frazil.spark", f"{modules} frazil.spark"]
+    lines += ["frazil.cli.main", "frazil.spark.data_source", "ingest ingest True"]
+    assert run.stdout.splitlines() == lines
