@@ -154,13 +154,13 @@ class JoinedTables:
         sizes = joined.buffer.gather(starts, _U2).astype(np.int64) & ~1
         joined.require_inside(starts, starts + sizes, owners)
         data = joined.buffer.bytes
-        known: dict[bytes, int] = {}
+        numbers_of: dict[bytes, int] = {}
         numbers = [
-            known.setdefault(data[start + 4 : start + size].tobytes(), len(known))
+            numbers_of.setdefault(data[start + 4 : start + size].tobytes(), len(numbers_of))
             for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)
         ]
-        distances = np.zeros((max(1, len(known)), 1 + max(map(len, known), default=0) // 2), np.int64)
-        for shape, number in known.items():
+        distances = np.zeros((max(1, len(numbers_of)), 1 + max(map(len, numbers_of), default=0) // 2), np.int64)
+        for shape, number in numbers_of.items():
             distances[number, : len(shape) // 2] = np.frombuffer(shape, _U2)
         counts = np.diff(firsts, append=len(positions))
         return cls(joined, positions, rows, np.repeat(np.array(numbers, np.int64), counts), distances)
