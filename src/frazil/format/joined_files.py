@@ -5,8 +5,8 @@ rows. Here the payloads of several files are one buffer, and the tables of all f
 positions. Every position is compared with the bounds of its own file, so a damaged file cannot read the bytes
 of another one.
 
-This reader accepts only what it can read fast. It raises an error of ``IRREGULAR`` for everything else, damage
-included. Then the caller decodes each file alone, with all rules and with errors that name the file.
+This reader accepts only what it can read fast. It raises an error of ``IRREGULAR`` for everything else,
+damage included. Then the caller decodes each file alone, with all rules and with errors that name the file.
 """
 
 from __future__ import annotations
