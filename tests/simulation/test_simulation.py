@@ -41,9 +41,9 @@ def test_a_run_is_the_same_each_time() -> None:
 def test_runs_are_the_same_in_another_process() -> None:
     """A run does not depend on earlier runs, on the order of sets, or on the process."""
     seeds = [1, 3, 7, 14, 22]
-    here = {seed: trace_digest(random_plan(seed)) for seed in seeds}
+    digests = {seed: trace_digest(random_plan(seed)) for seed in seeds}
     command = [sys.executable, "-m", "tests.simulation", "--digests", *map(str, reversed(seeds))]
-    there = subprocess.run(
+    output = subprocess.run(
         command,
         env={**os.environ, "PYTHONHASHSEED": "1"},
         capture_output=True,
@@ -51,7 +51,7 @@ def test_runs_are_the_same_in_another_process() -> None:
         timeout=patience(60),
         check=True,
     ).stdout
-    assert there.splitlines() == [f"{seed} {here[seed]}" for seed in reversed(seeds)]
+    assert output.splitlines() == [f"{seed} {digests[seed]}" for seed in reversed(seeds)]
 
 
 @pytest.mark.deep
@@ -78,10 +78,10 @@ def test_staged_jobs_continue_after_the_end_of_a_driver() -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(2))
 def test_many_seeds(part: int) -> None:
     total, seed = 0, 1_000 * (part + 1)
-    while total < 8_000:
+    while total < 5_000:
         outcome = execute(random_plan(seed))
         seed += 1
         require_promises([outcome])

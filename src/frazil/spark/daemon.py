@@ -12,7 +12,7 @@ import gc
 
 from pyspark.daemon import manager
 
-import frazil.pipeline  # this and the next imports are for the workers
+import frazil.spark  # this and the next imports are for the workers
 import frazil.spark.data_source
 import frazil.spark.dataframes
 import frazil.spark.runtime.on_spark
@@ -20,8 +20,8 @@ import frazil.spark.streams.batch_pipelines
 import frazil.spark.tables.write_table
 
 if __name__ == "__main__":
-    for name in frazil.pipeline.__all__:
-        getattr(frazil.pipeline, name)  # imports the module of the name
+    for name in frazil.spark.__all__:
+        getattr(frazil.spark, name)  # imports the module of the name
     gc.collect()
     gc.freeze()  # garbage collections of the workers skip all imports
     manager()
