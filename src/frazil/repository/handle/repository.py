@@ -39,6 +39,7 @@ from frazil.repository.handle.undo import Undo
 from frazil.repository.handle.upkeep import Upkeep
 from frazil.repository.handle.version_history import VersionHistory
 from frazil.repository.handle.virtual_access import Authorized
+from frazil.repository.handle.watching import Watching
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.storage.base import Storage
 from frazil.storage.credentials import AnyCredential
@@ -62,6 +63,7 @@ class Repository(
     Undo,
     Provenance,
     Protection,
+    Watching,
 ):
     """A versioned Zarr hierarchy with branches and tags.
 
