@@ -16,6 +16,7 @@ from frazil.repository.catalog.version_info import SpecVersion
 from frazil.repository.handle.administration import Administration
 from frazil.repository.handle.comparison import Comparison
 from frazil.repository.handle.creation import create_context
+from frazil.repository.handle.doctor import Doctor
 from frazil.repository.handle.history_upkeep import HistoryUpkeep
 from frazil.repository.handle.inspection import Inspection
 from frazil.repository.handle.integration import Integration
@@ -64,6 +65,7 @@ class Repository(
     Provenance,
     Protection,
     Watching,
+    Doctor,
 ):
     """A versioned Zarr hierarchy with branches and tags.
 
