@@ -19,6 +19,8 @@ from tests.support.house import PATHS, REPOSITORY, is_ours, parsed, room
 
 import frazil
 
+pytestmark = pytest.mark.xdist_group("house")  # one worker parses each module once
+
 CORE = {"format", "storage", "changes", "chunks"}
 OF_REPOSITORY = {
     "repository",
@@ -109,7 +111,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"jobs", "pipeline.maintenance", "spark.__init__", "spark.runtime", "spark.tables", "spark.streams"},
     "spark.__init__": {"pipeline.__init__", "spark", "spark.runtime", "spark.tables", "spark.streams"},
     "pyspark_frazil": {"spark"},  # a package beside ours, for Spark to find
-    "cli": ROOMS | {"maintenance", "importing", "readers", "pipeline.__init__", "pipeline.ingest"},
+    "cli": ROOMS
+    | {"maintenance", "importing", "readers", "jobs", "pipeline.__init__", "pipeline.ingest", "__init__"},
     # names of the reference's modules: they re-export
     "config": NAMES,
     "conflicts": NAMES | {"changes"},
@@ -141,11 +144,22 @@ MAY_IMPORT["testing"] = set(MAY_IMPORT) - {"__init__", "__main__"}
 OPERATIONS = {f"pipeline.{each}" for each in PIPELINE}
 ONLY_IN: dict[str, set[str]] = {
     "icechunk": set(),
+    "click": {"cli"},
     "google_crc32c": {"format"},
     "obstore": {"storage"},
     "urllib3": {"storage"},
     "yaml": {"repository.settings", "pipeline.validation"},
-    "zarr": {"zarr_store", "xarray", "dask", "jobs", "readers", *OPERATIONS, "spark.tables", "testing"},
+    "zarr": {
+        "zarr_store",
+        "xarray",
+        "dask",
+        "jobs",
+        "readers",
+        *OPERATIONS,
+        "spark.tables",
+        "cli",
+        "testing",
+    },
     "xarray": {"xarray", "jobs", "readers", *OPERATIONS, "spark.tables", "testing"},
     "dask": {"dask", "xarray", "testing"},
     "pyspark": {*WITH_PYSPARK, "testing"},

@@ -17,11 +17,18 @@ from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import frazil
+import frazil.pipeline
 import frazil.threads
 from frazil.repository.catalog import leases
 
 if TYPE_CHECKING:
     from tests.simulation.scheduler import Scheduler, Task
+
+# Names are imported on demand. A module that a run imports would have real threads.
+for _name in (*frazil.__all__, *frazil.pipeline.__all__):
+    getattr(frazil, _name, None)
+    getattr(frazil.pipeline, _name, None)
 
 _present: list[Scheduler] = []
 
@@ -248,9 +255,14 @@ _PROCESS: dict[str, Any] = {
 }
 
 
+def _modules() -> set[str]:
+    return {name for name in list(sys.modules) if name.startswith("frazil.")}
+
+
 @contextmanager
 def installed(scheduler: Scheduler) -> Iterator[None]:
     """Let Frazil use tasks of a scheduler instead of threads."""
+    modules = _modules()
     replacements = [*_replacements(len(sys.modules))]
     replacements += [(leases, name, vars(leases)[name], value) for name, value in _PROCESS.items()]
     shared_pools = frazil.threads.shared_pool
@@ -266,3 +278,5 @@ def installed(scheduler: Scheduler) -> Iterator[None]:
             setattr(module, name, value)
         shared_pools.cache_clear()
         _present.pop()
+        if late := _modules() - modules:
+            raise ImportError(f"a run has imported {sorted(late)}. Import them in tests/simulation/pools.py")

@@ -11,6 +11,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
+from hashlib import sha256
 from typing import Any
 
 from tests.simulation import objects as simulated_objects
@@ -155,8 +156,10 @@ class Run:
         self._record_tips(decode_repo_info(after, REPO))
 
     def _may_repeat(self, version: Version) -> bool:
-        """Return whether a job runs again because a squash, an amend or a reset has removed its version."""
+        """Return whether a job runs again because a reset of its branch has removed its version."""
         if version.message not in {each.mark for each in self.jobs}:
+            return False
+        if version.branch not in {branch for branch, _ in self.history.resets}:
             return False
         info = decode_repo_info(self.network.objects.objects[REPO].data, REPO)
         line = map(id_to_text, line_of(info, id_from_text(version.parent or "")))
@@ -333,24 +336,46 @@ class Run:
 
     def _judge(self) -> None:
         self.network.execute_late(everything=True)
+        before, is_whole = self.undamaged(), not self.history.collections
         if self.spec_version > 1:
             self._judge_attempts()
             self._judge_backups()
         self.scheduler.now_us += _LATER_US
         limit = _EPOCH + timedelta(microseconds=self.scheduler.now_us) + timedelta(days=30)
         storage = SimulatedStorage(self.network, self.judge)
-        try:
+        with _as_violations("verify"):
             if self.network.objects.damaged:
                 frazil.Repository.repair(storage, copies=[self.undamaged()], dry_run=False)
             judge = frazil.Repository.open(storage)
             judge.garbage_collect(limit)
             self._judge_contents()
             report = judge.verify("exists")
-        except IcechunkError as error:
-            raise Violation("verify", f"{type(error).__name__} ({error.kind}): {error.message}") from error
         if not report.ok:
             raise Violation("verify", str(report))
         self._judge_files()
+        if self.spec_version > 1 and self.plan.seed % 4 == 0:
+            with _as_violations("restore"):
+                self._judge_restoration(before, is_whole=is_whole)
+
+    def _judge_restoration(self, storage: MemoryStorage, *, is_whole: bool) -> None:
+        """Lose `repo`, and restore it from its newest backup. No version gets another content.
+
+        The files of a commit that was refused look the same as those of a lost commit: docs/repair.md.
+        """
+        before = frazil.Repository.open(storage)
+        tips = {name: before.lookup_branch(name) for name in before.list_branches()}
+        storage.delete([REPO])
+        plan = frazil.Repository.repair(storage, level="metadata", dry_run=False)
+        after = frazil.Repository.open(storage)
+        if is_whole and not plan.complete:
+            raise Violation("restore", f"a lost `repo` left damage: {plan}")
+        relisted = {key for step in plan.steps if step.action == "relist" for key in step.keys}
+        for name in after.list_branches():
+            tip = after.lookup_branch(name)
+            if f"snapshots/{tip}" not in relisted and tip not in self.model.contents:
+                raise Violation("restore", f"{name!r} is at {tip}, which was never published")
+            if tips.get(name) == tip:
+                self.model.require(tip, self.content_of(after.readonly_session(name)))
 
     def undamaged(self) -> MemoryStorage:
         """Return a copy of the repository as it was without accidents."""
@@ -422,6 +447,15 @@ class Run:
             raise Violation("leftovers", f"{len(strange)} objects stay, such as `{strange[0]}`")
 
 
+@contextmanager
+def _as_violations(check: str) -> Iterator[None]:
+    """Raise errors of Frazil in a block as violations of a check."""
+    try:
+        yield
+    except IcechunkError as error:
+        raise Violation(check, f"{type(error).__name__} ({error.kind}): {error.message}") from error
+
+
 def _without_steps(objects: Objects) -> MemoryStorage:
     """Return a storage with the same bytes and without damage, which takes no steps."""
     storage = MemoryStorage()
@@ -460,3 +494,10 @@ def execute(plan: Plan, *, with_trace: bool = False) -> Outcome:
         run.network.trace or [],
         run.results(),
     )
+
+
+def trace_digest(plan: Plan) -> str:
+    """Run a plan, and return a digest of all its requests and results."""
+    outcome = execute(plan, with_trace=True)
+    lines = [*outcome.trace, *outcome.results, str(outcome.violation)]
+    return sha256("\n".join(lines).encode()).hexdigest()
