@@ -51,6 +51,7 @@ from frazil.storage.settings import StorageSettings
 class Repository(
     VersionHistory,
     Comparison,
+    Provenance,
     Sessions,
     Administration,
     Refs,
@@ -62,7 +63,6 @@ class Repository(
     Integration,
     Recovery,
     Undo,
-    Provenance,
     Protection,
     Watching,
     Doctor,
