@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -56,6 +57,7 @@ def test_a_limit_that_is_exceeded(
     assert detail in finding.detail
     assert command in finding.command
     assert f"    {finding.command}\n" in str(report)
+    eval(finding.command, {"repo": repo, "datetime": datetime})  # the command runs
 
 
 def test_many_tiny_manifests(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:

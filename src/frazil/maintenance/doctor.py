@@ -40,7 +40,7 @@ from frazil.repository.catalog.files import MANIFEST
 from frazil.repository.catalog.leases import LEASES, leases
 from frazil.repository.catalog.lineage import all_ancestors
 from frazil.repository.catalog.protection import BranchProtection, has_audit, read_protections
-from frazil.repository.clock import now_us, utc_text
+from frazil.repository.clock import now_us, to_datetime, utc_text
 from frazil.repository.session.staged_work import abandoned
 
 _MIB: Final = 1 << 20
@@ -58,7 +58,7 @@ _STALE_US: Final = _DAY_US
 #: The age of staged files without a lease.
 _STAGED_US: Final = 7 * _DAY_US
 _REWRITE: Final = 'repo.rewrite_manifests("rewrite manifests", branch={branch!r})'
-_COLLECT: Final = "repo.garbage_collect(datetime.now(UTC) - timedelta(days=30))"
+_COLLECTED_US: Final = 30 * _DAY_US
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,12 @@ def examine(context: Context) -> DoctorReport:
 type _Finding = tuple[str, str, str]
 
 
+def _collect() -> str:
+    """Return the command of a collection with a cut-off before every running job."""
+    cutoff = to_datetime(now_us() - _COLLECTED_US).replace(microsecond=0)
+    return f"repo.garbage_collect(datetime.fromisoformat({cutoff.isoformat()!r}))"
+
+
 def _sizes(patient: _Patient, folder: str) -> I64:
     return np.fromiter((each.size for each in patient.context.storage.list(folder)), np.int64)
 
@@ -119,7 +125,7 @@ def _backups(patient: _Patient) -> Iterator[_Finding]:
     sizes = _sizes(patient, OVERWRITTEN)
     total = int(sizes.sum())
     if total > _BACKUP_BYTES or len(sizes) > 10 * _MANY_FILES:
-        yield OVERWRITTEN, f"{len(sizes):,} backups of `repo` have {total / _MIB:,.0f} MiB", _COLLECT
+        yield OVERWRITTEN, f"{len(sizes):,} backups of `repo` have {total / _MIB:,.0f} MiB", _collect()
 
 
 def _unsplit(patient: _Patient) -> Iterator[_Finding]:
@@ -159,7 +165,7 @@ def _staged_jobs(patient: _Patient) -> Iterator[_Finding]:
         folders = {each.key.rpartition("/")[0] for each in files}
         total = sum(each.size for each in files)
         detail = f"{counted(len(files), 'file')} of jobs without a lease, {total / _MIB:,.1f} MiB"
-        yield some_of(sorted(folders)), detail, _COLLECT
+        yield some_of(sorted(folders)), detail, _collect()
 
 
 def _missing_containers(patient: _Patient) -> Iterator[_Finding]:
