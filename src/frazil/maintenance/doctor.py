@@ -49,6 +49,8 @@ _DAY_US: Final = timedelta(days=1) // timedelta(microseconds=1)
 _MANY_FILES: Final = 1000
 #: The bytes of all backups that are a finding.
 _BACKUP_BYTES: Final = 1 << 30
+#: The age of backups that a collection deletes, longer than any job runs.
+_COLLECTED_US: Final = 30 * _DAY_US
 #: The references of one manifest that are too many.
 _MANY_REFERENCES: Final = 2_000_000
 #: The mean number of references of many manifests that is too small.
@@ -58,7 +60,6 @@ _STALE_US: Final = _DAY_US
 #: The age of staged files without a lease.
 _STAGED_US: Final = 7 * _DAY_US
 _REWRITE: Final = 'repo.rewrite_manifests("rewrite manifests", branch={branch!r})'
-_COLLECTED_US: Final = 30 * _DAY_US
 
 
 @dataclass(frozen=True)
@@ -99,9 +100,9 @@ def examine(context: Context) -> DoctorReport:
 type _Finding = tuple[str, str, str]
 
 
-def _collect() -> str:
-    """Return the command of a collection with a cut-off before every running job."""
-    cutoff = to_datetime(now_us() - _COLLECTED_US).replace(microsecond=0)
+def _collect(age_us: int) -> str:
+    """Return the command of a collection of files that are older than this."""
+    cutoff = to_datetime(now_us() - age_us).replace(microsecond=0)
     return f"repo.garbage_collect(datetime.fromisoformat({cutoff.isoformat()!r}))"
 
 
@@ -125,7 +126,11 @@ def _backups(patient: _Patient) -> Iterator[_Finding]:
     sizes = _sizes(patient, OVERWRITTEN)
     total = int(sizes.sum())
     if total > _BACKUP_BYTES or len(sizes) > 10 * _MANY_FILES:
-        yield OVERWRITTEN, f"{len(sizes):,} backups of `repo` have {total / _MIB:,.0f} MiB", _collect()
+        yield (
+            OVERWRITTEN,
+            f"{len(sizes):,} backups of `repo` have {total / _MIB:,.0f} MiB",
+            _collect(_COLLECTED_US),
+        )
 
 
 def _unsplit(patient: _Patient) -> Iterator[_Finding]:
@@ -165,7 +170,7 @@ def _staged_jobs(patient: _Patient) -> Iterator[_Finding]:
         folders = {each.key.rpartition("/")[0] for each in files}
         total = sum(each.size for each in files)
         detail = f"{counted(len(files), 'file')} of jobs without a lease, {total / _MIB:,.1f} MiB"
-        yield some_of(sorted(folders)), detail, _collect()
+        yield some_of(sorted(folders)), detail, _collect(_STAGED_US)
 
 
 def _missing_containers(patient: _Patient) -> Iterator[_Finding]:
