@@ -18,7 +18,7 @@ from frazil.repository.catalog.job_records import JOBS
 from frazil.repository.handle.interior import context_of
 
 LATER = datetime.now(UTC) + timedelta(days=1)
-COMMITS = 24
+COMMITS = 18
 
 
 def grown(path: Path, count: int = COMMITS) -> frazil.Repository:

@@ -14,21 +14,25 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
+from pkgutil import walk_packages
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import frazil
-import frazil.pipeline
+import frazil.pipeline.replication
 import frazil.threads
 from frazil.repository.catalog import leases
 
 if TYPE_CHECKING:
     from tests.simulation.scheduler import Scheduler, Task
 
-# Names are imported on demand. A module that a run imports would have real threads.
-for _name in (*frazil.__all__, *frazil.pipeline.__all__):
-    getattr(frazil, _name, None)
-    getattr(frazil.pipeline, _name, None)
+# Modules are imported on demand. A module that a run imports would have real threads.
+for _room in ("format", "storage", "changes", "chunks", "repository", "zarr_store", "maintenance", "jobs"):
+    for _module in walk_packages([f"{frazil.__path__[0]}/{_room}"], f"frazil.{_room}."):
+        import_module(_module.name)
+for _name in frazil.__all__:
+    getattr(frazil, _name)
 
 _present: list[Scheduler] = []
 
