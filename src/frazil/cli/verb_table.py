@@ -44,14 +44,23 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
         Verb("config", "change.config", "print or save the configuration and the status"),
     ),
     "maintain": (
+        Verb("expire", "maintain.expire", "remove old versions from the history"),
+        Verb("gc", "maintain.gc", "delete files that no version needs"),
+        Verb("compact", "maintain.compact", "merge small and mostly unused chunk files"),
+        Verb("rewrite-manifests", "maintain.rewrite_manifests", "write the manifests of a branch again"),
         Verb("verify", "verify_command", "look for damaged and missing files of a repository"),
         Verb("repair", "repair_command", "repair lost, damaged and exchanged files of a repository"),
+        Verb("upgrade", "maintain.upgrade", "upgrade a repository from spec version 1 to 2"),
     ),
     "move data": (
+        Verb("copy", "move.copy", "copy a repository, or bring a copy up to date"),
+        Verb("clone", "move.clone", "make a new repository with the files of another one"),
+        Verb("export", "move.export", "write a version as a Zarr store or a NetCDF file"),
         Verb(
             "ingest", "ingest_command", "write many files into one dataset: NetCDF, HDF5, Zarr, GRIB, GeoTIFF"
         ),
         Verb("import", "import_command", "import a repository of a format older than version 1"),
     ),
+    "shell": (Verb("completion", "completion", "print a program that completes commands in a shell"),),
 }
 VERBS: Final = {verb.name: verb for verbs in SECTIONS.values() for verb in verbs}

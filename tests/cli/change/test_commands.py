@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +11,6 @@ import zarr
 
 import frazil
 from frazil.cli import changes
-from frazil.cli.main import main
-
-
-@pytest.fixture
-def repo(own: Path) -> frazil.Repository:
-    return frazil.Repository.open(frazil.local_filesystem_storage(str(own / "ice")))
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Any:
-    def text_of(line: str, status: int = 0) -> str:
-        assert main(shlex.split(line)) == status, capsys.readouterr()
-        captured = capsys.readouterr()
-        return captured.out if status == 0 else captured.err
-
-    return text_of
 
 
 def state(repo: frazil.Repository) -> Any:
