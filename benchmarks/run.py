@@ -31,8 +31,9 @@ from importlib import metadata
 from itertools import groupby
 from pathlib import Path
 
-from pipeline.names import INPUTS, PACKAGES_OF_PIPELINE
+from pipeline.names import PACKAGES_OF_PIPELINE
 from report import Round, missed, section
+from shared_inputs import INPUTS
 from workload import Workload
 from workloads import WORKLOADS
 

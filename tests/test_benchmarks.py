@@ -32,6 +32,7 @@ def test_every_workload_runs_and_the_tables_are_whole(tmp_path):
     assert lost[1].strip() == "0"
 
 
+@pytest.mark.deep
 def test_a_measurement_that_fails_fails_the_run():
     command = [
         sys.executable,

@@ -41,6 +41,7 @@ def test_everything_public_is_frazils() -> None:
     """) == [f"<module 'icechunk' 2.3.0, given by Frazil {_version()}>", "frazil.dask frazil.xarray"]
 
 
+@pytest.mark.deep
 def test_versions() -> None:
     lines = run("""
         from importlib import metadata
@@ -58,6 +59,7 @@ def test_versions() -> None:
     assert lines == ["True 2.3.0", "True", "icechunk icechunk.types None", "[] True"]
 
 
+@pytest.mark.deep
 def test_names_that_are_not_public_do_not_exist() -> None:
     lines = run("""
         import importlib
@@ -74,6 +76,7 @@ def test_names_that_are_not_public_do_not_exist() -> None:
     ]
 
 
+@pytest.mark.deep
 def test_it_comes_before_an_installed_one_and_can_be_taken_back() -> None:
     assert run("""
         import sys, types
@@ -94,6 +97,7 @@ def test_it_comes_before_an_installed_one_and_can_be_taken_back() -> None:
     """) == ["[] True", "not-allowed True True"]
 
 
+@pytest.mark.deep
 def test_what_is_missing_for_a_submodule_is_named() -> None:
     assert run("""
         import sys

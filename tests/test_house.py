@@ -19,10 +19,12 @@ from tests.support.house import PATHS, REPOSITORY, is_ours, parsed, room
 
 import frazil
 
+pytestmark = pytest.mark.xdist_group("house")  # one worker parses each module once
+
 CORE = {"format", "storage", "changes", "chunks"}
 OF_REPOSITORY = {
     "repository",
-    *(f"repository.{room}" for room in ("settings", "catalog", "session", "handle")),
+    *(f"repository.{room}" for room in ("settings", "catalog", "session", "history", "handle")),
 }
 ROOMS = CORE | OF_REPOSITORY | {"zarr_store"}
 
@@ -77,6 +79,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "repository.settings": {"storage", "format"},
     "repository.catalog": {"repository.settings", "repository", *CORE},
     "repository.session": {"repository.catalog", "repository.settings", "repository", *CORE},
+    "repository.history": {
+        "zarr_store",
+        "repository.session",
+        "repository.catalog",
+        "repository.settings",
+        "repository",
+        *CORE,
+    },
     "repository.handle": {*OF_REPOSITORY, "maintenance", *CORE},
     "repository.__init__": {*OF_REPOSITORY, "storage"},  # the public names
     "zarr_store": {"repository.session", "repository.settings", "repository"},
@@ -172,6 +182,10 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.repository.session.session",
         "frazil.zarr_store",
     ): "`session.store`, as users know it: the one edge upwards",
+    (
+        "frazil.repository.history.blame",
+        "pyarrow",
+    ): "only `Blame.to_arrow` needs it, and the core packages do not have it",
     (
         "frazil.pipeline.transform.regridding",
         "xarray_regrid",

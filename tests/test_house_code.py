@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from tests.support.house import PATHS, REPOSITORY, parsed, room
 
+pytestmark = pytest.mark.xdist_group("house")  # one worker parses each module once
+
 #: Check -> rooms that do not pass it yet. The table only shrinks, and ends empty.
 NOT_YET: dict[str, set[str]] = {}
 

@@ -21,6 +21,7 @@ def _quiet_again():
     frazil.set_logs_filter("")
 
 
+@pytest.mark.deep
 def test_frazil_is_quiet_unless_asked() -> None:
     assert any(isinstance(handler, logging.NullHandler) for handler in logging.getLogger("frazil").handlers)
     run = _program("import frazil; frazil.Repository.create(frazil.in_memory_storage())")
@@ -72,6 +73,7 @@ def test_the_environment_is_read_on_import(name: str) -> None:
     assert "commit on 'main' took" in run.stdout
 
 
+@pytest.mark.deep
 def test_a_program_that_logs_prints_records_once() -> None:
     code = (
         "import logging; logging.basicConfig(level='DEBUG'); import frazil; frazil.set_logs_filter('debug')"

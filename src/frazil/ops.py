@@ -4,6 +4,7 @@ from frazil.repository.catalog.garbage_files import GarbageFile, GarbageFiles, G
 from frazil.repository.catalog.ops_values import Update, UpdateType
 from frazil.repository.catalog.version_info import ChunkStorageStats, GCSummary, LeaseInfo
 from frazil.repository.handle.history_upkeep import RetentionReport, VersionReason
+from frazil.repository.handle.undo import StateChange, UndoReport
 
 __all__ = [
     "ChunkStorageStats",
@@ -13,6 +14,8 @@ __all__ = [
     "GarbageReason",
     "LeaseInfo",
     "RetentionReport",
+    "StateChange",
+    "UndoReport",
     "Update",
     "UpdateType",
     "VersionReason",

@@ -3,10 +3,15 @@
 ====================  =============================================================================
 ``layout``            the arrays of the repository, and a version as one row of numbers
 ``log``               the JSON lines of a worker: what it begins, and the answer that it gets
-``operations``        what a worker does
-``worker``            the program of a worker: ``python -m tests.history.worker``
-``stores``            local files and object stores; a proxy with faults before the stores of type S3
-``campaign``          starts workers, kills them with SIGKILL, and starts new ones
+``client``            a worker as a client of the repository
+``commits``           operations that write numbers
+``versions``          operations on versions: merge, squash, expiration, collection and others
+``refs``              operations on branches, tags and metadata
+``operations``        all operations, and how often a worker does each
+``worker``            what one worker does
+``launcher``          starts workers as forks of one process
+``stores``            local files and object stores; a proxy with faults before the object stores
+``campaign``          lets workers run, kills them with SIGKILL, and starts new ones
 ``evidence``          logs and repository -> one ``History``
 ``replay``            the ops log again, with a model of each version
 ``checker``           ``History`` -> anomalies

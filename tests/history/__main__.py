@@ -81,9 +81,12 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.history")
     parser.add_argument("stores", nargs="*", default=[*STORES], help=f"storages among {', '.join(STORES)}")
     parser.add_argument("--operations", type=int, default=10_000, help="how many operations on each storage")
+    parser.add_argument("--workers", type=int, default=4, help="how many processes at a time")
+    parser.add_argument("--seconds", type=float, default=0.0, help="end after so many seconds, 0: never")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="keep logs and local repositories in this folder")
     options = parser.parse_args(arguments)
+    scope = Scope(options.operations, options.workers, options.seed, seconds=options.seconds)
     print(TITLE, flush=True)
     failures = 0
     for name in options.stores:
@@ -93,7 +96,7 @@ def main(arguments: list[str]) -> int:
         with tempfile.TemporaryDirectory() as temporary:
             folder = (options.folder or Path(temporary)) / name
             folder.mkdir(parents=True)
-            result = run(name, folder, Scope(options.operations, seed=options.seed))
+            result = run(name, folder, scope)
         print(result.line(), flush=True)
         for anomaly in result.anomalies[:50]:
             print(f"  {anomaly.kind}: {anomaly.text}", flush=True)

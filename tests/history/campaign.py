@@ -1,12 +1,10 @@
-"""Starts workers, kills them with SIGKILL at random moments, and starts new ones."""
+"""Lets workers run, kills them with SIGKILL at random moments, and starts new ones."""
 
 from __future__ import annotations
 
-import os
 import pickle
 import random
-import subprocess
-import sys
+import signal
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.history import layout
+from tests.history.launcher import Launcher, WorkerProcess
 from tests.history.log import operations
 from tests.history.stores import Store
 from tests.history.worker import Plan
@@ -36,14 +35,16 @@ class Scope:
         kill_every: The mean number of seconds between two kills. 0: no kills.
         fault_every: The mean number of seconds between two faults, where the store has faults.
         limit: After so many seconds the campaign fails.
+        seconds: After so many seconds all workers are killed, and the campaign ends. 0: never.
     """
 
     count: int
     workers: int = 4
     seed: int = 1
-    kill_every: float = 4.0
-    fault_every: float = 0.3
+    kill_every: float = 10.0
+    fault_every: float = 0.5
     limit: float = 3600.0
+    seconds: float = 0.0
 
 
 @dataclass
@@ -54,7 +55,9 @@ class Slot:
     count: int
     generation: int = 0
     plan: Plan | None = None
-    process: subprocess.Popen[bytes] | None = None
+    process: WorkerProcess | None = None
+    is_killed: bool = False
+    is_done: bool = False
 
     def rest(self) -> int:
         """Return how many operations are left."""
@@ -90,26 +93,26 @@ class Campaign:
         self.first = layout.create(repo)
         share, more = divmod(self.scope.count, self.scope.workers)
         self.slots = [Slot(number, share + (number < more)) for number in range(self.scope.workers)]
-        try:
+        with Launcher() as launcher:
             for slot in self.slots:
-                self._start(slot)
-            self._drive()
-        finally:
-            for slot in self.slots:
-                if slot.process is not None and slot.process.poll() is None:
-                    slot.process.kill()
-                    slot.process.wait()
+                self._start(slot, launcher)
+            self._drive(launcher)
 
     def logs(self) -> list[Path]:
         """Return the logs of all workers."""
         return sorted(self.folder.glob("*.jsonl"))
 
-    def _drive(self) -> None:
+    def _drive(self, launcher: Launcher) -> None:
         chance = random.Random(self.scope.seed)
-        deadline = time.monotonic() + self.scope.limit
-        while any(self._is_at_work(slot) for slot in self.slots):
+        start = time.monotonic()
+        deadline = start + self.scope.limit
+        while sum(self._is_at_work(slot, launcher) for slot in self.slots):
             if time.monotonic() > deadline:
-                raise ServerFailedError(f"the workers did not end within {self.scope.limit} s")
+                raise ServerFailedError(
+                    f"the workers did not end within {self.scope.limit:.0f} s:\n{self._stacks()}"
+                )
+            if 0 < self.scope.seconds < time.monotonic() - start:
+                return  # the end of the launcher kills the workers
             time.sleep(_TICK)
             if self._is_due(chance, self.scope.kill_every):
                 self._kill(chance)
@@ -120,39 +123,53 @@ class Campaign:
     def _is_due(chance: random.Random, every: float) -> bool:
         return bool(every) and chance.random() < _TICK / every
 
-    def _is_at_work(self, slot: Slot) -> bool:
+    def _stacks(self) -> str:
+        """Return the last line of the log of each worker, and the stacks of those that run."""
+        texts = []
+        for slot in self.slots:
+            if slot.process is not None and slot.plan is not None and slot.process.is_alive():
+                slot.process.send(signal.SIGUSR1)
+                time.sleep(_TICK)
+                line = slot.plan.log_path().read_text().splitlines()[-1]
+                texts.append(f"{line}\n{slot.plan.error_path().read_text()[-6000:]}")
+        return "\n".join(texts)
+
+    def _is_at_work(self, slot: Slot, launcher: Launcher) -> bool:
         """Start a worker again that was killed. Return False when the operations of the slot are done."""
         assert slot.process is not None
         assert slot.plan is not None
-        code = slot.process.poll()
-        if code is None:
-            return True
-        if code > 0:
-            error = (self.folder / f"{slot.plan.name}.err").read_text(errors="replace")[-3000:]
-            raise ServerFailedError(f"worker {slot.plan.name} failed:\n{error}")
-        if code == 0 or slot.rest() <= 0:
+        if slot.is_done or slot.process.is_alive():
+            return not slot.is_done
+        slot.process.close()
+        slot.is_done = slot.plan.end_path().exists() or slot.rest() <= 0
+        if slot.is_done:
             return False
-        self._start(slot)
+        if not slot.is_killed:
+            error = slot.plan.error_path().read_text(errors="replace")[-3000:]
+            raise ServerFailedError(f"worker {slot.plan.name} failed:\n{error}")
+        self._start(slot, launcher)
         return True
 
     def _kill(self, chance: random.Random) -> None:
-        alive = [slot for slot in self.slots if slot.process is not None and slot.process.poll() is None]
+        alive = [slot for slot in self.slots if slot.process is not None and slot.process.is_alive()]
         working = [slot for slot in alive if slot.plan is not None and slot.plan.log_path().exists()]
         # The last workers are killed as often as before, not more often.
         if chance.random() * len(self.slots) < len(working):
-            process = chance.choice(working).process
-            assert process is not None
-            process.kill()
-            process.wait()
-            self.kills += process.returncode < 0
+            slot = chance.choice(working)
+            assert slot.process is not None
+            assert slot.plan is not None
+            slot.process.kill()
+            slot.is_killed = True
+            self.kills += not slot.plan.end_path().exists()
 
-    def _start(self, slot: Slot) -> None:
+    def _start(self, slot: Slot, launcher: Launcher) -> None:
         count, predecessor = slot.rest(), "" if slot.plan is None else slot.plan.name
-        slot.count, slot.generation = count, slot.generation + 1
+        slot.count, slot.generation, slot.is_killed = count, slot.generation + 1, False
         name = f"w{slot.number}-{slot.generation}"
-        plan = Plan(
+        slot.plan = Plan(
             name,
-            self.store.storage,
+            # Every second worker meets faults. The others have no proxy before them, and get further.
+            self.store.direct if slot.number % 2 else self.store.storage,
             self.folder,
             f"{self.scope.seed} {name}",
             (slot.number * 1000 + slot.generation) * _NUMBERS,
@@ -162,15 +179,8 @@ class Campaign:
             packs=(slot.number + slot.generation) % 2 == 0,
         )
         path = self.folder / f"{name}.plan"
-        path.write_bytes(pickle.dumps(plan))
-        with (self.folder / f"{name}.err").open("wb") as errors:
-            slot.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.history.worker", str(path)],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-                stdin=subprocess.DEVNULL,
-                stderr=errors,
-            )
-        slot.plan = plan
+        path.write_bytes(pickle.dumps(slot.plan))
+        slot.process = launcher.start(path)
 
 
 def _operations_in(plan: Plan) -> int:

@@ -29,6 +29,12 @@ _ALLOWED: Final = frozenset(
         *("rebase-tx-log-pruned", "no-changes-to-commit", "no-amend-for-initial-commit"),
     }
 )
+#: Errors of single operations: their versions may be gone, or no longer in the history of the branch.
+_EXPECTED: Final = {
+    "amend": frozenset({"rearrange-session-only"}),  # of a commit that moves nodes
+    **dict.fromkeys(("squash", "squash-commit"), frozenset({"not-allowed"})),
+    **dict.fromkeys(("cherry-pick", "revert"), frozenset({"invalid-snapshot-id"})),
+}
 #: Errors of a storage with faults.
 _FAULTS: Final = frozenset(
     {
@@ -51,6 +57,7 @@ def check(history: History) -> list[Anomaly]:
         *_reads(history, replay),
         *_freshness(history, replay),
         *_end(history, replay),
+        *_labels(history),
         *_errors(history),
         *(Anomaly("damage", text) for text in history.damages),
     ]
@@ -227,9 +234,24 @@ def _end(history: History, replay: Replay) -> Iterator[Anomaly]:
                 break
 
 
+def _labels(history: History) -> Iterator[Anomaly]:
+    """Each item of the metadata of the repository has the last text that its worker has set."""
+    texts: dict[str, set[str]] = {}
+    for each in history.operations:
+        if each.kind == "label" and each.outcome is Outcome.OK:
+            texts[each.ref] = {each.target or ""}
+        elif each.kind == "label" and each.outcome is Outcome.UNKNOWN:
+            texts.setdefault(each.ref, {"absent"}).add(each.target or "")
+    for name in {*texts, *history.labels}:
+        text = history.labels.get(name, "absent")
+        if text not in texts.get(name, {"absent"}):
+            yield Anomaly("metadata", f"{name} is {text}, expected one of {sorted(texts.get(name, ()))}")
+
+
 def _errors(history: History) -> Iterator[Anomaly]:
     """Errors have causes: other workers, or faults of the storage."""
     allowed = _ALLOWED | _FAULTS if history.has_faults else _ALLOWED
     for operation in history.operations:
-        if operation.error is not None and operation.error.rpartition(" ")[2] not in allowed:
+        kind = "" if operation.error is None else operation.error.rpartition(" ")[2]
+        if kind and kind not in allowed and kind not in _EXPECTED.get(operation.kind, ()):
             yield Anomaly("error", f"{operation.mark}, {operation.kind}: {operation.error}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.history import layout
-from tests.history.layout import Row
+from tests.history.layout import LABEL, Row
 from tests.history.log import Operation, operations
 
 import frazil
@@ -17,6 +17,7 @@ from frazil.ops import UpdateType
 _KINDS: Final = {
     UpdateType.NewCommit: "commit",
     UpdateType.CommitAmended: "amend",
+    UpdateType.NewDetachedSnapshot: "flush",
     UpdateType.BranchCreated: "create-branch",
     UpdateType.BranchReset: "reset-branch",
     UpdateType.BranchDeleted: "delete-branch",
@@ -47,6 +48,7 @@ class History:
         tags: The tags at the end.
         messages: The messages of the versions that the repository has at the end.
         ancestry: The history of each branch at the end, newest first.
+        labels: The metadata of the repository at the end.
         rows: The numbers of versions, read at the end.
         damages: What `Repository.verify` finds, and versions that cannot be read.
         has_faults: Whether the storage answers with errors.
@@ -59,6 +61,7 @@ class History:
     tags: Mapping[str, str] = field(default_factory=dict)
     messages: Mapping[str, str] = field(default_factory=dict)
     ancestry: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
     rows: Mapping[str, Row] = field(default_factory=dict)
     damages: Sequence[str] = ()
     has_faults: bool = False
@@ -84,6 +87,7 @@ def collect_evidence(
         tags=info["tags"],
         messages={each["id"]: each["message"] for each in info["snapshots"]},
         ancestry=ancestry,
+        labels={name: text for name, text in repo.metadata.items() if name.startswith(LABEL)},
         rows=rows,
         damages=damages,
         has_faults=has_faults,

@@ -127,14 +127,14 @@ def _values(line: dict[str, Any]) -> dict[str, Any]:
     if "row" in values:
         values["row"] = tuple(values["row"])
     if "changes" in values:
-        slots, pairs, append = values["changes"]
-        values["changes"] = Changes(dict(slots), dict(pairs), None if append is None else tuple(append))
+        slots, pairs, append, name = values["changes"]
+        values["changes"] = Changes(dict(slots), dict(pairs), None if append is None else tuple(append), name)
     return values
 
 
 def as_lists(changes: Changes) -> list[Any]:
     """Return changes as lists for JSON, which has no numbers as keys."""
-    return [list(changes.slots.items()), list(changes.pairs.items()), changes.append]
+    return [list(changes.slots.items()), list(changes.pairs.items()), changes.append, changes.name]
 
 
 def file_counts(paths: Iterable[Path]) -> Counter[str]:

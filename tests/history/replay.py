@@ -14,11 +14,17 @@ from typing import Final
 import numpy as np
 from tests.history import layout
 from tests.history.evidence import Entry, History
-from tests.history.layout import ANY, DIGEST, LEFT, LENGTH, RIGHT, Row
+from tests.history.layout import ANY, DIGEST, LEFT, LENGTH, NAME, RIGHT, Row
 from tests.history.log import Operation, Rule
 
-#: Operations that create a version.
-WRITES: Final = frozenset({"commit", "amend", "merge"})
+#: Operations that create a version, and the kind of the entry in the ops log.
+WRITES: Final = {
+    **dict.fromkeys(("commit", "merge", "cherry-pick", "revert"), "commit"),
+    **dict.fromkeys(("amend", "squash-commit"), "amend"),
+    "flush": "flush",
+}
+#: Columns of metadata, which solvers do not decide by chunk.
+_OPEN: Final = [LENGTH, DIGEST, NAME]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,7 @@ class Replay:
         parents: The parent of each version.
         rows: The numbers that each version must have.
         timeline: The positions in the ops log at which each branch moved, with its new tip.
-        choices: The numbers of both parents of a merge.
+        choices: The numbers of both sides of a merge, a cherry-pick or a revert.
         anomalies: What is wrong.
     """
 
@@ -69,7 +75,7 @@ class Replay:
         """Apply all entries."""
         for position, entry in enumerate(self.history.entries):
             _STEPS[entry.kind](self, entry)
-            if entry.kind not in ("create-tag", "delete-tag"):
+            if entry.kind not in ("create-tag", "delete-tag", "flush"):
                 self.timeline[entry.ref].append((position, self.tips.get(entry.ref)))
 
     def report(self, kind: str, text: str) -> None:
@@ -82,14 +88,27 @@ class Replay:
         tip, id_ = self.tips.get(entry.ref), entry.snapshot
         if entry.kind == "amend" and tip is not None and entry.previous != tip:
             self.report("branches", f"{id_} replaces {entry.previous}, but {entry.ref} is at {tip}")
+        operation = self._operations.get(self.marks.get(id_, ""))
         parent = tip if entry.kind == "commit" else self.parents.get(tip or "")
+        if operation is not None and operation.kind == "squash-commit":
+            parent = operation.target
         self.parents.setdefault(id_, parent)  # a version that is there twice is not its own ancestor
         self.tips[entry.ref] = id_
-        operation = self._operations.get(self.marks.get(id_, ""))
+        self._set_row(entry, operation, self._row(tip))
+
+    def flush(self, entry: Entry) -> None:
+        """Add a version that is on no branch."""
+        operation = self._operations.get(self.marks.get(entry.snapshot or "", ""))
+        parent = None if operation is None else operation.previous
+        self.parents.setdefault(entry.snapshot or "", parent)
+        self._set_row(entry, operation, self._row(parent))
+
+    def _set_row(self, entry: Entry, operation: Operation | None, before: Row) -> None:
+        id_ = entry.snapshot or ""
         if id_ == self.history.first:
             self.rows[id_] = layout.first_row()
         else:
-            self.rows[id_] = self._pinned(id_, self._model(entry, operation, self._row(tip)))
+            self.rows[id_] = self._pinned(id_, self._model(entry, operation, before))
 
     def create_branch(self, entry: Entry) -> None:
         self.tips[entry.ref] = self._target(entry, None)
@@ -126,17 +145,36 @@ class Replay:
     def _model(self, entry: Entry, operation: Operation | None, before: Row) -> Row:
         if operation is None:  # no log says whose version it is
             return np.full(layout.WIDTH, ANY)
-        if operation.ref != entry.ref or (operation.kind == "amend") != (entry.kind == "amend"):
+        if operation.ref != entry.ref or WRITES[operation.kind] != entry.kind:
             self.report(
                 "branches",
                 f"{operation.mark}: {operation.kind} on {operation.ref}, got {entry.kind} on {entry.ref}",
             )
-        if operation.kind == "merge":
-            other = self._row(operation.target)
-            self.choices[entry.snapshot or ""] = (before, other)
-            return np.where(before == other, before, ANY)
+        if operation.kind in _SIDES:
+            base, source = _SIDES[operation.kind](self, operation.target)
+            return self._integrated(entry.snapshot or "", before, base, source)
         self._require_rule(operation, entry, before)
         return layout.apply(before, operation.changes)
+
+    def _integrated(self, id_: str, before: Row, base: Row, source: Row) -> Row:
+        """Return the row with the changes from ``base`` to ``source``, which decides conflicts."""
+        theirs = np.where((source == base) & (base != ANY), before, source)
+        row = theirs.copy()
+        row[(base == ANY) | (source == ANY)] = ANY
+        undecided = np.array(_OPEN)[theirs[_OPEN] != before[_OPEN]]
+        row[undecided] = ANY
+        if DIGEST in undecided:
+            theirs[DIGEST] = ANY  # the chunks of the journal can be of both sides
+        self.choices[id_] = (before, theirs)
+        return np.where(before == theirs, before, row)
+
+    def sides_of_merge(self, id_: str | None) -> tuple[Row, Row]:
+        """Return the rows of the base of a merge, which is open, and of the merged version."""
+        return np.full(layout.WIDTH, ANY), self._row(id_)
+
+    def sides_of_commit(self, id_: str | None) -> tuple[Row, Row]:
+        """Return the rows before and after a commit."""
+        return self._row(self.parents.get(id_ or "")), self._row(id_)
 
     def _require_rule(self, operation: Operation, entry: Entry, before: Row) -> None:
         """Report a commit that undoes a change of another worker."""
@@ -163,15 +201,20 @@ class Replay:
             ours, theirs = self.choices[id_]
             wrong = (row == ANY) & (observed != ours) & (observed != theirs) & (ours != ANY) & (theirs != ANY)
             if wrong.any():
-                self.report(
-                    "read", f"merge {id_} has numbers of no parent in columns {np.flatnonzero(wrong)}"
-                )
+                self.report("read", f"{id_} has numbers of neither side in columns {np.flatnonzero(wrong)}")
         return np.where(row == ANY, observed, row)
 
 
+#: The two rows whose difference an operation brings to a branch.
+_SIDES: Final[dict[str, Callable[[Replay, str | None], tuple[Row, Row]]]] = {
+    "merge": Replay.sides_of_merge,
+    "cherry-pick": Replay.sides_of_commit,
+    "revert": lambda replay, id_: replay.sides_of_commit(id_)[::-1],
+}
 _STEPS: Final[dict[str, Callable[[Replay, Entry], None]]] = {
     "commit": Replay.commit,
     "amend": Replay.commit,
+    "flush": Replay.flush,
     "create-branch": Replay.create_branch,
     "reset-branch": Replay.reset_branch,
     "delete-branch": Replay.delete_branch,
@@ -187,6 +230,8 @@ def columns_of(operation: Operation) -> Iterator[int]:
         yield from (LEFT + pair, RIGHT + pair)
     if operation.changes.append is not None:
         yield from (LENGTH, DIGEST)
+    if operation.changes.name is not None:
+        yield NAME
 
 
 def observations(history: History) -> Iterator[tuple[str, Row]]:

@@ -1,4 +1,4 @@
-"""Storages for histories: local files, and object stores. A proxy makes faults before the S3 servers."""
+"""Storages for histories: local files, and object stores. A proxy makes faults before the servers."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ _PREFIX: Final = "repository"
 _FAULTS: Final = (
     *(Fault.LOSE_ANSWER, Fault.ERROR_AFTER, Fault.RESET, Fault.ERROR, Fault.TRUNCATE, Fault.DELAY),
 )
+#: The largest number of faults that wait for a request. More of them would meet one request again and again,
+#: and its pauses between tries double each time.
+_WAITING: Final = 2
 _PATTERNS: Final = ("", "^PUT ", "^GET ", r"^PUT [^?]*(/|%2F)repo(\?|$)")
 
 
@@ -33,7 +36,7 @@ class Store:
 
     Attributes:
         name: Its name.
-        storage: The storage of the workers.
+        storage: The storage, with faults if it is a server.
         direct: The same storage without faults.
         make_fault: Makes the next fault, or does nothing.
         faults: How many requests each fault hits. Complete when the store is closed.
@@ -53,11 +56,32 @@ def local(folder: Path) -> Iterator[Store]:
     yield Store("local", storage, storage)
 
 
-@contextmanager
-def on_server(server: RunningServer) -> Iterator[Store]:
-    """An object store without faults."""
-    storage = server.storage(prefix=_PREFIX)
-    yield Store(server.name, storage, storage)
+class Faults:
+    """The faults of a proxy, one after the other."""
+
+    def __init__(self, proxy: FaultProxy, seed: int) -> None:
+        self._proxy = proxy
+        self._chance = random.Random(seed)
+        self._rules: list[Rule] = []
+
+    def make(self) -> None:
+        """Make the next fault, unless enough of them wait for a request."""
+        if self.waiting() < _WAITING:
+            fault = self._chance.choice(_FAULTS)
+            status = self._chance.choice((500, 503))
+            pattern, times = self._chance.choice(_PATTERNS), self._chance.randint(1, 3)
+            self._rules.append(self._proxy.add(fault, pattern, times, status=status, seconds=0.2))
+
+    def waiting(self) -> int:
+        """Return how many of the last faults wait for a request."""
+        return sum(rule.times > 0 for rule in self._rules[-2 * _WAITING :])
+
+    def hits(self) -> Counter[str]:
+        """Return how many requests each fault has hit."""
+        counts: Counter[str] = Counter()
+        for rule in self._rules:
+            counts[rule.fault.name.lower()] += rule.hits
+        return counts
 
 
 @contextmanager
@@ -66,23 +90,13 @@ def behind_proxy(server: RunningServer, seed: int) -> Iterator[Store]:
     bucket = f"bucket-{secrets.token_hex(8)}"
     server.make_bucket(bucket)
     direct = server.storage(bucket, _PREFIX)
-    chance = random.Random(seed)
-    rules: list[Rule] = []
     with FaultProxy(server.port) as proxy:
-
-        def make_fault() -> None:
-            fault = chance.choice(_FAULTS)
-            status = chance.choice((500, 503))
-            pattern, times = chance.choice(_PATTERNS), chance.randint(1, 3)
-            rules.append(proxy.add(fault, pattern, times, status=status, seconds=0.2))
-
-        store = Store(
-            server.name, ObjectStorage(server.bucket(bucket, proxy.port), _PREFIX), direct, make_fault
-        )
+        faults = Faults(proxy, seed)
+        storage = ObjectStorage(server.bucket(bucket, proxy.port), _PREFIX)
+        store = Store(server.name, storage, direct, faults.make)
         yield store
         proxy.clear()
-        for rule in rules:
-            store.faults[rule.fault.name.lower()] += rule.hits
+        store.faults.update(faults.hits())
 
 
 def _ministack(_folder: Path, seed: int) -> Iterator[Store]:
@@ -95,8 +109,8 @@ def _ceph(_folder: Path, seed: int) -> Iterator[Store]:
         yield store
 
 
-def _azurite(_folder: Path, _seed: int) -> Iterator[Store]:
-    with servers.azurite() as server, on_server(server) as store:
+def _azurite(_folder: Path, seed: int) -> Iterator[Store]:
+    with servers.azurite() as server, behind_proxy(server, seed) as store:
         yield store
 
 

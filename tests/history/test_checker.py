@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.history.checker import check
 from tests.history.evidence import Entry, History
-from tests.history.layout import DIGEST, LEFT, RIGHT, TORN, WIDTH, Changes, apply, first_row
+from tests.history.layout import DIGEST, LEFT, LENGTH, NAME, RIGHT, TORN, WIDTH, Changes, apply, first_row
 from tests.history.log import Operation, Outcome, Rule
 
 BASE = "first"
@@ -30,11 +30,13 @@ A = apply(FIRST, Changes({0: 11}, {1: 11}))
 B = apply(A, Changes({2: 12}, {}, (0, 12)))
 C = apply(A, Changes({3: 13}, {}))
 M = np.where(B != A, B, C)
+AMENDED = apply(M, Changes({5: 14}, {}))
+UNDONE = np.where(B != A, A, AMENDED)
+FLUSHED = apply(UNDONE, Changes({6: 15}, {}, name=15))
 
 
 def good() -> History:
-    """Two commits on `main`, a branch with a commit and its merge, an amend, a tag, a reset and reads."""
-    amend = apply(M, Changes({5: 14}, {}))
+    """Commits on `main` and a branch, a merge, an amend, a tag, a reset, reads, and what carries changes."""
     operations = (
         commit("a", 10, Changes({0: 11}, {1: 11}), previous=BASE, rule=Rule.FIRST),
         operation("branch", "create-branch", 20, ref="side", target="id-a"),
@@ -57,6 +59,20 @@ def good() -> History:
         operation("old", "read-branch", 110, ref="side", snapshot="id-a", row=tuple(A.tolist())),
         operation("no", "commit", 120, outcome=Outcome.REFUSED, error="ConflictError commit-conflict"),
         operation("lost", "commit", 130, ref="side", outcome=Outcome.UNKNOWN, end=None),
+        operation("pick", "cherry-pick", 140, ref="side", snapshot="id-pick", target="id-b"),
+        operation("undo", "revert", 150, snapshot="id-undo", target="id-b"),
+        operation(
+            "fl",
+            "flush",
+            160,
+            ref="",
+            snapshot="id-fl",
+            changes=Changes({6: 15}, {}, name=15),
+            previous="id-undo",
+            rule=Rule.FIRST,
+        ),
+        operation("sq", "squash-commit", 170, snapshot="id-sq", target="id-a"),
+        operation("label", "label", 180, ref="label-w", target="16"),
     )
     entries = (
         Entry("create-branch", "main"),
@@ -69,16 +85,31 @@ def good() -> History:
         Entry("create-tag", "v"),
         Entry("amend", "main", "id-am", "id-m"),
         Entry("reset-branch", "side", previous="id-c"),
+        Entry("commit", "side", "id-pick"),
+        Entry("commit", "main", "id-undo"),
+        Entry("flush", "", "id-fl"),
+        Entry("amend", "main", "id-sq", "id-undo"),
     )
     return History(
         first=BASE,
         operations=operations,
         entries=entries,
-        branches={"main": "id-am", "side": "id-a"},
+        branches={"main": "id-sq", "side": "id-pick"},
         tags={"v": "id-m"},
-        messages={f"id-{mark}": mark for mark in ("a", "b", "m", "am")},
-        ancestry={"main": ["id-am", "id-b", "id-a", BASE], "side": ["id-a", BASE]},
-        rows={"id-am": amend, "id-m": M, "id-b": B, "id-a": A, BASE: FIRST},
+        messages={f"id-{mark}": mark for mark in ("a", "m", "pick", "sq")},
+        ancestry={"main": ["id-sq", "id-a", BASE], "side": ["id-pick", "id-a", BASE]},
+        labels={"label-w": "16"},
+        rows={
+            "id-am": AMENDED,
+            "id-m": M,
+            "id-b": B,
+            "id-a": A,
+            BASE: FIRST,
+            "id-pick": B,
+            "id-undo": UNDONE,
+            "id-fl": FLUSHED,
+            "id-sq": UNDONE,
+        },
     )
 
 
@@ -157,7 +188,7 @@ ANOMALIES: dict[str, tuple[str, Callable[[History], History]]] = {
         "branches",
         lambda history: replace(history, branches={**history.branches, "side": "id-c"}),
     ),
-    "a branch is gone at the end": ("branches", lambda history: replace(history, branches={"main": "id-am"})),
+    "a branch is gone at the end": ("branches", lambda history: replace(history, branches={"main": "id-sq"})),
     "commits in the wrong order": (
         "order",
         lambda history: changed("c", begin=1, end=3)(history),
@@ -183,12 +214,30 @@ ANOMALIES: dict[str, tuple[str, Callable[[History], History]]] = {
     "a tag is created twice": ("tags", entries(lambda log: log.append(Entry("create-tag", "v")))),
     "a history has versions of another branch": (
         "ancestry",
-        lambda history: replace(history, ancestry={"main": ["id-am", "id-c", "id-a", BASE]}),
+        lambda history: replace(history, ancestry={"main": ["id-sq", "id-c", "id-a", BASE]}),
     ),
     "a history in the wrong order": (
         "ancestry",
-        lambda history: replace(history, ancestry={"main": ["id-am", "id-a", "id-b", BASE]}),
+        lambda history: replace(history, ancestry={"main": ["id-sq", BASE, "id-a"]}),
     ),
+    "a squash leaves the versions in between": (
+        "ancestry",
+        lambda history: replace(history, ancestry={"main": ["id-sq", "id-b", "id-a", BASE]}),
+    ),
+    "a squash loses a change": ("read", row("id-sq", 5, 1)),
+    "a cherry-pick has another number": ("read", row("id-pick", 2, 99)),
+    "a cherry-pick brings too much": ("read", row("id-pick", 3, 13)),
+    "a cherry-pick has a journal of neither side": ("read", row("id-pick", LENGTH, 2)),
+    "a revert undoes a later commit": ("read", row("id-undo", 5, 1)),
+    "a revert changes nothing": ("read", row("id-undo", 2, 12)),
+    "a version without a branch has other numbers": ("read", row("id-fl", 6, 99)),
+    "a group has another name": ("read", row("id-fl", NAME, 99)),
+    "an item of the metadata is absent": ("metadata", lambda history: replace(history, labels={})),
+    "an item of the metadata is of nobody": (
+        "metadata",
+        lambda history: replace(history, labels={**history.labels, "label-x": "1"}),
+    ),
+    "an error of another operation": ("error", changed("no", error="InvalidInputError not-allowed")),
     "an error without a cause": ("error", changed("no", error="FormatError invalid-file-format")),
     "an error of a storage without faults": ("error", changed("no", error="StorageError object-store")),
     "a chunk file is absent": ("damage", lambda history: replace(history, damages=["chunks/X is missing"])),

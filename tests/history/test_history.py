@@ -1,4 +1,4 @@
-"""Short histories of real processes, which are killed, on local files and behind a proxy with faults."""
+"""Short histories of real processes, which are killed, on local files and on servers with faults."""
 
 from __future__ import annotations
 
@@ -7,18 +7,27 @@ from pathlib import Path
 import pytest
 from tests.history.__main__ import run
 from tests.history.campaign import Scope
+from tests.history.stores import is_installed
 from tests.support.patience import patience
+
+#: Storage -> how many operations.
+COUNTS = {"local": 150, "ministack": 60, "ceph": 60, "azurite": 60}
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "name",
-    [pytest.param("local", marks=pytest.mark.deep), pytest.param("ministack", marks=pytest.mark.servers)],
+    [
+        pytest.param(name, marks=pytest.mark.deep if name == "local" else pytest.mark.servers)
+        for name in COUNTS
+    ],
 )
 def test_a_short_history_has_no_anomalies(name: str, tmp_path: Path) -> None:
     if name == "ministack":
         pytest.importorskip("ministack", reason="this environment has the core packages alone")
-    scope = Scope(300, 2, kill_every=patience(3.0), fault_every=patience(1.0), limit=patience(120))
+    if not is_installed(name):
+        pytest.skip(f"{name} is not installed: run scripts/install-test-servers")
+    scope = Scope(COUNTS[name], 2, kill_every=patience(1.5), fault_every=patience(0.5), limit=patience(120))
     result = run(name, tmp_path, scope)
     assert result.anomalies == []
     assert result.outcomes.total() >= scope.count

@@ -4,10 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import zarr
 from tests.history import layout
 from tests.history.layout import Changes
 
 import frazil
+
+
+def require_arrays(store: frazil.IcechunkStore, row: layout.Row, journal: list[int]) -> None:
+    """Compare a row with what zarr reads."""
+    arrays = {
+        name: np.asarray(zarr.open_array(store, path=name, mode="r")[:])
+        for name in ("slots", "left", "right", "journal")
+    }
+    assert (arrays["slots"] == row[: layout.LEFT, None]).all()
+    np.testing.assert_array_equal(arrays["left"], row[layout.LEFT : layout.RIGHT])
+    np.testing.assert_array_equal(arrays["right"], row[layout.RIGHT : layout.LENGTH])
+    assert arrays["journal"].tolist() == journal
+    assert row[layout.LENGTH] == len(journal)
+    assert list(zarr.open_group(store, path="names", mode="r").group_keys()) == [str(row[layout.NAME])]
 
 
 @pytest.mark.parametrize("packs", [True, False])
@@ -20,5 +35,11 @@ def test_the_model_of_a_version_is_what_readers_get(packs: bool) -> None:
         with repo.transaction("main", message="changes") as store:
             assert layout.journal_length(store) == number - 3
             layout.write(store, changes)
-        model = layout.apply(model, changes)
-        np.testing.assert_array_equal(layout.read(repo.readonly_session("main").store), model)
+        session = repo.rearrange_session("main")
+        renaming = Changes({}, {}, name=number)
+        layout.rename(session, renaming)
+        session.commit("a name")
+        model = layout.apply(layout.apply(model, changes), renaming)
+        store = repo.readonly_session("main").store
+        np.testing.assert_array_equal(layout.read(store), model)
+        require_arrays(store, model, list(range(3, number + 1)))

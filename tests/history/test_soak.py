@@ -11,14 +11,14 @@ from tests.history.soak import Sample, growing, soak
 
 @pytest.mark.deep
 def test_nothing_grows_with_commits(tmp_path: Path) -> None:
-    samples = [replace(sample, memory=0) for sample in soak(tmp_path, 500, 50)]
-    assert len(samples) == 10
+    samples = [replace(sample, memory=0) for sample in soak(tmp_path, 300, 25)]
+    assert len(samples) == 12
     assert list(growing(samples)) == []
 
 
-@pytest.mark.parametrize("name", ["memory", "handles", "threads", "backups", "repo_size", "files"])
+@pytest.mark.parametrize("name", ["memory", "blocks", "handles", "threads", "backups", "repo_size", "files"])
 def test_growth_is_reported(name: str) -> None:
-    flat = [Sample(at, 1000, 10, 5, 40, 5000, 100, 100, 1.0) for at in range(8)]
+    flat = [Sample(at, 1000, 2000, 10, 5, 40, 5000, 100, 100, 1.0) for at in range(8)]
     assert list(growing(flat)) == []
     grown = [replace(each, **{name: getattr(each, name) * (4 + at) // 4}) for at, each in enumerate(flat)]
     assert [text.split()[0] for text in growing(grown)] == [name]

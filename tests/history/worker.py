@@ -1,20 +1,19 @@
-"""The program of a worker: ``python -m tests.history.worker PLAN``.
+"""What one worker does.
 
-The plan is a pickle of a `Plan`. A worker that replaces a killed one first finds out what became of the
-operations whose answer is lost, as a user has to.
+A worker that replaces a killed one first finds out what became of the operations whose answer is lost, as a
+user has to.
 """
 
 from __future__ import annotations
 
-import pickle
 import random
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.history import layout
+from tests.history.client import Client
 from tests.history.log import LogFile, Operation, Outcome, operations
-from tests.history.operations import OPERATIONS, Client
+from tests.history.operations import OPERATIONS
 
 import frazil
 from frazil.errors import IcechunkError, StorageError
@@ -50,6 +49,14 @@ class Plan:
     def log_path(self) -> Path:
         """Return the log of this worker."""
         return self.folder / f"{self.name}.jsonl"
+
+    def error_path(self) -> Path:
+        """Return the file of the standard error of this worker."""
+        return self.folder / f"{self.name}.err"
+
+    def end_path(self) -> Path:
+        """Return the file that tells that the worker has done all operations."""
+        return self.folder / f"{self.name}.end"
 
 
 def work(plan: Plan) -> None:
@@ -98,8 +105,3 @@ def _follow(repo: frazil.Repository, log: LogFile, plan: Plan) -> None:
 
 def _is_lost(operation: Operation) -> bool:
     return operation.outcome is Outcome.UNKNOWN and operation.snapshot is None
-
-
-if __name__ == "__main__":
-    with Path(sys.argv[1]).open("rb") as file:
-        work(pickle.load(file))

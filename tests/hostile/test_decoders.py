@@ -20,10 +20,14 @@ from tests.support.patience import patience
 from tests.support.tiers import deep
 
 import frazil
+from frazil.changes.change_set import ChangeSet
+from frazil.changes.chunk_changes import ChunkChanges
 from frazil.errors import FormatError
 from frazil.format import envelope
+from frazil.format.columns import Ragged
 from frazil.format.envelope import HEADER_BYTES, MAGIC, FileType, seal
-from frazil.jobs import wire_columns
+from frazil.format.manifest import NativeRef
+from frazil.jobs import wire, wire_columns
 from frazil.pipeline import job_metrics, lineage, lineage_graph
 from frazil.pipeline.ingest.ledger import EMPTY, load_ledger, save_ledger
 from frazil.readers.tiff_layout import read_directory
@@ -164,6 +168,33 @@ def test_a_message_of_a_task_with_a_large_ratio_is_refused() -> None:
     )
     with pytest.raises(FormatError, match="expected at most 268435456 bytes"):
         wire_columns.read_columns(bomb)
+
+
+def _references(count: int, rank: int) -> wire_columns.ColumnWriter:
+    """The columns of an array with references of the kind 0, which are zeros."""
+    out = wire_columns.ColumnWriter()
+    out.raw("arrays", bytes(8))
+    out.rows("paths", Ragged.of_text(["/a"]))
+    out.numbers("ranks", np.array([rank]))
+    out.numbers("counts", np.array([count]))
+    out.raw("kinds", np.zeros(count, np.uint8))
+    return out
+
+
+@pytest.mark.usefixtures("bounded")
+def test_references_that_need_much_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = _references(1 << 20, 256).sealed()
+    assert len(data) < 1000
+    with pytest.raises(FormatError, match="expected values of at most 268435456 bytes, got 1140851188"):
+        wire.decode(data)
+    monkeypatch.setattr(wire_columns, "_FREE_BYTES", 1 << 10)
+    zeros = {(at, 0): NativeRef(bytes(12), 0, 0) for at in range(1000)}
+    edits = ChunkChanges("/a", 2)
+    for coords, ref in zeros.items():
+        edits.set(coords, ref)
+    changes = ChangeSet(chunks={bytes(8): edits})
+    decoded = wire.decode(wire.encode(changes)).chunks[bytes(8)]  # Frazil pads what it writes
+    assert len(decoded.table()) == 1000
 
 
 def test_a_message_that_compresses_too_well_is_padded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,6 +145,7 @@ def test_in_place(name: str) -> None:
     assert everything(storage).items() >= files.items()
 
 
+@pytest.mark.sample(3)
 @generations
 def test_referenced(name: str, tmp_path: Path) -> None:
     source = stored(repository(name), frazil.local_filesystem_storage(str(tmp_path / "old")))
@@ -447,6 +448,7 @@ def test_damage_names_the_file(name: str) -> None:
 
 
 class TestCommandLine:
+    @pytest.mark.deep
     def test_import(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         stored(repository("M7"), frazil.local_filesystem_storage(str(tmp_path / "old")))
         old, new = str(tmp_path / "old"), str(tmp_path / "new")
@@ -564,6 +566,7 @@ def test_secrets_of_the_old_configuration_are_saved_elsewhere_only_on_request() 
     frazil.upgrade(stored(files))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["M0", "M8", "D"])
 def test_on_an_object_store(name: str) -> None:
     """Names with spaces, ``!`` and ``:``; chunks copied, and referred to by the bucket's URL."""

@@ -63,6 +63,7 @@ def checked(path: Path) -> dict[str, bool]:
     return {name: check.trailer is not None for name, check in checks.items()}
 
 
+@pytest.mark.sample(1)
 def test_the_reference_reads_counts_and_extends(repo: frazil.Repository, tmp_path: Path) -> None:
     assert all(checked(tmp_path).values())
     theirs = of_reference(tmp_path)
@@ -101,6 +102,7 @@ def test_the_reference_collects_and_expires(repo: frazil.Repository, tmp_path: P
     assert report.compared_chunks == report.native_chunks == 4
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_switched_off_and_on(tmp_path: Path, name: str) -> None:
     storage = frazil.local_filesystem_storage(str(tmp_path))

@@ -197,6 +197,7 @@ def types_of(value: Any) -> Any:
     return [types_of(each) for each in value] if isinstance(value, list) else type(value)
 
 
+@pytest.mark.sample(1)
 def test_refs_and_their_operations(turns: tuple[Side, Side]) -> None:
     writer, reader = turns
     repo = writer.create(writer.config(num_updates_per_repo_info_file=3)).repo
@@ -334,6 +335,7 @@ def store_delete(store: Any, key: str) -> None:
     zarr.core.sync.sync(store.delete(key))
 
 
+@pytest.mark.sample(1)
 def test_virtual_chunks(turns: tuple[Side, Side]) -> None:
     """Of files, with all checksums; locations shared, many, and compressed with a dictionary."""
     writer, reader = turns
@@ -478,6 +480,7 @@ def with_packs(both: tuple[Side, Side]) -> tuple[Side, Side, Any]:
     return ours, theirs.open(), model
 
 
+@pytest.mark.deep
 def test_the_reference_writes_where_chunks_share_files(with_packs: tuple[Side, Side, Any]) -> None:
     ours, theirs, model = with_packs
     with theirs.repo.transaction("main", message="theirs") as store:
@@ -497,6 +500,7 @@ def test_the_reference_writes_where_chunks_share_files(with_packs: tuple[Side, S
     assert len(set(files)) < len(files) / 4
 
 
+@pytest.mark.deep
 def test_garbage_collection_by_the_reference_keeps_live_packs(with_packs: tuple[Side, Side, Any]) -> None:
     """Expire all but the newest, collect all that it can, twice: the data are still there."""
     ours, theirs, model = with_packs

@@ -109,6 +109,7 @@ def test_the_repository(folder: Path) -> None:
         assert repo.lookup_snapshot(id_).id == id_
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("folder", REPOSITORIES, ids=named)
 def test_every_snapshot(folder: Path, tmp_path: Path) -> None:
     expected = expected_of(folder)

@@ -97,6 +97,7 @@ def rewrite(path: Path) -> None:
         file.write_bytes(encode_snapshot(decode_snapshot(file.read_bytes(), file.name)))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("folder", REPOSITORIES, ids=name)
 def test_the_reference_finds_the_same(folder: Path, tmp_path: Path) -> None:
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"

@@ -52,6 +52,7 @@ def compare(path: Path) -> int:
     return number
 
 
+@pytest.mark.deep
 def test_what_frazil_writes(tmp_path: Path) -> None:
     ours, _ = sides(tmp_path / "repo", tmp_path)
     repo = ours.create(ours.config(inline_chunk_threshold_bytes=8)).repo

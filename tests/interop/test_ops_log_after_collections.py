@@ -18,6 +18,7 @@ from frazil.repository.catalog import repo_update
 pytestmark = pytest.mark.interop
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("keep", [4, 1000])
 def test_the_reference_reads_and_continues_the_log(keep: int, tmp_path: Path) -> None:
     storage = frazil.local_filesystem_storage(str(tmp_path))

@@ -42,6 +42,7 @@ def squash_with_message(repo: frazil.Repository, ids: list[str]) -> None:
     repo.squash("main", ids[1], message="all of it")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("remove", [remove_by_policy, squash_in_place, squash_with_message])
 def test_the_reference_reads_compares_and_continues(remove: Any, tmp_path: Path) -> None:
     repo, ids = commits(tmp_path)

@@ -13,6 +13,7 @@ import zarr
 import frazil
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("spec_version", [1, 2])
 def test_repositories_of_the_reference_are_whole(tmp_path: Path, spec_version: int) -> None:
     storage = icechunk.local_filesystem_storage(str(tmp_path))

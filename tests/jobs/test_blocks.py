@@ -33,6 +33,7 @@ def test_blocks_are_whole_chunks_of_bounded_size(axes: list, itemsize: int, most
     assert (sizes(starts, stops) * itemsize <= bound).all()
 
 
+@pytest.mark.deep
 @given(st.lists(axis, min_size=1, max_size=3), st.integers(1, 3000))
 def test_no_axis_could_be_longer(axes: list, most: int) -> None:
     """What grows first is as long as it can be."""

@@ -242,6 +242,7 @@ class Dies:
             yield task(shared, message)
 
 
+@pytest.mark.deep
 @pytest.mark.interop
 def test_the_reference_reads_it_and_attempts_leave_only_garbage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -388,6 +389,7 @@ def prepares(session: frazil.Session) -> None:
     work(session, None, filled("x", range(11, 12), 7))
 
 
+@pytest.mark.deep
 def test_a_second_driver_goes_on_with_what_the_first_has_staged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ from frazil.spark.runtime.on_spark import _partitions
 from frazil.threads import Purpose
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("count", [0, 7])
 def test_results_come_in_the_order_of_the_tasks(every_engine: Engine, count: int) -> None:
     messages = [f"{n}-task".encode() for n in range(count)]
@@ -39,6 +40,7 @@ def test_a_thousand_tasks(engine: Engine) -> None:
     assert list(engine.run(tasks.joined, messages[:1], b"")) == messages[:1]
 
 
+@pytest.mark.sample(1)
 def test_a_failure_names_the_task_and_the_reason(every_engine: Engine) -> None:
     messages = [str(n).encode() for n in range(5)]
     with pytest.raises(IcechunkError) as caught:
@@ -75,6 +77,7 @@ def test_large_messages(every_engine: Engine) -> None:
     assert [len(result) for result in results] == [10_000_000, 5_000_000, 8_000_000]
 
 
+@pytest.mark.sample(1)
 def test_a_task_that_fails_is_tried_again(every_engine: Engine) -> None:
     messages = [b"", b"", b"raises", b""]
     if every_engine not in (Inline(), Local(2)):  # else it would be this process
@@ -132,6 +135,7 @@ def test_results_do_not_pile_up(tmp_path: Path) -> None:
     results.close()
 
 
+@pytest.mark.deep
 def test_threads_and_processes_are_what_they_say() -> None:
     own = {int(r.split()[0]) for r in Local(2).run(tasks.process, [b""] * 4, b"")}
     assert own == {os.getpid()}
@@ -140,6 +144,7 @@ def test_threads_and_processes_are_what_they_say() -> None:
     assert os.getpid() not in others
 
 
+@pytest.mark.deep
 def test_idle_processes_serve_the_next_run() -> None:
     runs = [
         {int(r.split()[0]) for r in Local(1, processes=True).run(tasks.process, [b""] * 3, b"")}
@@ -166,6 +171,7 @@ def test_what_cannot_be_is_refused(wrong: dict[str, int]) -> None:
         Local(**wrong)
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_tasks_may_share_a_partition(spark: SparkSession) -> None:
     messages = [b"%d" % n for n in range(11)]
@@ -174,6 +180,7 @@ def test_tasks_may_share_a_partition(spark: SparkSession) -> None:
     assert _partitions(spark) == max(256, 8 * (os.cpu_count() or 1))  # on one machine
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_each_task_has_a_slot_of_its_own(spark: SparkSession) -> None:
     results = list(OnSpark(spark, jobs=1).run(tasks.process, [b"%d" % n for n in range(8)], b""))

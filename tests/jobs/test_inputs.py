@@ -110,6 +110,7 @@ def foo_of(repo: frazil.Repository, *paths: str) -> Input:
     return Version.of(repo).input(paths or ["/foo"])
 
 
+@pytest.mark.sample(1)
 def test_a_job_whose_input_was_corrected_is_not_committed(
     repo: frazil.Repository, before_commit: Callable[[Any], None]
 ) -> None:
@@ -250,6 +251,7 @@ def test_inputs_that_are_no_version_of_the_repository_are_fixed(tmp_path: Path) 
     run_job(tenfold(repo, *inputs), ENGINE)
 
 
+@pytest.mark.sample(1)
 def test_an_output_in_the_group_that_is_read_refuses_nothing(
     repo: frazil.Repository, before_commit: Callable[[Any], None]
 ) -> None:
@@ -304,6 +306,7 @@ def die_before_commit(job: Job, engine: Engine, monkeypatch: pytest.MonkeyPatch)
             run_job(job, engine)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("id_", [None, "given"])
 def test_results_of_old_inputs_do_not_stay_staged(
     repo: frazil.Repository, id_: str | None, before_commit: Callable[[Any], None]
@@ -318,6 +321,7 @@ def test_results_of_old_inputs_do_not_stay_staged(
     assert values(repo, "bar").min() == 50
 
 
+@pytest.mark.sample(1)
 def test_a_driver_that_died_leaves_nothing_for_other_inputs(
     repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +347,7 @@ def test_a_resumed_job_compares_what_changed_since_its_first_run(
     assert staged_jobs(repo) == []
 
 
+@pytest.mark.sample(1)
 def test_a_resumed_job_whose_inputs_stayed_goes_on(
     repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,6 +361,7 @@ def test_a_resumed_job_whose_inputs_stayed_goes_on(
 # Tracked
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("engine", [Inline(), Inline(resumable=True), Local(2)], ids=repr)
 @pytest.mark.parametrize("path", ["foo", "other"])
 def test_a_job_may_track_what_its_tasks_read(
@@ -545,6 +551,7 @@ def test_an_ingest_whose_labels_were_corrected_is_planned_anew(
     assert dataset.t.sel(time="2026-01-02").values.tolist() == [20, 20, 20]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("source", ["main", "audit"])
 def test_results_of_old_inputs_are_not_published(repo: frazil.Repository, source: str) -> None:
     runs: list[str] = []
@@ -569,6 +576,7 @@ def test_results_of_old_inputs_are_not_published(repo: frazil.Repository, source
     assert values(repo, "other").min() == 2
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("source", ["main", "audit"])
 def test_old_work_of_an_earlier_run_starts_again(repo: frazil.Repository, source: str) -> None:
     def work(target: Target) -> None:

@@ -47,6 +47,7 @@ def files(repo_at: Path, kind: str) -> set[str]:
     return {path.name for path in (repo_at / "repo" / kind).rglob("*")}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("step", [4, 8, 24])
 def test_many_tasks_write_what_one_would(repo: frazil.Repository, engine: Engine, step: int) -> None:
     session = repo.writable_session("main")
@@ -151,6 +152,7 @@ def test_two_forks_with_one_chunk_do_not_merge(repo: frazil.Repository) -> None:
     assert not session.has_uncommitted_changes
 
 
+@pytest.mark.sample(1)
 def test_a_task_that_fails_leaves_nothing(repo: frazil.Repository, engine: Engine) -> None:
     session = repo.writable_session("main")
     with pytest.raises(IcechunkError, match="task 3 of 6 failed with ValueError: damaged file"):
@@ -170,6 +172,7 @@ def test_values_have_the_shape_of_their_block(repo: frazil.Repository) -> None:
         write_blocks(session, tasks.too_small, blocks_of("committed"), Inline())
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_a_second_attempt_leaves_only_garbage(
     repo: frazil.Repository, spark: SparkSession, tmp_path: Path

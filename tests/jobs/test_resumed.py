@@ -125,6 +125,7 @@ def test_a_driver_that_is_killed(died: Path, point: str, caplog: pytest.LogCaptu
     is_right(repo)
 
 
+@pytest.mark.deep
 def test_only_what_is_missing_is_done(repo: frazil.Repository) -> None:
     stopped(repo, 4)
     assert [(job.name, job.tasks) for job in staged_jobs(repo)] == [("count", 4)]
@@ -135,6 +136,7 @@ def test_only_what_is_missing_is_done(repo: frazil.Repository) -> None:
     is_right(repo)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("spec_version", [2, 1])
 def test_others_may_commit_meanwhile(spec_version: int, tmp_path: Path) -> None:
     repo = created(tmp_path / "repo", spec_version)
@@ -146,6 +148,7 @@ def test_others_may_commit_meanwhile(spec_version: int, tmp_path: Path) -> None:
     is_right(repo, TASKS + 1 + 1)
 
 
+@pytest.mark.deep
 def test_a_conflict_begins_anew(repo: frazil.Repository, caplog: pytest.LogCaptureFixture) -> None:
     stopped(repo)
     with repo.transaction("main", message="the same array") as store:
@@ -167,6 +170,7 @@ def test_a_conflict_at_the_end_is_raised_and_the_plan_given_up(repo: frazil.Repo
     assert left(repo) == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "gone", ["expired", "too old", "other software", "other items", "damaged", "hostile"]
 )
@@ -241,6 +245,7 @@ def test_values_from_storage_run_no_code(
     is_right(repo)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("hours", [30, 6 * 24])
 def test_after_the_lifetime_of_sessions(repo: frazil.Repository, hours: int, tmp_path: Path) -> None:
     stopped(repo, 4)
@@ -322,6 +327,7 @@ def test_another_driver_takes_away_what_is_staged(repo: frazil.Repository) -> No
     is_right(repo)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("engine", [ENGINE, Inline(), Inline(resumable=True)], ids=repr)
 def test_tasks_that_write_one_chunk_are_an_error_and_not_staged(
     repo: frazil.Repository, engine: Engine
@@ -440,6 +446,7 @@ def test_a_task_that_fails_for_good_leaves_the_others_staged(repo: frazil.Reposi
     is_right(repo)
 
 
+@pytest.mark.deep
 def test_a_process_that_dies_leaves_the_others_staged(repo: frazil.Repository) -> None:
     job, tip = counting(repo), repo.lookup_branch("main")
     with pytest.raises(TaskFailedError, match=r"task 3 of 6 failed .* ended with exit code 5") as caught:
@@ -495,6 +502,7 @@ def fails_once(fork: frazil.ForkSession, shared: str, start: int) -> Any:
     return outcome
 
 
+@pytest.mark.deep
 def test_inline_stages_on_request_only(repo: frazil.Repository) -> None:
     seen: list[list[str]] = []
     job = counting(repo)
@@ -510,6 +518,7 @@ def test_inline_stages_on_request_only(repo: frazil.Repository) -> None:
     assert [len([key for key in keys if key.startswith(STAGING)]) for keys in seen] == [0, TASKS + 2]
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_on_spark_too(repo: frazil.Repository, spark: SparkSession) -> None:
     stopped(repo, 4)
@@ -521,6 +530,7 @@ def test_on_spark_too(repo: frazil.Repository, spark: SparkSession) -> None:
 # Garbage collection
 
 
+@pytest.mark.deep
 def test_abandoned_work_is_garbage_after_its_lease(repo: frazil.Repository, tmp_path: Path) -> None:
     stopped(repo, 4)
     before = left(repo)
@@ -538,6 +548,7 @@ def test_abandoned_work_is_garbage_after_its_lease(repo: frazil.Repository, tmp_
     is_right(repo)
 
 
+@pytest.mark.deep
 @pytest.mark.interop
 def test_the_reference_collects_beside_a_staged_job(repo: frazil.Repository, tmp_path: Path) -> None:
     """It knows nothing of staged work, and takes its chunks; that is noticed, and they are written again."""

@@ -35,6 +35,7 @@ def failed(engine: Engine, how: str, shared: bytes = b"") -> TaskFailedError:
     return caught.value
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("how", "first", "where", "cause"),
     [
@@ -67,6 +68,7 @@ def test_the_cause_and_the_line_of_the_user(
     assert vars(again) == vars(error)
 
 
+@pytest.mark.sample(1)
 def test_causes_in_the_task_are_preserved(every_engine: Engine) -> None:
     error = failed(every_engine, "chain")
     assert error.traceback.index("KeyError: 'y'") < error.traceback.index("ValueError: no value")
@@ -109,6 +111,7 @@ _ARGUMENTS: Final[dict[type, tuple[Any, ...]]] = {
 }
 
 
+@pytest.mark.sample(17)
 @pytest.mark.parametrize(
     "engine", [Inline(), Local(1, attempts=1), Local(1, processes=True, attempts=1)], ids=repr
 )

@@ -210,6 +210,7 @@ def test_bytes_of_a_native_reference(a_file: int, most: float) -> None:
     assert len(wire.encode(part(table))) <= most * COUNT
 
 
+@pytest.mark.deep
 def test_a_thousand_parts_come_together_and_none_twice() -> None:
     parts = [
         ChunkTable.from_virtual(rows, [f"s3://b/{number}"] * len(rows), np.arange(len(rows)), number)

@@ -43,6 +43,7 @@ def log(storage: Any) -> list[Any]:
     return list(ops_log(storage, decode_repo_info(bytes(storage.get("repo")), "repo")))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("keep", [*deep(1), 3, *deep(10, 1000)])
 def test_the_ops_log_stays_whole(keep: int) -> None:
     """Also when updates go on, and when another collection comes."""
@@ -69,6 +70,7 @@ def test_the_ops_log_stays_whole(keep: int) -> None:
     assert logged == names
 
 
+@pytest.mark.deep
 def test_what_stays_is_what_the_log_needs_and_the_newest() -> None:
     storage = MemoryStorage()
     repo = updated(storage, 300, 1000)

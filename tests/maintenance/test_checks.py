@@ -275,6 +275,7 @@ BREAKS = [
 ]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("case", BREAKS)
 def test_a_broken_rule_has_its_name(storage: MemoryStorage, case: Break) -> None:
     before = names(storage)
@@ -534,6 +535,7 @@ STORED: dict[str, Callable[[MemoryStorage], object]] = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("check", STORED)
 def test_a_broken_file_has_the_name_of_its_rule(storage: MemoryStorage, check: str) -> None:
     assert check not in names(storage)
@@ -542,6 +544,7 @@ def test_a_broken_file_has_the_name_of_its_rule(storage: MemoryStorage, check: s
     assert check in {each.check for each in repo.verify().findings}
 
 
+@pytest.mark.deep
 def test_the_repository_of_these_tests_breaks_no_rule() -> None:
     for spec_version in (1, 2):
         report = frazil.Repository.open(copy_of(template(spec_version))).verify("decode")
@@ -639,6 +642,8 @@ ELSEWHERE = {
     "virtual-modified": "test_decoding.py",
     "virtual-unauthorized": "test_decoding.py",
     "virtual-unreadable": "test_decoding.py",
+    "virtual-unavailable": "test_decoding.py",
+    "unavailable": "tests/storage/test_outages.py",
     "collection-killed": "this file",
     "short": "this file",
 }

@@ -38,6 +38,7 @@ def small(**options: Any) -> frazil.Repository:
     return repo
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", CODECS)
 def test_a_changed_bit_is_seen_by_the_codec(name: str) -> None:
     repo = small(**CODECS[name])
@@ -110,6 +111,7 @@ def virtual(tmp_path: Path, **checksum: Any) -> frazil.Repository:
     return repo
 
 
+@pytest.mark.deep
 def test_virtual_objects(tmp_path: Path) -> None:
     repo = virtual(tmp_path, checksum=datetime.fromtimestamp(1_700_000_100, UTC))
     data = tmp_path / "data.bin"
@@ -125,6 +127,8 @@ def test_virtual_objects(tmp_path: Path) -> None:
     assert seen("exists") == {("virtual-unreadable", 2)}
     data.unlink()
     assert seen("exists") == seen("decode") == {("virtual-unreadable", 2)}
+    data.symlink_to(data)
+    assert seen("exists") == seen("decode") == {("virtual-unavailable", 2)}
     stranger = frazil.Repository.open(repo.storage)
     assert {each.check for each in stranger.verify("exists").problems} == {"virtual-unauthorized"}
     assert not stranger.verify("metadata").problems

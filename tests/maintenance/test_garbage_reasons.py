@@ -98,6 +98,7 @@ class Counting:
         self.bytes += bytes
 
 
+@pytest.mark.deep
 def test_progress_and_interruption_at_every_step() -> None:
     whole = littered()
     clean = copy_of(whole)

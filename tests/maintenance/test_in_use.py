@@ -140,12 +140,14 @@ def play(schedule: Schedule, what: str, version: int = 2) -> Any:
     return committed
 
 
+@pytest.mark.deep
 @settings(max_examples=examples(40))
 @given(st.lists(st.integers(0, 1), max_size=80), st.sampled_from(list(HOURS)))
 def test_any_order_of_requests(order: list[int], what: str) -> None:
     play(Schedule(order), what)
 
 
+@pytest.mark.deep
 @settings(max_examples=examples(20))
 @given(st.lists(st.integers(0, 1), max_size=80), st.sampled_from(list(HOURS)))
 def test_any_order_of_requests_in_version_1(order: list[int], what: str) -> None:

@@ -68,6 +68,7 @@ def collect(repo: frazil.Repository) -> frazil.GCSummary:
     return repo.garbage_collect(TOMORROW)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_second_collection_reads_only_what_is_new(version: int) -> None:
     storage = commits(6, version)
@@ -115,6 +116,7 @@ def test_versions_that_are_gone_are_forgotten() -> None:
     assert repo.verify("checksum").ok
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "damage", [b"", b"FRAZWLK1", bytes(300), None], ids=["empty", "magic", "zeros", "half"]
 )

@@ -34,6 +34,7 @@ def entries(storage: Any) -> list[Any]:
     return [replace(entry, backup_path=None) for entry in log(storage)]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("keep", [3, 10, 1000])
 @pytest.mark.parametrize("last", [1, 5, 12, 39, 100])
 def test_the_newest_entries_stay(last: int, keep: int) -> None:
@@ -92,6 +93,7 @@ def test_ages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert entries(storage)[3:] == before[:5]  # all of them are of the last hour
 
 
+@pytest.mark.deep
 def test_a_soak_with_a_collection_now_and_then() -> None:
     """Without a policy, too: the chain of backups does not grow with the number of collections."""
     storage = MemoryStorage()
@@ -131,6 +133,7 @@ def killed_at(storage: MemoryStorage, deadly: int) -> Seen:
     return Seen(storage, meet)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("deadly", [0, 1, 2])
 def test_a_collection_that_dies_leaves_a_log(deadly: int) -> None:
     storage = MemoryStorage()
@@ -194,6 +197,7 @@ def test_wrong_types(options: Any) -> None:
         OpsLogRetention(**options)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.interop
 @pytest.mark.parametrize("keep", [4, 1000])
 def test_the_reference_reads_and_continues_the_log(keep: int, tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ def of_folder(reads: list[str], *folders: str) -> list[str]:
     return [key for key in reads if key.startswith(folders)]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("level", ["metadata", "exists", "checksum", "decode"])
 def test_a_second_run_reads_only_new_files(level: Any, reads: list[str], tmp_path: Path) -> None:
     repo = small()

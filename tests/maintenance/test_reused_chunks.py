@@ -72,6 +72,7 @@ def play(schedule: Schedule, hours: float, limit: datetime) -> Any:
     return committed
 
 
+@pytest.mark.deep
 @settings(max_examples=examples(40))
 @given(st.lists(st.integers(0, 1), max_size=80), st.sampled_from([1, 11, 13, 30]))
 def test_with_an_allowed_limit_every_commit_succeeds(order: list[int], hours: float) -> None:

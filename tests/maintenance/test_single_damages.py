@@ -273,6 +273,7 @@ def require_cell(kind: str, way: str, levels: tuple[Any, ...]) -> None:
     assert repo.verify("decode").ok
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", SEEN)
 def test_one_damage_of_each_kind(kind: str) -> None:
     way = next(way for way, level in SEEN[kind].items() if level is not None and way != "deleted")

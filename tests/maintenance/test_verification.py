@@ -138,6 +138,7 @@ def test_every_damage_of_a_metadata_file_is_detected(spec_version: int, how: str
     assert repo.verify("checksum").ok
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("spec_version", [1, 2])
 def test_every_exchange_of_metadata_files_is_detected(spec_version: int) -> None:
     repo = small(spec_version)
@@ -190,6 +191,7 @@ def test_damage_of_backups_is_detected(how: str) -> None:
             assert at_last == (set() if how == "deleted" and key not in chain else {key})
 
 
+@pytest.mark.deep
 def test_exchanged_backups_are_detected() -> None:
     repo = small()
     for one, other in pairwise(keys(repo.storage, "overwritten")):
@@ -221,6 +223,7 @@ def test_damage_of_chunks_is_detected(spec_version: int, level: Any, how: str, c
             assert keys_of_findings(repo, level) == ({key} if is_seen[level] else set())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("deduplicate", [False, True])
 @pytest.mark.parametrize("checksums", [False, True])
 def test_exchanged_chunks_are_detected(deduplicate: bool, checksums: bool) -> None:
@@ -240,6 +243,7 @@ def test_chunks_stored_before_names_were_hashes_are_no_findings() -> None:
     assert repo.verify("checksum").ok
 
 
+@pytest.mark.deep
 def test_any_two_damages_are_findings() -> None:
     repo = small()
     files = [
@@ -264,6 +268,7 @@ def test_all_files_damaged_at_once_are_findings() -> None:
         assert not repo.verify("checksum").ok
 
 
+@pytest.mark.deep
 def test_refs_of_spec_version_1_that_cannot_be_read() -> None:
     repo = small(1)
     for key in keys(repo.storage, "refs"):
@@ -302,6 +307,7 @@ def test_logs_that_say_more_than_the_snapshots(name: str) -> None:
     assert name.replace("_", " ") in finding.detail
 
 
+@pytest.mark.deep
 def test_logs_that_say_less_than_the_snapshots() -> None:
     none = np.zeros((0, 8), np.uint8)
     for name in ("new_arrays", "deleted_arrays", "updated_arrays", "new_groups"):
@@ -455,6 +461,7 @@ def reset(repo: frazil.Repository) -> None:
 STORIES = [amended, moved, detached, expired, collected, rewritten, resized, reset]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("spec_version", [1, 2])
 def test_what_is_whole_has_no_findings(spec_version: int, story: Callable[[Any], None]) -> None:
@@ -484,6 +491,7 @@ def test_packs_and_reused_chunks_are_whole(changes: Any) -> None:
     assert report.bytes_read > 100_000
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     "folder", fixture_folders("v[12]*/*"), ids=lambda path: f"{path.parent.name}/{path.name}"
 )
@@ -493,6 +501,7 @@ def test_repositories_of_other_writers_are_whole(folder: Path) -> None:
     assert [each for each in report.problems if not each.key.startswith(("file:", "vcc:", "s3:"))] == []
 
 
+@pytest.mark.deep
 def test_imported_repositories_are_whole() -> None:
     for folder in fixture_folders("s3-msgpack/*"):
         storage = MemoryStorage()

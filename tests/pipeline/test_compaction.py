@@ -23,6 +23,7 @@ from frazil.pipeline import (
 from frazil.spark import OnSpark
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("engine", [Inline(), Local(2)])
 def test_the_same_as_in_one_process(engine: object, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     repo = small_files(frazil.local_filesystem_storage(str(tmp_path)))
@@ -38,6 +39,7 @@ def test_the_same_as_in_one_process(engine: object, tmp_path: Path, capsys: pyte
     assert repo.compact("merge", branch="main", limits=LIMITS).is_empty
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_compaction_clones_and_exports_on_spark(tmp_path: Path, spark: SparkSession) -> None:
     repo = small_files(frazil.local_filesystem_storage(str(tmp_path / "repo")))

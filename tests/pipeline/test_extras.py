@@ -235,6 +235,7 @@ def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.deep
 def test_other_commands_need_no_extra(tmp_path: Path) -> None:
     every = sorted({each for each in EXTRA_OF if not each.startswith("google")})
     done = run(

@@ -71,6 +71,7 @@ def value(repo: frazil.Repository, branch: str = "main") -> float:
     return float(zarr.open_array(repo.readonly_session(branch).store, path="mean/t", mode="r")[0])
 
 
+@pytest.mark.deep
 def test_what_is_checked_is_published_once(repo: frazil.Repository) -> None:
     pipeline = Pipeline(repo)
     before = repo.lookup_branch("main")

@@ -51,6 +51,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.sample(19)
 @pytest.mark.parametrize("compress", ["none", "deflate", "zstd"])
 @pytest.mark.parametrize("bands", [1, 3])
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -147,6 +147,7 @@ def test_sections() -> None:
     assert packing(io.BytesIO(whole[:30]), 0, len(whole)) is None
 
 
+@pytest.mark.deep
 def test_an_archive_of_references_is_the_copy(tmp_path: Path) -> None:
     paths = []
     for day in (1, 2, 3):

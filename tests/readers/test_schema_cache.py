@@ -61,6 +61,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("inner", [False, True], ids=["own", "above"])
 def test_a_schema_takes_steps_for_each_variable(
     inner: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -88,6 +88,7 @@ COMPRESSORS: dict[str, Any] = {
 }
 
 
+@pytest.mark.sample(17)
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", ["<f4", ">i2", "S3"])
 @pytest.mark.parametrize("compressor", COMPRESSORS)
@@ -238,6 +239,7 @@ async def test_the_store_of_a_storage(tmp_path: Path) -> None:
     assert json.dumps(store.supports_writes) == "false"
 
 
+@pytest.mark.deep
 def test_references_to_every_chunk_have_a_place(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "a", shape=(40, 30), chunks=(1, 1), dtype="i1")[...] = 1
     with open_source(str(tmp_path / "a")) as reader:

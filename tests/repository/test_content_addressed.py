@@ -61,6 +61,7 @@ def elsewhere(path, name, values):
     commit(frazil.Repository.open(storage_at(path)), name, values)
 
 
+@pytest.mark.deep
 def test_the_same_bytes_are_one_file_whoever_writes_them(repo, tmp_path):
     commit(repo, "a", [1, 2, 1, 2])
     assert len(files(tmp_path)) == 2

@@ -350,6 +350,7 @@ def test_each_fork_is_compared_with_what_it_has_not_seen(repo):
     assert zarr.open_array(session.store, path="a")[:4, 0].tolist() == [3, 3, 1, 1]
 
 
+@pytest.mark.sample(1)
 def test_merging_one_by_one_costs_what_each_fork_has(repo, monkeypatch):
     """The rows that tables are made of, all together: n log n, where merging anew each time is n * n."""
     rows = 0

@@ -198,6 +198,7 @@ def test_a_session_that_ends_meanwhile_does_not_commit(storage, monkeypatch):
     assert history(race.repo) == ["rival 0"]
 
 
+@pytest.mark.sample(1)
 def test_many_threads_that_know_nothing_of_each_other(storage):
     repo = frazil.Repository.create(storage, PATIENT)
     with repo.transaction("main", message="C1") as store:

@@ -119,6 +119,7 @@ def test_a_change_that_became_impossible_after_a_refusal():
     assert len(log(storage)) == 2
 
 
+@pytest.mark.deep
 def test_threads_count_exactly():
     storage = repository()
 

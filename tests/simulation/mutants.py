@@ -152,6 +152,7 @@ MUTANTS = (
         "if False:",
         ("exactly-once",),
         fault_rate=0.05,
+        seed=5,
     ),
     Mutant(
         "an error is believed",
@@ -160,6 +161,7 @@ MUTANTS = (
         "if False:",
         ("exactly-once",),
         fault_rate=0.05,
+        seed=5,
     ),
     Mutant(
         "an unknown outcome is called a failure",
@@ -180,6 +182,7 @@ MUTANTS = (
         ("metadata", "tag"),
         fault_rate=0.6,
         fault_kinds=frozenset({Fault.LOST, Fault.ANSWER_LOST}),
+        seed=24,
     ),
     Mutant(
         "a backup is deleted when it is refused",
@@ -188,6 +191,7 @@ MUTANTS = (
         "storage.delete([backup_key(at.backup)])",
         ("verify", "backup"),
         fault_rate=0.05,
+        seed=14,
     ),
     Mutant(
         "the ops log loses entries",
@@ -219,6 +223,7 @@ MUTANTS = (
         "b''",
         ("content", "verify", "leases"),
         ("commit", "commit", "collect", "reset_branch"),
+        seed=28,
     ),
     Mutant(
         "a commit does not look for its files",
@@ -227,6 +232,7 @@ MUTANTS = (
         "if False:",
         ("content", "verify"),
         _COLLECTING,
+        seed=147,
     ),
     Mutant(
         "a commit ignores the lists of collections",
@@ -235,6 +241,7 @@ MUTANTS = (
         "if False:",
         ("content", "verify"),
         _COLLECTING,
+        seed=17,
     ),
     Mutant(
         "a commit does not see a collection in the log",
@@ -243,6 +250,7 @@ MUTANTS = (
         "if False:",
         ("content", "verify"),
         _COLLECTING,
+        seed=17,
     ),
     Mutant(
         "a collection does not look again",
@@ -251,6 +259,7 @@ MUTANTS = (
         "if False:",
         ("content", "verify"),
         _COLLECTING,
+        seed=3,
     ),
     Mutant(
         "a collection deletes living chunks",
@@ -275,6 +284,7 @@ MUTANTS = (
         'marker.number("age") + 2 * marker.modified',
         ("leases",),
         ("fork", "fork", "collect"),
+        seed=6,
     ),
     Mutant(
         "a lease ends by another clock",
@@ -283,6 +293,7 @@ MUTANTS = (
         "-_LONGEST_US",
         ("leases",),
         ("fork", "fork", "collect"),
+        seed=6,
     ),
     Mutant(
         "a rebase ignores conflicts",
@@ -291,6 +302,7 @@ MUTANTS = (
         "if False:",
         ("conflicts",),
         ("commit",),
+        seed=1,
     ),
     Mutant(
         "a commit does not wait for its packs",
@@ -325,7 +337,8 @@ MUTANTS = (
         "last = self.assets.repo_info_cache._last; "
         "return last[1] if last else read_repo_info(self.storage, self.assets.repo_info_cache)[0]",
         ("recent",),
-        ("commit", "read", "reset_branch"),
+        ("read", "read", "commit"),
+        seed=1,
     ),
     Mutant(
         "an amended version has the wrong parent",
@@ -341,7 +354,8 @@ MUTANTS = (
         "if tip != expected:",
         "if False:",
         ("refs",),
-        ("commit", "reset_branch"),
+        ("commit", "reset_branch", "reset_branch"),
+        seed=12,
     ),
     Mutant(
         "ids are not random",
@@ -349,6 +363,34 @@ MUTANTS = (
         "host.random_bytes(OBJECT_ID_BYTES)",
         "bytes(OBJECT_ID_BYTES)",
         ("immutable", "honest-errors"),
+    ),
+    Mutant(
+        "a repair takes an outage for damage",
+        "frazil.maintenance.repair.files:FileSearch.steps",
+        'if each.check == "unavailable"',
+        "if False",
+        ("repair",),
+        ("commit", "repair", "repair"),
+        fault_rate=0.02,
+        fault_kinds=frozenset({Fault.LOST, Fault.THROTTLED}),
+        seed=6,
+    ),
+    Mutant(
+        "a repair copies nothing",
+        "frazil.maintenance.repair.steps:CopyFiles.perform",
+        "map_bounded(Purpose.FILE_COPIES, copy_file, list(self.origins))",
+        "pass",
+        ("repair", "verify"),
+        ("commit", "lose_file"),
+    ),
+    Mutant(
+        "a job looks for its commit in the history alone",
+        "frazil.jobs.job_history:_given_state",
+        "next(iter(_removed_commits(job.target, tip, lambda entry: entry.id == id_)), None)",
+        "None",
+        ("exactly-once",),
+        ("job", "job", "squash", "squash"),
+        seed=1,
     ),
     Mutant(
         "version 1: a ref is written without a condition",

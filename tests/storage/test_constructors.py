@@ -480,6 +480,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("used", "expected"), [("used", "7"), ("unused", "0")])
 def test_a_forked_child_gets_an_error_and_does_not_hang(
     used: str, expected: str, ministack: RunningServer

@@ -147,6 +147,7 @@ class _Deadly:
         return self._call(*arguments, **options)
 
 
+@pytest.mark.deep
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_writer_killed_at_any_system_call_leaves_the_old_or_the_new_object(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
@@ -169,6 +170,7 @@ def test_a_writer_killed_at_any_system_call_leaves_the_old_or_the_new_object(tmp
     assert contents == sorted(contents, key=lambda data: data != b"old")
 
 
+@pytest.mark.deep
 def test_two_instances_on_one_root_exclude_each_other(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "root")

@@ -93,6 +93,8 @@ class FaultProxy(LoopbackHttp):
                 if rule.times and rule.pattern.search(line):
                     rule.times -= rule.times > 0
                     rule.hits += 1
+                    if not rule.times:
+                        self._rules.remove(rule)
                     return rule
         return None
 

@@ -5,6 +5,9 @@ Tests with one of the marks in ``SECOND_TIER`` run in the second tier only. Thre
 ``--all``: the name of their file or of a test (``tests/interop/test_turns.py``), a mark expression (``-m``),
 and ``CI=true``, which `scripts/test` turns into ``--all``. A folder or ``-k`` selects from the first tier.
 
+A test with the mark ``sample(count)`` runs with ``count`` of its sets of parameters in the first tier, and
+with all of them in the second one.
+
 The profile of Hypothesis follows the tier: ``quick`` or ``ci``. ``HYPOTHESIS_PROFILE`` overrides it.
 """
 
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
 from typing import TextIO
@@ -84,13 +88,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     named = _named_files(config)
     left_out = [item for item in items if _is_second_tier(item) and item.path not in named]
+    left_out += [item for item in _beyond_samples(items) if item.path not in named]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        excluded = set(left_out)
+        items[:] = [item for item in items if item not in excluded]
 
 
 def _is_second_tier(item: pytest.Item) -> bool:
     return any(item.get_closest_marker(name) for name in SECOND_TIER)
+
+
+def _beyond_samples(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the sets of parameters that only the second tier has: those between the ones of the sample."""
+    groups: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sample") is not None and not _is_second_tier(item):
+            groups[item.nodeid.partition("[")[0]].append(item)
+    beyond: list[pytest.Item] = []
+    for group in groups.values():
+        (count,) = group[0].get_closest_marker("sample").args  # type: ignore[union-attr]  # it has one
+        sample = {len(group) * index // count for index in range(count)}
+        beyond += [item for index, item in enumerate(group) if index not in sample]
+    return beyond
 
 
 def _named_files(config: pytest.Config) -> set[Path]:

@@ -63,6 +63,7 @@ def test_to_zarr_and_back(
     assert_identical(read(reopened(session), group=group), dataset)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("scheduler", ["threads", "synchronous"])
 @pytest.mark.parametrize("chunks", [None, {"time": 5, "lat": 3}, {}])
 def test_to_icechunk_and_back(
@@ -101,6 +102,7 @@ def test_append(session: frazil.Session, reopened: Reopened, chunked: bool) -> N
     assert_identical(read(reopened(session)), whole)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize("region", ["auto", {"time": slice(4, 8)}, {"time": "auto", "lat": slice(0, 6)}])
 def test_region(session: frazil.Session, reopened: Reopened, chunked: bool, region: Any) -> None:

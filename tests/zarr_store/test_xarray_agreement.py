@@ -173,6 +173,7 @@ REFUSED: dict[str, tuple[Callable[[], xr.Dataset], str, list[str]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("chunked", [False, *deep(True)], ids=["memory", "dask"])
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(case: str, chunked: bool) -> None:
@@ -618,6 +619,7 @@ def test_texts_of_fixed_width() -> None:
     assert read(session)["a"].values.tolist() == ["ab", "cd", "ef"]
 
 
+@pytest.mark.deep
 def test_a_tree() -> None:
     tree = xr.DataTree.from_dict(
         {

@@ -12,6 +12,7 @@ from frazil.cli.opening import storage_of
 from frazil.cli.output import Output
 from frazil.cli.target import Target
 from frazil.extras import needs
+from frazil.repository.catalog.checks import LEVELS
 from frazil.repository.catalog.repairs import ChunkSource
 from frazil.repository.handle.repository import Repository
 
@@ -40,7 +41,7 @@ frazil repair ice --lost fill --yes                 chunks without a copy get th
 )
 @click.option(
     "--level",
-    type=click.Choice(["metadata", "exists", "checksum"]),
+    type=click.Choice(LEVELS),
     default="exists",
     help="How to look for damage, as in `frazil verify` (exists).",
 )

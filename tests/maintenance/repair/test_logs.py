@@ -73,6 +73,7 @@ def test_the_bytes_are_those_of_the_commit(repo: frazil.Repository) -> None:
     assert number == 7
 
 
+@pytest.mark.deep
 def test_a_rebase_sees_a_conflict_with_the_rebuilt_log(repo: frazil.Repository) -> None:
     storage = copy_of(repo.storage)  # type: ignore[arg-type]
     mine = frazil.Repository.open(storage)
@@ -86,6 +87,7 @@ def test_a_rebase_sees_a_conflict_with_the_rebuilt_log(repo: frazil.Repository) 
         second.commit("second", rebase_with=frazil.ConflictDetector())
 
 
+@pytest.mark.deep
 def test_version_1() -> None:
     repo = small(1)
     storage = repo.storage

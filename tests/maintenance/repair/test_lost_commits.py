@@ -51,6 +51,7 @@ def test_the_plan_describes_lost_chunks() -> None:
     assert "1 chunk of /a" in str(plan)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("choice", "expected"), [("fill", [30, 31, 0, 0]), ("previous", [30, 31, 22, 23])])
 def test_a_commit_without_the_lost_chunk(choice: Any, expected: list[int]) -> None:
     repo, key = damaged()
@@ -79,6 +80,7 @@ def test_a_branch_that_moves_meanwhile() -> None:
     assert next(iter(repo.ancestry(branch="main"))).message == "other"
 
 
+@pytest.mark.deep
 def test_without_an_older_version_nothing_is_taken() -> None:
     repo = small()
     keys = [each.key for each in repo.storage.list("chunks")]

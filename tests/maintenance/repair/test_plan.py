@@ -87,6 +87,7 @@ def aside(storage: Any) -> dict[str, bytes]:
     return {each.key.split("/", 2)[2]: bytes(storage.get(each.key)) for each in storage.list("quarantine")}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_from_a_copy(folder: str, how: str) -> None:
@@ -108,6 +109,7 @@ def test_from_a_copy(folder: str, how: str) -> None:
         assert again.ok, str(again)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("folder", ["snapshots", "transactions", "manifests"])
 def test_exchanged_files(folder: str) -> None:
     storage = copy_of(original())
@@ -122,6 +124,7 @@ def test_exchanged_files(folder: str) -> None:
     assert repair(storage).ok
 
 
+@pytest.mark.deep
 def test_exchanged_files_are_whole_after_a_crash() -> None:
     before = copy_of(tiny())
     one, other = keys(before, "snapshots")
@@ -136,6 +139,7 @@ def test_exchanged_files_are_whole_after_a_crash() -> None:
     assert count >= 8
 
 
+@pytest.mark.deep
 def test_several_damages_at_once() -> None:
     before = original()
     storage = copy_of(before)
@@ -148,6 +152,7 @@ def test_several_damages_at_once() -> None:
     assert frazil.Repository.open(storage).verify("checksum").ok
 
 
+@pytest.mark.deep
 def test_the_second_copy_is_used_if_the_first_is_damaged() -> None:
     before = original()
     for folder in ("snapshots", "manifests", "chunks"):
@@ -207,6 +212,7 @@ def crashes(before: MemoryStorage, act: Callable[[Any], Any]) -> Iterator[Memory
             yield storage
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("folder", ["chunks", *deep("repo", "manifests", "transactions")])
 def test_a_crash_at_each_write(folder: str) -> None:
     before = tiny()
@@ -252,6 +258,7 @@ def test_damage_without_a_copy_remains_a_finding() -> None:
     assert not plan.complete
 
 
+@pytest.mark.deep
 def test_the_reference_reads_the_result(tmp_path: Path) -> None:
     before = original()
     storage: Any = frazil.local_filesystem_storage(str(tmp_path))

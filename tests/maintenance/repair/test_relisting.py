@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import zarr
 from tests.maintenance.test_verification import config, keys
 from tests.repository.version_1 import copy_of
@@ -40,6 +41,7 @@ def lose_updates(storage: Any, updates: int) -> None:
     storage.delete(["repo", *(f"overwritten/{name}" for name in names[: updates - 1])])
 
 
+@pytest.mark.deep
 def test_a_chain_of_lost_commits_comes_back() -> None:
     repo = repository(5)
     before = messages(repo.storage)

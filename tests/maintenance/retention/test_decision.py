@@ -113,6 +113,7 @@ RULES = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.deep
 @settings(max_examples=examples(300))
 @given(histories(), st.fixed_dictionaries({"main": RULES}, optional={"dev-*": RULES, "*": RULES}))
 def test_the_versions_that_stay(info: RepoInfo, policies: dict[str, dict[str, Any]]) -> None:

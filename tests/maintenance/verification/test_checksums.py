@@ -52,6 +52,7 @@ def chunks_of(report: VerificationReport, finding: Finding) -> set[tuple[str, in
     return {(report.paths[finding.node], *coordinates) for coordinates in finding.coordinates.tolist()}
 
 
+@pytest.mark.deep
 def test_the_chunk_with_a_changed_bit_is_named() -> None:
     repo = packed()
     assert repo.verify("checksum").ok

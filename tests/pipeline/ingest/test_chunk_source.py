@@ -54,6 +54,7 @@ def values(repo: frazil.Repository) -> Any:
     return zarr.open_array(repo.readonly_session("main").store, path="t", mode="r")[:]
 
 
+@pytest.mark.sample(1)
 def test_chunks_of_unchanged_files_come_back(repo: frazil.Repository) -> None:
     before = values(repo)
     key = chunk_key(repo, (3, 0))
@@ -73,6 +74,7 @@ def test_chunks_of_unchanged_files_come_back(repo: frazil.Repository) -> None:
     assert repair(repo.storage).ok
 
 
+@pytest.mark.sample(1)
 def test_a_changed_bit_is_repaired(repo: frazil.Repository) -> None:
     key = chunk_key(repo, (3, 0))
     data = bytes(repo.storage.get(key))
@@ -86,6 +88,7 @@ def test_a_changed_bit_is_repaired(repo: frazil.Repository) -> None:
     assert repair(repo.storage, level="checksum").ok
 
 
+@pytest.mark.sample(1)
 def test_a_changed_file_is_not_used(repo: frazil.Repository, tmp_path: Path) -> None:
     key = chunk_key(repo, (3, 0))
     write(tmp_path, 1, offset=5.0)
@@ -95,6 +98,7 @@ def test_a_changed_file_is_not_used(repo: frazil.Repository, tmp_path: Path) -> 
     assert plan.lost
 
 
+@pytest.mark.sample(1)
 def test_values_that_were_written_after_the_ingest_are_not_replaced(repo: frazil.Repository) -> None:
     with repo.transaction("main", message="corrected") as store:
         zarr.open_array(store, path="t")[6:8] = 1.25
@@ -104,6 +108,7 @@ def test_values_that_were_written_after_the_ingest_are_not_replaced(repo: frazil
     assert {tuple(row["coordinates"]) for row in plan.lost_rows()} >= {(3, 0)}
 
 
+@pytest.mark.sample(1)
 def test_values_that_a_later_ingest_has_kept_are_not_replaced(
     repo: frazil.Repository, tmp_path: Path
 ) -> None:
@@ -122,6 +127,7 @@ def test_values_that_a_later_ingest_has_kept_are_not_replaced(
     assert not [each for each in plan.steps if each.action == "source"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("tag", [False, True])
 def test_after_an_expiration_nothing_is_certain(repo: frazil.Repository, tag: bool) -> None:
     if tag:  # the ingest stays in the history, and the correction does not
@@ -136,6 +142,7 @@ def test_after_an_expiration_nothing_is_certain(repo: frazil.Repository, tag: bo
     assert not repair(repo.storage, sources=[IngestedFiles()]).steps
 
 
+@pytest.mark.sample(1)
 def test_only_the_files_of_lost_chunks_are_ingested_again(
     repo: frazil.Repository, files: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

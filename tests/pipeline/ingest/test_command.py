@@ -21,6 +21,7 @@ def version(place: Path, branch: str = "main") -> Version:
     return Version.of(frazil.Repository.open(storage), branch=branch)
 
 
+@pytest.mark.deep
 def test_from_files_to_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = daily_files(tmp_path / "days", 5)
     files, place = str(tmp_path / "days" / "day_000[0-2].nc"), tmp_path / "ice"
@@ -51,6 +52,7 @@ def test_from_files_to_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert f"    {paths[4]}: " in capsys.readouterr().out
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("folder", ["new", "empty", "deep/er/new"])
 def test_a_refused_ingest_leaves_no_new_repository(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], folder: str
@@ -89,6 +91,7 @@ def test_files_of_a_new_repository_are_inspected_once(
     assert inspections == [2]
 
 
+@pytest.mark.deep
 def test_references(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = daily_files(tmp_path / "days", 2)
     request = [
@@ -113,6 +116,7 @@ def test_wrong_arguments(wrong: list[str], capsys: pytest.CaptureFixture[str]) -
     assert wrong[0] in capsys.readouterr().err
 
 
+@pytest.mark.deep
 def test_other_commands_do_not_import_spark() -> None:
     loaded = "any(name.startswith(('pyspark', 'frazil.spark')) for name in sys.modules)"
     subprocess.run([sys.executable, "-c", f"import sys, frazil.cli.main; sys.exit({loaded})"], check=True)

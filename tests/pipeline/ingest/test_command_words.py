@@ -105,6 +105,7 @@ def test_what_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_small([str(tmp_path / "a.nc"), str(tmp_path / "b.zarr")])
 
 
+@pytest.mark.deep
 def test_options_of_the_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gribs = pytest.importorskip("tests.readers.gribs")
     path = tmp_path / "a.grib2"

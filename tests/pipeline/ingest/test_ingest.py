@@ -53,6 +53,7 @@ def repo(tmp_path: Path) -> frazil.Repository:
     return repository(tmp_path / "repo")
 
 
+@pytest.mark.sample(1)
 def test_an_archive_is_one_commit(archive: list[str], repo: frazil.Repository, engine: Engine) -> None:
     result = ingest(archive, repo, chunks={"time": 7, "lon": 3}, engine=engine)
     assert_same_dataset(stored_dataset(result.version), files_dataset(archive))
@@ -70,6 +71,7 @@ def test_an_archive_is_one_commit(archive: list[str], repo: frazil.Repository, e
     assert len(list(repo.ancestry(branch="main"))) == 2
 
 
+@pytest.mark.deep
 @pytest.mark.interop
 def test_the_reference_reads_it(archive: list[str], tmp_path: Path) -> None:
     repo = repository(tmp_path / "repo")
@@ -122,6 +124,7 @@ def expected_after(mode: str, old: list[int], new: list[int]) -> list[int] | Non
     return sorted({*old, *new}) if allowed else None
 
 
+@pytest.mark.deep
 @settings(max_examples=12)
 @given(stories(), st.booleans())
 def test_modes_are_what_a_dictionary_does(
@@ -160,6 +163,7 @@ def test_modes_are_what_a_dictionary_does(
 # What is in the files
 
 
+@pytest.mark.deep
 def test_patterns_merge_variables(tmp_path: Path, repo: frazil.Repository) -> None:
     def name(day: int, variable: str) -> str:
         return str(tmp_path / f"{variable}_{day}.nc")
@@ -195,6 +199,7 @@ def test_files_of_one_step_without_the_dimension(tmp_path: Path, repo: frazil.Re
     np.testing.assert_array_equal(dataset.x.values, np.arange(3.0) + np.arange(6)[:, None])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("calendar", "dtype"), [("standard", "i4"), ("standard", "f8"), ("noleap", "i4"), ("360_day", "f8")]
 )
@@ -248,6 +253,7 @@ def test_one_file_keeps_everything(tmp_path: Path, repo: frazil.Repository) -> N
     assert again.done_before
 
 
+@pytest.mark.deep
 def test_descending_labels_and_several_widths(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = [write(tmp_path / f"{i}.nc", range(20 - 4 * i, 16 - 4 * i, -1)) for i in range(4)]
     encoding = {"tas": {"chunks": (3, 2, 4), "shards": (6, 2, 4)}}
@@ -262,6 +268,7 @@ def test_descending_labels_and_several_widths(tmp_path: Path, repo: frazil.Repos
     np.testing.assert_array_equal(data.tas.values, np.stack([field(label) for label in data.time.values]))
 
 
+@pytest.mark.deep
 def test_each_file_packed_in_its_own_way(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = [
         write(
@@ -285,6 +292,7 @@ def test_each_file_packed_in_its_own_way(tmp_path: Path, repo: frazil.Repository
 # What is wrong with files
 
 
+@pytest.mark.deep
 def test_every_problem_has_the_name_of_its_file(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = daily_files(tmp_path / "days", 12)
 
@@ -336,6 +344,7 @@ def test_every_problem_has_the_name_of_its_file(tmp_path: Path, repo: frazil.Rep
     assert stored_dataset(mended.version).sizes["time"] == 12
 
 
+@pytest.mark.deep
 def test_holes_are_reported(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = daily_files(tmp_path / "days", 6)
     with pytest.raises(
@@ -352,6 +361,7 @@ def test_holes_are_reported(tmp_path: Path, repo: frazil.Repository) -> None:
     assert_same_dataset(stored_dataset(result.version), files_dataset(paths))
 
 
+@pytest.mark.deep
 def test_changed_files_are_noticed(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = daily_files(tmp_path / "days", 4)
     ingest(paths, repo, chunks={"time": 3}, engine=Inline())
@@ -368,6 +378,7 @@ def test_changed_files_are_noticed(tmp_path: Path, repo: frazil.Repository) -> N
     assert ingest([*paths, more], repo, mode="append", engine=Inline()).done_before
 
 
+@pytest.mark.deep
 def test_what_does_not_fit_is_refused(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = daily_files(tmp_path / "days", 2)
     ingest(paths[:1], repo, engine=Inline())
@@ -388,6 +399,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, repo: frazil.Repository) -
     )
 
 
+@pytest.mark.deep
 def test_an_ingest_goes_on_where_it_stopped(
     archive: list[str], repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -412,6 +424,7 @@ def test_an_ingest_goes_on_where_it_stopped(
     assert_same_dataset(stored_dataset(result.version), files_dataset(archive))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("chunks", [{"time": 3, "lat": 2, "lon": 3}, {"time": 5}])
 def test_a_region_is_inserted(tmp_path: Path, repo: frazil.Repository, chunks: dict[str, int]) -> None:
     """Files with some latitudes and longitudes only, and later times."""
@@ -438,6 +451,7 @@ def test_a_region_is_inserted(tmp_path: Path, repo: frazil.Repository, chunks: d
         ingest(other, repo, mode="insert", engine=Inline())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("chunks", [(3, 2, 3), (2, 1, 1), (5, 3, 4)])
 def test_large_arrays_go_to_several_tasks(
     tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, chunks: tuple[int, int, int]

@@ -59,6 +59,7 @@ TYPES: dict[str, tuple[Callable[[h5py.File, str], Any], str]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", TYPES)
 def test_one_variable_of_a_type_that_no_array_can_hold(name: str, tmp_path: Path) -> None:
     make, reason = TYPES[name]

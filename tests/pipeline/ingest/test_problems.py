@@ -34,6 +34,7 @@ def series(result: Any, group: str | None = None) -> list[tuple[int, int]]:
     ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("virtual", [False, True], ids=["copies", "references"])
 def test_the_later_file_has_the_labels_of_both(
     tmp_path: Path, repo: frazil.Repository, virtual: bool
@@ -60,6 +61,7 @@ def test_the_later_file_has_the_labels_of_both(
     assert series(result, "other") == [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 1), (6, 2), (7, 2), (8, 2)]
 
 
+@pytest.mark.deep
 def test_values_of_the_first_file_stay(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = [
         write(tmp_path / f"{i}.nc", range(3 * i, 3 * i + 3), lat=[1.0, 2.0, 3.5 if i == odd else 3.0])
@@ -80,6 +82,7 @@ def test_values_of_the_first_file_stay(tmp_path: Path, repo: frazil.Repository) 
         assert (dataset.sizes["time"], dataset.lat.values.tolist()) == (12, [1.0, 2.0, 3.5])
 
 
+@pytest.mark.deep
 def test_steps_stay_in_the_order_of_their_file(tmp_path: Path, repo: frazil.Repository) -> None:
     mixed = write(tmp_path / "mixed.nc", [5, 4, 6])
     assert [time for time, _ in series(ingest(mixed, repo, engine=Inline()))] == [5, 4, 6]

@@ -139,6 +139,7 @@ def test_each_reader(name: str, pair: Pair) -> None:
         assert pair.session.chunk_type("/contiguous", [0, 0]) == frazil.ChunkType.virtual
 
 
+@pytest.mark.deep
 def test_images_without_the_dimension_that_goes_on(pair: Pair) -> None:
     """Codecs that order dimensions know of the new one."""
     paths = [pair.folder / f"{i}.tif" for i in range(3)]
@@ -240,6 +241,7 @@ def test_records_of_netcdf3_follow_files_without_records(pair: Pair) -> None:
     assert pair.ingest(paths, concat_dim="time").data.values.tolist() == [0, 2, 4, 1, 3, 5]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", ["insert", "upsert", "backfill"])
 def test_chunks_that_a_newer_file_does_not_have_are_removed(mode: str, pair: Pair) -> None:
     paths = []

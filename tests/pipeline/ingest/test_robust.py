@@ -34,6 +34,7 @@ def repo(tmp_path: Path) -> frazil.Repository:
     return repository(tmp_path / "repo")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("case", ["copies", "references", "while it is read"])
 def test_a_file_that_changes_after_its_inspection_is_refused(
     tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, case: str
@@ -67,6 +68,7 @@ def test_a_file_that_changes_after_its_inspection_is_refused(
     assert_same_dataset(stored_dataset(ingest(files, repo, **request).version), files_dataset(files))
 
 
+@pytest.mark.deep
 def test_files_with_other_names_are_unchanged(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = daily_files(tmp_path / "days", 3)
     ingest(paths, repo, engine=Inline())
@@ -87,6 +89,7 @@ def test_files_with_other_names_are_unchanged(tmp_path: Path, repo: frazil.Repos
     assert not ingest(other, repo, mode="append", engine=Inline()).done_before
 
 
+@pytest.mark.deep
 def test_references_follow_files_that_were_moved(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = daily_files(tmp_path / "days", 2, chunks=(2, 3, 4))
     request: dict[str, Any] = {"virtual": True, "engine": Inline()}
@@ -97,6 +100,7 @@ def test_references_follow_files_that_were_moved(tmp_path: Path, repo: frazil.Re
     assert_same_dataset(stored_dataset(result.version), files_dataset(moved))
 
 
+@pytest.mark.deep
 def test_other_variables_of_the_same_files(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = daily_files(tmp_path / "days", 3, names=["tas", "pr"])
     request: dict[str, Any] = {"mode": "upsert", "engine": Inline()}
@@ -110,6 +114,7 @@ def test_other_variables_of_the_same_files(tmp_path: Path, repo: frazil.Reposito
     assert ingest(paths, repo, **(request | {"mode": "append"})).done_before
 
 
+@pytest.mark.deep
 def test_one_plan_reconciles_files_and_loads_the_ledger_once(
     tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +152,7 @@ def test_help_lists_every_option(repo: frazil.Repository) -> None:
         ingest("a.nc", repo, chunk={"time": 1})
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("engine", [Inline(), Local(1)])
 def test_two_at_once_are_one_after_the_other(
     tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, engine: Any
@@ -168,6 +174,7 @@ def test_two_at_once_are_one_after_the_other(
     assert len(list(repo.ancestry(branch="main"))) == 4
 
 
+@pytest.mark.deep
 def test_every_group_can_be_opened(tmp_path: Path, repo: frazil.Repository) -> None:
     """Also that of the record."""
     paths = daily_files(tmp_path / "days", 2)
@@ -224,6 +231,7 @@ def test_wrong_arguments_are_refused_before_the_first_write(
     assert len(list(repo.ancestry(branch="main"))) == 2
 
 
+@pytest.mark.deep
 def test_each_file_is_opened_once(
     tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +252,7 @@ def test_each_file_is_opened_once(
     assert [opened.count(Path(path).as_uri()) for path in paths[2:]] == [2] * 4  # inspected, and read
 
 
+@pytest.mark.deep
 def test_an_append_does_not_read_the_metadata_of_all_jobs_before(
     tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,6 +110,7 @@ def test_new_variables_leave_the_scalars_of_others_as_they_are(
     assert dataset.c.values.tolist() == [1.0, 11.0]
 
 
+@pytest.mark.deep
 def test_steps_that_the_first_files_do_not_have(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = write(tmp_path, steps([0, 1]), steps([0, 1, 2], "b"), steps([3], "b"), steps([5], "c"))
     dataset = stored_dataset(ingest(paths[:3], repo, allow={"hole"}, engine=Inline()).version)
@@ -125,6 +126,7 @@ def test_labels_of_another_dtype_are_not_cut(tmp_path: Path, repo: frazil.Reposi
         ingest(paths, repo, allow={"hole"}, engine=Inline())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", ["append", "insert", "upsert", "backfill"])
 def test_a_dimension_has_one_length(tmp_path: Path, repo: frazil.Repository, mode: Any) -> None:
     paths = write(tmp_path, levels("a", 2), levels("b", 3), levels("c", 2))

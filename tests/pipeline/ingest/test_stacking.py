@@ -135,6 +135,7 @@ def test_one_file_is_what_xarray_sees_in_it(
     assert_same_dataset(stored_dataset(again.version), decoded(path, format))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("unlimited", [True, False], ids=["unlimited", "fixed"])
 def test_what_follows_a_file_without_order(tmp_path: Path, repo: frazil.Repository, unlimited: bool) -> None:
     """Rays of a radar: several in a second; the next file begins later."""
@@ -166,6 +167,7 @@ def test_what_follows_a_file_without_order(tmp_path: Path, repo: frazil.Reposito
 # Several files
 
 
+@pytest.mark.deep
 def test_files_with_one_time_each_need_no_options(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = [write(tmp_path / "files" / f"{time}.nc", forecast(time)) for time in range(4)]
     result = ingest(paths, repo, engine=Inline())
@@ -244,6 +246,7 @@ def test_an_archive_that_grows_by_a_file(
     assert ingest(paths, repo, mode=mode, engine=Inline()).done_before
 
 
+@pytest.mark.deep
 def test_a_file_alone_has_no_dimension_to_grow_in(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = [write(tmp_path / f"{time}.nc", forecast(time)) for time in range(3)]
     ingest(paths[0], repo, engine=Inline())
@@ -264,6 +267,7 @@ def test_a_file_alone_has_no_dimension_to_grow_in(tmp_path: Path, repo: frazil.R
     assert_same_dataset(stored_dataset(result.version, "daily"), nested(paths, "time"))
 
 
+@pytest.mark.deep
 def test_a_file_of_several_of_which_the_others_are_damaged(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = [write(tmp_path / f"{time}.nc", forecast(time)) for time in range(3)]
     Path(paths[0]).write_bytes(b"CDF")
@@ -272,6 +276,7 @@ def test_a_file_of_several_of_which_the_others_are_damaged(tmp_path: Path, repo:
     assert_same_dataset(stored_dataset(result.version), nested(paths[1:], "time"))
 
 
+@pytest.mark.deep
 def test_references_to_another_byte_order_grow(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = [write(tmp_path / "files" / f"{time}.nc", forecast(time), "NETCDF3_64BIT") for time in range(3)]
     more: dict[str, Any] = {
@@ -284,6 +289,7 @@ def test_references_to_another_byte_order_grow(tmp_path: Path, repo: frazil.Repo
     assert_same_dataset(stored_dataset(result.version), nested(paths, "time", "NETCDF3_64BIT"))
 
 
+@pytest.mark.deep
 def test_other_variables_join_on_their_own_terms(tmp_path: Path, repo: frazil.Repository) -> None:
     """Two families that follow each other, and a field of which there is one."""
     paths = [write(tmp_path / f"{time}.nc", forecast(time)) for time in range(2)]
@@ -305,6 +311,7 @@ def test_other_variables_join_on_their_own_terms(tmp_path: Path, repo: frazil.Re
     assert (dataset.orog.dims, dataset.t.sizes["time"]) == (("lat", "lon"), 3)
 
 
+@pytest.mark.deep
 def test_scalars_of_files_that_have_the_dimension(tmp_path: Path, repo: frazil.Repository) -> None:
     """A run of a model in each file: its reference time goes along the times."""
     paths = []
@@ -325,6 +332,7 @@ def test_scalars_of_files_that_have_the_dimension(tmp_path: Path, repo: frazil.R
         assert_same_dataset(stored_dataset(result.version, group), expected)
 
 
+@pytest.mark.deep
 def test_runs_with_the_same_steps_and_members_with_the_same_times(
     tmp_path: Path, repo: frazil.Repository
 ) -> None:
@@ -413,6 +421,7 @@ def test_a_grid_of_files_is_refused_with_what_helps(tmp_path: Path, repo: frazil
     assert_same_dataset(dataset, nested(paths, "valid_time"))
 
 
+@pytest.mark.deep
 def test_files_that_nothing_tells_apart(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = [
         write(tmp_path / f"{i}.nc", xr.Dataset({"x": ("lat", [1.0 * i, 2.0])}, {"lat": [1, 2]}))

@@ -30,6 +30,7 @@ def container(folder: Path) -> frazil.VirtualChunkContainer:
     return frazil.VirtualChunkContainer(f"file://{folder}/", frazil.local_filesystem_store(str(folder)))
 
 
+@pytest.mark.deep
 @pytest.mark.interop
 def test_references_are_what_copies_are(tmp_path: Path) -> None:
     paths = daily_files(tmp_path / "days", 6, chunks=(2, 3, 2))
@@ -95,6 +96,7 @@ def test_variables_without_references_are_named(tmp_path: Path) -> None:
     assert [(each.kind, each.url) for each in report.problems if each.url] == [("chunks", paths[1])]
 
 
+@pytest.mark.deep
 def test_files_with_one_chunk_each(tmp_path: Path) -> None:
     """Without compression and chunks; the last file is shorter."""
     folder = tmp_path / "days"

@@ -87,6 +87,7 @@ def quietly(call: Any) -> xr.DataArray:
         return call()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("way", WAYS)
 @few
 @given(data=arrays(), dims=st.sampled_from([("time",), ("lat", "lon"), ("time", "lat", "lon"), ("lat",)]))
@@ -108,6 +109,7 @@ def test_reduce(way: str, data: xr.DataArray, dims: tuple[str, ...]) -> None:
         equal(output[f"x_{name}"], expected, exact=name in ("min", "max", "count", "any", "all"))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("way", WAYS)
 @few
 @given(data=arrays(), by=st.sampled_from(["time.month", "time.season", "time.dayofyear", "lat", "region"]))

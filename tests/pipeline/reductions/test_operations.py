@@ -126,6 +126,7 @@ def test_valid_range_on_request() -> None:
         assert float(read(repo, f"v{asked}/data")["x"]) == expected
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("way", "weights"), [("values", "coslat"), ("whole", "mapping"), ("stored", "array")]
 )
@@ -152,6 +153,7 @@ def test_weights(repo: frazil.Repository, t: xr.DataArray, way: str, weights: st
         equal(output[f"t_{name}"], getattr(weighted, name)(["lat", "lon"]))
 
 
+@pytest.mark.deep
 def test_min_count_and_skipna(repo: frazil.Repository, t: xr.DataArray) -> None:
     reduce(repo, "data/t", "lon", ("sum", "mean"), min_count=4, engine=Inline(), to=Target(repo, group="m"))
     equal(read(repo, "m/data")["t_sum"], t.sum("lon", min_count=4))
@@ -208,6 +210,7 @@ def test_sketches_of_groups_combine(repo: frazil.Repository, t: xr.DataArray) ->
     assert (abs(output - expected.transpose(*output.dims)) < 1).all()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("calendar", "period"), [("standard", "dayofyear"), ("noleap", "month"), ("360_day", "season")]
 )
@@ -293,6 +296,7 @@ def test_a_climatology_in_any_order(repo: frazil.Repository, t: xr.DataArray) ->
 STORED = Limits(task=10_000, block=9_000, small=0, chunk=400, columns=16)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("by", [None, "time.month"])
 def test_partial_results_that_are_stored(repo: frazil.Repository, t: xr.DataArray, by: str | None) -> None:
     how = ("mean", "std", "min", "first", "any", "count")
@@ -325,6 +329,7 @@ def test_zones_of_polygons(repo: frazil.Repository, t: xr.DataArray) -> None:
         rasterized([north], t["lat"] ** 2, t["lon"])
 
 
+@pytest.mark.deep
 def test_a_long_series_has_whole_chunks_of_groups(repo: frazil.Repository, t: xr.DataArray) -> None:
     """A resampled time is cut, and each task reads only what its days need."""
     limits = Limits(task=60_000, block=20_000, small=0, chunk=3_000)
@@ -351,6 +356,7 @@ def test_bounds_of_a_resampling(freq: str, side: str | None, calendar: str) -> N
     np.testing.assert_allclose(output["t"].values[1], t[some].mean("time").values)
 
 
+@pytest.mark.deep
 def test_results_of_several_jobs_in_one_group(repo: frazil.Repository, t: xr.DataArray) -> None:
     to = Target(repo, group="all")
     mean(repo, "data/t", "time", to=to, engine=Inline())

@@ -85,6 +85,7 @@ def values(repo: frazil.Repository, **version: Any) -> dict[str, int]:
     return {path: int(array[0, 0]) for path, array in arrays.items()}
 
 
+@pytest.mark.deep
 def test_a_part_with_its_history_has_the_same_ids(repo: frazil.Repository, tmp_path: Path) -> None:
     place = frazil.local_filesystem_storage(str(tmp_path))
     part = RepositoryPart(branches=("main",), tags=("v*",))
@@ -119,6 +120,7 @@ def test_a_part_is_brought_up_to_date(repo: frazil.Repository) -> None:
         copy_repository(repo, place, part=part, engine=INLINE)
 
 
+@pytest.mark.deep
 def test_the_newest_state_has_no_history(repo: frazil.Repository, tmp_path: Path) -> None:
     place = frazil.local_filesystem_storage(str(tmp_path))
     copy_repository(repo, place, part=NEWEST, engine=INLINE)
@@ -228,6 +230,7 @@ def test_a_clone_of_the_newest_version(repo: frazil.Repository) -> None:
     session.commit("in the clone")
 
 
+@pytest.mark.deep
 def test_the_bytes_of_objects_that_are_older_than_the_mark_are_not_read(repo: frazil.Repository) -> None:
     place = MemoryStorage()
     copy_repository(repo, place, engine=INLINE)

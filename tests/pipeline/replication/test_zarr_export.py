@@ -61,6 +61,7 @@ def same(repo: frazil.Repository, place: Path, arrays: set[str] | None = None) -
     assert dict(plain.attrs) == {"title": "all"}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("engine", [INLINE, Local(2)])
 def test_every_kind_of_chunk(repo: frazil.Repository, tmp_path: Path, engine: Any) -> None:
     target = frazil.local_filesystem_storage(str(tmp_path / "plain"))

@@ -20,6 +20,7 @@ from frazil.pipeline.transform.window_statistics import CELL_METHODS
 from frazil.spark import Target, coarsen
 
 
+@pytest.mark.deep
 @settings(max_examples=15)
 @given(
     st.lists(st.tuples(st.integers(1, 12), st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=3),

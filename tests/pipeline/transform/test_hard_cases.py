@@ -112,6 +112,7 @@ def closed_over(factor: float) -> Callable[[np.ndarray], np.ndarray]:
     return times
 
 
+@pytest.mark.deep
 def test_functions_with_other_values_are_others(
     repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +144,7 @@ def test_a_function_is_the_same_in_another_process() -> None:
 PADS = {"reflect": "symmetric", "nearest": "edge", "periodic": "wrap", 7.0: "constant"}
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("boundary", PADS)
 @pytest.mark.parametrize("halo", [9, {"lat": (5, 0), "lon": (0, 1)}, {"lat": (0, 17), "lon": (9, 1)}])
 def test_a_halo_wider_than_block_and_array(repo: frazil.Repository, boundary: Any, halo: Any) -> None:

@@ -21,6 +21,7 @@ from frazil.spark import Block, Engine, Inline, Local, Target, map_blocks
 MODES = {"reflect": "reflect", "nearest": "nearest", "periodic": "wrap", 2.5: "constant"}
 
 
+@pytest.mark.deep
 @settings(max_examples=15)
 @given(
     st.lists(st.tuples(st.integers(1, 11), st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=3),
@@ -90,6 +91,7 @@ def test_many_inputs_many_outputs(wind: frazil.Repository) -> None:
     assert not other.done_before  # another function
 
 
+@pytest.mark.sample(1)
 def test_a_function_travels(wind: frazil.Repository, engine: Engine) -> None:
     factor = 3
 
@@ -176,6 +178,7 @@ class Engines(Inline):
         return self.slot_count
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("tasks", "slots", "expected"),
     [(None, 1, 32), (None, 40, 32), (1, 40, 1), (4, 1, 4), (8, 40, 8), (1000, 1, 32)],
@@ -189,6 +192,7 @@ def test_tasks_of_a_function_on_small_arrays(
     np.testing.assert_array_equal(read(result, "o/x")[:], -read(result, "x")[:])
 
 
+@pytest.mark.deep
 def test_as_many_tasks_as_an_engine_has_slots() -> None:
     repo = new_repository()
     with repo.transaction("main", message="made") as store:

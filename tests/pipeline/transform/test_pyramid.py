@@ -35,6 +35,7 @@ def picture(tmp_path: Path) -> frazil.Repository:
     return repo
 
 
+@pytest.mark.deep
 def test_each_level_is_coarser(picture: frazil.Repository, tmp_path: Path) -> None:
     to = Target(picture, group="levels")
     result = pyramid(picture, ["p"], factors=HALF, to=to, engine=INLINE)

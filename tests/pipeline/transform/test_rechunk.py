@@ -21,6 +21,7 @@ from frazil.pipeline.transform.array_info import array_info
 from frazil.spark import Engine, Inline, JobResult, Target, Version, rechunk, recompress
 
 
+@pytest.mark.deep
 @settings(max_examples=15)
 @given(
     st.lists(
@@ -97,6 +98,7 @@ def slices(tmp_path: Path) -> frazil.Repository:
     return repo
 
 
+@pytest.mark.deep
 def test_two_stages_leave_nothing_between(slices: frazil.Repository, tmp_path: Path) -> None:
     before = read(Version.of(slices), "t")[:]
     target = Target(slices, group="series")
@@ -123,6 +125,7 @@ def test_two_stages_leave_nothing_between(slices: frazil.Repository, tmp_path: P
     assert (again.done_before, again.snapshot_id) == (True, result.snapshot_id)
 
 
+@pytest.mark.sample(1)
 def test_in_place_what_is_right_already_is_left_alone(slices: frazil.Repository, engine: Engine) -> None:
     before = read(Version.of(slices), "t")[:]
     result = rechunk(slices, ["/"], {"lat": 5}, engine=engine)
@@ -144,6 +147,7 @@ def test_to_another_repository(slices: frazil.Repository) -> None:
     assert result.version.repo is other
 
 
+@pytest.mark.deep
 def test_recompress_keeps_all_but_the_codecs(slices: frazil.Repository) -> None:
     before = read(Version.of(slices), "t")
     codecs = [zarr.codecs.GzipCodec(level=1)]
@@ -203,6 +207,7 @@ def test_what_cannot_be(
         rechunk(slices, paths, chunks, **options, engine=INLINE)
 
 
+@pytest.mark.deep
 def test_a_job_of_two_stages_goes_on_where_it_was(
     slices: frazil.Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

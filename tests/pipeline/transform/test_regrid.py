@@ -44,6 +44,7 @@ def earth() -> frazil.Repository:
     return repo
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("method", SERIAL)
 @pytest.mark.parametrize("region", [{}, {"lat": np.array([12.5, 7.5]), "lon": np.array([3.0, 9.0, 22.0])}])
 def test_equal_to_xarray_regrid(earth: frazil.Repository, method: Any, region: dict) -> None:
@@ -68,6 +69,7 @@ def test_equal_to_xarray_regrid(earth: frazil.Repository, method: Any, region: d
     ).done_before
 
 
+@pytest.mark.deep
 def test_missing_values_are_left_out_on_request(earth: frazil.Repository) -> None:
     grid = xr.Dataset(coords={"lat": np.arange(-80.0, 81, 5), "lon": np.arange(5.0, 300, 5)})
     plain, skipped = (

@@ -33,6 +33,7 @@ def repo(tmp_path: Path) -> frazil.Repository:
     return repo
 
 
+@pytest.mark.deep
 def test_a_copy_is_complete_and_later_copies_add_more(repo: frazil.Repository, tmp_path: Path) -> None:
     place = frazil.local_filesystem_storage(str(tmp_path / "copy"))
     first = copy_repository(repo, place, engine=INLINE)
@@ -145,6 +146,7 @@ def is_whole(place: frazil.Storage) -> bool:
     return frazil.Repository.open(place).verify("checksum").ok
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("folder", ["snapshots", "transactions", "manifests", "chunks", "overwritten"])
 def test_a_damaged_copy_is_healed_by_another_run(folder: str) -> None:
     repo, place = in_memory(), frazil.in_memory_storage()

@@ -27,6 +27,7 @@ from frazil.spark import Target, Version, crop, materialize, select
 lengths = st.tuples(st.integers(1, 9), st.integers(1, 4), st.integers(1, 2))
 
 
+@pytest.mark.deep
 @settings(max_examples=18)
 @given(st.data(), st.lists(lengths, min_size=1, max_size=3), st.sampled_from(TYPES), st.booleans())
 def test_equal_to_numpy(data: Any, axes: list, dtype: str, sharded: bool) -> None:
@@ -82,6 +83,7 @@ def earth(tmp_path: Path) -> frazil.Repository:
     return repo
 
 
+@pytest.mark.deep
 def test_labels_as_in_xarray(earth: frazil.Repository, tmp_path: Path) -> None:
     before = opened(Version.of(earth), "/")
     wanted: dict[str, Any] = {"time": slice("2001-01-03", "2001-01-06"), "lat": slice(60, -20)}
@@ -104,6 +106,7 @@ def test_labels_as_in_xarray(earth: frazil.Repository, tmp_path: Path) -> None:
     same_by_reference(tmp_path / "repo", earth)
 
 
+@pytest.mark.deep
 def test_whole_chunks_are_not_decoded(
     earth: frazil.Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -205,6 +205,7 @@ def test_a_pass_in_pieces_is_a_pass(data: Any) -> None:
     assert share.ok == (np.isnan(values).mean() <= 0.1 if values.size else True)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.spark
 def test_on_spark(repo: frazil.Repository, engine: Any) -> None:
     report = validate(repo, [Range("/obs/t", max=800), Finite("/obs/p")], engine=engine, limits=SMALL)

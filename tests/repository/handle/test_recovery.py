@@ -288,6 +288,7 @@ def test_the_ops_log_after_a_collection_and_a_restore(number: int) -> None:
     assert [update.updated_at for update in repo.ops_log()][5:] == times
 
 
+@pytest.mark.deep
 @pytest.mark.interop
 def test_the_reference_reads_a_log_that_ends_early(tmp_path: Path) -> None:
     lengths = set()

@@ -284,6 +284,7 @@ def test_records_of_earlier_versions_are_read(world: World) -> None:
     assert world.repo.get_metadata()[STREAMS]["daily"] == [{"batch": 7, "snapshot": tip}]
 
 
+@pytest.mark.deep
 def test_records_that_are_none_are_an_error(world: World) -> None:
     world.repo.set_metadata({STREAMS: {"hourly": [{"batch": "many"}]}})
     with pytest.raises(

@@ -221,6 +221,7 @@ def test_a_batch_is_done_once(repo: frazil.Repository) -> None:
     assert (total(repo), done(repo), done(repo, "other")) == (3, 1, 0)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("records", [True, False], ids=["records", "only commits"])
 def test_branches_have_done_what_is_in_their_history(repo: frazil.Repository, records: bool) -> None:
     for batch in range(3):

@@ -91,6 +91,7 @@ def test_sql(spark: SparkSession, place: str) -> None:
         spark.catalog.dropTempView("climate")
 
 
+@pytest.mark.deep
 def test_scans(spark: SparkSession, place: str) -> None:
     repo = frazil.Repository.open(frazil.local_filesystem_storage(place))
     frame_ = scan(spark, repo, where=[("lat", ">", 0.0), ("name", "!=", "d")], tag="v1")

@@ -101,6 +101,7 @@ def same(result: pd.DataFrame, expected: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(*both, check_dtype=False)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("chunks", [{}, {"time": 2, "lat": 3, "lon": 4}, {"time": 1, "lat": 1, "lon": 1}])
 @pytest.mark.parametrize("split", [Split(), Split(1), Split(7), Split(rows=30)])
 def test_rows_are_those_of_xarray(repo: frazil.Repository, chunks: dict[str, int], split: Split) -> None:
@@ -169,6 +170,7 @@ def unordered() -> frazil.Session:
     return write_dataset(memory(), climate(), {"time": 2, "lat": 2, "lon": 3})
 
 
+@pytest.mark.deep
 @settings(max_examples=35)
 @given(where=st.lists(conditions(), max_size=3), cf=st.booleans())
 def test_conditions_select_what_spark_would(

@@ -71,6 +71,7 @@ def as_rows(some: dict[tuple[int, float], int]) -> pa.Table:
     return pa.table(columns)
 
 
+@pytest.mark.deep
 @settings(max_examples=25)
 @given(
     some=st.dictionaries(
@@ -193,6 +194,7 @@ def through_the_source(
     return writer
 
 
+@pytest.mark.deep
 def test_the_writer_of_the_data_source(repo: frazil.Repository) -> None:
     before = grid(repo)
     changed = {key: value + 1000 for key, value in before.items() if key[0] in (3, 1, 9)}

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from frazil.errors import FormatError, IcechunkError
-from frazil.format.columns import I64
-from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_list
+from frazil.format.columns import I64, Ragged
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, OBJECT_ID_BYTES, id_keys, id_list
 from frazil.format.keys import CONFIG, REPO
 from frazil.format.repo_info import RepoInfo, SnapshotEntry, SnapshotTable, decode_repo_info
 from frazil.format.rules.repo_info import repo_info_violations
@@ -65,18 +65,34 @@ def state_of(context: Context) -> State:
 
 def versions_of(info: RepoInfo) -> Iterator[Version]:
     """Yield all versions of a repository of spec version 2, the oldest first."""
-    table = info.table
-    ids, parents, pruned = id_list(table.ids()), table.parents().tolist(), table.pruned()
-    counts = pruned.lengths.tolist()
+    table, needed = info.table, referred(info)
+    ids, parents = id_list(table.ids()), table.parents().tolist()
+    has_expired = (table.pruned().lengths > 0).tolist()
+    pruned = _each_once(table.pruned(), np.lexsort((-table.flushed_at(), ~needed)))
     order = np.argsort(table.flushed_at(), kind="stable")
-    is_needed = referred(info).tolist()
+    is_needed = needed.tolist()
     for row, entry in zip(order.tolist(), _entries(table, order), strict=True):
-        logs = tuple(pruned.row(row).tolist()) if counts[row] else ()
         # The log of a version with an expired parent contains the difference to this parent.
-        parent = None if parents[row] < 0 or logs else ids[parents[row]]
+        parent = None if parents[row] < 0 or has_expired[row] else ids[parents[row]]
+        logs = tuple(pruned.row(row).tolist()) if has_expired[row] else ()
         yield Version(
             ids[row], parent, logs, is_needed[row], is_root=parents[row] < 0, spec_version=2, entry=entry
         )
+
+
+def _each_once(pruned: Ragged, order: I64) -> Ragged:
+    """Return the rows with each id only in the first row that has it, in the given order of the rows.
+
+    After an expiration, all branches list the same expired versions. Their logs are read once, for the newest
+    version that is needed, because this version stays longest.
+    """
+    rows = pruned.take(order).compact()
+    _, first = np.unique(id_keys(rows.values.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)), return_index=True)
+    is_first = np.zeros(len(rows.values), np.bool_)
+    is_first[first] = True
+    owners = np.repeat(order, rows.lengths)[is_first]
+    values = rows.values[is_first][np.argsort(owners, kind="stable")]
+    return Ragged.from_lengths(values, np.bincount(owners, minlength=len(pruned)))
 
 
 def _entries(table: SnapshotTable, order: I64) -> Iterable[SnapshotEntry | None]:

@@ -38,7 +38,8 @@ class Version:
     """A snapshot to check.
 
     parent        the snapshot that its transaction log compares it with; None if it is not known
-    pruned        expired snapshots between the two, whose logs may exist
+    pruned        expired snapshots between the two, whose logs may exist. Another version can have them too,
+                  and then only one of both lists them here
     is_needed     whether a branch or tag leads to it. Other snapshots may have lost files in a garbage
                   collection
     is_root       whether it may have no parent

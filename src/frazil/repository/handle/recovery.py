@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from frazil.format.ids import id_to_text
-from frazil.maintenance.repair.plan import RepairRequest, repair_plan
+from frazil.repository import handle
 from frazil.repository.asynchronous import awaitable, awaitable_static
 from frazil.repository.catalog.backups import Backup, backups
 from frazil.repository.catalog.context import Context
@@ -74,8 +74,8 @@ class Recovery(RepositoryBase):
             storage: The storage of the repository.
             copies: Storages with copies of the repository, the best first. An older or partial copy helps
                 too.
-            level: How the method looks for damage: ``"metadata"``, ``"exists"`` or ``"checksum"``. See
-                ``verify``.
+            level: How the method looks for damage: ``"metadata"``, ``"exists"``, ``"checksum"`` or
+                ``"decode"``. See ``verify``.
             lost: What happens to chunks without a copy. ``"keep"`` changes nothing. ``"fill"`` makes a commit
                 on each branch in which these chunks are missing, so that readers get the fill value.
                 ``"previous"`` makes a commit in which they have the data of the newest version that has
@@ -118,7 +118,7 @@ class Recovery(RepositoryBase):
                 f"copies must be storages, got {type(strange[0]).__name__}. Pass a list of storages"
             )
         before = orphans_older_than
-        request = RepairRequest(
+        request = handle.operations.RepairRequest(
             storage,
             _open_repaired,
             tuple(copies),
@@ -129,7 +129,7 @@ class Recovery(RepositoryBase):
         )
         if not dry_run:
             require_writable(storage)
-        plan = repair_plan(request)
+        plan = handle.operations.repair_plan(request)
         return plan if dry_run else plan.apply()
 
     @staticmethod

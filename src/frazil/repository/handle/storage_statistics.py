@@ -8,8 +8,7 @@ import warnings
 from collections.abc import Callable
 
 from frazil.about import PACKAGE_FOLDER
-from frazil.maintenance.storage_stats import storage_stats
-from frazil.maintenance.walk import Bounds
+from frazil.repository import handle
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog.version_info import ChunkStorageStats
 from frazil.repository.handle.base import RepositoryBase
@@ -77,7 +76,7 @@ class StorageStatistics(RepositoryBase):
             max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
             max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
         )
-        return storage_stats(self._context, Bounds(*bounds))
+        return handle.operations.storage_stats(self._context, handle.operations.Bounds(*bounds))
 
     def _native_bytes(
         self,

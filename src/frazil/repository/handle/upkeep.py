@@ -9,14 +9,9 @@ from typing import Any
 
 from frazil.format.ids import id_to_text
 from frazil.format.metadata_items import MetadataColumn
-from frazil.maintenance.compaction.operation import CompactionOptions, compact, compaction_commits
-from frazil.maintenance.deletion import Patience
-from frazil.maintenance.garbage import Collection, collect, look
 from frazil.maintenance.ops_retention import OpsLogRetention
 from frazil.maintenance.progress import Progress, progress_of
-from frazil.maintenance.rewrite import RewriteCommit, is_amend, rewrite
-from frazil.maintenance.verification import plan
-from frazil.maintenance.walk import Bounds
+from frazil.repository import handle
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog.checks import Check, checks
 from frazil.repository.catalog.compaction_info import CompactionLimits, CompactionReport
@@ -110,11 +105,11 @@ class Upkeep(RepositoryBase):
             max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
             max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
         )
-        patience = Patience(max_concurrent_deletes, max_consecutive_delete_failures)
-        work = look if dry_run else collect
-        collection = Collection(
+        patience = handle.operations.Patience(max_concurrent_deletes, max_consecutive_delete_failures)
+        work = handle.operations.look if dry_run else handle.operations.collect
+        collection = handle.operations.Collection(
             limit,
-            Bounds(*bounds),
+            handle.operations.Bounds(*bounds),
             patience,
             listings,
             progress=progress_of(progress),
@@ -157,9 +152,11 @@ class Upkeep(RepositoryBase):
             True
         """
         commit_metadata = {**self._default_metadata, **(metadata or {})}
-        commit = RewriteCommit(branch, message, commit_metadata, is_amend(commit_method))
+        commit = handle.operations.RewriteCommit(
+            branch, message, commit_metadata, handle.operations.is_amend(commit_method)
+        )
         MetadataColumn.of([commit_metadata])  # raises an error before the first file is written
-        return id_to_text(rewrite(self._context, commit))
+        return id_to_text(handle.operations.rewrite(self._context, commit))
 
     def compact(
         self,
@@ -215,14 +212,14 @@ class Upkeep(RepositoryBase):
             >>> len(report.files), report.new_files
             (8, 1)
         """
-        options = CompactionOptions(
-            compaction_commits(
+        options = handle.operations.CompactionOptions(
+            handle.operations.compaction_commits(
                 message, branch, {**self._default_metadata, **(metadata or {})}, commit_method
             ),
             CompactionLimits() if limits is None else limits,
-            plan.run_locally(self._context),
+            handle.operations.plan.run_locally(self._context),
         )
-        return compact(self._context, options, dry_run=dry_run)
+        return handle.operations.compact(self._context, options, dry_run=dry_run)
 
     def verify(
         self,
@@ -261,10 +258,13 @@ class Upkeep(RepositoryBase):
             >>> repo.verify("checksum").ok
             True
         """
-        request = plan.Request(
-            verify_level(level), plan.run_locally(self._context), state_at(state), progress_of(progress)
+        request = handle.operations.plan.Request(
+            verify_level(level),
+            handle.operations.plan.run_locally(self._context),
+            state_at(state),
+            progress_of(progress),
         )
-        return plan.verify(self._context, request)
+        return handle.operations.plan.verify(self._context, request)
 
     @staticmethod
     def list_checks() -> tuple[Check, ...]:

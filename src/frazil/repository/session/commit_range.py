@@ -29,7 +29,9 @@ def commits_between(info: RepoInfo, start: bytes, end: bytes) -> list[CommitLogs
 
     If ``start`` is not an ancestor of ``end``, because the branch was reset or its tip was amended, the
     result has one item. It has the logs from ``start`` back to the common ancestor, and from there to
-    ``end``. Raises ``SnapshotNotFoundError`` if ``start`` is not listed and no listed snapshot names it.
+    ``end``, without those of expired versions that both have: nothing differs by their changes.
+
+    Raises ``SnapshotNotFoundError`` if ``start`` is not listed and no listed snapshot names it.
     """
     table = info.snapshots
     first = table.find_snapshot(start)
@@ -50,8 +52,10 @@ def commits_between(info: RepoInfo, start: bytes, end: bytes) -> list[CommitLogs
     back = table.chain(first)
     left = back[: int(np.argmax(np.isin(back, rows)))]
     ancestor = rows.index(int(back[len(left)]))
-    logs = [id_ for entry in table.entries(left) for id_ in (*entry.pruned_ancestor_tx_logs, entry.id)]
-    return [CommitLogs(end, (*logs, *(id_ for commit in commits[:ancestor][::-1] for id_ in commit.logs)))]
+    of_start = [id_ for entry in table.entries(left) for id_ in (*entry.pruned_ancestor_tx_logs, entry.id)]
+    of_end = [id_ for commit in commits[:ancestor][::-1] for id_ in commit.logs]
+    common = {*of_start} & {*of_end}
+    return [CommitLogs(end, tuple(id_ for id_ in (*of_start, *of_end) if id_ not in common))]
 
 
 def read_logs(assets: Assets, commits: Sequence[CommitLogs]) -> list[TransactionLog]:
