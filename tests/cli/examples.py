@@ -10,7 +10,22 @@ from frazil.cli.verb_table import VERBS
 
 #: Commands whose examples run on the repository `ice`, with status 0. The others are parsed.
 RUNS = {
-    *("log", "show", "diff", "ls", "tree", "info", "cat", "refs", "status", "ops", "stats", "du", "inspect"),
+    *(
+        "log",
+        "show",
+        "diff",
+        "blame",
+        "ls",
+        "tree",
+        "info",
+        "cat",
+        "refs",
+        "status",
+        "ops",
+        "stats",
+        "du",
+        "inspect",
+    ),
     *("init", "branch", "tag", "merge", "cherry-pick", "revert", "reset", "mv", "rm", "attrs", "config"),
     *("expire", "gc", "compact", "rewrite-manifests", "upgrade", "completion"),
 }

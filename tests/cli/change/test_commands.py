@@ -109,6 +109,23 @@ def test_reset(repo: frazil.Repository, run: Any) -> None:
     assert repo.lookup_branch("main") == repo.lookup_branch("dev")
 
 
+def test_undo_and_redo(repo: frazil.Repository, run: Any) -> None:
+    before = repo.lookup_branch("main")
+    run("merge ice dev")
+    assert run("undo ice --dry-run").startswith("would change")
+    assert repo.lookup_branch("main") != before
+    assert run("undo ice").startswith("changed")
+    assert repo.lookup_branch("main") == before
+    merged = json.loads(run("redo ice --json"))
+    assert (merged["dry_run"], merged["operations"][0]["operation"]) == (False, "new-commit")
+    assert "[cannot-undo]" in run("redo ice", status=1)
+    run("tag ice v9")
+    assert "Undo? Pass --yes" in run("undo ice", status=3)
+    assert "v9" in repo.list_tags()
+    run("undo ice -y")
+    assert "v9" not in repo.list_tags()
+
+
 def test_nodes(repo: frazil.Repository, run: Any) -> None:
     assert "> moved /era5/t -> /era5/t2m" in run("mv ice:era5/t era5/t2m")
     assert zarr.open_array(repo.readonly_session("main").store, path="era5/t2m", mode="r")[1, 0] == 3

@@ -52,7 +52,7 @@ def _period_options(function: Any) -> Any:
 @dry_run_option
 @yes_option
 def command(
-    output: Output, target: Target, newer_than: datetime | None, dry_run: bool, yes: bool, **counts: int
+    output: Output, target: Target, newer_than: datetime | None, dry_run: bool, yes: bool, **counts: Any
 ) -> None:
     """Plan the expiration, ask, and expire."""
     if newer_than is None and not any(counts.values()):
