@@ -56,9 +56,9 @@ fuzz-decoders: ## a million changed files for each decoder of stored bytes. ARGS
 	@scripts/setup test fuzz
 	@scripts/run python -m tests.hostile.fuzz $(ARGS)
 
-simulate: ## a million simulated requests, and all orders of a commit beside other operations. ARGS="SEED" for one run
+simulate: ## a million simulated requests, all orders of a commit beside other operations, and all mutants. ARGS="SEED" for one run
 	@scripts/setup test
-	@scripts/run python -m tests.simulation $(or $(ARGS),--requests 1000000 --orders --processes 2)
+	@scripts/run python -m tests.simulation $(or $(ARGS),--requests 1000000 --orders --mutants --processes 2)
 
 history: ## many processes on real storages, killed at random, and a check of what they did. ARGS="local --operations 1000"
 	@scripts/setup test

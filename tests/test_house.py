@@ -24,7 +24,7 @@ pytestmark = pytest.mark.xdist_group("house")  # one worker parses each module o
 CORE = {"format", "storage", "changes", "chunks"}
 OF_REPOSITORY = {
     "repository",
-    *(f"repository.{room}" for room in ("settings", "catalog", "session", "handle")),
+    *(f"repository.{room}" for room in ("settings", "catalog", "session", "history", "handle")),
 }
 ROOMS = CORE | OF_REPOSITORY | {"zarr_store"}
 
@@ -79,6 +79,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "repository.settings": {"storage", "format"},
     "repository.catalog": {"repository.settings", "repository", *CORE},
     "repository.session": {"repository.catalog", "repository.settings", "repository", *CORE},
+    "repository.history": {
+        "zarr_store",
+        "repository.session",
+        "repository.catalog",
+        "repository.settings",
+        "repository",
+        *CORE,
+    },
     "repository.handle": {*OF_REPOSITORY, "maintenance", *CORE},
     "repository.__init__": {*OF_REPOSITORY, "storage"},  # the public names
     "zarr_store": {"repository.session", "repository.settings", "repository"},
@@ -103,7 +111,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"jobs", "pipeline.maintenance", "spark.__init__", "spark.runtime", "spark.tables", "spark.streams"},
     "spark.__init__": {"pipeline.__init__", "spark", "spark.runtime", "spark.tables", "spark.streams"},
     "pyspark_frazil": {"spark"},  # a package beside ours, for Spark to find
-    "cli": ROOMS | {"maintenance", "importing", "readers", "pipeline.__init__", "pipeline.ingest"},
+    "cli": ROOMS
+    | {"maintenance", "importing", "readers", "jobs", "pipeline.__init__", "pipeline.ingest", "__init__"},
     # names of the reference's modules: they re-export
     "config": NAMES,
     "conflicts": NAMES | {"changes"},
@@ -135,11 +144,22 @@ MAY_IMPORT["testing"] = set(MAY_IMPORT) - {"__init__", "__main__"}
 OPERATIONS = {f"pipeline.{each}" for each in PIPELINE}
 ONLY_IN: dict[str, set[str]] = {
     "icechunk": set(),
+    "click": {"cli"},
     "google_crc32c": {"format"},
     "obstore": {"storage"},
     "urllib3": {"storage"},
     "yaml": {"repository.settings", "pipeline.validation"},
-    "zarr": {"zarr_store", "xarray", "dask", "jobs", "readers", *OPERATIONS, "spark.tables", "testing"},
+    "zarr": {
+        "zarr_store",
+        "xarray",
+        "dask",
+        "jobs",
+        "readers",
+        *OPERATIONS,
+        "spark.tables",
+        "cli",
+        "testing",
+    },
     "xarray": {"xarray", "jobs", "readers", *OPERATIONS, "spark.tables", "testing"},
     "dask": {"dask", "xarray", "testing"},
     "pyspark": {*WITH_PYSPARK, "testing"},
@@ -162,6 +182,10 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.repository.session.session",
         "frazil.zarr_store",
     ): "`session.store`, as users know it: the one edge upwards",
+    (
+        "frazil.repository.history.blame",
+        "pyarrow",
+    ): "only `Blame.to_arrow` needs it, and the core packages do not have it",
     (
         "frazil.pipeline.transform.regridding",
         "xarray_regrid",

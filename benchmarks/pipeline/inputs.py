@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,19 +9,7 @@ import h5netcdf
 import icechunk
 import numpy as np
 import zarr
-
-from pipeline.names import INPUTS
-
-
-def made(name: str, make: Callable[[Path], object]) -> Path:
-    """Return the folder with this name. Make it if it is missing."""
-    path = Path(os.environ[INPUTS]) / name
-    if not path.exists():
-        unfinished = path.with_suffix(".unfinished")
-        unfinished.mkdir()
-        make(unfinished)
-        unfinished.rename(path)
-    return path
+from shared_inputs import shared_input
 
 
 def field(seed: int, *shape: int) -> np.ndarray:
@@ -41,7 +27,7 @@ def archive(files: int, steps: int, lat: int, lon: int) -> list[str]:
         for number in range(files):
             _netcdf(folder / f"day_{number:04}.nc", number, steps, lat, lon)
 
-    folder = made(f"archive-{files}-{steps}-{lat}-{lon}", make)
+    folder = shared_input(f"archive-{files}-{steps}-{lat}-{lon}", make)
     return sorted(map(str, folder.glob("*.nc")))
 
 
@@ -88,4 +74,4 @@ def grid(shape: tuple[int, int, int], chunks: tuple[int, int, int]) -> str:
             list(pool.map(write, range(0, shape[0], chunks[0])))
         session.commit("a grid")
 
-    return str(made("grid-" + "-".join(map(str, (*shape, *chunks))), make))
+    return str(shared_input("grid-" + "-".join(map(str, (*shape, *chunks))), make))

@@ -1,8 +1,5 @@
 """Names of implementations, and their packages."""
 
-#: The environment variable with the folder of the files that all processes read.
-INPUTS = "BENCH_INPUTS"
-
 SPARK, ONE, PROCESSES = "Spark", "one process", "two processes"
 DASK = "dask + icechunk"
 NAIVE = "dask + icechunk, naive"

@@ -2,6 +2,7 @@
 
 from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from frazil.repository.attribution import Attribution
+from frazil.repository.catalog.protection import BranchProtection
 from frazil.repository.catalog.version_info import FeatureFlag
 from frazil.repository.settings.conditions import (
     ManifestPreloadCondition,
@@ -31,6 +32,7 @@ from frazil.storage.object_store_config import ObjectStoreConfig
 
 __all__ = [
     "Attribution",
+    "BranchProtection",
     "CachingConfig",
     "ChunksConfig",
     "CompressionAlgorithm",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 from tests.maintenance.test_verification import keys, small
 from tests.repository.version_1 import fill
 
@@ -47,12 +49,26 @@ def test_plan_then_repair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["repair", one]) == 0
 
 
+def test_a_chunk_that_does_not_decode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = str(tmp_path / "one"), str(tmp_path / "other")
+    chunks = frazil.ChunksConfig(checksums=False)
+    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0, chunks=chunks)
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(one), config)
+    with repo.transaction("main", message="data") as store:
+        zarr.create_array(store, name="t", data=np.arange(300))
+    shutil.copytree(one, other)
+    (chunk,) = (tmp_path / "one" / "chunks").iterdir()
+    good = chunk.read_bytes()
+    chunk.write_bytes(bytes(len(good)))
+    assert main(["repair", one, "--level", "checksum"]) == 0
+    assert main(["repair", one, "--level", "decode", "--copy", other, "--yes"]) == 0
+    assert chunk.read_bytes() == good
+
+
 def test_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["repair", str(tmp_path / "none")]) == 1
     assert "repository-not-found" in capsys.readouterr().err
-    with pytest.raises(SystemExit) as stop:
-        main(["repair", str(tmp_path), "--lost", "guess"])
-    assert stop.value.code == 2
+    assert main(["repair", str(tmp_path), "--lost", "guess"]) == 2
 
 
 @pytest.mark.deep

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from frazil.errors import FormatError
+from frazil.format.envelope import FileType, open_envelope, seal
 from frazil.format.nodes import ArrayData, ManifestRef, Node, NodeTable
 from frazil.format.snapshot import ManifestFiles, Snapshot, decode_snapshot, encode_snapshot
-from frazil.format.snapshot_manifests import decode_manifests_of_snapshot
+from frazil.format.snapshot_manifests import decode_manifests_of_snapshot, decode_manifests_of_snapshots
 
 
 def ids(count: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -54,3 +55,44 @@ def test_the_manifests_are_those_of_the_snapshot(spec_version: int, unlisted: in
 def test_damage(cut: int) -> None:
     with pytest.raises(FormatError, match="name"):
         decode_manifests_of_snapshot(snapshot(ids(3), ids(1), 2)[:cut], "name")
+
+
+def columns(files: ManifestFiles) -> list[list[Any]]:
+    return [files.ids.tolist(), files.size_bytes.tolist(), files.num_chunk_refs.tolist()]
+
+
+def test_snapshots_that_are_read_together_are_the_same() -> None:
+    lists = [ids(count) for count in (5, 1, 40, 3)]
+    files = [snapshot(listed, np.random.default_rng(0).permutation(listed), 2) for listed in lists]
+    together = decode_manifests_of_snapshots(files)
+    assert together is not None
+    for decoded, data in zip(together, files, strict=True):
+        alone = decode_manifests_of_snapshot(data, "x")
+        assert decoded.id == alone.id
+        assert columns(decoded.files) == columns(alone.files)
+
+
+@pytest.mark.parametrize("other", ["version 1", "not listed", "cut off"])
+def test_other_snapshots_are_read_alone(other: str) -> None:
+    listed = ids(3)
+    data = {
+        "version 1": snapshot(listed, listed, 1),
+        "not listed": snapshot(listed[:2], listed, 2),
+        "cut off": snapshot(listed, listed, 2)[:90],
+    }[other]
+    assert decode_manifests_of_snapshots([snapshot(listed, listed, 2), data]) is None
+
+
+def test_no_snapshot_reads_the_bytes_of_another() -> None:
+    """The list of the first file leads to the list of the second, which has the same layout."""
+    listed = ids(20)
+    payload = bytearray(open_envelope(snapshot(listed, listed, 2), FileType.SNAPSHOT)[1])
+    other = bytes(payload)
+    root = int.from_bytes(payload[:4], "little")
+    vtable = root - int.from_bytes(payload[root : root + 4], "little", signed=True)
+    at = root + int.from_bytes(payload[vtable + 18 : vtable + 20], "little")  # slot 7
+    distance = int.from_bytes(payload[at : at + 4], "little") + -(-len(payload) // 8) * 8
+    payload[at : at + 4] = distance.to_bytes(4, "little")
+    both = [seal([bytes(each)], FileType.SNAPSHOT) for each in (payload, other)]
+    assert decode_manifests_of_snapshots([both[1], both[1]]) is not None
+    assert decode_manifests_of_snapshots(both) is None

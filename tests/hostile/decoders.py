@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 from tests.hostile import mutations, seeds
-from tests.hostile.forms import PLAIN, TRAILER, ZSTD, Form, part, sealed
+from tests.hostile.forms import PLAIN, TRAILER, ZSTD, Form, columns_of, part, sealed
 from tests.hostile.mutations import Mutation, change_bytes, change_flatbuffer, change_json
 
 from frazil.changes.zarr_metadata import chunk_lengths, parse_node, same_encoding
@@ -34,6 +34,7 @@ from frazil.format.older.snapshot import decode_old_snapshot, evidence
 from frazil.format.older.transaction_log import decode_old_log
 from frazil.format.repo_info import decode_repo_info, encode_repo_info
 from frazil.format.snapshot import decode_entry, decode_snapshot, encode_snapshot
+from frazil.format.snapshot_manifests import decode_manifests_of_snapshot, decode_manifests_of_snapshots
 from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
 from frazil.jobs import wire
 from frazil.jobs.staging_plan import decode_plan, encode_plan
@@ -125,6 +126,11 @@ def _snapshot(data: bytes) -> None:
         [nodes.paths_list, nodes.manifest_ids, partial(nodes.children, "/"), partial(nodes.find_node, "/a")]
     )
     _each([partial(decode_entry, data, NAME)])
+    together = decode_manifests_of_snapshots([data, data])
+    if together is not None:
+        alone = decode_manifests_of_snapshot(data, NAME)
+        for each in together:
+            assert (each.id, each.files.ids.tobytes()) == (alone.id, alone.files.ids.tobytes())
     _encode_again(lambda: encode_snapshot(snapshot))
 
 
@@ -248,7 +254,11 @@ def _result(data: bytes) -> None:
     decode_result(data, "tests.hostile.nothing")
 
 
-_WIRE: tuple[tuple[Form, Mutation], ...] = ((ZSTD, change_bytes), (PLAIN, change_bytes))
+_WIRE: tuple[tuple[Form, Mutation], ...] = (
+    (ZSTD, change_bytes),
+    (PLAIN, change_bytes),
+    *((form, change_bytes) for form in columns_of(seeds.message())),
+)
 
 
 def _plan(data: bytes) -> None:
@@ -378,7 +388,12 @@ DECODERS: dict[str, Decoder] = {
         names_file=False,
     ),
     "config": Decoder(_config_flexbuffer, lambda: [seeds.config_flexbuffer()], _FLEXBUFFER, names_file=False),
-    "config-yaml": Decoder(_config_yaml, lambda: [seeds.config_yaml()], names_file=False),
+    "config-yaml": Decoder(
+        _config_yaml,
+        lambda: [seeds.config_yaml()],
+        ((PLAIN, mutations.change_yaml), (PLAIN, change_bytes)),
+        names_file=False,
+    ),
     "ref-v1": Decoder(
         lambda data: decode_ref(data, NAME), lambda: [b'{"snapshot":"1CECHNKREP0F1RSTCMT0"}'], _JSON
     ),

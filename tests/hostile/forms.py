@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import zstandard
 
 from frazil.errors import FormatError
 from frazil.format.chunk_trailer import crc32c
 from frazil.format.envelope import FileType, open_envelope, seal
+from frazil.jobs.wire_columns import ColumnWriter, read_columns
 
 #: No seed grows beyond this size, so a larger content is a bomb. The decoder of the package has to refuse it.
 LARGEST_CONTENT = 1 << 22
@@ -88,3 +90,26 @@ def _with_checksum(content: bytes) -> bytes:
 
 #: A chunk file with a trailer.
 TRAILER = Form(lambda data: data[: -_TRAILER_END // 2] or None, _with_checksum)
+
+
+def columns_of(message: bytes) -> list[Form]:
+    """A form for each column of a message of a task. The other columns are those of this message."""
+    every = read_columns(message)._columns
+
+    def form(name: str) -> Form:
+        def open_(data: bytes) -> bytes | None:
+            try:
+                return read_columns(data).raw(name).tobytes()
+            except FormatError:
+                return None
+
+        def close(content: bytes) -> bytes:
+            writer = ColumnWriter()
+            width = max(1, every[name][0])  # a column of zeros has no bytes
+            whole = np.frombuffer(content[: len(content) // width * width], np.uint8)
+            writer._columns = {**every, name: (width, whole)}
+            return writer.sealed()
+
+        return Form(open_, close)
+
+    return list(map(form, every))

@@ -22,6 +22,7 @@ import resource
 import sys
 import time
 import traceback
+import warnings
 from contextlib import redirect_stderr
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -95,7 +96,9 @@ def _run_child(name: str, options: argparse.Namespace, fuzzer: Any) -> int:
     summary, log = folder / "summary.json", folder / "log"
     summary.unlink(missing_ok=True)
     sys.stdout.flush()
-    child = os.fork()
+    with warnings.catch_warnings():  # libraries have started threads, which the decoders do not use
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
     if child == 0:
         with log.open("w") as file:
             os.dup2(file.fileno(), 1)

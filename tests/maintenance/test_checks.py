@@ -642,6 +642,8 @@ ELSEWHERE = {
     "virtual-modified": "test_decoding.py",
     "virtual-unauthorized": "test_decoding.py",
     "virtual-unreadable": "test_decoding.py",
+    "virtual-unavailable": "test_decoding.py",
+    "unavailable": "tests/storage/test_outages.py",
     "collection-killed": "this file",
     "short": "this file",
 }

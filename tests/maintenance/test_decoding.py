@@ -127,6 +127,8 @@ def test_virtual_objects(tmp_path: Path) -> None:
     assert seen("exists") == {("virtual-unreadable", 2)}
     data.unlink()
     assert seen("exists") == seen("decode") == {("virtual-unreadable", 2)}
+    data.symlink_to(data)
+    assert seen("exists") == seen("decode") == {("virtual-unavailable", 2)}
     stranger = frazil.Repository.open(repo.storage)
     assert {each.check for each in stranger.verify("exists").problems} == {"virtual-unauthorized"}
     assert not stranger.verify("metadata").problems

@@ -26,7 +26,7 @@ def files_of(ids: list[bytes]) -> ManifestFiles:
 def walked(snapshots: dict[bytes, list[bytes]], manifests: dict[bytes, list[int]]) -> Walked:
     return Walked(
         SnapshotManifests.concat(
-            [SnapshotManifests.of(id_, files_of(ids)) for id_, ids in snapshots.items()]
+            [SnapshotManifests.of_many([id_], [files_of(ids)]) for id_, ids in snapshots.items()]
         ),
         ManifestChunks.concat(
             [ManifestChunks.of(id_, np.array(sorted(each), "u8")) for id_, each in manifests.items()]

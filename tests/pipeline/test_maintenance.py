@@ -209,7 +209,8 @@ def test_all_damage_is_detected(root: Path, repo: frazil.Repository) -> None:
 
 
 def test_damaged_manifests_are_detected(root: Path, repo: frazil.Repository) -> None:
-    one, other, *_ = sorted((root / "repo" / "manifests").iterdir())
+    ids = repo.readonly_session("main").workspace.snapshot.manifests.ids  # not of the version without a ref
+    one, other, *_ = [root / "repo" / "manifests" / id_to_text(id_.tobytes()) for id_ in ids]
     one.unlink()
     other.write_bytes(other.read_bytes()[:-1])
     rows = maintenance.verify(open_(root), engine=Inline()).rows()
@@ -270,6 +271,19 @@ class Steps:
 
     def advance(self, *, bytes: int = 0) -> None:
         self.done += 1
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_steps_of_an_expiration(version: int) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=version)
+    repo.create_branch("dev", repo.lookup_branch("main"))
+    steps = Steps()
+    repo.expire_snapshots(LATER, progress=steps)
+    if version > 1:
+        repo.apply_retention(frazil.Retention(last=1), progress=steps)
+    assert steps.expected == steps.done == 2
+    with pytest.raises(TypeError, match="progress"):
+        repo.expire_snapshots(LATER, progress=object())  # type: ignore[call-overload]
 
 
 def test_the_progress_bar_of_jobs(capsys: pytest.CaptureFixture[str], repo: frazil.Repository) -> None:

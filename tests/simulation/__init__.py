@@ -9,9 +9,13 @@
     repo_history  every change of the file `repo`, judged by the rules of the format
     model         what each version must contain
     operations    what clients do
-    scenario      a run: its plan, made from a seed, and its outcome
+    upkeep, jobs  operations that change the history, lose and repair files, and run jobs
+    plan, run     a run: its plan, made from a seed, and its outcome
+    judging       what must hold at the end of a run
+    orders        all orders of two clients with few preemptions
     shrinking     a smaller plan with the same failure
     mutants       defects that the simulation must find
+    campaign      many runs, for several processes
     disk          a disk that loses what is not flushed
 
 `python -m tests.simulation SEED` runs one plan. Nothing here uses the real time or real random numbers, so

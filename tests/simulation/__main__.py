@@ -13,7 +13,7 @@ from multiprocessing import get_context
 
 from tests.simulation.campaign import Part, Tally, mutant_parts, order_parts, run_part, seed_part
 from tests.simulation.plan import random_plan
-from tests.simulation.run import execute
+from tests.simulation.run import execute, trace_digest
 from tests.simulation.shrinking import shrink
 
 #: Seconds between two lines about the progress.
@@ -30,7 +30,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--preemptions", type=int, default=2, help="the most preemptions of an order")
     parser.add_argument("--mutants", action="store_true", help="run all mutants of the code")
     parser.add_argument("--processes", type=int, default=1, help="the number of processes")
+    parser.add_argument("--digests", nargs="+", type=int, metavar="SEED", help="print digests of these runs")
     options = parser.parse_args(arguments)
+    if options.digests:
+        print("\n".join(f"{seed} {trace_digest(random_plan(seed))}" for seed in options.digests))
+        return 0
     if options.seed is not None:
         return _one(options.seed)
     parts: list[Iterator[Part]] = []

@@ -23,7 +23,7 @@ _REPO_UPDATE = "frazil.repository.catalog.repo_update:update_repo_info"
 _GUARD = "frazil.repository.catalog.collection_guard"
 _GARBAGE = "frazil.maintenance.garbage"
 _COMMIT = "frazil.repository.session.commit:_attempt_commit"
-_COLLECTING = ("commit", "commit", "collect", "flush", "reset_branch", "amend")
+_COLLECTING = ("commit", "collect")
 _WRITING = ("commit", "commit", "amend", "metadata", "tag", "merge")
 
 
@@ -152,6 +152,7 @@ MUTANTS = (
         "if False:",
         ("exactly-once",),
         fault_rate=0.05,
+        seed=5,
     ),
     Mutant(
         "an error is believed",
@@ -160,6 +161,7 @@ MUTANTS = (
         "if False:",
         ("exactly-once",),
         fault_rate=0.05,
+        seed=5,
     ),
     Mutant(
         "an unknown outcome is called a failure",
@@ -180,6 +182,7 @@ MUTANTS = (
         ("metadata", "tag"),
         fault_rate=0.6,
         fault_kinds=frozenset({Fault.LOST, Fault.ANSWER_LOST}),
+        seed=24,
     ),
     Mutant(
         "a backup is deleted when it is refused",
@@ -188,6 +191,7 @@ MUTANTS = (
         "storage.delete([backup_key(at.backup)])",
         ("verify", "backup"),
         fault_rate=0.05,
+        seed=14,
     ),
     Mutant(
         "the ops log loses entries",
@@ -218,7 +222,7 @@ MUTANTS = (
         "np.ascontiguousarray(garbage).tobytes()",
         "b''",
         ("content", "verify", "leases"),
-        ("commit", "commit", "collect", "reset_branch"),
+        _COLLECTING,
     ),
     Mutant(
         "a commit does not look for its files",
@@ -227,6 +231,7 @@ MUTANTS = (
         "if False:",
         ("content", "verify"),
         _COLLECTING,
+        seed=3,
     ),
     Mutant(
         "a commit ignores the lists of collections",
@@ -243,6 +248,7 @@ MUTANTS = (
         "if False:",
         ("content", "verify"),
         _COLLECTING,
+        seed=3,
     ),
     Mutant(
         "a collection does not look again",
@@ -251,6 +257,7 @@ MUTANTS = (
         "if False:",
         ("content", "verify"),
         _COLLECTING,
+        seed=2,
     ),
     Mutant(
         "a collection deletes living chunks",
@@ -274,7 +281,8 @@ MUTANTS = (
         'marker.modified - max(0, marker.number("age")) - ROUNDING',
         'marker.number("age") + 2 * marker.modified',
         ("leases",),
-        ("fork", "fork", "collect"),
+        ("fork", "collect", "collect"),
+        seed=29,
     ),
     Mutant(
         "a lease ends by another clock",
@@ -282,7 +290,8 @@ MUTANTS = (
         'max(-_LONGEST_US, min(marker.number("left"), _LONGEST_US))',
         "-_LONGEST_US",
         ("leases",),
-        ("fork", "fork", "collect"),
+        ("fork", "collect", "collect"),
+        seed=3,
     ),
     Mutant(
         "a rebase ignores conflicts",
@@ -291,6 +300,7 @@ MUTANTS = (
         "if False:",
         ("conflicts",),
         ("commit",),
+        seed=1,
     ),
     Mutant(
         "a commit does not wait for its packs",
@@ -325,7 +335,8 @@ MUTANTS = (
         "last = self.assets.repo_info_cache._last; "
         "return last[1] if last else read_repo_info(self.storage, self.assets.repo_info_cache)[0]",
         ("recent",),
-        ("commit", "read", "reset_branch"),
+        ("read", "read", "commit"),
+        seed=1,
     ),
     Mutant(
         "an amended version has the wrong parent",
@@ -341,7 +352,8 @@ MUTANTS = (
         "if tip != expected:",
         "if False:",
         ("refs",),
-        ("commit", "reset_branch"),
+        ("commit", "reset_branch", "reset_branch"),
+        seed=12,
     ),
     Mutant(
         "ids are not random",
@@ -349,6 +361,34 @@ MUTANTS = (
         "host.random_bytes(OBJECT_ID_BYTES)",
         "bytes(OBJECT_ID_BYTES)",
         ("immutable", "honest-errors"),
+    ),
+    Mutant(
+        "a repair takes an outage for damage",
+        "frazil.maintenance.repair.files:FileSearch.steps",
+        'if each.check == "unavailable"',
+        "if False",
+        ("repair",),
+        ("commit", "repair", "repair"),
+        fault_rate=0.02,
+        fault_kinds=frozenset({Fault.LOST, Fault.THROTTLED}),
+        seed=6,
+    ),
+    Mutant(
+        "a repair copies nothing",
+        "frazil.maintenance.repair.steps:CopyFiles.perform",
+        "map_bounded(Purpose.FILE_COPIES, copy_file, list(self.origins))",
+        "pass",
+        ("repair", "verify"),
+        ("commit", "lose_file"),
+    ),
+    Mutant(
+        "a job looks for its commit in the history alone",
+        "frazil.jobs.job_history:_given_state",
+        "next(iter(_removed_commits(job.target, tip, lambda entry: entry.id == id_)), None)",
+        "None",
+        ("exactly-once",),
+        ("job", "job", "squash", "squash"),
+        seed=1,
     ),
     Mutant(
         "version 1: a ref is written without a condition",

@@ -54,6 +54,7 @@ ALLOWED = frozenset(
         ),
         *(ErrorKind.READ_ONLY_REPOSITORY, ErrorKind.SESSION_EXPIRED, ErrorKind.INVALID_COMMIT_CONFIGURATION),
         *(
+            ErrorKind.INVALID_REPOSITORY_MIGRATION,
             ErrorKind.REARRANGE_SESSION_ONLY,
             ErrorKind.NODE_NOT_FOUND,
             ErrorKind.MOVE_WONT_OVERWRITE,
@@ -135,7 +136,8 @@ class ClientRun:
         if error.kind == ErrorKind.OBJECT_NOT_FOUND and self.run.history.collections:
             return
         if error.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION and self.run.spec_version == 1:
-            return  # another client has upgraded the repository
+            self.run.clients[self.name].is_dead = True  # another client has upgraded it: open it again
+            return
         if isinstance(error, FormatError | InternalError | StorageError) or error.kind not in ALLOWED:
             raise Violation(
                 "honest-errors", f"{type(error).__name__} ({error.kind}): {error.message}"
@@ -422,14 +424,18 @@ OPERATIONS: dict[str, tuple[Callable[[ClientRun], None], int]] = {
         *((create_branch, 2), (delete_branch, 1), (reset_branch, 1), (tag, 2)),
         *((metadata, 1), (status, 1), (configure, 1)),
         *((merge, 3), (cherry_pick, 1), (revert, 1), (rewrite_manifests, 2), (compact, 2)),
-        *((expire, 2), (collect, 4), (read, 5), (verify, 1), (copy, 1), (idle, 1), (upgrade, 0)),
+        *((expire, 2), (collect, 4), (read, 5), (verify, 1), (copy, 1), (idle, 1), (upgrade, 1)),
         *((job, 4), (retain, 1), (squash, 2), (repair, 1), (lose_file, 1)),
     )
 }
 #: Operations of spec version 1.
-IN_VERSION_1 = ("commit", "fork", "job", "create_branch", "tag", "collect", "read", "idle")
+IN_VERSION_1 = ("commit", "fork", "job", "create_branch", "tag", "collect", "read", "idle", "upgrade")
 
 
 def names(version: int) -> Iterable[tuple[str, int]]:
     """Return the operations of a spec version, with their weights."""
-    return [(name, weight) for name, (_, weight) in OPERATIONS.items() if version > 1 or name in IN_VERSION_1]
+    return [
+        (name, weight)
+        for name, (_, weight) in OPERATIONS.items()
+        if (name in IN_VERSION_1 if version == 1 else name != "upgrade")
+    ]

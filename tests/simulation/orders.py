@@ -30,7 +30,7 @@ BESIDE = (
         "verify",
     ),
     *("reset_branch", "fork", "flush", "move", "cherry_pick", "revert", "tag", "delete_branch", "upgrade"),
-    *("job", "squash", "retain", "repair"),
+    *("job", "squash", "retain", "repair", "lose_file"),
 )
 
 
@@ -89,7 +89,7 @@ class _Request:
 
     @property
     def writes(self) -> bool:
-        return self.what in ("put", "put-if", "delete")
+        return self.what in ("put", "put-if", "delete", "accident")
 
 
 def _requests(outcome: Outcome, client: str, since: int) -> list[_Request]:

@@ -14,14 +14,25 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
+from pkgutil import walk_packages
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import frazil
+import frazil.pipeline.replication
 import frazil.threads
 from frazil.repository.catalog import leases
 
 if TYPE_CHECKING:
     from tests.simulation.scheduler import Scheduler, Task
+
+# Modules are imported on demand. A module that a run imports would have real threads.
+for _room in ("format", "storage", "changes", "chunks", "repository", "zarr_store", "maintenance", "jobs"):
+    for _module in walk_packages([f"{frazil.__path__[0]}/{_room}"], f"frazil.{_room}."):
+        import_module(_module.name)
+for _name in frazil.__all__:
+    getattr(frazil, _name)
 
 _present: list[Scheduler] = []
 
@@ -248,9 +259,14 @@ _PROCESS: dict[str, Any] = {
 }
 
 
+def _modules() -> set[str]:
+    return {name for name in list(sys.modules) if name.startswith("frazil.")}
+
+
 @contextmanager
 def installed(scheduler: Scheduler) -> Iterator[None]:
     """Let Frazil use tasks of a scheduler instead of threads."""
+    modules = _modules()
     replacements = [*_replacements(len(sys.modules))]
     replacements += [(leases, name, vars(leases)[name], value) for name, value in _PROCESS.items()]
     shared_pools = frazil.threads.shared_pool
@@ -266,3 +282,5 @@ def installed(scheduler: Scheduler) -> Iterator[None]:
             setattr(module, name, value)
         shared_pools.cache_clear()
         _present.pop()
+        if late := _modules() - modules:
+            raise ImportError(f"a run has imported {sorted(late)}. Import them in tests/simulation/pools.py")

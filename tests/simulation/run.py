@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from functools import cache, partial
+from hashlib import sha256
 from typing import Any
 
 from tests.simulation import objects as simulated_objects
@@ -18,6 +18,7 @@ from tests.simulation.decoders import forget_decoded, shared_results
 from tests.simulation.faults import Fault, Faults, Request
 from tests.simulation.hosts import Client, SimulatedHost
 from tests.simulation.jobs import StartedJob
+from tests.simulation.judging import Judge, without_steps
 from tests.simulation.model import CHUNKS, Content, Model
 from tests.simulation.objects import Objects, Violation
 from tests.simulation.operations import OPERATIONS, Attempt, ClientRun
@@ -31,20 +32,12 @@ from zarr.core.buffer.cpu import Buffer
 import frazil
 from frazil.errors import IcechunkError
 from frazil.format.ids import id_from_text, id_to_text
-from frazil.format.keys import REPO, backup_key
-from frazil.format.repo_info import RepoInfo, UpdateKind, decode_repo_info
+from frazil.format.keys import REPO
+from frazil.format.repo_info import RepoInfo, decode_repo_info
 from frazil.host import replace_host
 from frazil.pipeline.replication import copy_repository
 from frazil.storage.memory import MemoryStorage
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: A time after the ends of all leases and sessions, in microseconds.
-_LATER_US = 60 * 24 * 3600 * 1_000_000
-#: Folders of files that the format defines, and of the data for the next walk. Nothing else may stay.
-_LASTING = {
-    *(REPO, "snapshots", "manifests", "transactions", "chunks", "overwritten"),
-    *("refs", "config.yaml", "walks", "quarantine"),
-}
 #: The states after the histories of plans. With more than so many, all are forgotten.
 _MOST_HISTORIES = 50
 _histories: dict[str, dict[str, Any]] = {}
@@ -155,8 +148,10 @@ class Run:
         self._record_tips(decode_repo_info(after, REPO))
 
     def _may_repeat(self, version: Version) -> bool:
-        """Return whether a job runs again because a squash, an amend or a reset has removed its version."""
+        """Return whether a job runs again because a reset of its branch has removed its version."""
         if version.message not in {each.mark for each in self.jobs}:
+            return False
+        if version.branch not in {branch for branch, _ in self.history.resets}:
             return False
         info = decode_repo_info(self.network.objects.objects[REPO].data, REPO)
         line = map(id_to_text, line_of(info, id_from_text(version.parent or "")))
@@ -190,7 +185,7 @@ class Run:
 
     def _content(self, version: str) -> Content:
         with self.scheduler.standing_still():
-            repo = frazil.Repository.open(_without_steps(self.network.objects))
+            repo = frazil.Repository.open(without_steps(self.network.objects))
             return self.content_of(repo.readonly_session(snapshot_id=version))
 
     def copy(self, client: ClientRun) -> None:
@@ -199,7 +194,7 @@ class Run:
         network = Network(self.scheduler, target)
         copy_repository(client.repo, SimulatedStorage(network, self.clients[client.name]), engine="inline")
         with self.scheduler.standing_still():
-            repo = frazil.Repository.open(_without_steps(target))
+            repo = frazil.Repository.open(without_steps(target))
             for name in sorted(repo.list_branches()):
                 session = repo.readonly_session(name)
                 self.model.require(session.snapshot_id, self.content_of(session))
@@ -218,14 +213,14 @@ class Run:
                     self.scheduler.start(self.clients[each.name], partial(self._live, each))
                 self.scheduler.run()
                 if self.violation is None:
-                    self._judge()
+                    Judge(self).judge()
             except Violation as violation:
                 self.violation = self.violation or violation
             except (Stuck, TooLong) as error:
                 self.violation = self.violation or Violation("progress", str(error))
 
     def _begin(self) -> None:
-        repo = frazil.Repository.open(_without_steps(self.network.objects))
+        repo = frazil.Repository.open(without_steps(self.network.objects))
         for version in repo.ancestry(branch="main"):
             session = repo.readonly_session(snapshot_id=version.id)
             self.model.contents[version.id] = {} if version.parent_id is None else self.content_of(session)
@@ -331,102 +326,9 @@ class Run:
         versions = [f"{each.message} on {messages.get(each.parent or '')}" for each in self.history.published]
         return (*versions, *sorted(f"{each.mark} {each.outcome}" for each in self.attempts))
 
-    def _judge(self) -> None:
-        self.network.execute_late(everything=True)
-        if self.spec_version > 1:
-            self._judge_attempts()
-            self._judge_backups()
-        self.scheduler.now_us += _LATER_US
-        limit = _EPOCH + timedelta(microseconds=self.scheduler.now_us) + timedelta(days=30)
-        storage = SimulatedStorage(self.network, self.judge)
-        try:
-            if self.network.objects.damaged:
-                frazil.Repository.repair(storage, copies=[self.undamaged()], dry_run=False)
-            judge = frazil.Repository.open(storage)
-            judge.garbage_collect(limit)
-            self._judge_contents()
-            report = judge.verify("exists")
-        except IcechunkError as error:
-            raise Violation("verify", f"{type(error).__name__} ({error.kind}): {error.message}") from error
-        if not report.ok:
-            raise Violation("verify", str(report))
-        self._judge_files()
-
     def undamaged(self) -> MemoryStorage:
         """Return a copy of the repository as it was without accidents."""
-        return _without_steps(self.network.objects)
-
-    def _judge_backups(self) -> None:
-        info = decode_repo_info(self.network.objects.objects[REPO].data, REPO)
-        for name in {*info.ops.backups.texts(), info.repo_before_updates} - {"", None}:
-            if backup_key(name) not in self.network.objects.objects:
-                raise Violation("backup", f"`repo` names `{name}`, which is not stored")
-
-    def _judge_attempts(self) -> None:
-        for attempt in self.attempts:
-            if attempt.mark in self.repeats:
-                continue
-            if isinstance(attempt.mark, str):
-                count = int(attempt.mark in self.model.messages)
-                answer = self.model.messages.get(attempt.mark)
-                if attempt.outcome == "done" and attempt.answer not in (None, answer):
-                    raise Violation("exactly-once", f"{attempt}: the version is {answer}")
-            else:
-                count = self.history.entries[attempt.mark]
-                if attempt.mark[0] in (UpdateKind.BRANCH_RESET, UpdateKind.BRANCH_DELETED):
-                    continue  # others may do the same
-            allowed = {"done": (1,), "failed": (0,), "unknown": (0, 1)}[attempt.outcome]
-            if count not in allowed:
-                raise Violation("exactly-once", f"{attempt} took effect {count} times")
-
-    def _judge_contents(self) -> None:
-        repo = frazil.Repository.open(_without_steps(self.network.objects))
-        tips = {repo.lookup_branch(name) for name in repo.list_branches()}
-        tips |= {repo.lookup_tag(name) for name in repo.list_tags()}
-        done: set[str] = set()
-        for tip in sorted(tips):
-            line = [*repo.ancestry(snapshot_id=tip)]
-            if self.spec_version == 1:
-                self._publish(line)
-            for version in line:
-                if version.id not in done:
-                    done.add(version.id)
-                    session = repo.readonly_session(snapshot_id=version.id)
-                    self.model.require(version.id, self.content_of(session))
-        if self.spec_version == 1:
-            self._judge_version_1()
-
-    def _publish(self, line: list[Any]) -> None:
-        """Record the versions of spec version 1, the oldest first."""
-        for each in reversed(line):
-            if each.id not in self.model.contents:
-                kind = UpdateKind.NEW_COMMIT
-                self.model.published(Version(each.id, each.parent_id, each.message, kind, None))
-
-    def _judge_version_1(self) -> None:
-        for attempt in self.attempts:
-            if isinstance(attempt.mark, str) and attempt.outcome != "unknown":
-                count = int(attempt.mark in self.model.messages)
-                if count != (attempt.outcome == "done") and (count or not self._is_detached(attempt.mark)):
-                    raise Violation("exactly-once", f"{attempt} is {count} times in the history")
-
-    def _is_detached(self, mark: str) -> bool:
-        return False
-
-    def _judge_files(self) -> None:
-        strange = [key for key in self.network.objects.objects if key.partition("/")[0] not in _LASTING]
-        # A collection of spec version 1 leaves a mark.
-        if len(strange) > (self.spec_version == 1) or not all(
-            key.startswith("collections/") for key in strange
-        ):
-            raise Violation("leftovers", f"{len(strange)} objects stay, such as `{strange[0]}`")
-
-
-def _without_steps(objects: Objects) -> MemoryStorage:
-    """Return a storage with the same bytes and without damage, which takes no steps."""
-    storage = MemoryStorage()
-    storage.put_many(objects.undamaged().items())
-    return storage
+        return without_steps(self.network.objects)
 
 
 @contextmanager
@@ -460,3 +362,10 @@ def execute(plan: Plan, *, with_trace: bool = False) -> Outcome:
         run.network.trace or [],
         run.results(),
     )
+
+
+def trace_digest(plan: Plan) -> str:
+    """Run a plan, and return a digest of all its requests and results."""
+    outcome = execute(plan, with_trace=True)
+    lines = [*outcome.trace, *outcome.results, str(outcome.violation)]
+    return sha256("\n".join(lines).encode()).hexdigest()

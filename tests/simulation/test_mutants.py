@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.simulation.mutants import MUTANTS, Mutant, applied
+from tests.simulation.run import template
 
 from frazil.repository.clock import new_object_id
 
@@ -20,6 +21,15 @@ def test_the_code_is_as_before_after_a_mutant() -> None:
     with applied(mutant):
         assert new_object_id() == bytes(12)
     assert new_object_id() != bytes(12)
+
+
+def test_a_mutant_leaves_no_files_for_later_runs() -> None:
+    """A template that a mutant had written would be damaged in all later runs of the process."""
+    sound = dict(template(2, "files"))
+    template.cache_clear()
+    with applied(next(each for each in MUTANTS if each.name == "no backup of a commit")):
+        assert len(template(2, "files")) < len(sound)
+    assert template(2, "files") == sound
 
 
 @pytest.mark.deep

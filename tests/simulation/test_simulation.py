@@ -8,11 +8,10 @@ import sys
 from dataclasses import replace
 
 import pytest
-from tests.simulation.campaign import JOB_LIMIT
 from tests.simulation.faults import Fault
 from tests.simulation.orders import BESIDE, Footprint, orders, pair
 from tests.simulation.plan import ClientPlan, Plan, random_plan
-from tests.simulation.run import Outcome, execute
+from tests.simulation.run import Outcome, execute, trace_digest
 from tests.support.patience import patience
 
 
@@ -32,7 +31,6 @@ def test_some_seeds() -> None:
 
 
 def test_a_run_is_the_same_each_time() -> None:
-    """Also in another process, whose sets have another order."""
     plan = random_plan(3)
     first, second = execute(plan, with_trace=True), execute(plan, with_trace=True)
     assert first.trace == second.trace
@@ -40,22 +38,20 @@ def test_a_run_is_the_same_each_time() -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("seed", [1, 3, 7])
-def test_a_run_is_the_same_in_another_process(seed: int) -> None:
-    command = [sys.executable, "-m", "tests.simulation", str(seed)]
-    runs = [
-        subprocess.run(
-            command,
-            env={**os.environ, "PYTHONHASHSEED": order},
-            capture_output=True,
-            text=True,
-            timeout=patience(60),
-            check=False,
-        ).stdout
-        for order in ("1", "2")
-    ]
-    assert runs[0] == runs[1]
-    assert f"seed {seed}:" in runs[0]
+def test_runs_are_the_same_in_another_process() -> None:
+    """A run does not depend on earlier runs, on the order of sets, or on the process."""
+    seeds = [1, 3, 7, 14, 22]
+    digests = {seed: trace_digest(random_plan(seed)) for seed in seeds}
+    command = [sys.executable, "-m", "tests.simulation", "--digests", *map(str, reversed(seeds))]
+    output = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONHASHSEED": "1"},
+        capture_output=True,
+        text=True,
+        timeout=patience(60),
+        check=True,
+    ).stdout
+    assert output.splitlines() == [f"{seed} {digests[seed]}" for seed in reversed(seeds)]
 
 
 @pytest.mark.deep
@@ -82,16 +78,14 @@ def test_staged_jobs_continue_after_the_end_of_a_driver() -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(2))
 def test_many_seeds(part: int) -> None:
     total, seed = 0, 1_000 * (part + 1)
-    while total < 8_000:
-        plan = random_plan(seed)
+    while total < 3_000:
+        outcome = execute(random_plan(seed))
         seed += 1
-        if not JOB_LIMIT.issubset(name for client in plan.clients for name in client.operations):
-            outcome = execute(plan)
-            require_promises([outcome])
-            total += outcome.requests
+        require_promises([outcome])
+        total += outcome.requests
 
 
 @pytest.mark.deep
@@ -103,13 +97,10 @@ def test_orders_with_one_preemption(operation: str) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("operation", ["amend", "reset_branch"])
-def test_the_orders_that_are_left_out_have_the_same_results(
-    operation: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    some = list(orders(pair(operation), preemptions=1))
+def test_the_orders_that_are_left_out_have_the_same_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = list(orders(pair("reset_branch"), preemptions=1))
     monkeypatch.setattr(Footprint, "depends_on", lambda self, request: True)
-    every = list(orders(pair(operation), preemptions=1))
+    every = list(orders(pair("reset_branch"), preemptions=1))
     require_promises([*some, *every])
     assert len(some) < len(every)
     assert {outcome.results for outcome in some} == {outcome.results for outcome in every}

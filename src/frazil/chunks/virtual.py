@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from frazil.storage.object_store_config import AnyObjectStoreConfig
 
 RELATIVE: Final = "vcc://"
+#: The cache of places: the largest number of locations, and the length of the longest one.
+_CACHED_PLACES: Final = 1 << 14
+_CACHED_LENGTH: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +145,9 @@ class VirtualSources:
         self._by_name = {c.name: prefix for prefix, c in last_is_own if c.name is not None}
         self._readers: dict[str, ForeignReader] = {}
         self._lock = threading.Lock()
-        # Cached, because many chunks are in the same object.
-        self._placed = lru_cache(1 << 16)(self._place)
+        # Cached, because many chunks are in the same object. An entry has at most two texts of this length,
+        # so a full cache has less than 40 MiB.
+        self._cached_place = lru_cache(_CACHED_PLACES)(self._place)
 
     def __getstate__(self) -> tuple[Any, ...]:
         return (self._containers, self._given, self._open_foreign)
@@ -205,7 +209,8 @@ class VirtualSources:
         Raises ``InvalidInputError`` (``unauthorized-virtual-chunk-container``) if the user has not authorised
         its container.
         """
-        url, prefix, container = self._placed(ref.location)
+        is_cached = len(ref.location) <= _CACHED_LENGTH
+        url, prefix, container = (self._cached_place if is_cached else self._place)(ref.location)
         reader = self._readers.get(prefix) or self._opened(prefix, container, url)
         return ForeignObject(url, ref.etag, ref.modified, container.is_local, reader)
 

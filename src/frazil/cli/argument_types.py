@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from typing import Any
+
+import click
 
 from frazil.errors import InvalidInputError
 from frazil.repository.settings.virtual_containers import VirtualChunkContainer
@@ -26,7 +27,7 @@ def chunk_sizes(text: str) -> dict[str, int]:
     try:
         return {name.strip(): int(size) for name, _, size in pairs}
     except ValueError:
-        raise argparse.ArgumentTypeError(f"must be DIM=NUMBER,..., got {text!r}") from None
+        raise click.BadParameter(f"must be DIM=NUMBER,..., got {text!r}") from None
 
 
 def reader_option(text: str) -> tuple[str, Any]:
@@ -37,7 +38,7 @@ def reader_option(text: str) -> tuple[str, Any]:
     """
     name, separator, value = text.partition("=")
     if not separator or not name.strip():
-        raise argparse.ArgumentTypeError(f"must be KEY=VALUE, got {text!r}")
+        raise click.BadParameter(f"must be KEY=VALUE, got {text!r}")
     return name.strip(), _json_or_text(value.strip())
 
 
@@ -68,5 +69,5 @@ def container(prefix: str) -> VirtualChunkContainer:
         if "://" in prefix:
             return VirtualChunkContainer(url.chunk_location.rstrip("/") + "/", url.store_config())
     except InvalidInputError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    raise argparse.ArgumentTypeError(f"must be a prefix of URLs, such as {url.url}, got {prefix!r}")
+        raise click.BadParameter(str(error)) from error
+    raise click.BadParameter(f"must be a prefix of URLs, such as {url.url}, got {prefix!r}")

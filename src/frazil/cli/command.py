@@ -1,22 +1,171 @@
-"""A command of the command line, as a value."""
+"""The classes of commands: a group that imports a command when it runs, and commands with common options.
+
+Every command has ``--json``, ``--debug`` and ``--help``. Its function gets the `Output` as its first
+argument, and returns the exit status, or None for 0.
+"""
 
 from __future__ import annotations
 
-import argparse
+import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import update_wrapper
+from typing import Any, Final
+
+import click
+
+from frazil.cli.output import Output
+from frazil.cli.target import Target, parse_target
+from frazil.cli.verb_table import SECTIONS, VERBS
+from frazil.display import suggest
+from frazil.errors import InvalidInputError
+
+_SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One subcommand.
+class Frazil(click.Group):
+    """The group of all commands. Its help needs no module of a command."""
 
-    ``declare`` adds its arguments to a parser. ``run`` takes them and returns the exit status.
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of a command, and return the command."""
+        verb = VERBS.get(cmd_name)
+        if verb is None:
+            return None
+        command = importlib.import_module(f"frazil.cli.{verb.module}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Return the command of the arguments, or an error that names a similar command."""
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            near = suggest(args[0], VERBS)
+            raise click.UsageError(
+                f"no command `{args[0]}`{near or '.'} `frazil --help` lists all commands", ctx
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the sections of commands, from the table alone."""
+        width = max(map(len, VERBS))
+        for title, verbs in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(verb.name.ljust(width), verb.help) for verb in verbs])
+
+
+class VerbCommand(click.Command):
+    """A command with its examples below the options."""
+
+    def __init__(self, *args: Any, description: str = "", examples: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.description = description
+        self.examples = examples
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the description."""
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(self.description)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples."""
+        if self.examples:
+            with formatter.section("Examples"):
+                formatter.write("".join(f"  {line}".rstrip() + "\n" for line in self.examples.splitlines()))
+
+
+class TargetType(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.5 on
+    """The type of arguments ``LOCATION[@VERSION][:PATH]``."""
+
+    name = "target"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
+        """Return the parts of the text; a wrong text is wrong usage."""
+        if isinstance(value, Target):
+            return value
+        try:
+            return parse_target(value)
+        except InvalidInputError as error:
+            self.fail(str(error), param, ctx)
+
+
+class LocationType(TargetType):
+    """The type of arguments ``LOCATION``: a whole repository."""
+
+    name = "location"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
+        """Return the location of the text; a version or a path is wrong usage."""
+        target = super().convert(value, param, ctx)
+        if target.version is not None or target.path is not None:
+            self.fail(
+                f"this command works on a whole repository, got {str(value)!r}. Leave out @VERSION and :PATH",
+                param,
+                ctx,
+            )
+        return target
+
+
+TARGET: Final = TargetType()
+LOCATION: Final = LocationType()
+
+
+def verb(
+    name: str, *, description: str, examples: str, **settings: Any
+) -> Callable[[Callable[..., int | None]], VerbCommand]:
+    """Return a decorator that makes a function a command with the common options.
+
+    Args:
+        name: The name of the command.
+        description: The text of the help.
+        examples: Lines of examples, each a call of the command and what the call does.
+        **settings: More settings of click's context.
+
+    Returns:
+        The decorator. Decorators for arguments and options go below it.
     """
 
-    name: str
-    help: str
-    description: str
-    declare: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
-    epilog: str = ""
+    def decorate(function: Callable[..., int | None]) -> VerbCommand:
+        def run(*args: Any, **kwargs: Any) -> int:
+            output = click.get_current_context().ensure_object(Output)
+            return function(output, *args, **kwargs) or 0
+
+        update_wrapper(run, function)
+        command = click.command(
+            name,
+            cls=VerbCommand,
+            short_help=VERBS[name].help,
+            description=description,
+            examples=examples,
+            context_settings={**_SETTINGS, **settings},
+        )
+        return command(_json(debug_option(run)))
+
+    return decorate
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        setattr(ctx.ensure_object(Output), "as_json" if param.name == "json" else "debug", True)
+
+
+_json: Final = click.option(
+    "--json", is_flag=True, expose_value=False, callback=_remember, help="Print the result as JSON."
+)
+#: The option of every command, and of the group.
+debug_option: Final = click.option(
+    "--debug",
+    is_flag=True,
+    expose_value=False,
+    callback=_remember,
+    is_eager=True,
+    help="Print the trace of an error.",
+)
+
+
+def target_argument(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator for the argument TARGET, ``LOCATION[@VERSION][:PATH]``; default: this folder."""
+    settings = {"type": TARGET, "default": ".", "metavar": "[LOCATION[@VERSION][:PATH]]", **options}
+    return click.argument("target", **settings)

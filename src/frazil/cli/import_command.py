@@ -2,59 +2,47 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import asdict
 from typing import Final
 
-from frazil.cli.command import Command
+import click
+
+from frazil.cli.command import LOCATION, verb
+from frazil.cli.opening import storage_of
+from frazil.cli.output import Output
+from frazil.cli.target import Target
 from frazil.importing import upgrade
-from frazil.storage import storage_from_url
+from frazil.importing.importer import Chunks
 from frazil.storage.url_parts import COMMON_URLS
 
-
-def _declare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="SOURCE", help=COMMON_URLS)
-    parser.add_argument(
-        "target",
-        metavar="TARGET",
-        nargs="?",
-        help="the new repository; without TARGET the import is in place",
-    )
-    chunks = parser.add_mutually_exclusive_group()
-    chunks.add_argument(
-        "--copy-chunks",
-        dest="chunks",
-        action="store_const",
-        const="copy",
-        help="copy the chunk files (the default, except for an import in place)",
-    )
-    chunks.add_argument(
-        "--reference-chunks",
-        dest="chunks",
-        action="store_const",
-        const="reference",
-        help="do not copy the chunk files, but refer to them as virtual chunks",
-    )
-    parser.set_defaults(chunks="auto")
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    target = None if arguments.target in (None, arguments.source) else storage_from_url(arguments.target)
-    print(upgrade(storage_from_url(arguments.source), target, chunks=arguments.chunks))
-    return 0
-
-
-IMPORT: Final = Command(
-    "import",
-    help="import a repository of a format older than version 1",
-    description="""\
+_DESCRIPTION: Final = f"""\
 Import a repository that was written by icechunk 0.1.0a1 to 0.1.3, or by the draft format before that, into a
 repository of spec version 2, with all snapshots, branches and tags. The old files do not change. If an import
-was interrupted, run the same command again to continue it.""",
-    epilog="""\
-examples:
-  frazil import old new                                    copy everything
-  frazil import old                                        import in place
-  frazil import s3://bucket/old new --reference-chunks     leave the chunks in the bucket""",
-    declare=_declare,
-    run=_run,
+was interrupted, run the same command again to continue it.
+
+SOURCE and TARGET are {COMMON_URLS}.
+Without TARGET the import is in place."""
+
+_EXAMPLES: Final = """\
+frazil import old new                                    copy everything
+frazil import old                                        import in place
+frazil import s3://bucket/old new --reference-chunks     leave the chunks in the bucket"""
+
+
+@verb("import", description=_DESCRIPTION, examples=_EXAMPLES)
+@click.argument("source", type=LOCATION)
+@click.argument("target", type=LOCATION, required=False)
+@click.option("--copy-chunks", is_flag=True, help="Copy the chunk files (the default, except in place).")
+@click.option(
+    "--reference-chunks", is_flag=True, help="Do not copy the chunk files: refer to them as virtual chunks."
 )
+def command(
+    output: Output, source: Target, target: Target | None, copy_chunks: bool, reference_chunks: bool
+) -> None:
+    """Import the repository, and print the report."""
+    if copy_chunks and reference_chunks:
+        raise click.UsageError("--copy-chunks and --reference-chunks exclude each other")
+    chunks: Chunks = "copy" if copy_chunks else "reference" if reference_chunks else "auto"
+    new = None if target in (None, source) else target
+    report = upgrade(storage_of(source), None if new is None else storage_of(new), chunks=chunks)
+    output.emit(asdict(report), [str(report)])

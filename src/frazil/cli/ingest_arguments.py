@@ -1,123 +1,127 @@
-"""The arguments of ``frazil ingest``."""
+"""The arguments of ``frazil ingest``: decorators of click, in the order in which the help shows them."""
 
 from __future__ import annotations
 
-import argparse
-from typing import Final
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, Final
+
+import click
 
 from frazil.cli.argument_types import chunk_sizes, comma_separated, container, filter_keys, reader_option
-from frazil.storage.url_parts import COMMON_URLS
+from frazil.cli.command import LOCATION
 
 MODES: Final = ("create", "append", "insert", "upsert", "backfill")
 ENGINES: Final = ("auto", "inline", "local", "spark")
 
-
-def declare_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``frazil ingest`` to a parser, in the order in which the help shows them."""
-    _declare_places(parser)
-    _declare_content(parser)
-    _declare_format(parser)
-    _declare_problems(parser)
-    _declare_run(parser)
+type Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def _declare_places(parser: argparse.ArgumentParser) -> None:
-    """Declare the files, and the place of their data."""
-    parser.add_argument("source", metavar="SOURCE", nargs="+", help="files, or globs in quotes: 'data/*.nc'")
-    parser.add_argument(
-        "repository", metavar="REPOSITORY", help=f"{COMMON_URLS}; created if it does not exist"
-    )
-    parser.add_argument(
-        "--inspect", action="store_true", help="only print the contents and the problems of the files"
-    )
-    parser.add_argument(
-        "--mode", choices=MODES, default="create", help="how the files relate to existing data (create)"
-    )
-    parser.add_argument("--branch", default="main", help="the branch to commit to (main)")
-    parser.add_argument("--group", default="/", help="the group in the repository (/)")
+def _list_of(function: Callable[[str], Any]) -> Callable[..., list[Any]]:
+    """Return a callback that converts each value of an option that may be repeated."""
+    return lambda _ctx, _param, values: list(map(function, values))
 
 
-def _declare_content(parser: argparse.ArgumentParser) -> None:
-    """Declare which data are ingested, and in what form."""
-    parser.add_argument("--concat-dim", metavar="DIM", help="the dimension along which the files are joined")
-    parser.add_argument(
-        "--variables", metavar="A,B", type=comma_separated, help="the data variables to ingest (all)"
-    )
-    parser.add_argument(
+def _value_of(function: Callable[[str], Any], default: Any = None) -> Callable[..., Any]:
+    """Return a callback that converts the value of an option."""
+    return lambda _ctx, _param, text: default if text is None else function(text)
+
+
+#: The files, and the place of their data.
+_PLACES: Final[tuple[Decorator, ...]] = (
+    click.argument("source", nargs=-1, required=True),
+    click.argument("repository", type=LOCATION),
+    click.option("--inspect", is_flag=True, help="Only print the contents and the problems of the files."),
+    click.option(
+        "--mode",
+        type=click.Choice(MODES),
+        default="create",
+        help="How the files relate to existing data (create).",
+    ),
+    click.option("--branch", default="main", help="The branch to commit to (main)."),
+    click.option("--group", default="/", help="The group in the repository (/)."),
+)
+#: Which data are ingested, and in what form.
+_CONTENT: Final[tuple[Decorator, ...]] = (
+    click.option("--concat-dim", metavar="DIM", help="The dimension along which the files are joined."),
+    click.option(
+        "--variables",
+        metavar="A,B",
+        callback=_value_of(comma_separated),
+        help="The data variables to ingest (all).",
+    ),
+    click.option(
         "--chunks",
         metavar="DIM=N,...",
-        type=chunk_sizes,
-        default={},
-        help="chunk lengths; -1 is the whole dimension",
-    )
-    parser.add_argument(
-        "--virtual", action="store_true", help="refer to the bytes in the files, and copy only coordinates"
-    )
-    parser.add_argument(
+        callback=_value_of(chunk_sizes, {}),
+        help="Chunk lengths; -1 is the whole dimension.",
+    ),
+    click.option(
+        "--virtual", is_flag=True, help="Refer to the bytes in the files, and copy only coordinates."
+    ),
+    click.option(
         "--container",
         metavar="PREFIX",
-        action="append",
-        type=container,
-        default=[],
-        help="a prefix that virtual chunks may refer to: file:///folder, s3://bucket/prefix, "
-        "gs://bucket/prefix or az://account/container/prefix",
-    )
-    parser.add_argument(
-        "--unpack", action="store_true", help="store packed data (scale_factor, add_offset) as values"
-    )
-
-
-def _declare_format(parser: argparse.ArgumentParser) -> None:
-    """Declare how the files are read."""
-    parser.add_argument("--format", help="the format of the files (recognised from each file)")
-    parser.add_argument("--source-group", default="/", metavar="GROUP", help="the group in the files (/)")
-    parser.add_argument(
+        multiple=True,
+        callback=_list_of(container),
+        help="A prefix that virtual chunks may refer to: file:///folder, s3://bucket/prefix, "
+        "gs://bucket/prefix or az://account/container/prefix.",
+    ),
+    click.option("--unpack", is_flag=True, help="Store packed data (scale_factor, add_offset) as values."),
+)
+#: How the files are read.
+_FORMAT: Final[tuple[Decorator, ...]] = (
+    click.option("--format", help="The format of the files (recognised from each file)."),
+    click.option("--source-group", default="/", metavar="GROUP", help="The group in the files (/)."),
+    click.option(
         "--filter-by-keys",
         metavar="KEY=VALUE,...",
-        type=filter_keys,
-        default={},
-        help="the GRIB fields to ingest: typeOfLevel=surface,stepType=instant (all)",
-    )
-    parser.add_argument(
+        callback=_value_of(filter_keys, {}),
+        help="The GRIB fields to ingest: typeOfLevel=surface,stepType=instant (all).",
+    ),
+    click.option(
         "--reader-option",
         metavar="KEY=VALUE",
-        action="append",
-        type=reader_option,
-        default=[],
-        help="an option of the reader of the format, VALUE as JSON or text: squeeze=false, page=2",
-    )
-
-
-def _declare_problems(parser: argparse.ArgumentParser) -> None:
-    """Declare what happens to files that do not fit, or that have changed."""
-    parser.add_argument(
+        multiple=True,
+        callback=_list_of(reader_option),
+        help="An option of the reader of the format, VALUE as JSON or text: squeeze=false, page=2.",
+    ),
+)
+#: What happens to files that do not fit, or that have changed.
+_PROBLEMS: Final[tuple[Decorator, ...]] = (
+    click.option(
         "--on-problem",
-        choices=("fail", "skip", "quarantine"),
+        type=click.Choice(("fail", "skip", "quarantine")),
         default="fail",
-        help="what happens to files with problems (fail)",
-    )
-    parser.add_argument(
+        help="What happens to files with problems (fail).",
+    ),
+    click.option(
         "--on-change",
-        choices=("fail", "ignore", "rewrite"),
+        type=click.Choice(("fail", "ignore", "rewrite")),
         default="fail",
-        help="what happens to files that changed since they were ingested (fail)",
-    )
-    parser.add_argument(
+        help="What happens to files that changed since they were ingested (fail).",
+    ),
+    click.option(
         "--allow",
         metavar="KIND,...",
-        type=comma_separated,
-        default=(),
-        help="problems to tolerate: values, unordered, overlap, duplicate, hole",
-    )
-
-
-def _declare_run(parser: argparse.ArgumentParser) -> None:
-    """Declare how the ingest runs."""
-    parser.add_argument("--message", help="the message of the commit")
-    parser.add_argument(
+        callback=_value_of(comma_separated, ()),
+        help="Problems to tolerate: values, unordered, overlap, duplicate, hole.",
+    ),
+)
+#: How the ingest runs.
+_RUN: Final[tuple[Decorator, ...]] = (
+    click.option("--message", help="The message of the commit."),
+    click.option(
         "--engine",
-        choices=ENGINES,
+        type=click.Choice(ENGINES),
         default="auto",
-        help="where tasks run: in this process (inline), in processes of this machine (local), on Spark "
-        "(auto: inline for a few small files, else local)",
-    )
+        help="Where tasks run: in this process (inline), in processes of this machine (local), on Spark "
+        "(auto: inline for a few small files, else local).",
+    ),
+)
+
+
+def ingest_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the arguments of ``frazil ingest`` to the function of the command."""
+    decorators = (*_PLACES, *_CONTENT, *_FORMAT, *_PROBLEMS, *_RUN)
+    return reduce(lambda inner, decorator: decorator(inner), reversed(decorators), function)

@@ -2,36 +2,56 @@
 
 from __future__ import annotations
 
-import argparse
+from types import SimpleNamespace
 from typing import Any, Final
 
-from frazil.cli.command import Command
-from frazil.cli.ingest_arguments import declare_arguments
+from frazil.cli.command import verb
+from frazil.cli.ingest_arguments import ingest_arguments
+from frazil.cli.opening import storage_of
+from frazil.cli.output import Output
+from frazil.cli.target import Target
 from frazil.cli.wording import for_terminal
 from frazil.extras import needs
 from frazil.repository.handle.repository import Repository
-from frazil.storage.urls import storage_from_url
+
+_DESCRIPTION: Final = """\
+Write many files into one dataset, in one commit. The command inspects all files first. If some files do not
+fit, it prints their names and problems, and does not write. A second run with the same files does not write
+either; a run with more files writes the new files.
+
+SOURCE is a file, or a glob in quotes: 'data/*.nc'. The repository is created if it does not exist."""
+
+_EXAMPLES: Final = """\
+frazil ingest 'era5/*.nc' ice --inspect                print the contents and the problems of the files
+frazil ingest 'era5/*.nc' ice --chunks time=24         write them into one dataset
+frazil ingest 'era5/*.nc' ice --mode append            append new files
+frazil ingest 'gfs/*.grib2' ice --filter-by-keys typeOfLevel=isobaricInhPa
+                                                       write one kind of level of GRIB files"""
 
 
-def _reader_options(arguments: argparse.Namespace) -> dict[str, Any]:
+def _reader_options(arguments: SimpleNamespace) -> dict[str, Any]:
     options = dict(arguments.reader_option)
     if arguments.filter_by_keys:
         options["filter_by_keys"] = arguments.filter_by_keys
     return options
 
 
-def _run(arguments: argparse.Namespace) -> int:
+@verb("ingest", description=_DESCRIPTION, examples=_EXAMPLES)
+@ingest_arguments
+def command(output: Output, source: tuple[str, ...], repository: Target, **options: Any) -> int:
+    """Inspect the files, and ingest them."""
+    arguments = SimpleNamespace(source=list(source), repository=repository, **options)
     with needs("ingest", extra="pipeline"):
         from frazil.pipeline import Progress, Target, inspect_files
         from frazil.pipeline.ingest.operation import run_ingest
         from frazil.pipeline.ingest.options import IngestRequest, Settings
         from frazil.pipeline.ingest.source_inspection import inspect_for_new_group
 
-    options = _options(arguments)
+    common = _options(arguments)
     if arguments.inspect:
         # The last argument, the repository, may be one more file: an inspection writes nothing.
-        report = inspect_files(arguments.source, **options)
-        print(for_terminal(str(report)))
+        report = inspect_files(arguments.source, **common)
+        output.emit(report_document(report), [for_terminal(str(report))])
         return 1 if report.fatal() else 0
     progress = Progress("ingest", 0)
     settings = Settings(
@@ -42,10 +62,10 @@ def _run(arguments: argparse.Namespace) -> int:
         on_change=arguments.on_change,
         message=arguments.message,
         progress=progress,
-        **options,
+        **common,
     )
     request = IngestRequest.of(arguments.source, settings)
-    storage = storage_from_url(arguments.repository)
+    storage = storage_of(arguments.repository)
     with progress:
         inspection = None
         if arguments.on_problem == "fail" and not Repository.exists(storage):
@@ -56,11 +76,11 @@ def _run(arguments: argparse.Namespace) -> int:
             repo.create_branch(arguments.branch, repo.lookup_branch("main"))
         target = Target(repo, arguments.branch, arguments.group)
         result = run_ingest(request, target, settings.run, inspection)
-    print(summary(result))
+    output.emit(result_document(result), [summary(result)])
     return 0
 
 
-def _options(arguments: argparse.Namespace) -> dict[str, Any]:
+def _options(arguments: SimpleNamespace) -> dict[str, Any]:
     """Return the options that an inspection and an ingest have in common."""
     with needs("ingest", extra="pipeline"):
         from frazil.pipeline.ingest.size import is_small
@@ -97,20 +117,24 @@ def summary(result: Any) -> str:
     return "\n".join([text, *(f"note: {each}" for each in report.notes[:_NOTES])])
 
 
-INGEST: Final = Command(
-    "ingest",
-    help="write many NetCDF, HDF5, Zarr, GRIB or GeoTIFF files into one dataset",
-    description="""\
-Write many files into one dataset, in one commit. The command inspects all files first. If some files do not
-fit, it prints their names and problems, and does not write. A second run with the same files does not write
-either; a run with more files writes the new files.""",
-    epilog="""\
-examples:
-  frazil ingest 'era5/*.nc' ice --inspect                print the contents and the problems of the files
-  frazil ingest 'era5/*.nc' ice --chunks time=24         write them into one dataset
-  frazil ingest 'era5/*.nc' ice --mode append            append new files
-  frazil ingest 'gfs/*.grib2' ice --filter-by-keys typeOfLevel=isobaricInhPa
-                                                         write one kind of level of GRIB files""",
-    declare=declare_arguments,
-    run=_run,
-)
+def report_document(report: Any) -> dict[str, Any]:
+    """Return a report on files in the form that JSON has."""
+    problems = [
+        {"file": each.url, "kind": str(each.kind), "fatal": each.fatal, "text": each.message}
+        for each in report.problems
+    ]
+    return {
+        "files": len(report.urls),
+        "dimension": report.concat_dim,
+        "unchanged": report.unchanged,
+        "problems": problems,
+    }
+
+
+def result_document(result: Any) -> dict[str, Any]:
+    """Return the result of an ingest in the form that JSON has."""
+    return {
+        "snapshot": result.snapshot_id,
+        "done_before": bool(result.done_before),
+        **report_document(result.report),
+    }

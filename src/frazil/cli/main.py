@@ -1,55 +1,97 @@
-"""The command line: one parser, with one subcommand for each entry of ``COMMANDS``.
+"""The command line: runs a command, and turns its errors into an exit status.
 
-A ``Command`` has a name, a function that declares its arguments, and a function that does the work and
-returns the exit status. For an error of Frazil the status is 1, and stderr gets one line for the error and
-one for each file with a problem. For wrong arguments the status is 2.
+==  ===================================================================================================
+0   done
+1   an error of Frazil; or `verify`, `repair`, `diff --exit-code` and others have something to report
+2   wrong arguments
+3   the question before a change was not answered with yes: nothing was changed
+130 Ctrl-C; 141: the reader of a pipe has ended
+==  ===================================================================================================
+
+An error is one line on standard error, and a line for each file with a problem. With ``--json`` it is a JSON
+object, with ``--debug`` also the trace.
 """
 
 from __future__ import annotations
 
-import argparse
+import json
+import os
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Final
 
+import click
+
 from frazil.about import __version__
-from frazil.cli.command import Command
-from frazil.cli.import_command import IMPORT
-from frazil.cli.ingest_command import INGEST
-from frazil.cli.repair_command import REPAIR
-from frazil.cli.verify_command import VERIFY
+from frazil.cli.command import Frazil, debug_option
+from frazil.cli.output import Output
 from frazil.cli.wording import for_terminal, lines_of
 from frazil.errors import IcechunkError
 
-COMMANDS: Final[tuple[Command, ...]] = (IMPORT, INGEST, REPAIR, VERIFY)
+_ERROR: Final = 1
+_USAGE: Final = 2
+_INTERRUPTED: Final = 130
+_NO_READER: Final = 141
+
+_HELP: Final = """\
+Transactional, versioned storage for Zarr arrays in the Icechunk format.
+
+Most commands take LOCATION[@VERSION][:PATH]. LOCATION is a folder, a URL such as s3://bucket/prefix, or the
+name of a profile; default: this folder. VERSION is a branch, a tag, the first characters of a snapshot id, a
+time such as 2026-11-01, or an ancestor such as main~3. PATH is a group or an array.
+"""
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
-    top = argparse.ArgumentParser(
-        "frazil", description="Transactional, versioned storage for Zarr arrays in the Icechunk format."
-    )
-    top.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        subparser = commands.add_parser(
-            command.name,
-            help=command.help,
-            description=command.description,
-            epilog=command.epilog,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        command.declare(subparser)
-        subparser.set_defaults(run=command.run)
-    return top
+@click.group(
+    "frazil",
+    cls=Frazil,
+    help=_HELP,
+    epilog="`frazil COMMAND --help` shows the options and examples of a command.",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.version_option(__version__, prog_name="frazil", message="%(prog)s %(version)s")
+@debug_option
+def frazil() -> None:
+    """Run one command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status. ``arguments`` are by default those of the process."""
-    namespace = parser().parse_args(arguments)
+    output = Output()
     try:
-        status: int = namespace.run(namespace)
+        status = frazil.main(
+            None if arguments is None else list(arguments), "frazil", standalone_mode=False, obj=output
+        )
+        sys.stdout.flush()
+        return status if isinstance(status, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return _USAGE
+    except click.ClickException as error:
+        return _report(output, error.format_message(), "usage", _USAGE)
     except IcechunkError as error:
-        print(*lines_of(for_terminal(str(error)), str(error.kind)), sep="\n", file=sys.stderr)
-        return 1
+        return _report(output, for_terminal(str(error)), str(error.kind), _ERROR)
+    except (KeyboardInterrupt, click.Abort):
+        print(
+            "frazil: interrupted. The repository is valid: a change is complete, or did not happen",
+            file=sys.stderr,
+        )
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # The interpreter flushes standard output at its end, and would print an error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _NO_READER
+    except (OSError, ValueError, TypeError, ArithmeticError, LookupError, RuntimeError) as error:
+        return _report(output, f"{type(error).__name__}: {error}. --debug shows the trace", "other", _ERROR)
+
+
+def _report(output: Output, message: str, kind: str, status: int) -> int:
+    """Print the error that is handled, and return the exit status."""
+    if output.debug:
+        traceback.print_exc()
+    if output.as_json:
+        print(json.dumps({"error": {"kind": kind, "message": message}}, ensure_ascii=False), file=sys.stderr)
+    else:
+        print(*lines_of(message, kind), sep="\n", file=sys.stderr)
     return status

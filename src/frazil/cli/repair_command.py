@@ -2,84 +2,81 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Final
+import json
+from typing import Any, Final
 
-from frazil.cli.command import Command
+import click
+
+from frazil.cli.command import LOCATION, verb
+from frazil.cli.opening import storage_of
+from frazil.cli.output import Output
+from frazil.cli.target import Target
 from frazil.extras import needs
+from frazil.repository.catalog.checks import LEVELS
 from frazil.repository.catalog.repairs import ChunkSource
 from frazil.repository.handle.repository import Repository
-from frazil.storage import storage_from_url
-from frazil.storage.url_parts import COMMON_URLS
+
+_DESCRIPTION: Final = """\
+Look for lost, damaged and exchanged files, and print the steps that repair them without a guess. With --yes,
+also make the steps. Files that are replaced are put aside below `quarantine/`; no file is deleted.
+
+The exit status is 0 if there is no damage, or if --yes repaired all damage. It is 1 if there is damage
+that was not repaired, and after an error. It is 2 for wrong arguments."""
+
+_EXAMPLES: Final = """\
+frazil repair ice                                   print the plan
+frazil repair ice --copy s3://bucket/backup --yes   repair, also with files of a copy
+frazil repair ice --lost fill --yes                 chunks without a copy get the fill value"""
 
 
-def _declare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("repository", metavar="LOCATION", help=COMMON_URLS)
-    parser.add_argument(
-        "--copy",
-        metavar="LOCATION",
-        action="append",
-        default=[],
-        help="a copy of the repository, also an older or partial one; may be repeated",
-    )
-    parser.add_argument(
-        "--level",
-        choices=("metadata", "exists", "checksum"),
-        default="exists",
-        help="how to look for damage, as in `Repository.verify` (exists)",
-    )
-    parser.add_argument(
-        "--lost",
-        choices=("keep", "fill", "previous"),
-        default="keep",
-        help="chunks without a copy: change nothing, or make a commit in which they have the fill value or "
-        "the data of an older version (keep)",
-    )
-    parser.add_argument(
-        "--sources",
-        action="store_true",
-        help="also take chunks from the files that were ingested (needs the extra `pipeline`)",
-    )
-    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
-    action = parser.add_mutually_exclusive_group()
-    action.add_argument("--dry-run", action="store_true", help="only print the plan (the default)")
-    action.add_argument("--yes", action="store_true", help="apply the plan")
-
-
-def _run(arguments: argparse.Namespace) -> int:
+@verb("repair", description=_DESCRIPTION, examples=_EXAMPLES)
+@click.argument("location", type=LOCATION, default=".")
+@click.option(
+    "--copy",
+    "copies",
+    metavar="LOCATION",
+    type=LOCATION,
+    multiple=True,
+    help="A copy of the repository, also an older or partial one; may be repeated.",
+)
+@click.option(
+    "--level",
+    type=click.Choice(LEVELS),
+    default="exists",
+    help="How to look for damage, as in `frazil verify` (exists).",
+)
+@click.option(
+    "--lost",
+    type=click.Choice(["keep", "fill", "previous"]),
+    default="keep",
+    help="Chunks without a copy: change nothing, or make a commit in which they have the fill value or the "
+    "data of an older version (keep).",
+)
+@click.option(
+    "--sources",
+    is_flag=True,
+    help="Also take chunks from the files that were ingested (needs the extra `pipeline`).",
+)
+@click.option("--dry-run", is_flag=True, help="Only print the plan (the default).")
+@click.option("--yes", is_flag=True, help="Apply the plan.")
+def command(output: Output, location: Target, dry_run: bool, yes: bool, **options: Any) -> int:
+    """Make the plan, apply it with ``yes``, and print it."""
+    if dry_run and yes:
+        raise click.UsageError("--dry-run and --yes exclude each other")
     sources: list[ChunkSource] = []
-    if arguments.sources:
+    if options["sources"]:
         with needs("repair --sources", extra="pipeline"):
             from frazil.pipeline import IngestedFiles
 
         sources.append(IngestedFiles())
     plan = Repository.repair(
-        storage_from_url(arguments.repository),
-        copies=[storage_from_url(each) for each in arguments.copy],
-        level=arguments.level,
-        lost=arguments.lost,
+        storage_of(location),
+        copies=[storage_of(each) for each in options["copies"]],
+        level=options["level"],
+        lost=options["lost"],
         sources=sources,
-        dry_run=not arguments.yes,
+        dry_run=not yes,
     )
-    print(plan.to_json() if arguments.json else plan)
-    done = plan.complete and not plan.detached if arguments.yes else plan.ok
+    output.emit(json.loads(plan.to_json()), [str(plan)])
+    done = plan.complete and not plan.detached if yes else plan.ok
     return 0 if done else 1
-
-
-REPAIR: Final = Command(
-    "repair",
-    help="repair lost, damaged and exchanged files of a repository",
-    description="""\
-Look for lost, damaged and exchanged files, and print the steps that repair them without a guess. With --yes,
-also make the steps. Files that are replaced are put aside below `quarantine/`; no file is deleted.
-
-The exit status is 0 if there is no damage, or if --yes repaired all damage. It is 1 if there is damage
-that was not repaired, and after an error. It is 2 for wrong arguments.""",
-    epilog="""\
-examples:
-  frazil repair ice                                   print the plan
-  frazil repair ice --copy s3://bucket/backup --yes   repair, also with files of a copy
-  frazil repair ice --lost fill --yes                 chunks without a copy get the fill value""",
-    declare=_declare,
-    run=_run,
-)

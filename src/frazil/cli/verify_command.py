@@ -2,90 +2,94 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from typing import Any, Final
 
-from frazil.cli.command import Command
+import click
+
+from frazil.cli.command import LOCATION, verb
 from frazil.cli.ingest_arguments import ENGINES
+from frazil.cli.opening import repository_of
+from frazil.cli.output import Output, table
+from frazil.cli.target import Target
 from frazil.display import counted
 from frazil.extras import needs
 from frazil.repository.catalog.checks import LEVELS, Check, checks
 from frazil.repository.catalog.findings import VerificationReport
 from frazil.repository.handle.repository import Repository
-from frazil.storage.url_parts import COMMON_URLS
-from frazil.storage.urls import storage_from_url
 
 #: The exit status if the repository has problems.
 _PROBLEMS: Final = 1
-_USAGE: Final = 2
 #: The number of chunks of one finding that are printed. `--json` prints all.
 _CHUNKS: Final = 5
 
 
-def _declare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("location", metavar="LOCATION", nargs="?", help=COMMON_URLS)
-    parser.add_argument(
-        "--level",
-        choices=LEVELS,
-        default="metadata",
-        help="how much is read: metadata, also which files exist, also every byte, also every chunk "
-        "decoded (metadata)",
-    )
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument(
-        "--state",
-        metavar="FILE",
-        help="record the finished pieces of work in this file; a second run with it skips them",
-    )
-    parser.add_argument(
-        "--engine",
-        choices=ENGINES,
-        default="auto",
-        help="where tasks run: in this process (inline), in processes of this machine (local), on Spark "
-        "(auto: threads of this process)",
-    )
-    parser.add_argument(
-        "--all", action="store_true", help="also print findings with the severity information"
-    )
-    parser.add_argument("--list-checks", action="store_true", help="only print all checks, and end")
+_DESCRIPTION: Final = """\
+Check a repository against the specification, and print what is damaged, missing or exchanged. The command
+writes nothing into the repository, and may run beside writers. The exit status is 0 if there are no problems,
+1 if there are some, and 2 for wrong arguments."""
+
+_EXAMPLES: Final = """\
+frazil verify s3://bucket/repo                          check the metadata
+frazil verify repo --level exists                       also check that all files exist
+frazil verify repo --level decode --state verify.state  decode every chunk; repeat the command to continue
+frazil verify repo --json > report.json                 a report for programs
+frazil verify --list-checks                             print all checks"""
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    if arguments.list_checks:
-        print(_listed_checks(as_json=arguments.json))
+@verb("verify", description=_DESCRIPTION, examples=_EXAMPLES)
+@click.argument("location", type=LOCATION, required=False)
+@click.option(
+    "--level",
+    type=click.Choice(LEVELS),
+    default="metadata",
+    help="How much is read: metadata, also which files exist, also every byte, also every chunk decoded "
+    "(metadata).",
+)
+@click.option(
+    "--state",
+    metavar="FILE",
+    help="Record the finished pieces of work in this file; a second run with it skips them.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default="auto",
+    help="Where tasks run: in this process (inline), in processes of this machine (local), on Spark (auto: "
+    "threads of this process).",
+)
+@click.option("--all", "everything", is_flag=True, help="Also print findings with the severity information.")
+@click.option("--list-checks", is_flag=True, help="Only print all checks, and end.")
+def command(
+    output: Output, location: Target | None, list_checks: bool, everything: bool, **options: Any
+) -> int:
+    """Verify the repository, and print the report."""
+    if list_checks:
+        output.emit([_document(check) for check in checks], _listed_checks())
         return 0
-    if arguments.location is None:
-        print("frazil verify: LOCATION is missing. --list-checks needs no LOCATION", file=sys.stderr)
-        return _USAGE
-    report = _report(Repository.open(storage_from_url(arguments.location)), arguments)
-    print(report.to_json() if arguments.json else summary(report, everything=arguments.all))
+    if location is None:
+        raise click.UsageError("LOCATION is missing. --list-checks needs no LOCATION")
+    report = _report(output, repository_of(location), **options)
+    output.emit(json.loads(report.to_json()), [summary(report, everything=everything)])
     return 0 if report.ok else _PROBLEMS
 
 
-def _report(repo: Repository, arguments: argparse.Namespace) -> VerificationReport:
-    if arguments.engine == "auto":
-        return repo.verify(arguments.level, state=arguments.state)
+def _report(
+    output: Output, repo: Repository, level: Any, state: str | None, engine: Any
+) -> VerificationReport:
+    if engine == "auto":
+        with output.progress("verify") as bar:
+            return repo.verify(level, state=state, progress=bar)
     with needs("verify --engine", extra="pipeline"):
         from frazil.pipeline import Progress, verify
 
     with Progress("verify", 0) as progress:
-        return verify(
-            repo, arguments.level, engine=arguments.engine, state=arguments.state, progress=progress
-        )
+        return verify(repo, level, engine=engine, state=state, progress=progress)
 
 
-def _listed_checks(*, as_json: bool) -> str:
-    if as_json:
-        return json.dumps([_document(check) for check in checks], indent=2, ensure_ascii=False)
-    names, levels, severities = (
-        max(len(getattr(check, name)) for check in checks) for name in ("name", "level", "severity")
-    )
-    return "\n".join(
-        f"{check.name:<{names}}  {check.level:<{levels}}  {check.severity.value:<{severities}}  "
-        f"{check.rule} [{check.section}]"
-        for check in checks
+def _listed_checks() -> list[str]:
+    return table(
+        (check.name, check.level, check.severity.value, f"{check.rule} [{check.section}]") for check in checks
     )
 
 
@@ -124,22 +128,3 @@ def summary(report: VerificationReport, *, everything: bool = False) -> str:
             lines.append(f"  chunks: {', '.join(chunks)}{more}")
         lines.append(f"  {each.action}")
     return "\n".join(lines)
-
-
-VERIFY: Final = Command(
-    "verify",
-    help="look for damaged and missing files of a repository",
-    description="""\
-Check a repository against the specification, and print what is damaged, missing or exchanged. The command
-writes nothing into the repository, and may run beside writers. The exit status is 0 if there are no problems,
-1 if there are some, and 2 for wrong arguments.""",
-    epilog="""\
-examples:
-  frazil verify s3://bucket/repo                          check the metadata
-  frazil verify repo --level exists                       also check that all files exist
-  frazil verify repo --level decode --state verify.state  decode every chunk; repeat the command to continue
-  frazil verify repo --json > report.json                 a report for programs
-  frazil verify --list-checks                             print all checks""",
-    declare=_declare,
-    run=_run,
-)

@@ -30,8 +30,20 @@ _OTHER_ARGUMENTS: Final = (
 )
 
 
+#: Advice that names methods of Python -> the advice that names commands, or "" where there is none.
+_ADVICE: Final = (
+    ("Repository.set_status makes it writable again", "`frazil config LOCATION --online` makes it writable"),
+    ("`Repository.ancestry` lists", "`frazil log` lists"),
+    ("create a repository with Repository.create", "create a repository with `frazil init`"),
+    (". Open it with Repository.open", ""),
+    (". Write something first, or pass allow_empty=True", ": the branch has all of them already"),
+    ("Pass overwrite=True to replace it", "--overwrite replaces it"),
+    ("Repository.verify names", "`frazil verify` names"),
+)
+
+
 def for_terminal(message: str) -> str:
-    """Return a message with the options of ``frazil ingest`` instead of the arguments that it names.
+    """Return a message with options and commands instead of the arguments and methods that it names.
 
     >>> for_terminal("on_problem='skip' (--on-problem skip) leaves them out, unpack=True stores values")
     '--on-problem skip leaves them out, --unpack stores values'
@@ -44,6 +56,8 @@ def for_terminal(message: str) -> str:
     text = _TEXT_ARGUMENTS.sub(lambda match: f"--{match[1].replace('_', '-')} {match[3]}", text)
     for pattern, option in _OTHER_ARGUMENTS:
         text = pattern.sub(option, text)
+    for method, command in _ADVICE:
+        text = text.replace(method, command)
     return text
 
 

@@ -20,6 +20,7 @@ back, parents before children, because offsets point forward.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from struct import Struct
 from typing import Any, Final
 
 import numpy as np
@@ -36,11 +37,16 @@ _U2: Final = np.dtype("<u2")
 _I4: Final = np.dtype("<i4")
 _U4: Final = np.dtype("<u4")
 
+_READ_U2: Final = Struct("<H")
+_READ_I4: Final = Struct("<i")
+_READ_U4: Final = Struct("<I")
+
 _FEW_NUMBERS: Final = 8
 #: A field of fewer tables is gathered without looking at their distances.
 _FEW_TABLES: Final = 16
 #: Shared vectors may be copied out up to this size, however small the file is.
 _SMALL: Final = 1 << 20
+_NO_ROWS: Final = np.zeros(0, np.int64)
 
 
 class Buffer:
@@ -51,6 +57,31 @@ class Buffer:
     def __init__(self, data: Any) -> None:
         self.bytes: U8 = np.frombuffer(data, np.uint8)
         self.size = len(self.bytes)
+
+    def integer(self, position: int, kind: Struct) -> int:
+        """Return the integer at one position."""
+        if position < 0 or position + kind.size > self.size:
+            raise FormatError(f"position {position} is outside of {self.size} bytes")
+        value: int = kind.unpack_from(self.bytes, position)[0]
+        return value
+
+    def vector(self, position: int, width: int) -> tuple[int, int]:
+        """Return the start of the elements of the vector at one position, and their count.
+
+        An element has ``width`` bytes.
+        """
+        count = self.integer(position, _READ_U4)
+        if position + 4 + count * width > self.size:
+            raise FormatError(f"a vector ends after the {self.size} bytes of the buffer")
+        return position + 4, count
+
+    def fields(self, vtable: int) -> list[int]:
+        """Return the distance of each field from the start of a table, 0 where it is absent."""
+        size = self.integer(vtable, _READ_U2) & ~1
+        if vtable + size > self.size:
+            raise FormatError(f"a vtable ends at {vtable + size}, after the {self.size} bytes of the buffer")
+        distances: list[int] = self.bytes[vtable + 4 : vtable + size].view(_U2).tolist()
+        return distances
 
     def gather(self, positions: I64, dtype: DTypeLike) -> NDArray[Any]:
         """Return the little-endian scalar (or struct, as a void dtype) at each position."""
@@ -81,8 +112,10 @@ class Buffer:
         low, high = min(first, last), max(first, last)
         if low < 0 or high + kind.itemsize > self.size:
             raise FormatError(f"position {low if low < 0 else high} is outside of {self.size} bytes")
+        if count == 1:
+            return np.frombuffer(self.bytes, kind, 1, first)
         values: NDArray[Any] = np.ndarray((count,), kind, self.bytes, first, (step,))
-        return np.ascontiguousarray(values)
+        return values.copy()
 
     def follow(self, positions: I64) -> I64:
         """Return the targets of the forward offsets at these positions."""
@@ -102,7 +135,7 @@ class Buffer:
 
     def root(self) -> Tables:
         """Return the root table of the buffer."""
-        return Tables(self, self.follow(np.zeros(1, np.int64)))
+        return Tables(self, np.array([self.integer(0, _READ_U4)]))
 
 
 class Tables:
@@ -116,19 +149,26 @@ class Tables:
     def __init__(self, buffer: Buffer, positions: I64) -> None:
         self.buffer = buffer
         self.positions = positions
+        if len(positions) == 1:
+            # Most files have one root and few arrays. Numbers are faster than arrays of one number.
+            start = int(positions[0])
+            self._step = 0
+            self._vtables = self._vtable_sizes = _NO_ROWS
+            self._shared: list[int] | None = buffer.fields(start - buffer.integer(start, _READ_I4))
+            return
         self._step = _even_step(positions)
         vtables = positions - (
             buffer.spaced(int(positions[0]), self._step, len(positions), _I4)
             if self._step
             else buffer.gather(positions, _I4)
         )
-        if len(vtables) == 1 or (len(vtables) and (vtables[0] == vtables).all()):
+        if len(vtables) and np.count_nonzero(vtables == vtables[0]) == len(vtables):
             # The usual case: all tables share one vtable.
             vtables = vtables[:1]
         self._vtables = vtables
         self._vtable_sizes = buffer.gather(vtables, _U2)
         #: The fields of the shared vtable: their distances from the start of a table.
-        self._shared = _distances(buffer, vtables, self._vtable_sizes) if len(vtables) == 1 else None
+        self._shared = buffer.fields(int(vtables[0])) if len(vtables) == 1 else None
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -145,8 +185,9 @@ class Tables:
 
     def all_have(self, slot: int) -> bool:
         """Return whether all tables have the field."""
-        if self._shared is not None:
-            return self._distance(self._shared, slot) > 0
+        shared = self._shared
+        if shared is not None:
+            return slot < len(shared) and shared[slot] > 0
         return bool((self._fields(slot) > 0).all())
 
     def scalars(self, slot: int, dtype: DTypeLike, default: int = 0) -> NDArray[Any]:
@@ -161,8 +202,8 @@ class Tables:
 
     def structs(self, slot: int, width: int) -> NDArray[np.uint8]:
         """Return a struct of bytes (an id), shape (n, width), with zeros where it is absent."""
-        rows = self.scalars(slot, f"V{width}") if self.all_have(slot) else self._some_structs(slot, width)
-        return rows.view(np.uint8).reshape(len(self), width)
+        rows = self._gather(slot, f"V{width}") if self.all_have(slot) else self._some_structs(slot, width)
+        return rows.view(np.uint8).reshape(len(rows), width)
 
     def _some_structs(self, slot: int, width: int) -> NDArray[Any]:
         fields = self._fields(slot)
@@ -210,7 +251,7 @@ class Tables:
         self._check_expansion(counts, 4)
         places = ranges_by(starts, counts, 4)
         if len(counts) == 1 and len(places):
-            offsets = self.buffer.spaced(int(places[0]), 4, len(places), _U4)
+            offsets = np.frombuffer(self.buffer.bytes, _U4, len(places), int(places[0]))
             return Tables(self.buffer, places + offsets), counts
         return Tables(self.buffer, self.buffer.follow(places)), counts
 
@@ -255,7 +296,7 @@ class Tables:
 
     def _gather(self, slot: int, dtype: DTypeLike) -> NDArray[Any]:
         """Return the values of a field that all tables have."""
-        if self._step and self._shared is not None:
+        if self._shared is not None and (self._step or len(self) == 1):
             first = int(self.positions[0]) + self._distance(self._shared, slot)
             return self.buffer.spaced(first, self._step, len(self), dtype)
         return self.buffer.gather(self._fields(slot), dtype)
@@ -265,6 +306,13 @@ class Tables:
         return shared[slot] if slot < len(shared) else 0
 
     def _vectors(self, slot: int, width: int) -> tuple[I64, I64]:
+        if self._shared is not None and len(self) == 1:
+            distance = self._distance(self._shared, slot)
+            if not distance:
+                return np.zeros(1, np.int64), np.zeros(1, np.int64)
+            place = int(self.positions[0]) + distance
+            start, count = self.buffer.vector(place + self.buffer.integer(place, _READ_U4), width)
+            return np.array([start]), np.array([count])
         targets, has_field = self.targets(slot)
         if self.all_have(slot):
             return self.buffer.vectors(targets, width)
@@ -284,18 +332,10 @@ def _even_step(positions: I64) -> int:
     if last < _FEW_TABLES:
         return 0
     step = int(positions[1]) - int(positions[0])
-    if int(positions[-1]) - int(positions[0]) != step * last or (np.diff(positions) != step).any():
+    if int(positions[-1]) - int(positions[0]) != step * last:
         return 0
-    return step
-
-
-def _distances(buffer: Buffer, vtable: I64, size: NDArray[Any]) -> list[int]:
-    """Return the distance of each field from the start of a table, 0 where it is absent, by one vtable."""
-    start, stop = int(vtable[0]), int(vtable[0]) + (int(size[0]) & ~1)
-    if stop > buffer.size:
-        raise FormatError(f"a vtable ends at {stop}, after the {buffer.size} bytes of the buffer")
-    distances: list[int] = buffer.bytes[start + 4 : stop].view(_U2).tolist()
-    return distances
+    is_even = np.count_nonzero(positions[1:] - positions[:-1] == step) == last
+    return step if is_even else 0
 
 
 def ranges_by(starts: I64, counts: I64, step: int) -> I64:

@@ -36,6 +36,7 @@ _DIGITS: Final = np.frombuffer(_CROCKFORD, np.uint8)
 _NO_DIGIT: Final = 32
 _VALUES: Final = np.full(256, _NO_DIGIT, np.uint8)
 _VALUES[_DIGITS] = np.arange(32, dtype=np.uint8)
+_HALF: Final = np.uint64(32)
 _DIGIT_BITS: Final = np.array([16, 8, 4, 2, 1], np.uint8)
 
 
@@ -166,6 +167,30 @@ def id_keys(ids: NDArray[np.uint8]) -> NDArray[Any]:
     """Return ids as fixed-width byte strings, which sort and search in the order of the specification."""
     rows, size = ids.shape
     return np.ascontiguousarray(ids).view(f"S{size}").reshape(rows)
+
+
+def id_order(ids: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return the stable order of object ids. A sort of numbers is several times as fast as one of bytes.
+
+    Args:
+        ids: The ids, uint8 of shape (n, 12).
+
+    Returns:
+        The row numbers in the order of the ids, int64 (n,).
+
+    Examples:
+        >>> id_order(np.array([[3] * 12, [1] * 12, [2] * 12], np.uint8)).tolist()
+        [1, 2, 0]
+    """
+    words = np.ascontiguousarray(ids).view(">u4").reshape(len(ids), OBJECT_ID_BYTES // 4)
+    first = words[:, 0].astype(np.uint64)
+    first <<= _HALF
+    first |= words[:, 1]
+    order: NDArray[np.int64] = np.argsort(first, kind="stable")
+    first, last = first[order], words[order, 2]
+    if ((first[1:] == first[:-1]) & (last[1:] < last[:-1])).any():
+        order = np.argsort(id_keys(ids), kind="stable")
+    return order
 
 
 def ids_among(ids: NDArray[np.uint8], others: NDArray[np.uint8]) -> NDArray[np.bool_]:

@@ -8,7 +8,7 @@ and no elements.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -16,13 +16,20 @@ from numpy.typing import NDArray
 
 from frazil.errors import FormatError
 from frazil.format.columns import I64, MAX_COPIED_BYTES, Ragged
-from frazil.format.flatbuffer import Tables, Writer, ranges_by
+from frazil.format.flatbuffer import Writer, ranges_by
 
 _WORD: Final = 8
 _SMALL: Final = 64
 
 
-def require(tables: Tables, what: str, *slots: int) -> None:
+class HasFields(Protocol):
+    """Tables whose required fields can be checked."""
+
+    def all_have(self, slot: int) -> bool:
+        """Return whether all tables have the field."""
+
+
+def require(tables: HasFields, what: str, *slots: int) -> None:
     """Raise ``FormatError`` if one of the tables lacks a field that the schema requires."""
     for slot in slots:
         if not tables.all_have(slot):

@@ -22,7 +22,7 @@ from frazil.errors import ErrorKind, FormatError
 from frazil.format.columns import U8
 from frazil.format.envelope import FileType, open_envelope, reading, seal
 from frazil.format.flatbuffer import Buffer, Layout, Tables, Writer, link
-from frazil.format.ids import INITIAL_SNAPSHOT_ID, OBJECT_ID_BYTES, id_keys, id_to_text
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, OBJECT_ID_BYTES, id_keys, id_order, id_to_text
 from frazil.format.metadata_items import MetadataColumn, read_metadata, write_metadata
 from frazil.format.nodes import ArrayData, ManifestRef, Node, NodeTable
 from frazil.format.nodes_codec import read_nodes, write_nodes
@@ -134,6 +134,23 @@ class ManifestFiles:
         """
         return ManifestFiles(self.ids[rows], self.size_bytes[rows], self.num_chunk_refs[rows])
 
+    def part(self, start: int, stop: int) -> ManifestFiles:
+        """Return some of the rows, which share the columns.
+
+        Args:
+            start: The first row.
+            stop: The row after the last row.
+
+        Returns:
+            A table of these rows.
+
+        Examples:
+            >>> len(ManifestFiles.empty().part(0, 0))
+            0
+        """
+        rows = slice(start, stop)
+        return ManifestFiles(self.ids[rows], self.size_bytes[rows], self.num_chunk_refs[rows])
+
     def sorted(self) -> ManifestFiles:
         """Return the rows sorted by id.
 
@@ -143,7 +160,7 @@ class ManifestFiles:
         keys = id_keys(self.ids)
         if (keys[1:] >= keys[:-1]).all():
             return self
-        return self.select_manifests(np.argsort(keys, kind="stable"))
+        return self.select_manifests(id_order(self.ids))
 
     def distinct(self) -> ManifestFiles:
         """Return the first row of each id. The rows must be sorted.

@@ -17,7 +17,7 @@ from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_changes import ChunkChanges
 from frazil.errors import FormatError
 from frazil.format.chunk_table import ChunkTable, stack
-from frazil.format.columns import Ragged
+from frazil.format.columns import I64, Ragged
 from frazil.format.envelope import reading
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, NODE_ID_BYTES, id_list
 from frazil.format.snapshot import ManifestFiles, NodeTable, Snapshot, decode_snapshot, encode_snapshot
@@ -28,6 +28,11 @@ from frazil.jobs.wire_references import put_references, read_references
 
 _NAME: Final = "a change set"
 _MOST_DIMENSIONS: Final = 1 << 10
+#: Memory for a node, for an array, for a reference without its coordinates, and for a coordinate.
+_NODE_BYTES: Final = 100
+_ARRAY_BYTES: Final = 500
+_REFERENCE_BYTES: Final = 64
+_COORDINATE_BYTES: Final = 4
 
 
 def encode(changes: ChangeSet) -> bytes:
@@ -66,6 +71,8 @@ def _put_nodes(out: ColumnWriter, changes: ChangeSet) -> None:
             "nodes", encode_snapshot(Snapshot(INITIAL_SNAPSHOT_ID, 0, "", {}, table, ManifestFiles.empty()))
         )
     out.rows("gone", Ragged.of_text([path for path, node in changes.nodes.items() if node is None]))
+    lists = changes.nodes, changes.created, changes.updated, changes.deleted, changes.moves
+    out.needs_memory(_NODE_BYTES * sum(map(len, lists)))
     out.raw("created", b"".join(sorted(changes.created)))
     out.raw("updated", b"".join(sorted(changes.updated)))
     out.raw("deleted", b"".join(changes.deleted))
@@ -88,6 +95,8 @@ def _read_nodes(columns: ColumnReader, changes: ChangeSet) -> None:
     if len(file):
         table = decode_snapshot(memoryview(file), _NAME).nodes
         changes.nodes.update(zip(table.paths_list(), map(table.exact().node, range(len(table))), strict=True))
+    ids_of_nodes = sum(len(columns.raw(name)) for name in ("created", "updated", "deleted", "moved"))
+    columns.require_memory(_NODE_BYTES * (columns.count("gone lengths") + ids_of_nodes // NODE_ID_BYTES))
     changes.nodes.update(dict.fromkeys(columns.rows("gone").texts()))
     changes.created.update(id_list(columns.ids("created", NODE_ID_BYTES)))
     changes.updated.update(id_list(columns.ids("updated", NODE_ID_BYTES)))
@@ -124,6 +133,7 @@ def _put_chunks(out: ColumnWriter, chunks: Mapping[bytes, ChunkChanges]) -> None
     ranks = np.fromiter(map(attrgetter("ndim"), edits), np.int64, len(edits))
     out.numbers("ranks", ranks)
     out.numbers("counts", counts)
+    out.needs_memory(_memory(ranks, counts))
     for rank in np.unique(ranks).tolist():
         some = np.flatnonzero((ranks == rank) & (counts > 0)).tolist()
         if some:
@@ -133,6 +143,11 @@ def _put_chunks(out: ColumnWriter, chunks: Mapping[bytes, ChunkChanges]) -> None
     if filled:
         owner = np.repeat(np.arange(len(counts)), counts)
         put_references(out, stack(filled, np.zeros((len(owner), 0), np.uint32)).prune(), owner)
+
+
+def _memory(ranks: I64, counts: I64) -> int:
+    """Return about how many bytes of memory the arrays and their references need."""
+    return len(ranks) * _ARRAY_BYTES + int((counts * (_REFERENCE_BYTES + _COORDINATE_BYTES * ranks)).sum())
 
 
 def _rank(item: tuple[bytes, ChunkChanges]) -> tuple[int, bytes]:
@@ -151,6 +166,7 @@ def _read_chunks(columns: ColumnReader, chunks: dict[bytes, ChunkChanges]) -> No
         raise FormatError(f"expected {counts.sum()} references, got {len(kind)}")
     if (ranks < 0).any() or (np.diff(ranks) < 0).any() or int(ranks.max()) > _MOST_DIMENSIONS:
         raise FormatError(f"arrays of {ranks.max()} dimensions, or out of order")
+    columns.require_memory(_memory(ranks, counts))
     owner = np.repeat(np.arange(len(counts)), counts)
     source, offset, length, sources = read_references(columns, kind, owner)
     stop = 0

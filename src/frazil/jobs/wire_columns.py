@@ -23,7 +23,7 @@ from frazil.format.columns import I64, MAX_COPIED_BYTES, U8, U64, Ragged
 
 _SCHEMA: Final = pa.schema([("name", pa.utf8()), ("width", pa.uint8()), ("values", pa.large_binary())])
 _LEVEL: Final = 3
-#: The largest message after decompression: this number of bytes, or this ratio if it allows more.
+#: The most memory for a message: this number of bytes, or this number for each byte of the message.
 _FREE_BYTES: Final = 1 << 28
 _MOST_RATIO: Final = 1000
 
@@ -33,6 +33,11 @@ class ColumnWriter:
 
     def __init__(self) -> None:
         self._columns: dict[str, tuple[int, Any]] = {}
+        self._memory = 0
+
+    def needs_memory(self, size: int) -> None:
+        """Say how many bytes a reader needs for the values, besides the columns."""
+        self._memory += size
 
     def raw(self, name: str, values: Any) -> None:
         """Add a column of bytes."""
@@ -74,15 +79,21 @@ class ColumnWriter:
         ]
         message = pa.RecordBatch.from_arrays(columns, schema=_SCHEMA).serialize()
         data: bytes = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(message)
-        if message.size > _most_bytes(data):
+        memory = max(message.size, self._memory)
+        if memory > _most_memory(data):
             # Such columns are equal numbers or equal inline chunks. A padding lets readers accept them.
-            data += _padding(message.size // _MOST_RATIO)
+            data += _padding(memory // _MOST_RATIO)
         return data
+
+
+def _most_memory(data: bytes) -> int:
+    """Return the most bytes of memory that the values of a message may need."""
+    return max(_FREE_BYTES, _MOST_RATIO * len(data))
 
 
 def _most_bytes(data: bytes) -> int:
     """Return the most bytes that a message may have after decompression."""
-    return min(max(_FREE_BYTES, _MOST_RATIO * len(data)), MAX_COPIED_BYTES + (1 << 20))
+    return min(_most_memory(data), MAX_COPIED_BYTES + (1 << 20))
 
 
 def _padding(size: int) -> bytes:
@@ -97,8 +108,17 @@ _NO_ROWS: Final = Ragged.empty()
 class ColumnReader:
     """The columns of a message, by name."""
 
-    def __init__(self, columns: Mapping[str, tuple[int, U8]]) -> None:
+    def __init__(self, columns: Mapping[str, tuple[int, U8]], most_memory: int) -> None:
         self._columns = columns
+        self._most_memory = most_memory
+
+    def require_memory(self, size: int) -> None:
+        """Raise ``FormatError`` if the values need more memory than such a message may need.
+
+        Columns of zeros need almost no bytes in a message, so a message of 300 bytes can stand for 64 GiB.
+        """
+        if size > self._most_memory:
+            raise FormatError(f"expected values of at most {self._most_memory} bytes, got {size}")
 
     def has(self, names: frozenset[str]) -> bool:
         """Return whether the message has one of these columns."""
@@ -167,6 +187,6 @@ def read_columns(data: bytes) -> ColumnReader:
         every = np.frombuffer(content, np.uint8) if content is not None else np.zeros(0, np.uint8)
         parts = map(every.__getitem__, map(slice, stops[:-1], stops[1:]))
         pairs = zip(widths.to_pylist(), parts, strict=True)
-        return ColumnReader(dict(zip(names.to_pylist(), pairs, strict=True)))
+        return ColumnReader(dict(zip(names.to_pylist(), pairs, strict=True)), _most_memory(data))
     except (zstandard.ZstdError, pa.ArrowException, OSError, EOFError) as error:
         raise FormatError(f"neither Arrow nor zstd: {error}") from error

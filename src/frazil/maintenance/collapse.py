@@ -68,7 +68,7 @@ def relink(table: SnapshotTable, row: int, parent: int) -> SnapshotTable:
     logs = np.concatenate([_with_own(table).take(skipped).compact().values, table.pruned().row(row)])
     parents = table.parents().copy()
     parents[row] = parent
-    return table.relinked(parents, _replaced(table.pruned(), np.array([row]), [logs]))
+    return table.relinked(parents, with_lists(table.pruned(), np.array([row]), [logs]))
 
 
 def _onto_root(table: SnapshotTable, rows: NDArray[np.int64], keep: NDArray[np.bool_]) -> SnapshotTable:
@@ -79,7 +79,7 @@ def _onto_root(table: SnapshotTable, rows: NDArray[np.int64], keep: NDArray[np.b
         skipped = chain[1:-1][::-1]
         lists.append(np.concatenate([logs.take(skipped).compact().values, table.pruned().row(row)]))
         parents[row] = chain[-1]
-    return table.relinked(parents, _replaced(table.pruned(), rows, lists))
+    return table.relinked(parents, with_lists(table.pruned(), rows, lists))
 
 
 def _onto_next(table: SnapshotTable, rows: NDArray[np.int64], keep: NDArray[np.bool_]) -> SnapshotTable:
@@ -115,8 +115,17 @@ def _with_own(table: SnapshotTable) -> Ragged:
     return Ragged.from_lengths(np.insert(pruned.values, ends, ids), pruned.lengths + 1)
 
 
-def _replaced(rows: Ragged, at: NDArray[np.int64], lists: list[NDArray[np.void]]) -> Ragged:
-    """Return the rows, with other rows at ``at``."""
+def with_lists(rows: Ragged, at: NDArray[np.int64], lists: list[NDArray[np.void]]) -> Ragged:
+    """Return the rows, with other rows at ``at``.
+
+    Args:
+        rows: The rows.
+        at: The numbers of some rows.
+        lists: The new values of these rows.
+
+    Returns:
+        The rows.
+    """
     lengths = np.fromiter(map(len, lists), np.int64, len(lists))
     return _spread(rows, at, Ragged.from_lengths(np.concatenate([rows.values[:0], *lists]), lengths))
 

@@ -19,7 +19,7 @@ from frazil.format.columns import U64
 _PARTS: Final = 64
 _SHIFT: Final = np.uint64(58)
 #: The number of ranges of a block, and of ranges that wait until repetitions are removed.
-_BLOCK: Final = 1 << 19
+_BLOCK: Final = 1 << 17
 _GATHERED: Final = 1 << 23
 _LARGEST_SHORT: Final = np.iinfo(np.uint32).max
 

@@ -11,23 +11,26 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from frazil.format.columns import U8
+from frazil.format.columns import I64, U8
 from frazil.format.ids import id_matrix
 from frazil.format.keys import snapshot_key
 from frazil.format.snapshot import encode_snapshot
 from frazil.maintenance.expire import Expiry
+from frazil.maintenance.progress import NO_PROGRESS, Progress
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_changes import MAIN, delete_branch, delete_tag
 from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.catalog.snapshots_v1 import SnapshotsV1
 
 
-def expire_v1(context: Context, what: Expiry) -> U8:
-    """Expire snapshots file by file, and return the ids of the removed snapshots."""
+def expire_v1(context: Context, what: Expiry, progress: Progress = NO_PROGRESS) -> U8:
+    """Expire snapshots file by file, and return the ids of the removed snapshots. A step is one ref."""
     info = context.catalog.repo_info()
     snapshots = info.snapshots
     assert isinstance(snapshots, SnapshotsV1)
+    progress.expect(len(info.tags) + len(info.branches))
     gone: set[bytes] = set()
     for refs, deletes, remove in (
         (info.tags, what.tags, delete_tag),
@@ -40,17 +43,21 @@ def expire_v1(context: Context, what: Expiry) -> U8:
             if deletes and old[0] and not (refs is info.branches and name == MAIN):
                 gone.update(map(snapshots.id_of, rows[:-1].tolist()))
                 context.catalog.update_repo_info(remove(name))
-                continue
-            if old[0]:
-                gone.add(
-                    snapshots.id_of(int(rows[0]))
-                )  # this ref keeps it, and the result contains it nevertheless
-                old[0] = False
-            if old.any():
-                stays = int(np.argmax(old)) - 1
-                gone.update(map(snapshots.id_of, rows[stays + 1 : -1].tolist()))
-                _reparent(context, snapshots, *map(snapshots.id_of, rows[[stays, -1]].tolist()))
+            else:
+                gone |= _expire_line(context, snapshots, rows, old)
+            progress.advance()
     return id_matrix(sorted(gone))
+
+
+def _expire_line(context: Context, snapshots: SnapshotsV1, rows: I64, old: NDArray[np.bool_]) -> set[bytes]:
+    """Remove the old snapshots of a ref that stays. Return their ids, and that of an old tip, which stays."""
+    gone = {snapshots.id_of(int(rows[0]))} if old[0] else set()
+    old[0] = False
+    if old.any():
+        stays = int(np.argmax(old)) - 1
+        gone.update(map(snapshots.id_of, rows[stays + 1 : -1].tolist()))
+        _reparent(context, snapshots, *map(snapshots.id_of, rows[[stays, -1]].tolist()))
+    return gone
 
 
 def _reparent(context: Context, snapshots: SnapshotsV1, id_: bytes, parent: bytes) -> None:

@@ -19,7 +19,8 @@ files. The age of a file is the time since its last modification, by the storage
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -34,13 +35,14 @@ from frazil.maintenance.garbage_plan import Live, Old, after_collection, garbage
 from frazil.maintenance.garbage_reasons import garbage_table
 from frazil.maintenance.incremental_walk import IncrementalWalk
 from frazil.maintenance.listing import Listed, among
+from frazil.maintenance.log_unions import LogUnion, planned_unions, put_unions
 from frazil.maintenance.ops_retention import OpsLogRetention, cut_ops_log, planned_link
 from frazil.maintenance.progress import NO_PROGRESS, Progress
 from frazil.maintenance.walk import Bounds, LocalWalk, Walk
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.collection_records import CollectionRecord, announce, delete_killed_records
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.leases import LeaseLimit, delete_ended, lease_info
+from frazil.repository.catalog.leases import Lease, LeaseLimit, delete_ended, lease_info
 from frazil.repository.catalog.repo_requirements import require_online
 from frazil.repository.catalog.repo_update import Changed
 from frazil.repository.catalog.version_info import GCSummary
@@ -49,6 +51,8 @@ from frazil.repository.session.staged_work import delete_abandoned
 from frazil.storage.base import Storage
 
 _BACKUPS: Final = "backups"
+#: The duration of the lease for new logs, in microseconds.
+_LEASE: Final = 24 * 3600 * 1_000_000
 #: In a dry run, the name of the backup that the collection would write.
 _PREVIEW: Final = "preview"
 
@@ -141,13 +145,16 @@ def collect(context: Context, what: Collection) -> GCSummary:
     try:
         limit = what.older_than + announcement.ahead
         delete_ended(storage, announcement.now)
-        delete_killed_records(storage, announcement.now)
+        delete_killed_records(storage, announcement.now, with_marks=context.spec_version > 1)
         spared = LeaseLimit(storage, announcement.now, limit)
         what = replace(what, older_than=spared.refresh())
         old = old_files(storage, what.older_than, limit, what.listings)
         old = replace(old, shortens_log=what.ops is not None and context.spec_version > 1)
         walk = IncrementalWalk(storage, what.walker, what.progress)
-        record, after, live = _edited(context, walk, old, announcement.record)
+        unions = planned_unions(context, context.catalog.full_repo_info(), old.logs, announcement.now)
+        with _unions_stored(context, unions, spared):
+            old = replace(old, unions=unions)
+            record, after, live = _edited(context, walk, old, announcement.record)
     except BaseException:
         announcement.record.end(storage, leaves_mark=False)  # nothing was deleted
         raise
@@ -193,6 +200,7 @@ def look(context: Context, what: Collection) -> GCSummary:
     old = old_files(storage, what.older_than, limit, what.listings)
     old = replace(old, shortens_log=what.ops is not None and context.spec_version > 1)
     info = context.catalog.full_repo_info()
+    old = replace(old, unions=planned_unions(context, info, old.logs, now_us()))
     walk = IncrementalWalk(storage, what.walker, what.progress)
     live = needed(info, old, Live(Marks(old.chunks.ids)), walk)
     after = after_collection(info, old)
@@ -208,6 +216,22 @@ def look(context: Context, what: Collection) -> GCSummary:
         gone = unneeded(storage, old.backups, names)
     summary = _summary(phases, done | {_BACKUPS: Swept(len(gone), int(gone.sizes.sum()))}, spared)
     return replace(summary, files=garbage_table(storage, info, phases, gone, what.walker))
+
+
+@contextmanager
+def _unions_stored(context: Context, unions: Sequence[LogUnion], spared: LeaseLimit) -> Iterator[None]:
+    """Store the unions of logs, and protect them from other collections until ``repo`` names them."""
+    if not unions:
+        yield
+        return
+    now = now_us()
+    lease = Lease.take(context.storage, now, now + _LEASE, purpose="collection", name="garbage_collect")
+    spared.own = lease.key
+    try:
+        put_unions(context, unions)
+        yield
+    finally:
+        lease.give_back(context.storage)
 
 
 def _edited(

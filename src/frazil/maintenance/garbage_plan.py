@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from frazil.maintenance.collapse import Onto, collapse
 from frazil.maintenance.digests import Marks
 from frazil.maintenance.incremental_walk import IncrementalWalk
 from frazil.maintenance.listing import Listed, among, distinct, listed
+from frazil.maintenance.log_unions import LogUnion, with_unions
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, thread_pool
 
@@ -36,6 +38,8 @@ class Old:
     backups: Backups
     #: Whether the ops log in ``repo`` becomes short, also if there are no old backups.
     shortens_log: bool = False
+    #: Logs that take the place of logs of removed versions.
+    unions: Sequence[LogUnion] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,6 +89,7 @@ def without_dead(info: RepoInfo, old: U8) -> RepoInfo:
 def after_collection(info: RepoInfo, old: Old) -> RepoInfo:
     """Return the repo info that the collection leaves, without its entry in the ops log."""
     after = without_dead(info, old.snapshots.ids)
+    after = replace(after, snapshots=with_unions(after.table, old.unions)) if old.unions else after
     return after.with_short_log(LOGGED) if len(old.backups) or old.shortens_log else after
 
 

@@ -19,7 +19,7 @@ from frazil.maintenance.walk_columns import ManifestChunks, SnapshotManifests, e
 from frazil.storage.base import Storage
 
 #: The number of manifests that are gathered before duplicates are removed.
-_GATHERED: Final = 100_000
+_GATHERED: Final = 1 << 15
 #: The number of digests that are marked at a time.
 _BLOCK: Final = 1 << 20
 

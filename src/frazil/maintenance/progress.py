@@ -1,11 +1,13 @@
 """The progress of maintenance, as jobs report it: the number of steps, and each finished step.
 
-A step is the read of a snapshot or a manifest, or a request that deletes files. ``frazil.pipeline.Progress``
-is such an object. An object of the caller needs only the two methods.
+A step is the read of a snapshot or a manifest, a request that deletes files, or an update of the repository.
+``frazil.pipeline.Progress`` is such an object. An object of the caller needs only the two methods.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 from frazil.arguments import require_progress
@@ -40,6 +42,21 @@ class _Silent:
 
 
 NO_PROGRESS: Final[Progress] = _Silent()
+
+
+@contextmanager
+def one_step(progress: Progress) -> Iterator[None]:
+    """Report the block as one step.
+
+    Args:
+        progress: The object of the caller.
+
+    >>> with one_step(NO_PROGRESS):
+    ...     pass
+    """
+    progress.expect(1)
+    yield
+    progress.advance()
 
 
 def progress_of(progress: Progress | None) -> Progress:

@@ -23,6 +23,7 @@ from frazil.format.manifest import ChunkKind, ChunkRanges
 from frazil.maintenance.digests import id_words, mixed
 from frazil.maintenance.distinct_ranges import DistinctRanges, Ranges
 from frazil.maintenance.garbage_plan import referred
+from frazil.maintenance.joined_ranges import joined
 from frazil.maintenance.walk import Bounds, LocalWalk, all_manifests, read_manifests
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST_CHUNK_RANGES
@@ -72,7 +73,7 @@ def storage_stats(context: Context, bounds: Bounds) -> ChunkStorageStats:
     """Return the statistics: plan, work and finish."""
     storage, info = context.storage, context.catalog.full_repo_info()
     manifests = all_manifests(storage, info.snapshots.ids()[referred(info)], LocalWalk(bounds))
-    return summed(map(_parts, read_manifests(storage, MANIFEST_CHUNK_RANGES, manifests, bounds)))
+    return summed(map(_parts, joined(read_manifests(storage, MANIFEST_CHUNK_RANGES, manifests, bounds))))
 
 
 def summed(pieces: Iterable[Parts]) -> ChunkStorageStats:

@@ -6,7 +6,7 @@ an id, and returns columns.
 
 from __future__ import annotations
 
-from collections.abc import Buffer, Callable, Iterator
+from collections.abc import Buffer, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -17,6 +17,7 @@ from frazil.format.columns import U8, U64
 from frazil.format.ids import id_list
 from frazil.format.manifest import ChunkFiles
 from frazil.format.snapshot import ManifestFiles
+from frazil.format.snapshot_manifests import MOST_JOINED
 from frazil.maintenance.digests import distinct_digests, id_digests
 from frazil.maintenance.side_by_side import side_by_side
 from frazil.maintenance.walk_columns import ManifestChunks, SnapshotManifests, each_once
@@ -26,7 +27,9 @@ from frazil.storage.base import Storage
 #: Bytes of a decoded reference, for limits of memory.
 _REFERENCE_BYTES: Final = 64
 #: Number of manifests that are collected before duplicates are removed.
-_GATHERED: Final = 100_000
+_GATHERED: Final = 1 << 15
+#: Number of bytes of compressed snapshots that are decoded together.
+_BYTES_OF_A_PART: Final = 1 << 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +148,7 @@ class LocalWalk:
     bounds: Bounds
 
     def snapshots(self, storage: Storage, ids: U8, optional: U8) -> Iterator[SnapshotManifests]:
-        """Return the same as ``Walk.snapshots``, one snapshot in each part."""
+        """Return the same as ``Walk.snapshots``, a few snapshots in each part."""
         needed = [(id_, False) for id_ in id_list(ids)]
         items = [*needed, *((id_, True) for id_ in id_list(optional))]
 
@@ -160,16 +163,29 @@ class LocalWalk:
 
         # Only this thread decodes. See ``read_manifests``.
         files = map(fetch, items) if storage.is_local else side_by_side(items, fetch, self.bounds.snapshots)
-        for id_, data in files:
-            if data is None:
-                yield SnapshotManifests.empty()
-            else:
-                yield SnapshotManifests.of(id_, SNAPSHOT_MANIFESTS.decoded(data, id_).files)
+        present = ((id_, data) for id_, data in files if data is not None)
+        for part in _parts_of(present):
+            tables = SNAPSHOT_MANIFESTS.decoded_together(part)
+            yield SnapshotManifests.of_many([each.id for each in tables], [each.files for each in tables])
 
     def chunks(self, storage: Storage, manifests: ManifestFiles) -> Iterator[ManifestChunks]:
         """Return the same as ``Walk.chunks``, one manifest in each part."""
         for files in read_manifests(storage, MANIFEST_CHUNK_FILES, manifests, self.bounds):
             yield ManifestChunks.of(files.id, _digests(files))
+
+
+def _parts_of(files: Iterable[tuple[bytes, Buffer]]) -> Iterator[list[tuple[bytes, Buffer]]]:
+    """Yield a few files at a time. A file that is not small is alone."""
+    part, size = list[tuple[bytes, Buffer]](), 0
+    for id_, data in files:
+        length = memoryview(data).nbytes
+        if part and (size + length > _BYTES_OF_A_PART or len(part) == MOST_JOINED):
+            yield part
+            part, size = [], 0
+        part.append((id_, data))
+        size += length
+    if part:
+        yield part
 
 
 def all_manifests(storage: Storage, snapshots: U8, walk: Walk) -> ManifestFiles:

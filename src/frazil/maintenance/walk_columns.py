@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.format.columns import U8, U32, U64, Ragged
-from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_matrix
+from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_matrix, id_order
 from frazil.format.snapshot import ManifestFiles
 
 
@@ -32,7 +32,7 @@ def each_once(parts: Sequence[ManifestFiles]) -> ManifestFiles:
 def _numbered(parts: Sequence[ManifestFiles]) -> tuple[ManifestFiles, U32]:
     """Return each manifest of several tables once, sorted, and the number of each row of the tables."""
     ids = np.concatenate([part.ids for part in parts])
-    order = np.argsort(id_keys(ids), kind="stable")
+    order = id_order(ids)
     keys = id_keys(ids[order])
     new = np.ones(len(keys), np.bool_)
     np.not_equal(keys[1:], keys[:-1], out=new[1:])
@@ -79,22 +79,24 @@ class SnapshotManifests:
         return cls(no_ids, ManifestFiles.empty(), Ragged.empty(0, np.uint32))
 
     @classmethod
-    def of(cls, snapshot: bytes, files: ManifestFiles) -> SnapshotManifests:
-        """Return the table of one snapshot.
+    def of_many(cls, snapshots: list[bytes], files: Sequence[ManifestFiles]) -> SnapshotManifests:
+        """Return the table of some snapshots.
 
         Args:
-            snapshot: The id of the snapshot.
-            files: Its manifests, each once, sorted by id.
+            snapshots: The ids of the snapshots.
+            files: The manifests of each snapshot, each once, sorted by id.
 
         Returns:
-            A table of one row.
+            A table with a row for each snapshot.
 
         Examples:
-            >>> len(SnapshotManifests.of(bytes(12), ManifestFiles.empty()))
+            >>> len(SnapshotManifests.of_many([bytes(12)], [ManifestFiles.empty()]))
             1
         """
-        rows = Ragged.from_lengths(np.arange(len(files), dtype=np.uint32), np.array([len(files)]))
-        return cls(id_matrix([snapshot]), files, rows)
+        if not snapshots:
+            return cls.empty()
+        once, numbers = _numbered(files)
+        return cls(id_matrix(snapshots), once, Ragged.from_lengths(numbers, np.array(list(map(len, files)))))
 
     @staticmethod
     def concat(parts: Sequence[SnapshotManifests]) -> SnapshotManifests:
@@ -107,7 +109,7 @@ class SnapshotManifests:
             The rows of all tables.
 
         Examples:
-            >>> one = SnapshotManifests.of(bytes(12), ManifestFiles.empty())
+            >>> one = SnapshotManifests.of_many([bytes(12)], [ManifestFiles.empty()])
             >>> len(SnapshotManifests.concat([one, one]))
             2
         """
@@ -138,6 +140,8 @@ class SnapshotManifests:
             >>> len(SnapshotManifests.empty().select(np.zeros(0, bool)))
             0
         """
+        if keep.all():
+            return self
         rows = self.rows.take(keep).compact()
         used, places = np.unique(rows.values, return_inverse=True)
         files = self.files.select_manifests(used.astype(np.int64))
@@ -235,4 +239,4 @@ class ManifestChunks:
             >>> len(ManifestChunks.empty().select(np.zeros(0, bool)))
             0
         """
-        return ManifestChunks(self.ids[keep], self.digests.take(keep).compact())
+        return self if keep.all() else ManifestChunks(self.ids[keep], self.digests.take(keep).compact())

@@ -1,9 +1,9 @@
 """The process that Spark's Python workers are forked from, with the imports that all of them need.
 
 `get_spark` makes local sessions start it instead of Spark's own process (``spark.python.daemon.module``). A
-worker then begins to work at once, without a second of imports, and shares memory with other workers. It
-imports the operations of `frazil.pipeline` and their packages when a task needs them. This process must not
-use a storage: connections from before a fork do not work after it.
+worker then begins to work at once, without seconds of imports, and shares the memory of all imports with
+other workers: also that of the operations of `frazil.pipeline`, with xarray and pandas. This process must
+not use a storage: connections from before a fork do not work after it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import frazil.spark.streams.batch_pipelines
 import frazil.spark.tables.write_table
 
 if __name__ == "__main__":
-    assert frazil.spark  # only imported
+    for name in frazil.spark.__all__:
+        getattr(frazil.spark, name)  # imports the module of the name
     gc.collect()
     gc.freeze()  # garbage collections of the workers skip all imports
     manager()

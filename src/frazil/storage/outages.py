@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Final, override
 
 from frazil.errors import ErrorKind, IcechunkError, StorageError
-from frazil.storage.base import Storage
+from frazil.storage.base import Storage, Version
 
 #: The kinds of errors of a storage that say something about the object.
 _ABOUT_OBJECTS: Final = frozenset({ErrorKind.OBJECT_NOT_FOUND, ErrorKind.INVALID_BYTE_RANGE})
@@ -55,16 +55,18 @@ class skip_damage(AbstractContextManager[None, bool]):  # noqa: N801  # like con
         return isinstance(error, IcechunkError) and not is_outage(error)
 
 
-def require_whole(storage: Storage, key: str, data: Buffer) -> None:
+def require_whole(storage: Storage, key: str, data: Buffer, version: Version | None = None) -> None:
     """Check that an answer has all bytes of an object. Callers do this before they call an object damaged.
 
     Args:
         storage: The storage.
         key: The key of the object.
         data: The answer to the request for the object.
+        version: The version of the answer, for an object that other writers replace. If they have replaced
+            it, its size says nothing about the answer.
 
     Raises:
-        StorageError: The object has another size now (``invalid-object-size``).
+        StorageError: The object has another size (``invalid-object-size``).
 
     Examples:
         >>> from frazil.storage import in_memory_storage
@@ -77,7 +79,9 @@ def require_whole(storage: Storage, key: str, data: Buffer) -> None:
         frazil.errors.StorageError: the storage returned 3 bytes of `repo`, which has 5 bytes. Read it again
     """
     info, size = storage.head(key), memoryview(data).nbytes
-    if info is not None and info.size != size:
+    if info is None or info.size == size:
+        return
+    if version is None or storage.get_versioned(key)[1] == version:
         raise StorageError(
             f"the storage returned {size} bytes of `{key}`, which has {info.size} bytes. Read it again",
             ErrorKind.INVALID_OBJECT_SIZE,

@@ -18,6 +18,7 @@ from tests.support.judge import same_by_reference
 
 import frazil
 from frazil.errors import ConflictError, InvalidInputError, RefNotFoundError, StorageError
+from frazil.repository.catalog.leases import Lease
 from frazil.storage.memory import MemoryStorage
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -354,3 +355,13 @@ def test_an_amend_does_not_replace_the_commit_of_others() -> None:
     with pytest.raises(ConflictError):
         repo.compact("merge", branch="main", limits=LIMITS, commit_method="amend")
     assert read(frazil.Repository.open(storage))[2:4] == [77, 77]
+
+
+def test_the_lease_of_a_killed_compaction_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = small_files(MemoryStorage())
+    monkeypatch.setattr(Lease, "give_back", lambda self, storage: None)
+    repo.compact("merge", branch="main", limits=LIMITS)
+    (lease,) = repo.list_leases()
+    assert (lease.purpose, lease.name) == ("compaction", "compact main")
+    repo.break_lease(name="compact main")
+    assert repo.list_leases() == []

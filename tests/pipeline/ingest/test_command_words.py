@@ -129,7 +129,5 @@ def test_options_of_the_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize("wrong", [["--reader-option", "squeeze"], ["--filter-by-keys", "=surface"]])
 def test_options_without_a_value(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["ingest", "a.grib", "ice", *wrong])
-    assert ended.value.code == 2
+    assert main(["ingest", "a.grib", "ice", *wrong]) == 2
     assert "KEY=VALUE" in capsys.readouterr().err

@@ -113,6 +113,22 @@ def compaction_commits(
     return tuple(RewriteCommit(name, message, marked, amend) for name in branches)
 
 
+def lease_name(branches: Sequence[str]) -> str:
+    """Return the name of the lease of a compaction, by which ``Repository.break_lease`` deletes it.
+
+    Args:
+        branches: The names of the branches.
+
+    Returns:
+        The name.
+
+    Examples:
+        >>> lease_name(["main", "dev"])
+        'compact main, dev'
+    """
+    return f"compact {', '.join(branches)}"
+
+
 def compact(context: Context, options: CompactionOptions, *, dry_run: bool) -> CompactionReport:
     """Plan a compaction, and do it unless ``dry_run`` is set.
 
@@ -141,7 +157,8 @@ def compact(context: Context, options: CompactionOptions, *, dry_run: bool) -> C
     if dry_run:
         return compaction.plan()
     now = now_us()
-    lease = Lease.take(context.storage, now, now + _LEASE, purpose="compaction")
+    name = lease_name([commit.branch for commit in options.commits])
+    lease = Lease.take(context.storage, now, now + _LEASE, purpose="compaction", name=name)
     try:
         return compaction.finish()
     finally:

@@ -88,7 +88,7 @@ def read_present(storage: Storage, key: str) -> tuple[Buffer, Version] | None:
         if error.kind != ErrorKind.OBJECT_NOT_FOUND:
             raise
         return None
-    require_whole(storage, key, present[0])
+    require_whole(storage, key, *present)
     return present
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from frazil.errors import ErrorKind, IcechunkError
 from frazil.format.manifest import ChunkTable, VirtualRef
+from frazil.storage.foreign.base import is_foreign_outage
 
 #: The checks of foreign objects, by the kinds of errors of their reads.
 _VIRTUAL: Final = {
@@ -17,8 +18,12 @@ _VIRTUAL: Final = {
 
 
 def virtual_check(error: IcechunkError) -> str:
-    """Return the name of the check that the error of a foreign read belongs to."""
-    return _VIRTUAL.get(error.kind, "virtual-unreadable")
+    """Return the name of the check that the error of a foreign read belongs to.
+
+    An error of the network or of a permission says nothing about the object: it could not be read.
+    """
+    other = "virtual-unavailable" if is_foreign_outage(error) else "virtual-unreadable"
+    return _VIRTUAL.get(error.kind, other)
 
 
 def virtual(table: ChunkTable, row: int, offset: int, length: int) -> VirtualRef:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from frazil.lazy_names import import_on_demand
 
 if TYPE_CHECKING:
-    from frazil.pipeline.publishing.audit import AUDIT
     from frazil.pipeline.publishing.branches import publish, rollback_to
     from frazil.pipeline.publishing.operation import Published, write_audit_publish
+    from frazil.repository.catalog.protection import AUDIT
 
 import_on_demand(
     __name__,
     {
-        "AUDIT": "frazil.pipeline.publishing.audit",
+        "AUDIT": "frazil.repository.catalog.protection",
         "publish": "frazil.pipeline.publishing.branches",
         "rollback_to": "frazil.pipeline.publishing.branches",
         "Published": "frazil.pipeline.publishing.operation",

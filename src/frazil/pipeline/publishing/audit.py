@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from frazil.errors import ConflictError, RebaseFailedError, StaleReadError
 from frazil.format.ids import id_from_text, id_to_text
@@ -21,14 +21,12 @@ from frazil.pipeline.validation.report import Report
 from frazil.pipeline.validation.rules import Rule, as_json
 from frazil.repository.catalog.history import mentioning
 from frazil.repository.catalog.job_records import JOB
+from frazil.repository.catalog.protection import AUDIT
 from frazil.repository.catalog.repo_requirements import branch_tip
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.stale_reads import require_unchanged
-
-#: The key of the report of an audit in the metadata of a commit.
-AUDIT: Final = "frazil_audit"
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ def copy_repository(
     """
     _require_version_2(source)
     part = part or RepositoryPart()
-    with _leased(source.storage) as renew:
+    with _leased(source.storage, f"copy to {target.label()}") as renew:
         copy = _RepositoryCopy(source, target, engine_of(engine), renew, progress)
         return copy.run(part, is_clone=False, compare=compare)
 
@@ -177,7 +177,7 @@ def clone_repository(
     _require_version_2(source)
     require_empty(target)
     part = part or RepositoryPart()
-    with _leased(source.storage) as renew:
+    with _leased(source.storage, f"copy to {target.label()}") as renew:
         copy = _RepositoryCopy(source, target, engine_of(engine), renew, progress)
         return copy.run(part, is_clone=True, compare=False)
 
@@ -315,19 +315,19 @@ class _RepositoryCopy:
 
 
 @contextmanager
-def _leased(storage: Storage) -> Iterator[Callable[[], None]]:
+def _leased(storage: Storage, name: str) -> Iterator[Callable[[], None]]:
     """Take a lease in a storage, and yield a function that renews the lease once an hour has passed."""
     renewed_at = now_us()
     lease: Lease | None = None
     if not storage.is_read_only:
         with suppress(StorageError):  # without a lease, the check in the target finds missing objects
-            lease = Lease.take(storage, 0, renewed_at + _LEASE, purpose="copy")
+            lease = Lease.take(storage, 0, renewed_at + _LEASE, purpose="copy", name=name)
 
     def renew() -> None:
         nonlocal renewed_at
         if lease is not None and now_us() > renewed_at + _RENEWED:
             renewed_at = now_us()
-            Lease.take(storage, 0, renewed_at + _LEASE, lease.key, "copy")
+            Lease.take(storage, 0, renewed_at + _LEASE, lease.key, "copy", name=name)
 
     try:
         yield renew

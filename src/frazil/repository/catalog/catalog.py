@@ -15,6 +15,7 @@ from frazil.format.repo_info import RepoInfo
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.backups import hinting
 from frazil.repository.catalog.collection_guard import unless_collected
+from frazil.repository.catalog.protection import guarded
 from frazil.repository.catalog.repo_info_file import read_repo_info
 from frazil.repository.catalog.repo_update import (
     Change,
@@ -79,6 +80,8 @@ class CatalogV2:
     assets: Assets
     settings: UpdateSettings
     spec_version: int = 2
+    #: For whom the handle works, by its attribution.
+    principal: str | None = None
 
     def repo_info(self) -> RepoInfo:
         """See ``Catalog.repo_info``."""
@@ -112,6 +115,7 @@ class CatalogV2:
 
     def _update_repo_info(self, change: ConditionalChange, start: UpdateStart | None) -> RepoInfo | None:
         cache = self.assets.repo_info_cache
+        change = guarded(change, self.principal)
         return update_repo_info(self.storage, change, self.settings, cache=cache, start=start)
 
 

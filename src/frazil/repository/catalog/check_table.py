@@ -279,6 +279,14 @@ _CHUNKS: Final = (
         "Objects of virtual references exist and are long enough.",
         _REINGEST,
     ),
+    Row(
+        "virtual-unavailable",
+        _FRAZIL,
+        _E,
+        _WARNING,
+        "Objects of virtual references could be read. An object that could not be read may be good.",
+        "Verify again when the storage of the object answers.",
+    ),
 )
 
 _OTHERS: Final = (

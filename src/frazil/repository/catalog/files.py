@@ -10,7 +10,7 @@ repository.
 
 from __future__ import annotations
 
-from collections.abc import Buffer, Callable
+from collections.abc import Buffer, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -27,7 +27,11 @@ from frazil.format.manifest import (
 )
 from frazil.format.repo_info import RepoInfo, decode_repo_info
 from frazil.format.snapshot import Snapshot, decode_entry, decode_snapshot
-from frazil.format.snapshot_manifests import ManifestsOfSnapshot, decode_manifests_of_snapshot
+from frazil.format.snapshot_manifests import (
+    ManifestsOfSnapshot,
+    decode_manifests_of_snapshot,
+    decode_manifests_of_snapshots,
+)
 from frazil.format.snapshot_table import SnapshotEntry
 from frazil.format.transaction_log import TransactionLog, decode_transaction_log
 from frazil.storage.base import Storage
@@ -57,6 +61,8 @@ class FileKind[T: HasId]:
     name: str
     key: Callable[[bytes], str]
     decode: Callable[[Any, str], T]
+    #: Reads some small files together, and returns None if they must be read one by one.
+    decode_together: Callable[[Sequence[Any]], list[T] | None] | None = None
 
     def read(self, storage: Storage, id_: bytes) -> T:
         """Return the decoded file with this id.
@@ -78,6 +84,14 @@ class FileKind[T: HasId]:
         require_id(key, self.name, id_, value.id)
         return value
 
+    def decoded_together(self, files: Sequence[tuple[bytes, Buffer]]) -> list[T]:
+        """Return the values of some files with their ids. Raises ``FormatError`` as ``read`` does."""
+        together = self.decode_together
+        values = None if together is None or len(files) < 2 else together([data for _, data in files])
+        if values is None or [value.id for value in values] != [id_ for id_, _ in files]:
+            return [self.decoded(data, id_) for id_, data in files]
+        return values
+
 
 def require_id(key: str, name: str, expected: bytes, stored: bytes) -> None:
     """Raise ``FormatError`` if the file at ``key``, of kind ``name``, does not contain the expected id."""
@@ -93,7 +107,7 @@ SNAPSHOT: Final[FileKind[Snapshot]] = FileKind("snapshot", snapshot_key, decode_
 SNAPSHOT_ENTRY: Final[FileKind[SnapshotEntry]] = FileKind("snapshot", snapshot_key, decode_entry)
 #: A decoder of snapshots that only decodes their manifests.
 SNAPSHOT_MANIFESTS: Final[FileKind[ManifestsOfSnapshot]] = FileKind(
-    "snapshot", snapshot_key, decode_manifests_of_snapshot
+    "snapshot", snapshot_key, decode_manifests_of_snapshot, decode_manifests_of_snapshots
 )
 MANIFEST: Final[FileKind[Manifest]] = FileKind("manifest", manifest_key, decode_manifest)
 #: A decoder of manifests that only decodes the ids of the chunk files.

@@ -22,6 +22,27 @@ from frazil.repository.catalog.lineage import FRAZIL
 CARRIED: Final = (stream_records.QUERY, stream_records.BATCH, job_records.JOB, FRAZIL)
 
 
+def recorded_snapshots(info: RepoInfo) -> list[bytes]:
+    """Return the snapshots that records name. They may be removed from the history.
+
+    Args:
+        info: The repo info.
+
+    Returns:
+        The ids.
+
+    Examples:
+        >>> from frazil.format.repo_info import new_repo_info
+        >>> recorded_snapshots(new_repo_info(0))
+        []
+    """
+    jobs = job_records.read_entries(info.metadata)
+    streams = stream_records.read_records(info.metadata).values()
+    of_streams = (record.snapshot for records in streams for record in records)
+    of_jobs = (id_ for each in jobs for id_ in (each.snapshot, each.commit) if id_)
+    return [*of_streams, *of_jobs]
+
+
 def with_amended(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[str, Any]:
     """Return the metadata of a repository after the snapshot ``new`` has replaced ``old`` on a branch.
 

@@ -155,13 +155,15 @@ class LeaseLimit:
     """The cut-off of a garbage collection, moved to an earlier time by leases.
 
     The collection began at ``now``, and should delete files older than ``limit``. Both are times of the
-    storage's clock. ``leases`` has the leases that protect older files.
+    storage's clock. ``leases`` has the leases that protect older files. ``own`` is the key of a lease of the
+    collection itself, which does not count.
     """
 
     storage: Storage
     now: int
     limit: int
     leases: dict[str, StoredLease] = field(default_factory=dict)
+    own: str = ""
 
     @property
     def older_than(self) -> int:
@@ -171,7 +173,7 @@ class LeaseLimit:
     def refresh(self) -> int:
         """Read the leases again, because some may be new. Return ``older_than``."""
         for lease in in_force(self.storage, self.now):
-            if lease.since < self.limit and lease.key not in self.leases:
+            if lease.since < self.limit and lease.key != self.own and lease.key not in self.leases:
                 holder = lease_info(lease).holder()
                 _log.info("%s has a lease, so only files older than the lease are collected", holder)
                 self.leases[lease.key] = lease

@@ -50,5 +50,5 @@ def read_repo_info(storage: Storage, cache: RepoInfoCache | None = None) -> tupl
     try:
         return (cache or RepoInfoCache()).decoded(raw), version, raw
     except FormatError:
-        require_whole(storage, REPO, raw)
+        require_whole(storage, REPO, raw, version)
         raise

@@ -46,10 +46,23 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The next repo info with its entry for the ops log. The loop sets the time and backup of the entry."""
+    """The next repo info with its entry for the ops log. The loop sets the time and backup of the entry.
+
+    An update that changes several things has an entry for each of them: ``earlier`` has those before
+    ``entry``, oldest first. Only the newest entry of an update gets a backup.
+    """
 
     info: RepoInfo
     entry: OpsEntry
+    earlier: tuple[OpsEntry, ...] = ()
+
+    def recorded(self, now: int, backup: str, keep: int) -> RepoInfo:
+        """Return the next repo info with all entries in its ops log, the first at the time ``now``."""
+        info = self.info
+        for number, entry in enumerate((*self.earlier, self.entry)):
+            entry_at = replace(entry, updated_at=now + number)
+            info = info.recorded(entry_at, backup="" if number else backup, keep=keep)
+        return info
 
 
 #: A function of the current repo info and of a time that is later than every time in it.
@@ -134,7 +147,7 @@ def update_repo_info(
         if changed is None:
             return None
         entry = replace(changed.entry, updated_at=now)
-        after = changed.info.recorded(entry, backup=at.backup, keep=settings.ops_log_length)
+        after = changed.recorded(now, at.backup, settings.ops_log_length)
         encoded = encode_repo_info(after, level=settings.compression_level)
         try:
             if at is not start:

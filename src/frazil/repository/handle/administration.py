@@ -7,6 +7,7 @@ from typing import Any
 
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import presentation, repo_changes
+from frazil.repository.catalog.protection import PROTECTION
 from frazil.repository.catalog.version_info import FeatureFlag, RepoStatus
 from frazil.repository.handle.base import RepositoryBase
 from frazil.repository.handle.opening import saved_config
@@ -65,6 +66,8 @@ class Administration(RepositoryBase):
     def set_metadata(self, metadata: dict[str, Any]) -> None:
         """Replace the metadata of the repository.
 
+        The protections of branches stay, unless ``metadata`` has other ones.
+
         Args:
             metadata: The new metadata: a dictionary that JSON can hold.
 
@@ -80,7 +83,12 @@ class Administration(RepositoryBase):
             >>> repo.metadata
             {'owner': 'climate team'}
         """
-        self._context.catalog.update_repo_info(repo_changes.set_metadata(lambda _: dict(metadata)))
+
+        def replace_items(current: dict[str, Any]) -> dict[str, Any]:
+            protection = {name: value for name, value in current.items() if name == PROTECTION}
+            return {**protection, **metadata}
+
+        self._context.catalog.update_repo_info(repo_changes.set_metadata(replace_items))
 
     def update_metadata(self, metadata: dict[str, Any]) -> dict[str, Any]:
         """Add items to the metadata of the repository, and replace those of the same name.

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Literal, overload
 
 from frazil.format.ids import id_to_text, ids_to_text
+from frazil.maintenance.progress import Progress, one_step, progress_of
 from frazil.maintenance.retention.commit_pattern import CommitPattern
 from frazil.maintenance.retention.policy import Retention
 from frazil.maintenance.retention.report import RetentionReport, VersionReason
@@ -33,6 +34,7 @@ class HistoryUpkeep(RepositoryBase):
         delete_expired_branches: bool = False,
         delete_expired_tags: bool = False,
         dry_run: Literal[False] = False,
+        progress: Progress | None = None,
     ) -> set[str]: ...
 
     @overload
@@ -43,6 +45,7 @@ class HistoryUpkeep(RepositoryBase):
         delete_expired_branches: bool = False,
         delete_expired_tags: bool = False,
         dry_run: Literal[True],
+        progress: Progress | None = None,
     ) -> RetentionReport: ...
 
     def expire_snapshots(
@@ -52,6 +55,7 @@ class HistoryUpkeep(RepositoryBase):
         delete_expired_branches: bool = False,
         delete_expired_tags: bool = False,
         dry_run: bool = False,
+        progress: Progress | None = None,
     ) -> set[str] | RetentionReport:
         """Remove snapshots older than a time from the history.
 
@@ -68,6 +72,9 @@ class HistoryUpkeep(RepositoryBase):
             delete_expired_branches: Whether to delete branches whose tip is older.
             delete_expired_tags: Whether to delete tags whose snapshot is older.
             dry_run: Whether to change nothing, and to return a report of what would be removed, and why.
+            progress: An object with the methods ``expect`` and ``advance``, such as
+                `frazil.pipeline.Progress`. A step is the update of the repository; in spec version 1, a
+                branch or tag. Default: none.
 
         Returns:
             The ids of the removed snapshots. The report with ``dry_run``.
@@ -86,6 +93,7 @@ class HistoryUpkeep(RepositoryBase):
             >>> repo.expire_snapshots(datetime.now(UTC), dry_run=True).retained[0].reasons
             ('first version', 'tip of branch `main`')
         """
+        steps = progress_of(progress)
         expiry = handle.operations.Expiry(
             from_datetime(older_than, "older_than"), delete_expired_branches, delete_expired_tags
         )
@@ -94,12 +102,18 @@ class HistoryUpkeep(RepositoryBase):
             require_online(info)
             return handle.operations.expiry_report(info, expiry)
         if self._context.spec_version < 2:
-            return set(ids_to_text(handle.operations.expire_v1(self._context, expiry)))
+            return set(ids_to_text(handle.operations.expire_v1(self._context, expiry, steps)))
         change = handle.operations.Expiring(expiry)
-        return set(ids_to_text(change.ids(self._context.catalog.update_repo_info(change))))
+        with one_step(steps):
+            after = self._context.catalog.update_repo_info(change)
+        return set(ids_to_text(change.ids(after)))
 
     def apply_retention(
-        self, policy: Retention | Mapping[str, Retention], *, dry_run: bool = False
+        self,
+        policy: Retention | Mapping[str, Retention],
+        *,
+        dry_run: bool = False,
+        progress: Progress | None = None,
     ) -> RetentionReport:
         """Remove the versions that no rule of a policy selects, also from the middle of a history.
 
@@ -111,6 +125,8 @@ class HistoryUpkeep(RepositoryBase):
             policy: One policy for all branches, or policies by patterns of branches, such as
                 ``{"main": ..., "dev-*": ...}``. The first pattern that matches a branch decides.
             dry_run: Whether to change nothing, and to return what would be removed.
+            progress: An object with the methods ``expect`` and ``advance``, such as
+                `frazil.pipeline.Progress`. The update of the repository is one step. Default: none.
 
         Returns:
             The versions that are removed and that stay, each with the reasons.
@@ -132,14 +148,16 @@ class HistoryUpkeep(RepositoryBase):
             >>> [commit.message for commit in repo.ancestry(branch="main")]
             ['c', 'b', 'Repository initialized']
         """
-        policies = handle.operations.branch_policies(policy)
+        policies, steps = handle.operations.branch_policies(policy), progress_of(progress)
         if dry_run:
             info = self._info_v2()
             require_online(info)
             return handle.operations.decide(info, policies, now_us(), dry_run=True).report
         self._require_upkeep()
         change = handle.operations.Retaining(policies)
-        return change.report(self._context.catalog.update_repo_info(change))
+        with one_step(steps):
+            after = self._context.catalog.update_repo_info(change)
+        return change.report(after)
 
     def squash(
         self,

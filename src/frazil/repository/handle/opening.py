@@ -74,7 +74,7 @@ def build_context(storage: Storage, options: HandleOptions, stored: StoredSettin
     limits = CacheLimits(settings.cached_snapshot_nodes, settings.cached_chunk_refs)
     assets = Assets(storage, limits)
     update_settings = UpdateSettings.of(settings)
-    catalog: Catalog = CatalogV2(storage, assets, update_settings)
+    catalog: Catalog = CatalogV2(storage, assets, update_settings, principal=attribution.principal)
     if stored.spec_version == 1:
         catalog = CatalogV1(storage, assets, update_settings, stored.config_version)
     cache = ByteCache(settings.cached_chunk_bytes) if settings.cached_chunk_bytes else None

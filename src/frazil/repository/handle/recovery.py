@@ -74,8 +74,8 @@ class Recovery(RepositoryBase):
             storage: The storage of the repository.
             copies: Storages with copies of the repository, the best first. An older or partial copy helps
                 too.
-            level: How the method looks for damage: ``"metadata"``, ``"exists"`` or ``"checksum"``. See
-                ``verify``.
+            level: How the method looks for damage: ``"metadata"``, ``"exists"``, ``"checksum"`` or
+                ``"decode"``. See ``verify``.
             lost: What happens to chunks without a copy. ``"keep"`` changes nothing. ``"fill"`` makes a commit
                 on each branch in which these chunks are missing, so that readers get the fill value.
                 ``"previous"`` makes a commit in which they have the data of the newest version that has

@@ -14,7 +14,9 @@ from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.catalog_v1 import CatalogV1
 from frazil.repository.catalog.version_info import SpecVersion
 from frazil.repository.handle.administration import Administration
+from frazil.repository.handle.comparison import Comparison
 from frazil.repository.handle.creation import create_context
+from frazil.repository.handle.doctor import Doctor
 from frazil.repository.handle.history_upkeep import HistoryUpkeep
 from frazil.repository.handle.inspection import Inspection
 from frazil.repository.handle.integration import Integration
@@ -28,13 +30,17 @@ from frazil.repository.handle.opening import (
     saved_config,
     stored_spec_version,
 )
+from frazil.repository.handle.protection import Protection
+from frazil.repository.handle.provenance import Provenance
 from frazil.repository.handle.recovery import Recovery
 from frazil.repository.handle.refs import Refs
 from frazil.repository.handle.sessions import Sessions
 from frazil.repository.handle.storage_statistics import StorageStatistics
+from frazil.repository.handle.undo import Undo
 from frazil.repository.handle.upkeep import Upkeep
 from frazil.repository.handle.version_history import VersionHistory
 from frazil.repository.handle.virtual_access import Authorized
+from frazil.repository.handle.watching import Watching
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.storage.base import Storage
 from frazil.storage.credentials import AnyCredential
@@ -44,6 +50,8 @@ from frazil.storage.settings import StorageSettings
 @checks_arguments
 class Repository(
     VersionHistory,
+    Comparison,
+    Provenance,
     Sessions,
     Administration,
     Refs,
@@ -54,6 +62,10 @@ class Repository(
     Inspection,
     Integration,
     Recovery,
+    Undo,
+    Protection,
+    Watching,
+    Doctor,
 ):
     """A versioned Zarr hierarchy with branches and tags.
 

@@ -49,6 +49,8 @@ _REPEATED_BYTE: Final = 1
 _STEP: Final = 1 << 20
 #: zarr cannot read arrays of more dimensions. The product of very many lengths would take hours.
 _MOST_DIMENSIONS: Final = 64
+#: The largest size of a document in the cache of small documents, in bytes.
+_SMALL_DOCUMENT: Final = 1 << 14
 _BLOSC_HEADER: Final = 16
 _BLOSC_VERSIONS: Final = (1, 2)
 _DTYPE: Final = re.compile(r"(?:u?int|float|complex|r)(\d+)")
@@ -143,9 +145,10 @@ def _is_at_most(data: Buffer, size: int) -> bool:
     return count <= size
 
 
-@lru_cache(256)
 def largest_chunk(document: bytes) -> tuple[str, int] | None:
     """Return the last codec of an array and the size of its largest input, or None if it is not known.
+
+    The results of 256 documents of up to 16 KiB and of two larger ones are cached.
 
     Examples:
         >>> grid = b'{"name": "regular", "configuration": {"chunk_shape": [10]}}'
@@ -154,6 +157,10 @@ def largest_chunk(document: bytes) -> tuple[str, int] | None:
         >>> largest_chunk(array % (grid, codecs))
         ('zstd', 20)
     """
+    return (_of_small if len(document) <= _SMALL_DOCUMENT else _of_large)(document)
+
+
+def _largest_chunk(document: bytes) -> tuple[str, int] | None:
     try:
         array = json.loads(document)
         lengths = [max(each) if isinstance(each, list) else each for each in chunk_lengths(document)]
@@ -165,6 +172,11 @@ def largest_chunk(document: bytes) -> tuple[str, int] | None:
     if size is None or None in added or array.get("storage_transformers") or len(lengths) > _MOST_DIMENSIONS:
         return None
     return last, prod(lengths) * size + sum(filter(None, added))
+
+
+#: The keys of these caches are documents: at most 4 MiB, and two documents of snapshots that are in use.
+_of_small = lru_cache(256)(_largest_chunk)
+_of_large = lru_cache(2)(_largest_chunk)
 
 
 def _name(codec: Any) -> str:

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from obstore.exceptions import BaseError
+from obstore.exceptions import BaseError, NotFoundError
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError, UnreachableError
 from frazil.storage import failures
@@ -234,6 +234,35 @@ def fetch_errors(url: str) -> Iterator[None]:
             f"error fetching virtual reference {shown_url(url)}: {_reason(error, url)}",
             ErrorKind.VIRTUAL_CHUNK_FETCH,
         ) from error
+
+
+def is_foreign_outage(error: BaseException) -> bool:
+    """Return whether a failed read says nothing about the foreign object, as ``is_outage`` for own objects.
+
+    Args:
+        error: An error of ``ForeignObjects.get``.
+
+    Returns:
+        False for an object that is missing, too short or changed.
+
+    Examples:
+        >>> error = StorageError("error fetching virtual reference", ErrorKind.VIRTUAL_CHUNK_FETCH)
+        >>> error.__cause__ = TimeoutError()
+        >>> is_foreign_outage(error)
+        True
+        >>> error.__cause__ = FileNotFoundError()
+        >>> is_foreign_outage(error)
+        False
+    """
+    cause = error.__cause__
+    if not isinstance(error, StorageError) or error.kind != ErrorKind.VIRTUAL_CHUNK_FETCH or cause is None:
+        return False
+    is_absent = isinstance(cause, (*file_failures.MISSING_FILE, NotFoundError))
+    return not is_absent and failures.ErrorParts.from_text(str(cause)).status != _NO_SUCH_RANGE
+
+
+#: The status of an object store for a range behind the end of an object.
+_NO_SUCH_RANGE: Final = "416"
 
 
 def _reason(error: Exception, url: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, override
+from typing import TYPE_CHECKING, Final, override
 from urllib.parse import unquote, urlsplit
 
 from frazil.errors import ErrorKind, InvalidInputError
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Buffer
 
     from frazil.storage.web.answer import Answer
+
+
+#: The statuses of a server that does not have an object, or not this range of it.
+_ABSENT: Final = frozenset({404, 410, 416})
 
 
 @dataclass(slots=True)
@@ -80,4 +84,5 @@ class ForeignWeb(ForeignObjects):
 def _require_status(answer: Answer, expected: int, url: str) -> None:
     if answer.status != expected:
         reason = reason_of_status(answer.status, url)[1]
-        raise OSError(f"the status must be {expected}, got {answer.status}: {reason}")
+        failure = FileNotFoundError if answer.status in _ABSENT else OSError
+        raise failure(f"the status must be {expected}, got {answer.status}: {reason}")

@@ -1,0 +1,1 @@
+"""Commands that change a repository: branches, tags, commits, nodes, configuration."""

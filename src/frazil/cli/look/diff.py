@@ -1,0 +1,42 @@
+"""``frazil diff``: the differences between two versions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from frazil.cli.command import target_argument, verb
+from frazil.cli.opening import open_version, version_id
+from frazil.cli.output import Output
+from frazil.cli.target import Target
+from frazil.cli.version_text import MAIN
+from frazil.cli.versions import diff_document, diff_lines, is_empty
+from frazil.format.ids import id_to_text
+
+_DESCRIPTION: Final = """\
+Show which nodes and chunks differ between the version of TARGET and the version TO (default: `main`). If
+the first version is an ancestor of the second, this is what the commits between them did. `+` is new, `-`
+is deleted, `~` is changed. With a path, only this node and the nodes below it."""
+
+_EXAMPLES: Final = """\
+frazil diff ice@v1                    what happened on `main` since v1
+frazil diff ice@main dev              how `dev` differs from `main`
+frazil diff ice@main~3:era5 --chunks  changes of a group, with the indices of chunks
+frazil diff ice@v1 v2 --exit-code     the exit status is 1 if there are differences"""
+
+
+@verb("diff", description=_DESCRIPTION, examples=_EXAMPLES)
+@target_argument(metavar="LOCATION@VERSION[:PATH]")
+@click.argument("to", default=MAIN, metavar="[TO]")
+@click.option("--chunks", is_flag=True, help="Also print the indices of changed chunks.")
+@click.option("--exit-code", is_flag=True, help="End with the exit status 1 if there are differences.")
+def command(output: Output, target: Target, to: str, chunks: bool, exit_code: bool) -> int:
+    """Print the differences."""
+    version = open_version(target)
+    after = id_to_text(version_id(version.info, to.removeprefix("@")))
+    diff = version.repo.diff(from_snapshot_id=version.id, to_snapshot_id=after)
+    changes = diff_document(diff, version.path)
+    document = {"from": version.id, "to": after, **changes}
+    output.emit(document, diff_lines(output, changes, chunks=chunks), pages=True)
+    return int(exit_code and not is_empty(changes))

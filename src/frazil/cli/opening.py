@@ -1,0 +1,133 @@
+"""From the text of a target to a storage, a repository, and one version of the repository.
+
+Commands that only look at the history need the context of a repository, and not the class `Repository`, whose
+methods import all maintenance. So they start in half of the time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import frazil
+from frazil.cli.profiles import profile_of
+from frazil.cli.target import Target
+from frazil.cli.version_text import MAIN, VersionText, parse_version
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.format.ids import id_to_text
+from frazil.format.repo_info import RepoInfo
+from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.history import at_time
+from frazil.repository.catalog.missing_names import no_version
+from frazil.repository.catalog.repo_requirements import require_snapshot
+from frazil.repository.catalog.version_names import find_snapshot
+from frazil.repository.clock import from_datetime
+from frazil.repository.handle.opening import HandleOptions, open_context
+from frazil.storage.base import Storage
+from frazil.storage.urls import storage_from_url
+
+if TYPE_CHECKING:
+    from frazil.repository.handle.repository import Repository
+
+
+@dataclass(frozen=True, slots=True)
+class OpenVersion:
+    """One version of a repository.
+
+    Attributes:
+        context: The context of the repository.
+        info: The refs and snapshots of the repository.
+        raw_id: The id of the snapshot as bytes.
+        path: The path of the target, ``/`` without one.
+    """
+
+    context: Context
+    info: RepoInfo
+    raw_id: bytes
+    path: str
+
+    @property
+    def id(self) -> str:
+        """The id of the snapshot as text."""
+        return id_to_text(self.raw_id)
+
+    @property
+    def repo(self) -> Repository:
+        """The repository, with all its methods."""
+        return frazil.Repository(self.context)
+
+
+def storage_of(target: Target) -> Storage:
+    """Return the storage of a target's location, which may be the name of a profile."""
+    profile = profile_of(target.location)
+    return storage_from_url(profile.location, profile.options)
+
+
+def context_at(target: Target) -> Context:
+    """Open the context of the repository at a target's location."""
+    return open_context(storage_of(target), HandleOptions())
+
+
+def repository_of(target: Target) -> Repository:
+    """Open the repository at a target's location."""
+    return frazil.Repository.open(storage_of(target))
+
+
+def open_version(target: Target, default: str = MAIN) -> OpenVersion:
+    """Open the repository of a target, and find the version that it names.
+
+    Raises:
+        RefNotFoundError: ``ref-not-found`` for a name that is no branch, no tag and no id.
+        SnapshotNotFoundError: ``snapshot-not-found`` for an unknown id.
+    """
+    context = context_at(target)
+    info = context.catalog.repo_info()
+    return OpenVersion(context, info, version_id(info, target.version or default), target.path or "/")
+
+
+def version_id(info: RepoInfo, text: str) -> bytes:
+    """Return the id of the snapshot that the text of a version means.
+
+    Raises:
+        RefNotFoundError: ``ref-not-found`` for a name that is no branch, no tag and no id.
+        SnapshotNotFoundError: ``snapshot-not-found`` for an unknown id.
+        InvalidInputError: ``invalid-argument`` for ``~N`` before the first version.
+    """
+    exact = find_snapshot(text, lambda: info)
+    id_ = _ancestor(info, parse_version(text), text) if exact is None else exact
+    require_snapshot(info, id_)
+    return id_
+
+
+def branch_of(repo: Repository, target: Target) -> str:
+    """Return the branch that a command changes: the version of its target, which must be a branch.
+
+    Raises:
+        InvalidInputError: ``invalid-argument`` for a version that is no branch.
+    """
+    branch = target.version or MAIN
+    if branch in repo.list_branches():
+        return branch
+    raise InvalidInputError(
+        f"the version of a change must be a branch, got {branch!r}. `frazil refs {target.location}` lists "
+        "the branches",
+        ErrorKind.INVALID_ARGUMENT,
+    )
+
+
+def _ancestor(info: RepoInfo, version: VersionText, text: str) -> bytes:
+    id_ = find_snapshot(version.name, lambda: info)
+    if id_ is None:
+        raise no_version(info, version.name)
+    if version.time is not None:
+        id_ = at_time(info, id_, from_datetime(version.time))
+    steps = version.back
+    for rows in info.snapshots.parts(require_snapshot(info, id_)):
+        if steps < len(rows):
+            return info.snapshots.id_of(int(rows[steps]))
+        steps -= len(rows)
+    raise InvalidInputError(
+        f"the history of `{text.rpartition('~')[0] or MAIN}` must have more than {version.back} versions, "
+        f"got {version.back - steps}",
+        ErrorKind.INVALID_ARGUMENT,
+    )

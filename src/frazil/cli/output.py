@@ -1,0 +1,117 @@
+"""The output of a command: text for people, JSON for programs, and progress on a terminal.
+
+Standard output has the result alone. Questions, progress and errors go to standard error. Colours, a pager
+and shortened texts appear only on a terminal. In a pipe, the same columns are plain and complete.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
+
+from frazil.jobs.progress import Progress
+
+#: Style -> the number of an ANSI colour.
+STYLES: Final = {
+    "id": 33,
+    "branch": 32,
+    "tag": 36,
+    "add": 32,
+    "remove": 31,
+    "change": 33,
+    "faint": 2,
+    "bold": 1,
+}
+#: Options of the pager `less`: end if the text fits on the screen, pass colours on, leave the text visible.
+_LESS: Final = "FRX"
+
+
+@dataclass(slots=True)
+class Output:
+    """Where and how a command prints.
+
+    Attributes:
+        as_json: Whether the result is JSON.
+        debug: Whether an error shows its trace.
+    """
+
+    as_json: bool = False
+    debug: bool = False
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether people read the output on a terminal."""
+        return sys.stdout.isatty() and not self.as_json
+
+    @property
+    def has_colours(self) -> bool:
+        """Whether texts have colours: on a terminal, without ``NO_COLOR`` and not on a dumb one."""
+        return self.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+    def paint(self, text: str, style: str) -> str:
+        """Return a text in the colour of a style, if there are colours."""
+        return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if self.has_colours and text else text
+
+    def emit(self, document: Any, lines: Iterable[str], *, pages: bool = False) -> None:
+        """Print a result: ``document`` as JSON, or ``lines``, which may be computed on demand.
+
+        With ``pages``, lines on a terminal go through a pager.
+        """
+        if self.as_json:
+            text = json.dumps(document, indent=2, ensure_ascii=False, default=_plain)
+            sys.stdout.write(f"{text}\n")
+        elif pages and self.is_terminal:
+            os.environ.setdefault("LESS", _LESS)
+            click.echo_via_pager((f"{line}\n" for line in lines), color=self.has_colours)
+        else:
+            sys.stdout.writelines(f"{line}\n" for line in lines)
+
+    def cut(self, line: str) -> str:
+        """Return a line without colours that fits on the terminal. In a pipe it stays complete."""
+        if not self.is_terminal:
+            return line
+        columns = shutil.get_terminal_size().columns
+        return line if len(line) <= columns else line[: columns - 1] + "…"
+
+    @contextmanager
+    def progress(self, name: str) -> Iterator[Any]:
+        """Yield a progress bar on a terminal, and None elsewhere."""
+        if not sys.stderr.isatty() or self.as_json:
+            yield None
+            return
+        with Progress(name, 0) as bar:
+            yield bar
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a result in a form that JSON has."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def table(rows: Iterable[tuple[str, ...]], *, right: frozenset[int] = frozenset()) -> list[str]:
+    """Return rows as lines with aligned columns. ``right`` has the columns of numbers.
+
+    >>> table([("a", "10"), ("long", "9")], right=frozenset({1}))
+    ['a     10', 'long   9']
+    """
+    cells = list(rows)
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(_aligned(row, widths, right)).rstrip() for row in cells]
+
+
+def _aligned(row: tuple[str, ...], widths: list[int], right: frozenset[int]) -> Iterator[str]:
+    for at, (cell, width) in enumerate(zip(row, widths, strict=True)):
+        yield cell.rjust(width) if at in right else cell.ljust(width)

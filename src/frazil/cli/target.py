@@ -1,0 +1,120 @@
+r"""The argument that names what a command works on: ``LOCATION[@VERSION][:PATH]``.
+
+=======================================  ==============  ======================  ===========
+text                                     location        version                 path
+=======================================  ==============  ======================  ===========
+``ice``                                  ``ice``
+``ice@v1``                               ``ice``         ``v1``
+``ice:era5/t``                           ``ice``                                 ``/era5/t``
+``s3://bucket/ice@dev~3:/t``             ...             ``dev~3``               ``/t``
+``ice@2026-11-01T12:00:/t``              ``ice``         ``2026-11-01T12:00``    ``/t``
+``@main~1``                              ``.``           ``main~1``
+=======================================  ==============  ======================  ===========
+
+The first ``@`` ends the location, and the first ``:`` begins the path. ``@@`` and ``::`` are the characters
+themselves, in a location or a version: ``run-12::00`` is the folder ``run-12:00``. These characters never
+separate: ``://`` after a scheme, the server of an ``http`` or ``abfs`` URL, the drive in ``C:\ice``, and the
+clock of a time. The parser reads no files, so a text means the same everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from frazil.errors import ErrorKind, InvalidInputError
+
+#: The text of a time: a day, and the time of the day with its time zone.
+TIME: Final = r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}(?::\d{2}(?::\d{2}(?:\.\d+)?)?)?(?:Z|[+-]\d{2}(?::?\d{2})?)?)?"
+
+#: The beginning of a location in which ``@`` and ``:`` do not separate.
+_BEGINNING: Final = re.compile(
+    r"(?:https?|abfss?)://[^/]*|[A-Za-z][A-Za-z0-9+.-]+://|file:(?=/)|[A-Za-z]:(?=\\)", re.IGNORECASE
+)
+_TIME: Final = re.compile(rf"(?:(?<=@)|^){TIME}")
+_LOCATION_END: Final = re.compile(r"@@|::|[@:]")
+_VERSION_END: Final = re.compile(rf"::|:|(?<=@){TIME}")
+#: The location without one: the current folder.
+CURRENT_FOLDER: Final = "."
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A repository, a version of it, and a node: what the first argument of most commands names.
+
+    Attributes:
+        location: A folder, a URL, or the name of a profile.
+        version: The text of a version. None if the text has no ``@``.
+        path: The path of a group or an array, with a leading slash. None if the text has no ``:``.
+    """
+
+    location: str
+    version: str | None = None
+    path: str | None = None
+
+    def __str__(self) -> str:
+        beginning = _BEGINNING.match(self.location)
+        end = beginning.end() if beginning else 0
+        text = self.location[:end] + self.location[end:].replace("@", "@@").replace(":", "::")
+        if self.version is not None:
+            text += f"@{_escaped_version(self.version)}"
+        return text if self.path is None else f"{text}:{self.path}"
+
+
+def parse_target(text: str) -> Target:
+    """Return the parts of a text ``LOCATION[@VERSION][:PATH]``.
+
+    Raises:
+        InvalidInputError: ``invalid-argument`` for ``@`` without a version, and for characters that no
+            location contains.
+
+    Examples:
+        >>> parse_target("s3://bucket/ice@dev~3:era5/t")
+        Target(location='s3://bucket/ice', version='dev~3', path='/era5/t')
+        >>> parse_target("https://me@host:8080/ice@v1")
+        Target(location='https://me@host:8080/ice', version='v1', path=None)
+    """
+    if "\0" in text:
+        raise InvalidInputError(
+            f"a target must not contain the character NUL, got {text!r}", ErrorKind.INVALID_ARGUMENT
+        )
+    beginning = _BEGINNING.match(text)
+    start = beginning.end() if beginning else 0
+    rest, end = _until(_LOCATION_END, text, start)
+    location = (text[:start] + rest) or CURRENT_FOLDER
+    version = None
+    if text[end : end + 1] == "@":
+        version, end = _until(_VERSION_END, text, end + 1)
+        if not version:
+            raise InvalidInputError(
+                f"a version must follow `@`, got {text!r}. Write LOCATION@VERSION, or `@@` for the character "
+                "`@` of a location",
+                ErrorKind.INVALID_ARGUMENT,
+            )
+    return Target(location, version, None if end == len(text) else _path(text[end + 1 :]))
+
+
+def _until(separators: re.Pattern[str], text: str, start: int) -> tuple[str, int]:
+    """Return the text up to a separator, with doubled characters as one, and its position."""
+    parts: list[str] = []
+    for match in separators.finditer(text, start):
+        if len(match[0]) == 1:
+            return "".join((*parts, text[start : match.start()])), match.start()
+        shown = match[0][0] if match[0] in ("@@", "::") else match[0]
+        parts += [text[start : match.start()], shown]
+        start = match.end()
+    return "".join((*parts, text[start:])), len(text)
+
+
+def _path(text: str) -> str:
+    return "/" + "/".join(filter(None, text.split("/")))
+
+
+def _escaped_version(version: str) -> str:
+    """Return a version with ``::`` for each colon outside of a time."""
+    time = _TIME.search(version)
+    if time is None:
+        return version.replace(":", "::")
+    before, after = version[: time.start()], version[time.end() :]
+    return before.replace(":", "::") + time[0] + _escaped_version(after)

@@ -1,0 +1,69 @@
+"""The commands of ``frazil``: names, sections, and modules that are imported on demand."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Verb(NamedTuple):
+    """One command. Its module has the command as the attribute ``command``."""
+
+    name: str
+    module: str
+    help: str
+
+
+#: The sections of ``frazil --help``, in order.
+SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
+    "look": (
+        Verb("log", "look.log", "show the versions, newest first"),
+        Verb("show", "look.show", "show one version and what it changed"),
+        Verb("diff", "look.diff", "show the differences between two versions"),
+        Verb("blame", "look.blame", "show which commits wrote the chunks of an array"),
+        Verb("ls", "look.ls", "list the groups and arrays of a group"),
+        Verb("tree", "look.tree", "show all groups and arrays as a tree"),
+        Verb("info", "look.info", "describe a repository, a group or an array"),
+        Verb("cat", "look.cat", "print values of an array"),
+        Verb("refs", "look.refs", "list the branches and tags"),
+        Verb("status", "look.status", "show the state of a repository: branches, leases"),
+        Verb("ops", "look.ops", "show all operations on a repository, newest first"),
+        Verb("stats", "look.stats", "count versions, files and bytes of a repository"),
+        Verb("du", "look.du", "show how many bytes each array of a version takes"),
+        Verb("inspect", "look.inspect", "print the content of a file of the format as JSON"),
+    ),
+    "change": (
+        Verb("init", "change.init", "create a repository"),
+        Verb("branch", "change.branch", "create or delete a branch"),
+        Verb("tag", "change.tag", "create or delete a tag"),
+        Verb("merge", "change.merge", "bring the changes of a version into a branch"),
+        Verb("cherry-pick", "change.cherry_pick", "repeat a commit on a branch"),
+        Verb("revert", "change.revert", "undo a commit on a branch"),
+        Verb("reset", "change.reset", "move a branch to another version"),
+        Verb("undo", "change.undo", "undo the last operation on the repository"),
+        Verb("redo", "change.redo", "make an undone operation again"),
+        Verb("mv", "change.mv", "move or rename a group or an array"),
+        Verb("rm", "change.rm", "delete a group or an array"),
+        Verb("attrs", "change.attrs", "print or set attributes"),
+        Verb("config", "change.config", "print or save the configuration and the status"),
+    ),
+    "maintain": (
+        Verb("expire", "maintain.expire", "remove old versions from the history"),
+        Verb("gc", "maintain.gc", "delete files that no version needs"),
+        Verb("compact", "maintain.compact", "merge small and mostly unused chunk files"),
+        Verb("rewrite-manifests", "maintain.rewrite_manifests", "write the manifests of a branch again"),
+        Verb("verify", "verify_command", "look for damaged and missing files of a repository"),
+        Verb("repair", "repair_command", "repair lost, damaged and exchanged files of a repository"),
+        Verb("upgrade", "maintain.upgrade", "upgrade a repository from spec version 1 to 2"),
+    ),
+    "move data": (
+        Verb("copy", "move.copy", "copy a repository, or bring a copy up to date"),
+        Verb("clone", "move.clone", "make a new repository with the files of another one"),
+        Verb("export", "move.export", "write a version as a Zarr store or a NetCDF file"),
+        Verb(
+            "ingest", "ingest_command", "write many files into one dataset: NetCDF, HDF5, Zarr, GRIB, GeoTIFF"
+        ),
+        Verb("import", "import_command", "import a repository of a format older than version 1"),
+    ),
+    "shell": (Verb("completion", "completion", "print a program that completes commands in a shell"),),
+}
+VERBS: Final = {verb.name: verb for verbs in SECTIONS.values() for verb in verbs}

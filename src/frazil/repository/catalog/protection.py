@@ -1,0 +1,203 @@
+"""Protected branches: rules about who may move a branch, and where to.
+
+The rules are in the metadata of the repository under ``frazil.protection``:
+
+    {"main": {"principals": ["ada"], "fast_forward_only": true, "rules": [...], "since": 1700000000000000}}
+
+A key is a pattern of branch names. ``CatalogV2`` checks them in each update of ``repo``, between the change
+and the conditional write: so commit, amend, merge, reset, deletion, squash and undo obey them, and so does
+every later method. Other implementations ignore the rules, as they do with all metadata.
+``Repository.doctor`` shows what they did.
+
+The rules prevent mistakes. They are no access control: whoever can write to the storage can change them, and
+a principal is a name that the program gives to itself.
+"""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, ClassVar, Final
+
+from frazil.display import Record, Shown, literal, some_of
+from frazil.errors import ErrorKind, FormatError, SessionStateError
+from frazil.format.ids import id_to_text
+from frazil.format.repo_info import RepoInfo
+from frazil.repository.catalog.lineage import all_ancestors
+from frazil.repository.catalog.repo_requirements import require_snapshot
+from frazil.repository.catalog.repo_update import Changed, ConditionalChange
+
+#: A key of the metadata of a repository.
+PROTECTION: Final = "frazil.protection"
+#: The key of the report of an audit in the metadata of a commit.
+AUDIT: Final = "frazil_audit"
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class BranchProtection(Record):
+    """The rules of the branches whose names match a pattern.
+
+    Attributes:
+        pattern: The name of a branch, or a pattern with ``*``, ``?`` and ``[...]``.
+        principals: The names of those who may move the branches. Empty for everybody.
+        fast_forward_only: Whether a branch only moves to versions that contain its tip. Then nobody resets it
+            to an older version, amends its last commit, or deletes it.
+        rules: The rules, as JSON, that must hold in each new tip. ``frazil.pipeline.write_audit_publish``
+            checks them and records the result in its last commit.
+        since: When the protection was set, in microseconds since 1970.
+    """
+
+    pattern: str
+    principals: tuple[str, ...] = ()
+    fast_forward_only: bool = True
+    rules: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
+    since: int = 0
+
+    shown_as: ClassVar[str] = "BranchProtection"
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        names = ("pattern", "principals", "fast_forward_only", "rules")
+        return ((name, literal(getattr(self, name))) for name in names)
+
+    def document(self) -> dict[str, Any]:
+        """Return the rules as the metadata have them.
+
+        Returns:
+            A dictionary of JSON values.
+
+        Examples:
+            >>> BranchProtection(pattern="main").document()
+            {'principals': [], 'fast_forward_only': True, 'rules': [], 'since': 0}
+        """
+        return {
+            "principals": list(self.principals),
+            "fast_forward_only": self.fast_forward_only,
+            "rules": [dict(rule) for rule in self.rules],
+            "since": self.since,
+        }
+
+
+def read_protections(metadata: Mapping[str, Any]) -> list[BranchProtection]:
+    """Return the protections in the metadata of a repository, by pattern.
+
+    Raises ``FormatError`` if another value has their key, because a branch would not be protected any more.
+
+    Examples:
+        >>> document = BranchProtection(pattern="main").document()
+        >>> [each.pattern for each in read_protections({PROTECTION: {"main": document}})]
+        ['main']
+    """
+    try:
+        return [_protection(*each) for each in sorted(metadata.get(PROTECTION, {}).items())]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise FormatError(
+            f"`{PROTECTION}` in the metadata of the repository must have rules of branches, got "
+            f"{str(metadata[PROTECTION])[:80]}. Replace them with Repository.update_metadata"
+        ) from error
+
+
+def _protection(pattern: str, document: Mapping[str, Any]) -> BranchProtection:
+    return BranchProtection(
+        pattern=pattern,
+        principals=tuple(map(str, document["principals"])),
+        fast_forward_only=bool(document["fast_forward_only"]),
+        rules=tuple(map(dict, document["rules"])),
+        since=int(document["since"]),
+    )
+
+
+def principal_of(label: str | None) -> str:
+    """Return the principal of a handle: the label of its attribution, else the user of this process."""
+    if label is not None:
+        return label
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return ""
+
+
+def guarded(change: ConditionalChange, label: str | None) -> ConditionalChange:
+    """Return a change that also checks the protections. ``label`` is the principal of the attribution."""
+
+    def checked(info: RepoInfo, now: int) -> Changed | None:
+        changed = change(info, now)
+        if changed is not None and PROTECTION in info.metadata:
+            require_allowed(info, changed.info, label)
+        return changed
+
+    return checked
+
+
+def require_allowed(before: RepoInfo, after: RepoInfo, label: str | None) -> None:
+    """Raise ``SessionStateError`` (``branch-protected``) if an update breaks a protection.
+
+    ``label`` is the principal of the attribution. The rules before the update count.
+    """
+    try:
+        protections = read_protections(before.metadata)
+    except FormatError:
+        if after.metadata.get(PROTECTION) != before.metadata[PROTECTION]:
+            return  # this update replaces the damaged rules
+        raise
+    for branch, tip in before.branches.items():
+        target = after.branches.get(branch)
+        if target == tip:
+            continue
+        for protection in protections:
+            if fnmatchcase(branch, protection.pattern):
+                _require_principal(protection, label, f"move the branch `{branch}`")
+                for why in offences(protection, after, tip, target):
+                    raise _refusal(protection, f"the branch `{branch}` {why}")
+    rules = after.metadata.get(PROTECTION, {})
+    for protection in protections:
+        if rules.get(protection.pattern) != before.metadata[PROTECTION][protection.pattern]:
+            _require_principal(protection, label, "change the protection")
+
+
+def offences(
+    protection: BranchProtection, after: RepoInfo, tip: bytes, target: bytes | None
+) -> Iterator[str]:
+    """Yield why a branch cannot move from ``tip`` to ``target``. None means that it is deleted."""
+    if target is None:
+        yield "cannot be deleted"
+        return
+    row = after.snapshots.find_snapshot(tip)
+    if protection.fast_forward_only and (row < 0 or row not in all_ancestors(after, target)):
+        yield (
+            f"cannot move from {id_to_text(tip)} to {id_to_text(target)}, which does not contain its commits"
+        )
+    if protection.rules and not has_audit(protection, after, target):
+        yield (
+            f"cannot move to {id_to_text(target)}, because no audit shows that its rules hold. Commit with "
+            "frazil.pipeline.write_audit_publish, and pass the rules of the protection"
+        )
+
+
+def has_audit(protection: BranchProtection, info: RepoInfo, snapshot: bytes) -> bool:
+    """Return whether a commit records an audit of its parent in which all rules of a protection held."""
+    entry = info.snapshots.entry(require_snapshot(info, snapshot))
+    record = entry.metadata.get(AUDIT)
+    if not isinstance(record, Mapping) or record.get("ok") is not True or entry.parent is None:
+        return False
+    checked = record.get("rules")
+    is_complete = isinstance(checked, list) and all(dict(rule) in checked for rule in protection.rules)
+    return is_complete and record.get("snapshot") == id_to_text(entry.parent)
+
+
+def _require_principal(protection: BranchProtection, label: str | None, action: str) -> None:
+    if protection.principals and (name := principal_of(label)) not in protection.principals:
+        raise _refusal(
+            protection,
+            f"`{name}` may not {action}, only {some_of(protection.principals)} may. A handle acts for the "
+            "`principal` of its Attribution, else for the user of the process",
+        )
+
+
+def _refusal(protection: BranchProtection, why: str) -> SessionStateError:
+    return SessionStateError(
+        f"{why}. The protection of `{protection.pattern}` forbids it, and nothing was changed. "
+        "Repository.unprotect_branch removes the protection",
+        ErrorKind.BRANCH_PROTECTED,
+    )

@@ -1,0 +1,168 @@
+"""The first version of a history that fails a check, by binary search.
+
+The versions between the good and the bad one are a line of first parents. With paths, a commit counts only if
+it can have changed these nodes. The transaction log of a commit tells that without reading data:
+
+    it changed the metadata, the children or the chunks of a node with one of the ids
+    it created, deleted or moved a node      the paths may belong to another node since
+
+The ids are those of the nodes at and below the paths in both end versions, and of all nodes that were created
+or moved in between. Commits with expired versions before them, or with a lost log, always count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from frazil.display import Record, Shown, literal
+from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.format.columns import U8
+from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix, id_to_text
+from frazil.format.repo_info import RepoInfo, SnapshotEntry
+from frazil.format.transaction_log import ID_LISTS, TransactionLog
+from frazil.repository.catalog import presentation
+from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.lineage import is_of_compaction
+from frazil.repository.catalog.repo_requirements import require_snapshot
+from frazil.repository.catalog.version_info import SnapshotInfo
+from frazil.repository.paths import absolute
+from frazil.threads import Purpose, map_bounded
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BisectReport(Record):
+    """The result of ``Repository.bisect``.
+
+    Attributes:
+        first_bad: The first version that fails the check.
+        last_good: The version before it.
+        checks: The snapshot ids of the checked versions, in the order of the checks, and whether they passed.
+        versions: The number of versions after the good one, up to the bad one.
+        skipped: The number of these versions that cannot differ in the paths from the version before them.
+    """
+
+    first_bad: SnapshotInfo
+    last_good: SnapshotInfo
+    checks: list[tuple[str, bool]] = field(default_factory=list, hash=False)
+    versions: int = 0
+    skipped: int = 0
+
+    shown_as: ClassVar[str] = "snapshots.BisectReport"
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield "first_bad", f"{self.first_bad.id} {self.first_bad.message}"
+        yield "last_good", f"{self.last_good.id} {self.last_good.message}"
+        yield "checks", ", ".join(f"{id_} {'good' if ok else 'bad'}" for id_, ok in self.checks) or "none"
+        yield "versions", literal(self.versions)
+        yield "skipped", literal(self.skipped)
+
+
+def bisect(
+    context: Context,
+    check: Callable[[str], bool],
+    *,
+    good: bytes,
+    bad: bytes,
+    paths: Sequence[str] = (),
+) -> BisectReport:
+    """Search the first version that fails. See ``Repository.bisect``. ``check`` gets the id of a snapshot."""
+    info = context.catalog.repo_info()
+    line = _line(info, good, bad)
+    candidates = _candidates(context, info, good, line, paths)
+    low, high = -1, len(candidates) - 1
+    checks: list[tuple[str, bool]] = []
+    while high - low > 1:
+        middle = (low + high) // 2
+        name = id_to_text(line[candidates[middle]].id)
+        passed = bool(check(name))
+        checks.append((name, passed))
+        low, high = (middle, high) if passed else (low, middle)
+    first = candidates[high]
+    before = line[first - 1] if first else info.snapshots.entry(require_snapshot(info, good))
+    return BisectReport(
+        presentation.snapshot_info(line[first]),
+        presentation.snapshot_info(before),
+        checks,
+        len(line),
+        len(line) - len(candidates),
+    )
+
+
+def _line(info: RepoInfo, good: bytes, bad: bytes) -> list[SnapshotEntry]:
+    """Return the versions after ``good`` up to ``bad``, oldest first."""
+    start, end = require_snapshot(info, good), require_snapshot(info, bad)
+    rows = info.snapshots.chain(end)
+    at = np.flatnonzero(rows == start)
+    if not len(at) or not at[0]:
+        raise InvalidInputError(
+            f"the good version must be before the bad version in its history, got {id_to_text(good)} and "
+            f"{id_to_text(bad)}. Repository.ancestry lists the history of a version",
+            ErrorKind.INVALID_ARGUMENT,
+        )
+    return list(info.snapshots.entries(rows[: int(at[0])][::-1]))
+
+
+def _candidates(
+    context: Context, info: RepoInfo, good: bytes, line: Sequence[SnapshotEntry], paths: Sequence[str]
+) -> list[int]:
+    """Return the numbers of the versions that can differ from the version before them."""
+    if not paths:
+        return list(range(len(line)))
+    prefixes = [absolute(path) for path in paths]
+    logs = map_bounded(Purpose.CATALOG_READS, _reader(context), line)
+    ids = _relevant_ids(context, [good, line[-1].id], prefixes, [log for log in logs if log is not None])
+    numbers = [number for number, log in enumerate(logs) if log is None or _touches(log, ids)]
+    if not numbers:
+        raise InvalidInputError(
+            f"no commit between the good and the bad version changed {', '.join(prefixes)}, so that both "
+            "have the same data there. Pass other versions or other paths",
+            ErrorKind.INVALID_ARGUMENT,
+        )
+    return numbers
+
+
+def _reader(context: Context) -> Callable[[SnapshotEntry], TransactionLog | None]:
+    """Return a function that reads the log of a commit. None if the log does not tell everything."""
+
+    def read_log(entry: SnapshotEntry) -> TransactionLog | None:
+        if entry.pruned_ancestor_tx_logs and not is_of_compaction(entry.metadata):
+            return None
+        try:
+            return context.assets.transaction_log(entry.id)
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            return None
+
+    return read_log
+
+
+def _relevant_ids(
+    context: Context, ends: Sequence[bytes], prefixes: Sequence[str], logs: Sequence[TransactionLog]
+) -> U8:
+    """Return the ids of nodes that can be at or below the paths, uint8 of shape (k, 8)."""
+    parts = [np.zeros((0, NODE_ID_BYTES), np.uint8)]
+    for end in ends:
+        nodes = context.assets.snapshot(end).nodes
+        names = nodes.paths_list()
+        rows = [nodes.find_node(prefix) for prefix in prefixes]
+        parts.append(nodes.ids[[row for row in rows if row >= 0]])
+        below = [slice_ for slice_ in map(nodes.below, prefixes) if names[slice_]]
+        parts += [nodes.ids[slice_] for slice_ in below]
+    parts += [each for log in logs for each in (log.new_groups, log.new_arrays)]
+    parts.append(id_matrix([move.node_id for log in logs for move in log.moves], NODE_ID_BYTES))
+    return np.concatenate(parts)
+
+
+def _touches(log: TransactionLog, ids: U8) -> bool:
+    """Return whether a commit can have changed nodes with these ids, or which nodes are at the paths."""
+    lists = {name: getattr(log, name) for name in ID_LISTS}
+    if log.moves or any(len(lists[name]) for name in ID_LISTS if not name.startswith("updated")):
+        return True
+    updated = [lists["updated_groups"], lists["updated_arrays"]]
+    chunks = id_matrix(list(log.updated_chunks), NODE_ID_BYTES)
+    return bool(np.isin(id_keys(np.concatenate([*updated, chunks])), id_keys(ids)).any())

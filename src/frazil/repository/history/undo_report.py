@@ -1,0 +1,60 @@
+"""The public values of an undo: what changed, or what would change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from frazil.display import Record, Shown, literal
+from frazil.repository.catalog.ops_values import Update
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StateChange(Record):
+    """The change of one branch, tag, feature flag, item of metadata, of the configuration or the status.
+
+    Attributes:
+        subject: What changed, such as ``branch `main` ``.
+        before: The earlier value as text: the id of a snapshot for branches and tags. None if it did not
+            exist.
+        after: The later value as text. None if it does not exist any more.
+    """
+
+    subject: str
+    before: str | None
+    after: str | None
+
+    shown_as: ClassVar[str] = "ops.StateChange"
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        return (("subject", self.subject), ("before", str(self.before)), ("after", str(self.after)))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class UndoReport(Record):
+    """What ``Repository.undo``, ``redo`` or ``restore_to`` did, or would do.
+
+    Attributes:
+        updates: The entries of the ops log that were undone or made again, newest first. Empty for
+            ``restore_to``.
+        changes: The changes of the repository.
+        notes: Consequences that cannot be undone.
+        is_applied: False after a dry run.
+    """
+
+    updates: list[Update] = field(default_factory=list, hash=False)
+    changes: list[StateChange] = field(default_factory=list, hash=False)
+    notes: list[str] = field(default_factory=list, hash=False)
+    is_applied: bool = False
+
+    shown_as: ClassVar[str] = "ops.UndoReport"
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        for update in self.updates:
+            yield "update", repr(update.kind)
+        for change in self.changes:
+            yield change.subject, f"{change.before} -> {change.after}"
+        for note in self.notes:
+            yield "note", note
+        yield "is_applied", literal(self.is_applied)

@@ -1,0 +1,79 @@
+"""The public value of ``Repository.diff_values``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.display import Record, Shown, literal
+from frazil.format.columns import I64, U32
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class ValueDifference(Record):
+    """The differences in the values of an array between two versions.
+
+    A cell has changed if its values differ. Two NaN are equal. The differences are "later value minus earlier
+    value", over the changed cells that are numbers in both versions. They are NaN if there are no such cells,
+    and for arrays without numbers.
+
+    Attributes:
+        path: The path of the array in the later version.
+        cells: The number of cells that both versions have.
+        changed: The number of changed cells.
+        mean: The mean of the differences.
+        max: The largest absolute difference.
+        rmse: The root of the mean of the squared differences.
+        num_chunks: The number of chunks along each dimension in the later version.
+        index: The coordinates of the chunks with changed cells, uint32 of shape (k, ndim).
+        changed_by_chunk: The number of changed cells of these chunks, int64 (k,).
+        max_by_chunk: The largest absolute difference in these chunks, float64 (k,).
+        chunks_read: The number of chunks that were compared.
+    """
+
+    path: str
+    cells: int
+    changed: int
+    mean: float
+    max: float
+    rmse: float
+    num_chunks: tuple[int, ...]
+    index: U32
+    changed_by_chunk: I64
+    max_by_chunk: NDArray[np.float64]
+    chunks_read: int
+
+    shown_as: ClassVar[str] = "snapshots.ValueDifference"
+
+    def grid(self) -> I64:
+        """Return the number of changed cells of each chunk.
+
+        Returns:
+            An int64 array with one number for each chunk of the later version.
+
+        Examples:
+            >>> import frazil, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> with repo.transaction("main", message="create") as store:
+            ...     array = zarr.create_array(store, name="t", shape=(6,), chunks=(2,), dtype="i4")
+            ...     array[:] = 1
+            >>> repo.create_tag("v1", "main")
+            >>> with repo.transaction("main", message="correct") as store:
+            ...     zarr.open_array(store, path="t")[3] = 5
+            >>> repo.diff_values("t", from_tag="v1", to_branch="main").grid().tolist()
+            [0, 1, 0]
+        """
+        grid = np.zeros(self.num_chunks, np.int64)
+        rows: Any = slice(len(self.index))
+        if self.num_chunks:
+            rows = np.ravel_multi_index(tuple(self.index.T), self.num_chunks)
+        grid.reshape(-1)[rows] = self.changed_by_chunk
+        return grid
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        names = ("path", "cells", "changed", "mean", "max", "rmse", "chunks_read")
+        return ((name, literal(getattr(self, name))) for name in names)

@@ -1,0 +1,39 @@
+"""The examples in the help of commands."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+
+from frazil.cli.verb_table import VERBS
+
+#: Commands whose examples run on the repository `ice`, with status 0. The others are parsed.
+RUNS = {
+    *(
+        "log",
+        "show",
+        "diff",
+        "blame",
+        "ls",
+        "tree",
+        "info",
+        "cat",
+        "refs",
+        "status",
+        "ops",
+        "stats",
+        "du",
+        "inspect",
+    ),
+    *("init", "branch", "tag", "merge", "cherry-pick", "revert", "reset", "mv", "rm", "attrs", "config"),
+    *("expire", "gc", "compact", "rewrite-manifests", "upgrade", "completion"),
+}
+
+
+def examples_of(name: str) -> list[list[str]]:
+    """The arguments of each example, without the text behind it."""
+    text = importlib.import_module(f"frazil.cli.{VERBS[name].module}").command.examples
+    lines = [re.split(r"\s{2,}| > ", line)[0] for line in text.splitlines() if line.startswith("frazil ")]
+    assert lines
+    return [shlex.split(line)[1:] for line in lines]

@@ -1,0 +1,118 @@
+"""What all commands have in common: help, exit status, errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from tests.cli.examples import RUNS, examples_of
+
+from frazil.cli.look import refs
+from frazil.cli.main import frazil, main
+from frazil.cli.verb_table import VERBS
+
+Captured = pytest.CaptureFixture[str]
+
+
+def test_the_help_lists_all_commands(capsys: Captured) -> None:
+    assert main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {name for name in VERBS if any(re.match(rf"  {name} +\w", line) for line in lines)} == set(VERBS)
+
+
+def test_no_arguments_are_wrong_usage(capsys: Captured) -> None:
+    assert main([]) == 2
+    assert "Usage: frazil" in capsys.readouterr().err
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(frazil)
+    for name in VERBS:
+        command = frazil.get_command(context, name)
+        assert command is not None
+        yield name, command
+
+
+def test_every_command_has_examples_and_the_common_options(capsys: Captured) -> None:
+    for name, command in commands():
+        assert main([name, "--help"]) == 0
+        text = capsys.readouterr().out
+        assert "--json" in text
+        assert "--debug" in text
+        assert f"Examples:\n  frazil {name}" in text
+        assert command.name == name
+        assert all(option.help for option in command.params if isinstance(option, click.Option))
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_examples_are_right(
+    name: str, template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """Examples are parsed. Those of the repository `ice` also run, each on a new copy of it."""
+    for number, arguments in enumerate(examples_of(name)):
+        shutil.copytree(template / "ice", tmp_path / str(number) / "ice")
+        monkeypatch.chdir(tmp_path / str(number))
+        if name in RUNS and not any("://" in each for each in arguments):
+            expected = 1 if "--exit-code" in arguments else 0
+            assert main(arguments) == expected, (arguments, capsys.readouterr())
+        else:
+            command = frazil.get_command(click.Context(frazil), name)
+            assert command is not None
+            command.make_context(name, arguments[1:])
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("lgo ice", "no command `lgo`. Did you mean `log`?"),
+        ("log ice --nmber 3", "No such option"),
+        ("log ice -n 0", "-n"),
+        ("log ice@", "a version must follow `@`"),
+        ("refs ice@v1", "a whole repository"),
+        ("log ice --since 7y", "7d"),
+    ],
+)
+def test_wrong_usage_has_status_2(line: str, message: str, beside: object, capsys: Captured) -> None:
+    assert main(shlex.split(line)) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.out == ""
+    assert "Traceback" not in captured.err
+
+
+def test_an_error_is_one_line(beside: object, capsys: Captured) -> None:
+    assert main(["log", "ice@nope"]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert captured.err.endswith("got `nope` [ref-not-found]\n")
+    assert main(["log", "ice@nope", "--json"]) == 1
+    error = json.loads(capsys.readouterr().err)["error"]
+    assert (error["kind"], "`nope`" in error["message"]) == ("ref-not-found", True)
+
+
+def test_debug_shows_the_trace(beside: object, capsys: Captured) -> None:
+    for arguments in (["--debug", "log", "ice@nope"], ["log", "ice@nope", "--debug"]):
+        assert main(arguments) == 1
+        assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt(), 130), (BrokenPipeError(), 141)])
+def test_interruptions(
+    error: BaseException, status: int, beside: object, monkeypatch: pytest.MonkeyPatch, capfd: Captured
+) -> None:
+    def fail(_target: object) -> None:
+        raise error
+
+    monkeypatch.setattr(refs, "context_at", fail)
+    with os.fdopen(os.dup(1), "w") as output:  # the process puts another file below standard output
+        monkeypatch.setattr(sys, "stdout", output)
+        assert main(["refs", "ice"]) == status
+    assert "Traceback" not in capfd.readouterr().err

@@ -1,0 +1,97 @@
+"""The grammar of `LOCATION[@VERSION][:PATH]`."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from frazil.cli.target import Target, parse_target
+from frazil.errors import InvalidInputError
+
+TABLE = {
+    "ice": ("ice", None, None),
+    "": (".", None, None),
+    "./ice": ("./ice", None, None),
+    "~/ice@v1": ("~/ice", "v1", None),
+    "ice@main~3": ("ice", "main~3", None),
+    "@main~1": (".", "main~1", None),
+    ":t": (".", None, "/t"),
+    "ice:": ("ice", None, "/"),
+    "ice:era5/t": ("ice", None, "/era5/t"),
+    "ice:/era5//t/": ("ice", None, "/era5/t"),
+    "ice:a@b:c": ("ice", None, "/a@b:c"),
+    "ice@v1:a@b:c": ("ice", "v1", "/a@b:c"),
+    "prod@dev": ("prod", "dev", None),
+    # a name before a colon is a scheme only before slashes
+    "s3:/t": ("s3", None, "/t"),
+    "ice:/t": ("ice", None, "/t"),
+    "s3://bucket": ("s3://bucket", None, None),
+    "s3://bucket@v1:t": ("s3://bucket", "v1", "/t"),
+    "s3://bucket/a/b@dev:/t": ("s3://bucket/a/b", "dev", "/t"),
+    "az://account/container/ice:t": ("az://account/container/ice", None, "/t"),
+    "S3://bucket/ice@v1": ("S3://bucket/ice", "v1", None),
+    "file:/data/ice@v1": ("file:/data/ice", "v1", None),
+    "file:///data/ice:t": ("file:///data/ice", None, "/t"),
+    # the server of a URL
+    "https://me:secret@host:8080/ice@v1:t": ("https://me:secret@host:8080/ice", "v1", "/t"),
+    "http://host:80": ("http://host:80", None, None),
+    "abfss://box@mine.dfs.core.windows.net/ice@v1": ("abfss://box@mine.dfs.core.windows.net/ice", "v1", None),
+    # drives
+    r"C:\data\ice": (r"C:\data\ice", None, None),
+    r"c:\data\ice@v1:t": (r"c:\data\ice", "v1", "/t"),
+    "C:/t": ("C", None, "/t"),
+    # doubled characters
+    "run-12::00": ("run-12:00", None, None),
+    "me@@work@v1": ("me@work", "v1", None),
+    "s3://bucket/a::b@@c:t": ("s3://bucket/a:b@c", None, "/t"),
+    "ice@a::b:t": ("ice", "a:b", "/t"),
+    # times
+    "ice@2026-11-01": ("ice", "2026-11-01", None),
+    "ice@2026-11-01:t": ("ice", "2026-11-01", "/t"),
+    "ice@2026-11-01T12:00:t": ("ice", "2026-11-01T12:00", "/t"),
+    "ice@2026-11-01T12:00:30.5+02:00:/t": ("ice", "2026-11-01T12:00:30.5+02:00", "/t"),
+    "ice@2026-11-01 12:00Z:t": ("ice", "2026-11-01 12:00Z", "/t"),
+    "ice@dev@2026-11-01T12:00~2:t": ("ice", "dev@2026-11-01T12:00~2", "/t"),
+}
+
+
+@pytest.mark.parametrize("text", TABLE)
+def test_texts(text: str) -> None:
+    target = parse_target(text)
+    assert target == Target(*TABLE[text])
+    assert parse_target(str(target)) == target
+
+
+@pytest.mark.parametrize("text", ["ice@", "ice@:t", "s3://bucket/ice@", "@", "a\0b"])
+def test_missing_parts(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="must") as caught:
+        parse_target(text)
+    assert caught.value.kind == "invalid-argument"
+
+
+_TEXT = st.text(st.sampled_from("ab/.~@:-0123456789T\\"), max_size=12)
+_BEGINNINGS = st.sampled_from(["", "/", "./", "s3://bucket/", "https://h:1/", "file:///", "C:\\"])
+
+
+@given(_BEGINNINGS, _TEXT, st.none() | _TEXT, st.none() | _TEXT)
+def test_every_target_has_a_text(beginning: str, rest: str, version: str | None, path: str | None) -> None:
+    location = beginning + rest
+    # doubled characters end before the version: one of them cannot be its first character
+    assume(version is None or (version and version[0] not in "@:"))
+    # a location that is a URL by chance is a URL
+    assume(location and (beginning or re.match(r"[A-Za-z]+:", rest) is None))
+    segments = [each for each in (path or "").split("/") if each]
+    target = Target(location, version, None if path is None else "/" + "/".join(segments))
+    assert parse_target(str(target)) == target
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_target_or_an_error(text: str) -> None:
+    try:
+        target = parse_target(text)
+    except InvalidInputError:
+        return
+    assert parse_target(str(target)).path == target.path

@@ -1,0 +1,83 @@
+"""Transcripts of the page about the command line: they run again, with a fixed clock and fixed ids.
+
+
+A line ``$ frazil ...`` of a block ``console`` has its output below, and ``# exit status N`` unless N is 0.
+``python -m tests.cli.transcripts`` writes the output anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from frazil.cli.main import main
+from frazil.host import Host, replace_host
+
+PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
+_BLOCK = re.compile(r"```(python|console)\n(.*?)```", re.DOTALL)
+_START_US = 1_793_491_200_000_000  # 2026-11-01
+
+
+class FixedHost(Host):
+    """A clock that goes on by a minute at each look, and the same random numbers each time."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.draws = 0
+
+    def time_us(self) -> int:
+        self.looks += 1
+        return _START_US + self.looks * 60_000_000
+
+    def random_bytes(self, count: int) -> bytes:
+        self.draws += 1
+        return hashlib.sha256(str(self.draws).encode()).digest()[:count]
+
+
+def replayed(text: str) -> str:
+    """The text of a page with the output of each command as it is now. Run it in an empty folder."""
+    parts = []
+    end = 0
+    with replace_host(FixedHost()):
+        for block in _BLOCK.finditer(text):
+            if block[1] == "python":
+                exec(compile(block[2], PAGE.name, "exec"), {"__name__": "page"})
+                continue
+            parts += [text[end : block.start(2)], *_outputs(block[2])]
+            end = block.end(2)
+    return "".join((*parts, text[end:]))
+
+
+def _outputs(block: str) -> Iterator[str]:
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            yield f"{line}\n{output_of(line)}"
+
+
+def output_of(line: str) -> str:
+    """The output and the errors of one command, and its exit status if it is not 0."""
+    command, *arguments = shlex.split(line.removeprefix("$ "), comments=True)
+    assert command == "frazil", line
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        status = main(arguments)
+    return output.getvalue() + (f"# exit status {status}\n" if status else "")
+
+
+def update() -> None:
+    """Write the page anew."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        os.environ["FRAZIL_PROFILES"] = str(Path(folder) / "none.toml")
+        text = replayed(PAGE.read_text())
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    update()

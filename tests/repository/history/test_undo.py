@@ -1,0 +1,302 @@
+"""Undo, redo and restoration: every kind of update, refusals, and other writers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import zarr
+
+import frazil
+from frazil.ops import UpdateType
+from frazil.repository.history.repo_state import fields_of
+
+
+@pytest.fixture
+def repo() -> frazil.Repository:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    commit(repo, "a")
+    commit(repo, "b")
+    repo.create_branch("dev", "main")
+    return repo
+
+
+def commit(repo: frazil.Repository, path: str, branch: str = "main") -> None:
+    with repo.transaction(branch, message=path) as store:
+        zarr.create_group(store, path=path)
+
+
+def amend(repo: frazil.Repository) -> None:
+    session = repo.writable_session("main")
+    zarr.create_group(session.store, path="more")
+    session.amend("amended")
+
+
+def move(repo: frazil.Repository) -> None:
+    session = repo.rearrange_session("main")
+    session.move("/a", "/moved")
+    session.commit("moved")
+
+
+def configure(repo: frazil.Repository) -> None:
+    repo.reconfigure(frazil.RepositoryConfig(inline_chunk_threshold_bytes=7))
+    repo.save_config()
+
+
+def close(repo: frazil.Repository) -> None:
+    repo.set_status(frazil.RepoStatus(frazil.RepoAvailability.read_only, limited_availability_reason="why"))
+
+
+def state(repo: frazil.Repository) -> dict[Any, Any]:
+    return fields_of(repo._context.catalog.repo_info())
+
+
+def kinds(repo: frazil.Repository) -> list[str]:
+    return [type(update.kind).__name__ for update in repo.ops_log()]
+
+
+UPDATES: dict[str, Callable[[frazil.Repository], object]] = {
+    "commit": lambda repo: commit(repo, "c"),
+    "amend": amend,
+    "move": move,
+    "reset": lambda repo: repo.reset_branch("dev", list(repo.ancestry(branch="dev"))[1].id),
+    "branch": lambda repo: repo.create_branch("new", "main"),
+    "no branch": lambda repo: repo.delete_branch("dev"),
+    "config": configure,
+    "metadata": lambda repo: repo.set_metadata({"a": None, "b": [1, {"c": 2}]}),
+    "flag": lambda repo: repo.set_feature_flag("move_node", False),
+    "status": close,
+}
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_every_kind_of_update_is_undone_and_made_again(name: str, repo: frazil.Repository) -> None:
+    before = state(repo)
+    UPDATES[name](repo)
+    after = state(repo)
+    assert after != before
+    plan = repo.undo(dry_run=True)
+    assert state(repo) == after
+    report = repo.undo()
+    assert state(repo) == before
+    assert (plan.is_applied, report.is_applied) == (False, True)
+    assert plan.changes == report.changes != []
+    repo.redo()
+    assert state(repo) == after
+    repo.undo()
+    assert state(repo) == before
+    assert repo.verify().ok
+
+
+def test_a_merge_is_undone_without_its_parts(repo: frazil.Repository) -> None:
+    commit(repo, "x", "dev")
+    commit(repo, "y")
+    before = state(repo)
+    repo.merge("dev")
+    repo.undo()
+    assert state(repo) == before
+
+
+def test_undo_goes_back_step_by_step_and_redo_returns(repo: frazil.Repository) -> None:
+    states = [state(repo)]
+    for update in UPDATES.values():
+        update(repo)
+        states.append(state(repo))
+    for expected in states[-2::-1]:
+        repo.undo()
+        assert state(repo) == expected
+    for expected in states[1:]:
+        repo.redo()
+        assert state(repo) == expected
+    with pytest.raises(frazil.SessionStateError, match="no undone update") as error:
+        repo.redo()
+    assert error.value.kind == "cannot-undo"
+
+
+def test_a_later_update_is_undone_before_an_earlier_one(repo: frazil.Repository) -> None:
+    commit(repo, "c")
+    repo.undo()
+    commit(repo, "d")
+    messages = [info.message for info in repo.ancestry(branch="main")]
+    repo.undo()
+    repo.undo(branch="main")
+    assert [info.message for info in repo.ancestry(branch="main")] == messages[2:]
+
+
+def test_the_undoing_of_a_tag_is_final(repo: frazil.Repository) -> None:
+    repo.create_branch("later", "main")
+    repo.undo()
+    repo.create_tag("v1", "main")
+    assert "v1" in repo.undo(dry_run=True).notes[0]
+    repo.undo()
+    assert repo.list_tags() == set()
+    repo.redo()  # of the branch before it
+    assert "later" in repo.list_branches()
+    with pytest.raises(frazil.AlreadyExistsError):
+        repo.create_tag("v1", "main")
+
+
+def test_the_deletion_of_a_tag_cannot_be_undone(repo: frazil.Repository) -> None:
+    repo.create_tag("v1", "main")
+    repo.delete_tag("v1")
+    before = kinds(repo)
+    for dry_run in (True, False):
+        with pytest.raises(frazil.SessionStateError, match="v1") as error:
+            repo.undo(dry_run=dry_run)
+        assert error.value.kind == "cannot-undo"
+    assert kinds(repo) == before
+
+
+def test_a_collection_is_refused_and_passed_over_for_a_branch(repo: frazil.Repository) -> None:
+    commit(repo, "c")
+    repo.garbage_collect(datetime.now(UTC) - timedelta(days=1))
+    with pytest.raises(frazil.SessionStateError, match="a garbage collection") as error:
+        repo.undo()
+    assert error.value.kind == "cannot-undo"
+    repo.undo(branch="main")
+    assert next(repo.ancestry(branch="main")).message == "b"
+
+
+def test_an_expired_snapshot_is_an_error_before_a_change(repo: frazil.Repository) -> None:
+    repo.reset_branch("dev", list(repo.ancestry(branch="dev"))[1].id)
+    repo.reset_branch("main", list(repo.ancestry(branch="main"))[1].id)
+    repo.garbage_collect(datetime.now(UTC) + timedelta(days=1))
+    before = state(repo)
+    with pytest.raises(frazil.SessionStateError, match="expired or collected"):
+        repo.undo(branch="main")
+    assert state(repo) == before
+
+
+def test_a_state_without_backup_is_an_error_before_a_change(repo: frazil.Repository) -> None:
+    commit(repo, "c")
+    update = list(repo.ops_log())[1]
+    repo.storage.delete([f"overwritten/{update.backup_path}"])
+    before = state(repo)
+    for call in (repo.undo, lambda: repo.restore_to(update)):
+        with pytest.raises(frazil.SessionStateError, match="not known any more") as error:
+            call()
+        assert error.value.kind == "cannot-undo"
+    assert state(repo) == before
+
+
+def test_an_update_by_its_time(repo: frazil.Repository) -> None:
+    repo.set_metadata({"a": 1})
+    update = next(repo.ops_log())
+    commit(repo, "c")
+    repo.undo(update=update)
+    assert repo.metadata.get("a") is None
+    assert next(repo.ancestry(branch="main")).message == "c"
+    with pytest.raises(frazil.SessionStateError, match="undone already"):
+        repo.undo(update=update.updated_at)
+    with pytest.raises(frazil.SessionStateError, match="no update at"):
+        repo.undo(update=datetime(2000, 1, 1, tzinfo=UTC))
+    with pytest.raises(ValueError, match="at most one"):
+        repo.undo(update=update, branch="main")
+
+
+def test_a_branch_that_moved_on_is_a_conflict(repo: frazil.Repository) -> None:
+    commit(repo, "c")
+    update = next(repo.ops_log())
+    commit(repo, "d")
+    before = state(repo)
+    with pytest.raises(frazil.ConflictError, match="has changed since") as error:
+        repo.undo(update=update)
+    assert error.value.kind == "repo-info-updated"
+    assert state(repo) == before
+
+
+def interrupted(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, work: Callable[[], None]) -> None:
+    """Let another writer work between the read and the write of the next update."""
+    storage = type(repo.storage)
+    backup = storage.backup
+    calls: list[Callable[[], None]] = [work]
+
+    def first(self: Any, *args: Any) -> None:
+        if calls:
+            calls.pop()()
+        backup(self, *args)
+
+    monkeypatch.setattr(storage, "backup", first)
+
+
+def test_an_undo_beside_other_writers(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(repo, "c")
+    interrupted(repo, monkeypatch, lambda: commit(repo, "other", "dev"))
+    repo.undo()
+    assert next(repo.ancestry(branch="main")).message == "b"
+    assert next(repo.ancestry(branch="dev")).message == "other"
+
+
+def test_an_undo_never_loses_a_commit_of_another_writer(
+    repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(repo, "c")
+    interrupted(repo, monkeypatch, lambda: commit(repo, "other"))
+    with pytest.raises(frazil.ConflictError, match="has changed since"):
+        repo.undo()
+    assert next(repo.ancestry(branch="main")).message == "other"
+
+
+def test_restoration_is_one_update(repo: frazil.Repository) -> None:
+    start = next(repo.ops_log())
+    expected = state(repo)
+    for name in ("commit", "branch", "no branch", "config", "metadata", "flag", "status"):
+        UPDATES[name](repo)
+    last = state(repo)
+    plan = repo.restore_to(start, dry_run=True)
+    assert state(repo) == last
+    writes = len(repo.list_backups(repo.storage))
+    report = repo.restore_to(start)
+    assert len(repo.list_backups(repo.storage)) == writes + 1
+    assert report.changes == plan.changes
+    assert state(repo) == expected
+    assert repo.verify().ok
+    new = kinds(repo)[: len(report.changes)]
+    assert set(new) >= {"BranchReset", "BranchDeleted", "BranchCreated", "ConfigChanged", "RepoStatusChanged"}
+    repo.undo()
+    assert state(repo) == last
+    repo.redo()
+    assert state(repo) == expected
+    assert repo.restore_to(next(repo.ops_log())).changes == []
+
+
+def test_restoration_to_a_time(repo: frazil.Repository) -> None:
+    states = {}
+    for name in ("commit", "metadata", "flag"):
+        UPDATES[name](repo)
+        states[next(repo.ops_log()).updated_at] = state(repo)
+    for moment, expected in states.items():
+        repo.restore_to(moment + timedelta(microseconds=1))
+        assert state(repo) == expected
+    with pytest.raises(frazil.SessionStateError, match="no update at or before"):
+        repo.restore_to(datetime(2000, 1, 1, tzinfo=UTC))
+
+
+def test_a_read_only_repository_refuses(repo: frazil.Repository) -> None:
+    commit(repo, "c")
+    update = next(repo.ops_log())
+    close(repo)
+    with pytest.raises(frazil.ReadOnlyError):
+        repo.undo(update=update)
+
+
+def test_the_log_continues_in_backups(repo: frazil.Repository) -> None:
+    config = frazil.RepositoryConfig(num_updates_per_repo_info_file=2)
+    short = repo.reopen(config)
+    states = [state(repo)]
+    for number in range(5):
+        short.set_metadata({"n": number})
+        states.append(state(repo))
+    for expected in states[-2::-1]:
+        short.undo()
+        assert state(repo) == expected
+    assert short.undo().updates[0].kind == UpdateType.BranchCreated("dev")
+
+
+def test_spec_version_1_has_no_ops_log() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=1)
+    for call in (repo.undo, repo.redo, lambda: repo.restore_to(datetime.now(UTC))):
+        with pytest.raises(frazil.FormatError, match="version 2"):
+            call()

@@ -1,0 +1,121 @@
+"""Differences in values, against numpy; and the chunks that are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import frazil
+from frazil.snapshots import ValueDifference
+
+NAN = float("nan")
+
+
+def two_versions(
+    before: Any, after: Any, *, chunks: tuple[int, ...] = (2, 2), **options: Any
+) -> frazil.Repository:
+    """A repository with the array ``a`` before (tag ``v1``) and after (branch ``main``)."""
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with repo.transaction("main", message="before") as store:
+        zarr.create_array(store, name="a", data=np.asarray(before), chunks=chunks, **options)
+    repo.create_tag("v1", "main")
+    new = np.asarray(after)
+    session = repo.writable_session("main")
+    array = zarr.open_array(session.store, path="a")
+    array.resize(new.shape)
+    for block in np.ndindex(array.cdata_shape):
+        where = tuple(slice(at * size, (at + 1) * size) for at, size in zip(block, chunks, strict=True))
+        if not np.array_equal(array[where], new[where], equal_nan=new.dtype.kind == "f"):
+            array[where] = new[where]
+    session.commit("after", allow_empty=True)
+    return repo
+
+
+def difference(repo: frazil.Repository, path: str = "a") -> ValueDifference:
+    return repo.diff_values(path, from_tag="v1", to_branch="main")
+
+
+def test_the_statistics_are_those_of_numpy() -> None:
+    before = np.arange(20, dtype="f8").reshape(4, 5)
+    after = before.copy()
+    after[0, 0], after[1, 1], after[3, 4] = 5, -1, 100
+    report = difference(two_versions(before, after))
+    steps = (after - before)[after != before]
+    assert (report.cells, report.changed) == (20, 3)
+    assert report.mean == pytest.approx(steps.mean())
+    assert report.max == np.abs(steps).max()
+    assert report.rmse == pytest.approx(np.sqrt((steps**2).mean()))
+    assert report.grid().tolist() == [[2, 0, 0], [0, 0, 1]]
+    assert report.index.tolist() == [[0, 0], [1, 2]]
+    assert report.max_by_chunk.tolist() == [7.0, 81.0]
+    assert report.chunks_read == 2
+    assert "rmse" in repr(report)
+
+
+def test_nan_is_equal_to_nan() -> None:
+    before = np.array([[NAN, 1.0], [2.0, 3.0]])
+    after = np.array([[NAN, NAN], [5.0, 3.0]])
+    report = difference(two_versions(before, after))
+    assert (report.changed, report.mean, report.max) == (2, 3.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"), [("u1", 255.0), ("i8", 255.0), ("?", 1.0), ("<U3", NAN), ("c8", NAN)]
+)
+def test_data_types(dtype: str, expected: float) -> None:
+    before = np.zeros((2, 2)).astype(dtype)
+    after = before.copy()
+    after[0, 0] = 255
+    report = difference(two_versions(after, before))
+    assert report.changed == 1
+    assert np.array_equal([report.max], [expected], equal_nan=True)
+    assert np.array_equal([report.mean], [-expected], equal_nan=True)
+
+
+def test_a_scalar() -> None:
+    report = difference(two_versions(1, 4, chunks=()))
+    assert (report.cells, report.changed, report.mean, report.grid().tolist()) == (1, 1, 3.0, 1)
+
+
+def test_equal_versions_are_not_read() -> None:
+    repo = two_versions(np.ones((4, 4)), np.ones((4, 4)))
+    report = repo.diff_values("a", from_branch="main", to_branch="main")
+    assert (report.changed, report.chunks_read, report.cells) == (0, 0, 16)
+    assert np.isnan(report.mean)
+
+
+def test_another_shape_compares_the_common_cells() -> None:
+    before, after = np.ones((4, 4)), np.ones((6, 2))
+    after[0, 0] = after[5, 1] = 9
+    report = difference(two_versions(before, after))
+    assert (report.cells, report.changed, report.grid().shape) == (8, 1, (3, 1))
+
+
+def test_a_moved_array_and_another_grid() -> None:
+    repo = two_versions(np.ones((4, 4)), np.ones((4, 4)))
+    session = repo.rearrange_session("main")
+    session.move("/a", "/moved")
+    session.commit("move")
+    assert difference(repo, "moved").chunks_read == 0
+    with repo.transaction("main", message="rechunked") as store:
+        data = np.ones((4, 4), "f4")
+        data[3, 3] = 2
+        zarr.create_array(store, name="a", data=data, chunks=(3, 4))
+    report = difference(repo)
+    assert (report.changed, report.chunks_read, report.grid().tolist()) == (1, 2, [[0], [1]])
+
+
+def test_wrong_arguments() -> None:
+    repo = two_versions(np.ones((2, 2)), np.ones((2, 2)))
+    with pytest.raises(frazil.NodeNotFoundError):
+        difference(repo, "b")
+    with repo.transaction("main", message="other") as store:
+        zarr.create_array(store, name="a", data=np.ones(2), overwrite=True)
+    with pytest.raises(frazil.InvalidInputError, match="number of dimensions") as error:
+        difference(repo)
+    assert error.value.kind == "unsupported-array"
+    with pytest.raises(ValueError, match="exactly one"):
+        repo.diff_values("a", from_branch="main")
