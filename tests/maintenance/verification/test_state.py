@@ -46,7 +46,8 @@ def expired_ids(repo: frazil.Repository) -> list[bytes]:
     """Return the ids of the expired versions whose logs other versions need."""
     pruned = context_of(repo).catalog.repo_info().table.pruned()
     assert pruned.lengths.sum() > len(np.unique(pruned.compact().values))
-    return np.unique(pruned.compact().values).tolist()
+    ids: list[bytes] = np.unique(pruned.compact().values).tolist()
+    return ids
 
 
 def test_each_log_of_an_expired_version_is_read_once(
