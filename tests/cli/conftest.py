@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 import zarr
 
 import frazil
+from frazil.cli.main import main
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +24,8 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         era5 = zarr.create_group(store, path="era5", attributes={"title": "ERA5"})
         t = era5.create_array("t", shape=(4, 3), chunks=(1, 3), dtype="f4", dimension_names=["time", "x"])
         t[:] = np.arange(12).reshape(4, 3)
-        era5.create_array("time", shape=(4,), chunks=(4,), dtype="i8")[:] = np.arange(4)
+        time = era5.create_array("time", shape=(4,), chunks=(4,), dtype="i8", dimension_names=["time"])
+        time[:] = np.arange(4)
     repo.create_tag("v1", "main")
     repo.create_branch("dev", "main")
     with repo.transaction("main", message="Correct the first step") as store:
@@ -47,6 +51,24 @@ def own(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     shutil.copytree(template / "ice", tmp_path / "ice")
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def repo(own: Path) -> frazil.Repository:
+    """The copy of the repository `ice`."""
+    return frazil.Repository.open(frazil.local_filesystem_storage(str(own / "ice")))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a command line, and return its output; its errors if the expected status is not 0."""
+
+    def text_of(line: str, status: int = 0) -> str:
+        assert main(shlex.split(line)) == status, capsys.readouterr()
+        captured = capsys.readouterr()
+        return captured.out if status == 0 else captured.err
+
+    return text_of
 
 
 @pytest.fixture(autouse=True)

@@ -8,19 +8,26 @@ import shlex
 
 from frazil.cli.verb_table import VERBS
 
-#: Commands whose examples run on the repository `ice` -> the possible exit status. The others are parsed.
-RUNS: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys(
-        ("log", "show", "ls", "tree", "info", "cat", "refs", "status", "ops", "stats", "du", "inspect"), (0,)
+#: Commands whose examples run on the repository `ice`, with status 0. The others are parsed.
+RUNS = {
+    *(
+        "log",
+        "show",
+        "diff",
+        "blame",
+        "ls",
+        "tree",
+        "info",
+        "cat",
+        "refs",
+        "status",
+        "ops",
+        "stats",
+        "du",
+        "inspect",
     ),
-    "diff": (0, 1),
-    **dict.fromkeys(
-        (
-            *("init", "branch", "tag", "merge", "cherry-pick", "revert", "reset", "mv", "rm", "attrs"),
-            "config",
-        ),
-        (0,),
-    ),
+    *("init", "branch", "tag", "merge", "cherry-pick", "revert", "reset", "mv", "rm", "attrs", "config"),
+    *("expire", "gc", "compact", "rewrite-manifests", "upgrade", "completion"),
 }
 
 

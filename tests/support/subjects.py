@@ -32,7 +32,10 @@ SUBJECTS: Final = {
     "test_scaling.py": "work that grows with the number of rows, in several rooms",
     # cli
     "cli/change/test_commands.py": "every command that changes a repository",
+    "cli/maintain/test_commands.py": "every command that looks after a repository",
+    "cli/move/test_commands.py": "every command that moves data",
     "cli/look/test_commands.py": "every command that looks",
+    "cli/test_terminal.py": "commands on a real terminal",
     "cli/test_transcripts.py": "the transcripts of the page about the command line",
     # changes
     "changes/test_merge_groups.py": "`merge_forks`, where several forks create a group",

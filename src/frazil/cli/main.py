@@ -82,6 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The interpreter flushes standard output at its end, and would print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _NO_READER
+    except (OSError, ValueError, TypeError, ArithmeticError, LookupError, RuntimeError) as error:
+        return _report(output, f"{type(error).__name__}: {error}. --debug shows the trace", "other", _ERROR)
 
 
 def _report(output: Output, message: str, kind: str, status: int) -> int:

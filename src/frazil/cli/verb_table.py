@@ -19,6 +19,7 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
         Verb("log", "look.log", "show the versions, newest first"),
         Verb("show", "look.show", "show one version and what it changed"),
         Verb("diff", "look.diff", "show the differences between two versions"),
+        Verb("blame", "look.blame", "show which commits wrote the chunks of an array"),
         Verb("ls", "look.ls", "list the groups and arrays of a group"),
         Verb("tree", "look.tree", "show all groups and arrays as a tree"),
         Verb("info", "look.info", "describe a repository, a group or an array"),
@@ -38,20 +39,31 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
         Verb("cherry-pick", "change.cherry_pick", "repeat a commit on a branch"),
         Verb("revert", "change.revert", "undo a commit on a branch"),
         Verb("reset", "change.reset", "move a branch to another version"),
+        Verb("undo", "change.undo", "undo the last operation on the repository"),
+        Verb("redo", "change.redo", "make an undone operation again"),
         Verb("mv", "change.mv", "move or rename a group or an array"),
         Verb("rm", "change.rm", "delete a group or an array"),
         Verb("attrs", "change.attrs", "print or set attributes"),
         Verb("config", "change.config", "print or save the configuration and the status"),
     ),
     "maintain": (
+        Verb("expire", "maintain.expire", "remove old versions from the history"),
+        Verb("gc", "maintain.gc", "delete files that no version needs"),
+        Verb("compact", "maintain.compact", "merge small and mostly unused chunk files"),
+        Verb("rewrite-manifests", "maintain.rewrite_manifests", "write the manifests of a branch again"),
         Verb("verify", "verify_command", "look for damaged and missing files of a repository"),
         Verb("repair", "repair_command", "repair lost, damaged and exchanged files of a repository"),
+        Verb("upgrade", "maintain.upgrade", "upgrade a repository from spec version 1 to 2"),
     ),
     "move data": (
+        Verb("copy", "move.copy", "copy a repository, or bring a copy up to date"),
+        Verb("clone", "move.clone", "make a new repository with the files of another one"),
+        Verb("export", "move.export", "write a version as a Zarr store or a NetCDF file"),
         Verb(
             "ingest", "ingest_command", "write many files into one dataset: NetCDF, HDF5, Zarr, GRIB, GeoTIFF"
         ),
         Verb("import", "import_command", "import a repository of a format older than version 1"),
     ),
+    "shell": (Verb("completion", "completion", "print a program that completes commands in a shell"),),
 }
 VERBS: Final = {verb.name: verb for verbs in SECTIONS.values() for verb in verbs}

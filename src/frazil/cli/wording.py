@@ -37,6 +37,7 @@ _ADVICE: Final = (
     ("create a repository with Repository.create", "create a repository with `frazil init`"),
     (". Open it with Repository.open", ""),
     (". Write something first, or pass allow_empty=True", ": the branch has all of them already"),
+    ("Pass overwrite=True to replace it", "--overwrite replaces it"),
     ("Repository.verify names", "`frazil verify` names"),
 )
 

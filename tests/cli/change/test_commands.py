@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +11,6 @@ import zarr
 
 import frazil
 from frazil.cli import changes
-from frazil.cli.main import main
-
-
-@pytest.fixture
-def repo(own: Path) -> frazil.Repository:
-    return frazil.Repository.open(frazil.local_filesystem_storage(str(own / "ice")))
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Any:
-    def text_of(line: str, status: int = 0) -> str:
-        assert main(shlex.split(line)) == status, capsys.readouterr()
-        captured = capsys.readouterr()
-        return captured.out if status == 0 else captured.err
-
-    return text_of
 
 
 def state(repo: frazil.Repository) -> Any:
@@ -124,6 +107,23 @@ def test_reset(repo: frazil.Repository, run: Any) -> None:
     assert repo.lookup_branch("main") == repo.lookup_tag("v1")
     run("reset ice dev")  # forward: nothing is lost
     assert repo.lookup_branch("main") == repo.lookup_branch("dev")
+
+
+def test_undo_and_redo(repo: frazil.Repository, run: Any) -> None:
+    before = repo.lookup_branch("main")
+    run("merge ice dev")
+    assert run("undo ice --dry-run").startswith("would change")
+    assert repo.lookup_branch("main") != before
+    assert run("undo ice").startswith("changed")
+    assert repo.lookup_branch("main") == before
+    merged = json.loads(run("redo ice --json"))
+    assert (merged["dry_run"], merged["operations"][0]["operation"]) == (False, "new-commit")
+    assert "[cannot-undo]" in run("redo ice", status=1)
+    run("tag ice v9")
+    assert "Undo? Pass --yes" in run("undo ice", status=3)
+    assert "v9" in repo.list_tags()
+    run("undo ice -y")
+    assert "v9" not in repo.list_tags()
 
 
 def test_nodes(repo: frazil.Repository, run: Any) -> None:

@@ -1,0 +1,62 @@
+"""``frazil blame``: the commits that wrote the chunks of an array."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+import numpy as np
+
+from frazil.cli.command import target_argument, verb
+from frazil.cli.opening import open_version
+from frazil.cli.output import Output, table
+from frazil.cli.target import Target
+from frazil.cli.versions import SHORT, clock
+
+_DESCRIPTION: Final = """\
+Show which commits wrote the chunks of an array last: id, time in UTC, number of chunks, author, message,
+newest first. The command reads transaction logs, and no chunk."""
+
+_EXAMPLES: Final = """\
+frazil blame ice:era5/t            the commits of `main`
+frazil blame ice@v2:era5/t --chunks  also the indices of their chunks"""
+
+
+@verb("blame", description=_DESCRIPTION, examples=_EXAMPLES)
+@target_argument(metavar="LOCATION[@VERSION]:PATH")
+@click.option("--chunks", is_flag=True, help="Also print the indices of the chunks.")
+def command(output: Output, target: Target, chunks: bool) -> None:
+    """Print the commits."""
+    if target.path is None:
+        raise click.UsageError("name an array: LOCATION[@VERSION]:PATH")
+    version = open_version(target)
+    blame = version.repo.blame(version.path, snapshot_id=version.id)
+    counts = np.bincount(blame.number, minlength=len(blame.commits)).tolist()
+    documents: list[dict[str, Any]] = [
+        {
+            "id": each.snapshot_id,
+            "before": each.is_before,
+            "time": each.written_at,
+            "author": each.author,
+            "job": each.job,
+            "message": each.message,
+            "chunks": count,
+            "indices": blame.index[blame.number == number].tolist(),
+        }
+        for number, (each, count) in enumerate(zip(blame.commits, counts, strict=True))
+    ]
+    rows = table(
+        (
+            f"{'before ' if each['before'] else ''}{each['id'][:SHORT]}",
+            clock(each["time"]),
+            f"{each['chunks']:,}",
+            each["author"] or "",
+            each["message"].partition("\n")[0],
+        )
+        for each in documents
+    )
+    lines = []
+    for row, each in zip(rows, documents, strict=True):
+        lines.append(output.cut(row))
+        lines += [f"    {','.join(map(str, index))}" for index in each["indices"]] if chunks else []
+    output.emit(documents, lines, pages=True)

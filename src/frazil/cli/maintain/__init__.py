@@ -1,0 +1,1 @@
+"""Commands that look after a repository: expiration, collection, compaction, manifests, upgrade."""

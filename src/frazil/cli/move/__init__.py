@@ -1,0 +1,1 @@
+"""Commands that move data into other storages and other formats."""

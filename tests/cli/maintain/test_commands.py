@@ -1,0 +1,78 @@
+"""Every command that looks after a repository."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zarr
+
+import frazil
+
+
+def messages(repo: frazil.Repository) -> list[str]:
+    return [each.message for each in repo.ancestry(branch="main")]
+
+
+def test_expire(repo: frazil.Repository, run: Any) -> None:
+    repo.delete_tag("v2")
+    plan = json.loads(run("expire ice --last 1 --dry-run --json"))
+    assert [row["message"] for row in plan["removed"]] == ["Correct the first step"]
+    assert "- " + plan["removed"][0]["id"][:8] in run("expire ice --last 1 --dry-run")
+    assert "Remove 1 version from the history?" in run("expire ice --last 1", status=3)
+    assert len(messages(repo)) == 4
+    assert "removed 1 version; 4 versions" in run("expire ice --last 1 --yes")
+    assert messages(repo) == ["Rename the title", "Create the arrays", "Repository initialized"]
+    assert run("expire ice --newer-than 1d").startswith("removed 0 versions")  # nothing is lost: no question
+    assert "name a rule" in run("expire ice", status=2)
+
+
+def test_gc(repo: frazil.Repository, run: Any) -> None:
+    with repo.transaction("dev", message="large") as store:
+        array = zarr.create_array(store, name="large", shape=(4000,), dtype="f8", compressors=None)
+        array[:] = range(4000)
+    repo.delete_branch("dev")
+    repo.apply_retention(frazil.Retention(last=1))
+    plan = json.loads(run("gc ice --older-than 0s --dry-run --json"))
+    chunks = [row["key"] for row in plan["files"] if row["key"].startswith("chunks/")]
+    assert len(chunks) == 1
+    assert chunks[0] in run("gc ice --older-than 0s --dry-run")
+    assert f"Delete {len(plan['files'])} files" in run("gc ice --older-than 0s", status=3)
+    assert repo.storage.head(chunks[0]) is not None
+    assert "1 chunks" in run("gc ice --older-than 0s -y")
+    assert repo.storage.head(chunks[0]) is None
+    assert "--older-than" in run("gc ice", status=2)
+    assert run("gc ice --older-than 1d") == "deleted nothing (0 B)\n"
+
+
+def test_compact(repo: frazil.Repository, run: Any) -> None:
+    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
+    config.packing = frazil.PackingConfig(enabled=False)
+    with repo.reopen(config).transaction("main", message="small files") as store:
+        zarr.create_array(store, name="s", shape=(16,), chunks=(1,), dtype="i4", compressors=None)[:] = 7
+    assert "would write 16 chunk files to 1" in run("compact ice --dry-run")
+    report = json.loads(run("compact ice -m Packs --json"))
+    assert (report["files"], report["new_files"]) == (16, 1)
+    assert messages(repo)[0] == "Packs"
+    assert run("compact ice") == "nothing to do\n"
+
+
+def test_rewrite_manifests(repo: frazil.Repository, run: Any) -> None:
+    run("rewrite-manifests ice --dry-run")
+    assert messages(repo)[0] == "Rename the title"
+    run("rewrite-manifests ice -m Anew")
+    assert messages(repo)[0] == "Anew"
+
+
+def test_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    storage = frazil.local_filesystem_storage(str(tmp_path / "old"))
+    frazil.Repository.create(storage, spec_version=1)
+    assert run("upgrade old --dry-run").startswith("would upgrade")
+    assert "Upgrade to spec version 2?" in run("upgrade old", status=3)
+    assert frazil.Repository.fetch_spec_version(storage) == 1
+    assert run("upgrade old -y") == "upgraded from spec version 1 to 2\n"
+    assert frazil.Repository.fetch_spec_version(storage) == 2
+    assert run("upgrade old") == "nothing to do: spec version 2\n"
