@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import zarr
 from tests.support.judge import reference, reference_storage, same_by_reference
 
 import frazil
 
 
+@pytest.mark.deep
 def test_the_reference_reads_what_an_undo_leaves(tmp_path: Path) -> None:
     repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)))
     for number in range(3):
