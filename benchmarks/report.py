@@ -13,6 +13,9 @@ from statistics import median
 
 from workload import FRAZIL, Medians, Workload
 
+#: The beginning of a section.
+_SECTION = "\n### "
+
 #: One round: the values of each implementation, by name.
 type Round = Mapping[str, Mapping[str, float]]
 
@@ -50,6 +53,17 @@ def section(workload: Workload, rounds: Sequence[Round]) -> Iterable[str]:
     sizes = ", ".join(f"{size} {name}" for name, size in workload.sizes.items())
     yield f"{workload.run}: {sizes}. Rounds: {len(rounds)}."
     yield ""
+
+
+def with_sections(text: str, sections: Mapping[str, str], order: Sequence[str]) -> str:
+    """Return a report with other sections of some workloads.
+
+    ``sections`` has a text for each title. ``order`` has the titles of all workloads.
+    """
+    head, *present = text.split(_SECTION)
+    texts = {part.split("\n", 1)[0]: f"{_SECTION[1:]}{part}\n" for part in present} | dict(sections)
+    known = [title for title in order if title in texts]
+    return "\n".join([head, *(texts[title].rstrip("\n") + "\n" for title in known)])
 
 
 def expectation(workload: Workload, name: str) -> str:

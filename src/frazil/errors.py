@@ -136,6 +136,7 @@ class ErrorKind(StrEnum):
     TAG_ERROR = "tag-error"
     INVALID_REPOSITORY_MIGRATION = "invalid-repository-migration"
     BRANCH_PROTECTED = "branch-protected"  # Frazil only
+    CURSOR_LOST = "cursor-lost"  # Frazil only
     CANNOT_UNDO = "cannot-undo"  # Frazil only
     SESSION_EXPIRED = "session-expired"  # Frazil only
     GARBAGE_COLLECTED = "garbage-collected"  # Frazil only

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 from tests.history import layout
 from tests.history.layout import LABEL, Row
 from tests.history.log import Operation, operations
@@ -14,6 +16,8 @@ from tests.history.log import Operation, operations
 import frazil
 from frazil.ops import UpdateType
 
+#: How many versions are read at a time.
+_READERS: Final = 8
 _KINDS: Final = {
     UpdateType.NewCommit: "commit",
     UpdateType.CommitAmended: "amend",
@@ -106,16 +110,20 @@ def entries(repo: frazil.Repository) -> Iterator[Entry]:
 
 def _read_all(repo: frazil.Repository, versions: Iterable[str]) -> tuple[dict[str, Row], list[str]]:
     """Read each version that has the arrays."""
-    rows: dict[str, Row] = {}
-    damages = []
-    for version in versions:
-        try:
-            if repo.lookup_snapshot(version).parent_id is None and _is_empty(repo, version):
-                continue
-            rows[version] = layout.read(repo.readonly_session(snapshot_id=version).store)
-        except Exception as error:
-            damages.append(f"version {version}: {type(error).__name__}: {error}")
-    return rows, damages
+    with ThreadPoolExecutor(_READERS) as pool:
+        pairs = list(pool.map(lambda version: (version, _read(repo, version)), versions))
+    rows = {version: row for version, row in pairs if isinstance(row, np.ndarray)}
+    return rows, [row for _, row in pairs if isinstance(row, str)]
+
+
+def _read(repo: frazil.Repository, version: str) -> Row | str | None:
+    """Return the numbers of a version, the text of an error, or None for the version without arrays."""
+    try:
+        if repo.lookup_snapshot(version).parent_id is None and _is_empty(repo, version):
+            return None
+        return layout.read(repo.readonly_session(snapshot_id=version).store)
+    except Exception as error:
+        return f"version {version}: {type(error).__name__}: {error}"
 
 
 def _is_empty(repo: frazil.Repository, version: str) -> bool:

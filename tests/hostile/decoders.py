@@ -388,7 +388,12 @@ DECODERS: dict[str, Decoder] = {
         names_file=False,
     ),
     "config": Decoder(_config_flexbuffer, lambda: [seeds.config_flexbuffer()], _FLEXBUFFER, names_file=False),
-    "config-yaml": Decoder(_config_yaml, lambda: [seeds.config_yaml()], names_file=False),
+    "config-yaml": Decoder(
+        _config_yaml,
+        lambda: [seeds.config_yaml()],
+        ((PLAIN, mutations.change_yaml), (PLAIN, change_bytes)),
+        names_file=False,
+    ),
     "ref-v1": Decoder(
         lambda data: decode_ref(data, NAME), lambda: [b'{"snapshot":"1CECHNKREP0F1RSTCMT0"}'], _JSON
     ),

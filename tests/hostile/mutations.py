@@ -2,6 +2,7 @@
 
 bytes         bits, bytes, numbers that are dangerous as sizes and offsets, parts that are moved or removed
 flatbuffers   entries of vtables, offsets and counts of vectors, which are found by following the offsets
+words         parts of YAML at the places of values and keys
 documents     one value in JSON, MessagePack or FlexBuffers becomes another value
 """
 
@@ -84,6 +85,23 @@ def _cut(data: bytearray, chance: random.Random) -> None:
 
 
 _BYTE_CHANGES = (_one_bit, _one_byte, _number, _number, _step, _copy, _insert, _remove, _cut)
+
+
+#: Parts of YAML that a writer of configurations does not use.
+_WORDS_OF_YAML = (
+    *(b"!!int ", b"!!float ", b"!!bool ", b"!!null ", b"!!str ", b"!!seq ", b"!!map ", b"!!binary ", b"!x "),
+    *(b"&a ", b"*a ", b"<<: ", b"? ", b"- ", b": ", b"[", b"{", b"}", b", ", b"|\n  ", b">\n  ", b"'", b'"'),
+    *(b"1:1", b":1" * 300, b"0x", b"0o7", b".inf", b"1e999", b"~", b"%TAG ! x\n", b"---\n", b"...\n", b"\t"),
+)
+
+
+def change_yaml(data: bytes, chance: random.Random) -> bytes:
+    """One to four words of YAML, after a space or at the end of a line."""
+    for _ in range(chance.choice((1, 1, 2, 4))):
+        places = [at + 1 for at, byte in enumerate(data) if byte in b" \n"] or [0]
+        at = chance.choice(places)
+        data = data[:at] + chance.choice(_WORDS_OF_YAML) + data[at:]
+    return data
 
 
 # Flatbuffers

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ import zarr
 import zstandard
 from hypothesis import settings
 from tests.hostile.decoders import DECODERS, Decoder, survives
-from tests.hostile.fuzz import CORPUS, corpus, main
+from tests.hostile.fuzz import CORPUS, FOLDER, corpus
 from tests.hostile.judge import Judge, peak_of_memory
 from tests.support.examples import examples
 from tests.support.patience import patience
@@ -32,6 +35,7 @@ from frazil.pipeline import job_metrics, lineage, lineage_graph
 from frazil.pipeline.ingest.ledger import EMPTY, load_ledger, save_ledger
 from frazil.readers.tiff_layout import read_directory
 from frazil.repository.settings import config_yaml
+from frazil.repository.settings.array_conditions import matches
 from frazil.repository.settings.config_yaml import load_config
 
 decoders = pytest.mark.parametrize("name", DECODERS)
@@ -90,7 +94,7 @@ def _metadata_bomb(kind: FileType, frames: int = 128) -> bytes:
 
 BOMBS: dict[str, Callable[[], bytes]] = {
     "nothing": lambda: b"",
-    "deep JSON arrays": lambda: b"[" * 30_000,
+    "deep JSON arrays": lambda: b"[\n" * 30_000,
     "deep JSON objects": lambda: b'{"a":' * 30_000,
     "deep MessagePack": lambda: b"\x91" * 200_000,
     "deep YAML": lambda: b"- " * 20_000,
@@ -162,6 +166,21 @@ def test_many_tags_with_the_same_values_are_refused() -> None:
         read_directory(_file(data))
 
 
+def test_a_variable_with_more_dimensions_than_numpy_allows_is_refused() -> None:
+    def number(value: int) -> bytes:
+        return value.to_bytes(4, "big")
+
+    def file(rank: int) -> bytes:
+        dimension = number(10) + number(1) + number(4) + b"long" + number(1)
+        variable = number(11) + number(1) + number(1) + b"v\0\0\0" + number(rank) + number(0) * rank
+        values = bytes(8) + number(1) + number(4) + number(200) + bytes(600)
+        return b"CDF\1" + number(0) + dimension + bytes(8) + variable + values
+
+    assert survives(DECODERS["netcdf3"], file(64))
+    with pytest.raises(FormatError, match="at most 64 dimensions of 'v'"):
+        DECODERS["netcdf3"].read(file(65))
+
+
 def test_a_message_of_a_task_with_a_large_ratio_is_refused() -> None:
     bomb = zstandard.ZstdCompressor(level=1, write_content_size=True).compress(
         bytes(wire_columns._FREE_BYTES + 1)
@@ -207,8 +226,13 @@ def test_a_message_that_compresses_too_well_is_padded(monkeypatch: pytest.Monkey
         wire_columns.read_columns(data[: len(data) // 2])
 
 
-@pytest.mark.parametrize("most", [1 << 10, *deep(config_yaml._MOST_NODES)])
-@pytest.mark.parametrize("line", [b"- 1\n", b"? ,", b"!x ,", b"a1: 1\n"])
+@pytest.mark.parametrize(
+    ("line", "most"),
+    [
+        *((line, 1 << 10) for line in (b"- 1\n", b"? ,", b"!x ,", b"a1: 1\n")),
+        pytest.param(b"- 1\n", config_yaml._MOST_NODES, marks=pytest.mark.deep),
+    ],
+)
 def test_many_values_in_yaml_are_refused(line: bytes, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config_yaml, "_MOST_NODES", most)
     head, tail = {b"-": (b"a:\n", b""), b"a": (b"", b"")}.get(
@@ -217,6 +241,25 @@ def test_many_values_in_yaml_are_refused(line: bytes, most: int, monkeypatch: py
     content = head + line * ((MIB - 10) // len(line)) + tail
     with pytest.raises(FormatError, match=f"expected at most {most} keys and values"):
         load_config(content)
+
+
+LONG_NUMBERS = {
+    "float to the base 60": b"!!float 1" + b":1" * 400,
+    "integer to the base 60": b"!!int 1" + b":1" * 400,
+    "to the base 16": b"0x" + b"f" * 5000,
+    "of a variant": b"!int 0o" + b"7" * 200,
+}
+
+
+@pytest.mark.parametrize("number", LONG_NUMBERS.values(), ids=LONG_NUMBERS)
+def test_numbers_in_yaml_that_take_long_are_refused(number: bytes) -> None:
+    with pytest.raises(FormatError, match="expected a number of at most 100 digits"):
+        load_config(b"inline_chunk_threshold_bytes: " + number)
+
+
+@pytest.mark.parametrize("regex", ["a{99999999999999}", "(" * 3000, "(" * 300, "a|" * 501])
+def test_expressions_that_do_not_compile_match_nothing(regex: str) -> None:
+    assert not matches(regex, "a")
 
 
 @pytest.mark.parametrize(
@@ -280,10 +323,11 @@ def test_an_error_without_the_name_of_the_file_is_an_offence() -> None:
 
 
 @pytest.mark.deep
-def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path) -> None:
-    options = ["--engine", "random", "--inputs", "300", "--seconds", "60", "--offences", str(tmp_path)]
-    assert main([*options, "ref-v1", "grib"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_the_command(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.hostile.fuzz", "--engine", "random", "--inputs", "300"]
+    command += ["--offences", str(tmp_path), "ref-v1", "grib"]
+    done = subprocess.run(command, cwd=FOLDER.parents[1], capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["ref-v1", "grib"]
     assert all("offences none" in line for line in lines)
 

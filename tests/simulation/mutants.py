@@ -23,7 +23,7 @@ _REPO_UPDATE = "frazil.repository.catalog.repo_update:update_repo_info"
 _GUARD = "frazil.repository.catalog.collection_guard"
 _GARBAGE = "frazil.maintenance.garbage"
 _COMMIT = "frazil.repository.session.commit:_attempt_commit"
-_COLLECTING = ("commit", "commit", "collect", "flush", "reset_branch", "amend")
+_COLLECTING = ("commit", "collect")
 _WRITING = ("commit", "commit", "amend", "metadata", "tag", "merge")
 
 
@@ -222,8 +222,7 @@ MUTANTS = (
         "np.ascontiguousarray(garbage).tobytes()",
         "b''",
         ("content", "verify", "leases"),
-        ("commit", "commit", "collect", "reset_branch"),
-        seed=28,
+        _COLLECTING,
     ),
     Mutant(
         "a commit does not look for its files",
@@ -232,7 +231,7 @@ MUTANTS = (
         "if False:",
         ("content", "verify"),
         _COLLECTING,
-        seed=147,
+        seed=3,
     ),
     Mutant(
         "a commit ignores the lists of collections",
@@ -241,7 +240,6 @@ MUTANTS = (
         "if False:",
         ("content", "verify"),
         _COLLECTING,
-        seed=17,
     ),
     Mutant(
         "a commit does not see a collection in the log",
@@ -250,7 +248,7 @@ MUTANTS = (
         "if False:",
         ("content", "verify"),
         _COLLECTING,
-        seed=17,
+        seed=3,
     ),
     Mutant(
         "a collection does not look again",
@@ -259,7 +257,7 @@ MUTANTS = (
         "if False:",
         ("content", "verify"),
         _COLLECTING,
-        seed=3,
+        seed=2,
     ),
     Mutant(
         "a collection deletes living chunks",
@@ -283,8 +281,8 @@ MUTANTS = (
         'marker.modified - max(0, marker.number("age")) - ROUNDING',
         'marker.number("age") + 2 * marker.modified',
         ("leases",),
-        ("fork", "fork", "collect"),
-        seed=6,
+        ("fork", "collect", "collect"),
+        seed=29,
     ),
     Mutant(
         "a lease ends by another clock",
@@ -292,8 +290,8 @@ MUTANTS = (
         'max(-_LONGEST_US, min(marker.number("left"), _LONGEST_US))',
         "-_LONGEST_US",
         ("leases",),
-        ("fork", "fork", "collect"),
-        seed=6,
+        ("fork", "collect", "collect"),
+        seed=3,
     ),
     Mutant(
         "a rebase ignores conflicts",

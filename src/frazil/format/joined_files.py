@@ -5,8 +5,8 @@ rows. Here the payloads of several files are one buffer, and the tables of all f
 positions. Every position is compared with the bounds of its own file, so a damaged file cannot read the bytes
 of another one.
 
-This reader accepts only what it can read fast. It raises ``IrregularError`` for everything else, damage
-included. Then the caller decodes each file alone, with all rules and with errors that name the file.
+This reader accepts only what it can read fast. It raises an error of ``IRREGULAR`` for everything else,
+damage included. Then the caller decodes each file alone, with all rules and with errors that name the file.
 """
 
 from __future__ import annotations
@@ -28,10 +28,6 @@ _CHANGES: Final = 64
 _U2: Final = np.dtype("<u2")
 _I4: Final = np.dtype("<i4")
 _U4: Final = np.dtype("<u4")
-
-
-class IrregularError(Exception):
-    """The files cannot be read together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,20 +73,20 @@ class JoinedFiles:
             As many tables as files.
 
         Raises:
-            IrregularError: The files cannot be read together.
+            FormatError: The files cannot be read together.
         """
         rows = FileRows.of(np.arange(len(self.starts)))
         self.require_inside(self.starts, self.starts + 4, rows)
         return JoinedTables.at(self, self.starts + self.buffer.gather(self.starts, _U4), rows)
 
     def require_inside(self, positions: I64, ends: I64, rows: FileRows) -> None:
-        """Raise ``IrregularError`` unless all bytes from each position to its end are inside of its file."""
+        """Raise ``FormatError`` unless all bytes from each position to its end are inside of its file."""
         if not len(positions):
             return
         lowest = np.minimum.reduceat(positions, rows.firsts)
         highest = np.maximum.reduceat(ends, rows.firsts)
         if (lowest < self.starts[rows.owners]).any() or (highest > self.stops[rows.owners]).any():
-            raise IrregularError
+            raise FormatError("a table leads out of its file")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,7 +136,7 @@ class JoinedTables:
 
     @classmethod
     def at(cls, joined: JoinedFiles, positions: I64, rows: FileRows) -> JoinedTables:
-        """Return the tables at positions. Raise ``IrregularError`` for too many shapes."""
+        """Return the tables at positions. Raise ``FormatError`` for too many shapes."""
         joined.require_inside(positions, positions + 4, rows)
         vtables = positions - joined.buffer.gather(positions, _I4)
         # Most tables have the vtable of the table before.
@@ -148,19 +144,21 @@ class JoinedTables:
         np.not_equal(vtables[1:], vtables[:-1], out=is_first[1:])
         firsts = np.flatnonzero(is_first)
         if len(firsts) > _CHANGES * len(joined.starts):
-            raise IrregularError
+            raise FormatError("the tables have too many shapes")
         starts, owners = vtables[firsts], FileRows.of(rows.files[firsts])
         joined.require_inside(starts, starts + 4, owners)
         sizes = joined.buffer.gather(starts, _U2).astype(np.int64) & ~1
         joined.require_inside(starts, starts + sizes, owners)
         data = joined.buffer.bytes
-        numbering: dict[bytes, int] = {}
+        numbers_by_shape: dict[bytes, int] = {}
         numbers = [
-            numbering.setdefault(data[start + 4 : start + size].tobytes(), len(numbering))
+            numbers_by_shape.setdefault(data[start + 4 : start + size].tobytes(), len(numbers_by_shape))
             for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)
         ]
-        distances = np.zeros((max(1, len(numbering)), 1 + max(map(len, numbering), default=0) // 2), np.int64)
-        for shape, number in numbering.items():
+        distances = np.zeros(
+            (max(1, len(numbers_by_shape)), 1 + max(map(len, numbers_by_shape), default=0) // 2), np.int64
+        )
+        for shape, number in numbers_by_shape.items():
             distances[number, : len(shape) // 2] = np.frombuffer(shape, _U2)
         counts = np.diff(firsts, append=len(positions))
         return cls(joined, positions, rows, np.repeat(np.array(numbers, np.int64), counts), distances)
@@ -197,7 +195,7 @@ class JoinedTables:
         counts = self.joined.buffer.gather(starts, _U4).astype(np.int64)
         self.joined.require_inside(starts, starts + 4 + counts * 4, self.rows)
         if int(counts.sum()) * 4 > self.joined.buffer.size:
-            raise IrregularError  # tables share vectors
+            raise FormatError("tables share vectors")
         places = ranges_by(starts + 4, counts, 4)
         positions = places + self.joined.buffer.gather(places, _U4)
         rows = FileRows.of(np.repeat(self.rows.files, counts))
@@ -210,7 +208,7 @@ class JoinedTables:
 
     def _places(self, slot: int, width: int) -> I64:
         if not self.all_have(slot):
-            raise IrregularError
+            raise FormatError(f"some tables lack the field in slot {slot}")
         if not len(self):
             return self.positions
         column = self.distances[:, slot]
@@ -219,5 +217,5 @@ class JoinedTables:
         return places
 
 
-#: Errors that damaged files cause in this module.
-IRREGULAR: Final = (IrregularError, FormatError, ValueError, IndexError, OverflowError, MemoryError)
+#: Errors of files that cannot be read together.
+IRREGULAR: Final = (FormatError, ValueError, IndexError, OverflowError, MemoryError)

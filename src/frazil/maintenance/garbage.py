@@ -145,7 +145,7 @@ def collect(context: Context, what: Collection) -> GCSummary:
     try:
         limit = what.older_than + announcement.ahead
         delete_ended(storage, announcement.now)
-        delete_killed_records(storage, announcement.now)
+        delete_killed_records(storage, announcement.now, with_marks=context.spec_version > 1)
         spared = LeaseLimit(storage, announcement.now, limit)
         what = replace(what, older_than=spared.refresh())
         old = old_files(storage, what.older_than, limit, what.listings)

@@ -140,6 +140,8 @@ class SnapshotManifests:
             >>> len(SnapshotManifests.empty().select(np.zeros(0, bool)))
             0
         """
+        if keep.all():
+            return self
         rows = self.rows.take(keep).compact()
         used, places = np.unique(rows.values, return_inverse=True)
         files = self.files.select_manifests(used.astype(np.int64))
@@ -237,4 +239,4 @@ class ManifestChunks:
             >>> len(ManifestChunks.empty().select(np.zeros(0, bool)))
             0
         """
-        return ManifestChunks(self.ids[keep], self.digests.take(keep).compact())
+        return self if keep.all() else ManifestChunks(self.ids[keep], self.digests.take(keep).compact())

@@ -21,6 +21,8 @@ _TYPES: Final = dict(enumerate(map(np.dtype, _NAMES), 1))
 _OF_CDF5: Final = 7
 #: The largest header that is read, in bytes.
 _LARGEST_HEADER: Final = 1 << 30
+#: Arrays of numpy have no more dimensions.
+_MOST_DIMENSIONS: Final = 64
 
 
 @dataclass(slots=True)
@@ -88,8 +90,9 @@ class _Parser:
                 header.record_dim = name
             header.dims[name] = size
         header.attrs = self._attributes()
+        names = tuple(header.dims)
         for _ in range(self._list_length(_VARIABLES, "variables")):
-            variable = self._variable(header)
+            variable = self._variable(header, names)
             header.variables[variable.name] = variable
         records = [each for each in header.variables.values() if each.is_record]
         # A single variable with records is not padded.
@@ -101,10 +104,12 @@ class _Parser:
         self._check_end(header)
         return header
 
-    def _variable(self, header: Header) -> Variable:
+    def _variable(self, header: Header, names: tuple[str, ...]) -> Variable:
         name = self._name()
-        names = list(header.dims)
-        codes = [self._number(self._count) for _ in range(self._counted("dimensions of a variable", 4))]
+        count = self._counted("dimensions of a variable", 4)
+        if count > _MOST_DIMENSIONS:
+            raise self._damaged(f"at most {_MOST_DIMENSIONS} dimensions of {name!r}", count)
+        codes = [self._number(self._count) for _ in range(count)]
         if any(code >= len(names) for code in codes):
             raise self._damaged(f"dimensions of {name!r} below {len(names)}", codes)
         attrs = self._attributes()

@@ -17,20 +17,20 @@ from frazil.repository.handle.interior import context_of
 from frazil.storage.memory import MemoryStorage
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def repo() -> frazil.Repository:
-    """Three branches and a version without a branch, and six expired versions that all of them have."""
+    """Branches and a version without a branch, and expired versions that all of them have."""
     repo = frazil.Repository.create(MemoryStorage(), frazil.RepositoryConfig(inline_chunk_threshold_bytes=0))
     with repo.transaction("main", message="array") as store:
         zarr.create_array(store, name="a", shape=(8,), chunks=(1,), dtype="i4")
-    for number in range(5):
+    for number in range(2):
         write(repo, "main", number)
     tip = repo.lookup_branch("main")
-    for branch in ("b", "c", "d"):
+    for branch in ("b", "d"):
         repo.create_branch(branch, tip)
         write(repo, branch, 6)
     limit = datetime.now(UTC)
-    for branch in ("main", "b", "c", "d"):
+    for branch in ("main", "b", "d"):
         write(repo, branch, 7)
     repo.reset_branch("d", tip)
     repo.expire_snapshots(limit + timedelta(microseconds=1))
@@ -69,15 +69,17 @@ def test_each_log_of_an_expired_version_is_read_once(
 def test_the_logs_are_those_of_all_versions(repo: frazil.Repository) -> None:
     versions = list(versions_of(context_of(repo).catalog.repo_info()))
     expired = expired_ids(repo)
-    assert len(expired) > 6
+    assert len(expired) == 5
     assert sorted(id_ for each in versions for id_ in each.pruned) == expired
     # The newest version that is needed lists those that all versions have.
     needed = [each for each in versions if each.is_needed and each.pruned]
     assert max(map(len, (each.pruned for each in versions))) == len(needed[-1].pruned)
 
 
-@pytest.mark.parametrize("number", range(6))
-def test_damage_of_the_log_of_an_expired_version_is_a_finding(repo: frazil.Repository, number: int) -> None:
-    key = f"transactions/{id_to_text(expired_ids(repo)[number])}"
-    repo.storage.put(key, b"damage")
-    assert {finding.key for finding in repo.verify().problems} == {key}
+def test_damage_of_the_log_of_an_expired_version_is_a_finding(repo: frazil.Repository) -> None:
+    for id_ in expired_ids(repo)[::4]:
+        key = f"transactions/{id_to_text(id_)}"
+        content = bytes(repo.storage.get(key))
+        repo.storage.put(key, b"damage")
+        assert {finding.key for finding in repo.verify().problems} == {key}
+        repo.storage.put(key, content)

@@ -121,6 +121,13 @@ def test_the_rules_of_a_branch_need_an_audit(repo: frazil.Repository) -> None:
     refused(repo, FORWARD["commit"], "no audit shows")
     pipeline.write_audit_publish(repo, write(3), rules, engine="inline")
     assert zarr.open_array(repo.readonly_session("main").store, path="t", mode="r")[0] == 3
+    audit = next(repo.ancestry(branch="main")).metadata  # it is of another version
+
+    def reuse(repo: frazil.Repository) -> None:
+        with repo.transaction("main", message="again", metadata=audit) as store:
+            zarr.open_array(store, path="t")[0] = 99
+
+    refused(repo, reuse, "no audit shows")
     with pytest.raises(frazil.SessionStateError, match="no audit shows"):
         pipeline.write_audit_publish(repo, write(4), [pipeline.Exists("/t")], engine="inline")
     assert zarr.open_array(repo.readonly_session("main").store, path="t", mode="r")[0] == 3

@@ -183,6 +183,30 @@ def test_a_scalar_and_an_array_of_two_dimensions(repo: frazil.Repository) -> Non
     assert np.array_equal(repo.blame("m").index[-1], [1, 1])
 
 
+def test_the_history_of_a_cell_by_labels() -> None:
+    xr = pytest.importorskip("xarray")
+    pytest.importorskip("frazil.pipeline")
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    times = np.arange("2026-01-01", "2026-01-05", dtype="M8[D]").astype("M8[ns]")
+    data = xr.Dataset({"t": (("time", "x"), np.ones((4, 2)))}, {"time": times, "x": [10, 20]})
+    session = repo.writable_session("main")
+    options = {"t": {"chunks": (2, 1)}}
+    data.to_zarr(session.store, mode="w", consolidated=False, encoding=options)
+    session.commit("create")
+    with repo.transaction("main", message="correct") as store:
+        zarr.open_array(store, path="t")[3, 0] = 7
+
+    def history(**labels: Any) -> list[str]:
+        return [each.message for each in repo.history_of("t", labels)]
+
+    assert history(time="2026-01-03", x=10) == ["correct", "create"]
+    assert history(time="2026-01-02", x=10) == history(time="2026-01-03", x=20) == ["create"]
+    for labels in ({"time": "2026-01-03"}, {"time": "2026", "x": 10}, {"time": "2026-01-03", "x": 11}):
+        with pytest.raises(frazil.InvalidInputError) as error:
+            history(**labels)
+        assert error.value.kind == "invalid-chunk-index"
+
+
 def test_spec_version_1() -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=1)
     with repo.transaction("main", message="create") as store:

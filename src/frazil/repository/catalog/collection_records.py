@@ -129,12 +129,14 @@ def collection_records(storage: Storage) -> list[CollectionRecord]:
     ]
 
 
-def delete_killed_records(storage: Storage, now: int) -> None:
+def delete_killed_records(storage: Storage, now: int, *, with_marks: bool = False) -> None:
     """Delete the records of collections that were killed long before ``now``, a time of the storage's clock.
 
-    They are older than any session can be.
+    They are older than any session can be. Marks belong to spec version 1. ``with_marks`` deletes old marks,
+    too: an upgrade leaves them behind.
     """
-    marks = {record.key for record in collection_records(storage) if record.is_done}
+    records = [] if with_marks else collection_records(storage)
+    marks = {record.key for record in records if record.is_done}
     old = [info.key for info in storage.list(COLLECTIONS) if from_datetime(info.modified) + _LONGEST_US < now]
     if killed := [key for key in old if key not in marks]:
         storage.delete(killed)

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.format.ids import id_to_text
+from frazil.lazy_names import value_of
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog.expired_versions import snapshots_wanted
-from frazil.repository.handle.base import RepositoryBase
+from frazil.repository.handle.sessions import Sessions
 from frazil.repository.handle.version_argument import snapshot_of_version
 from frazil.repository.history import blame as blaming
 from frazil.repository.history.blame import Blame, ChunkCommit
+from frazil.repository.paths import absolute
 
 #: The values of the methods are public, so that `frazil.snapshots` imports them from this room.
 __all__ = ["Blame", "ChunkCommit", "Provenance"]
 
 
-class Provenance(RepositoryBase):
+#: Functions of the extra `pipeline`.
+_ARRAY_INFO: Final = "frazil.pipeline.transform.array_info:array_info"
+_POSITIONS: Final = "frazil.pipeline.transform.positions:positions_by_label"
+
+
+class Provenance(Sessions):
     """Methods of ``Repository`` that tell which commits wrote the chunks of arrays."""
 
     def blame(
@@ -72,7 +82,7 @@ class Provenance(RepositoryBase):
     def history_of(
         self,
         path: str,
-        index: Sequence[int],
+        index: Sequence[int] | Mapping[str, Any],
         *,
         branch: str | None = None,
         tag: str | None = None,
@@ -84,7 +94,9 @@ class Provenance(RepositoryBase):
 
         Args:
             path: The path of the array in this version.
-            index: The index of the cell along each dimension. A negative index counts from the end.
+            index: The index of the cell along each dimension; a negative index counts from the end. Or its
+                label for each dimension name, such as ``{"time": "2026-11-01", "lat": 10}``, as in ``sel`` of
+                xarray. Labels need the extra ``pipeline``.
             branch: The name of a branch. Default: ``main``, if no other version is named.
             tag: The name of a tag.
             snapshot_id: The id of a snapshot, or the first characters of an id.
@@ -93,9 +105,11 @@ class Provenance(RepositoryBase):
             The commits. The last one has ``is_before`` if expired versions wrote the chunk before.
 
         Raises:
-            InvalidInputError: ``invalid-chunk-index`` if the array has no such cell. ``not-an-array`` if
-                ``path`` is a group.
+            InvalidInputError: ``invalid-chunk-index`` if the array has no such cell, or if the labels do not
+                name one cell. ``invalid-array-metadata`` if a dimension has no coordinate. ``not-an-array``
+                if ``path`` is a group.
             TypeError: If an index is not an integer.
+            MissingExtraError: ``missing-extra`` for labels without the extra ``pipeline``.
             IcechunkError: The other errors of ``blame``.
 
         Examples:
@@ -114,7 +128,31 @@ class Provenance(RepositoryBase):
             branch = "main"
         snapshot = snapshot_of_version(info, branch, tag, snapshot_id)
         with snapshots_wanted():
-            return blaming.history_of(self._context, info, snapshot, path, index)
+            cell = self._cell_at(snapshot, path, index) if isinstance(index, Mapping) else index
+            return blaming.history_of(self._context, info, snapshot, path, cell)
+
+    def _cell_at(self, snapshot: bytes, path: str, labels: Mapping[str, Any]) -> list[int]:
+        """Return the index of the cell that labels name, for each dimension."""
+        session = self.readonly_session(snapshot_id=id_to_text(snapshot))
+        array_info, positions = map(value_of, (_ARRAY_INFO, _POSITIONS))
+        array = array_info(session, absolute(path))
+        if set(labels) != set(array.dims):
+            raise InvalidInputError(
+                f"index must have a label for each dimension of `{array.path}`, {tuple(array.dims)}, got "
+                f"{tuple(labels)}",
+                ErrorKind.INVALID_CHUNK_INDEX,
+            )
+        cell = [positions(session, array, dim, labels[dim], None) for dim in array.dims]
+        several = [
+            dim for dim, at in zip(array.dims, cell, strict=True) if not isinstance(at, int) and len(at) != 1
+        ]
+        if several:
+            raise InvalidInputError(
+                f"index must name one cell, got {labels[several[0]]!r} for {several[0]!r}, which selects "
+                "another number of cells",
+                ErrorKind.INVALID_CHUNK_INDEX,
+            )
+        return [at if isinstance(at, int) else at[0] for at in cell]
 
     blame_async = awaitable(blame)
     history_of_async = awaitable(history_of)

@@ -16,6 +16,7 @@ from frazil.repository.catalog.version_info import SpecVersion
 from frazil.repository.handle.administration import Administration
 from frazil.repository.handle.comparison import Comparison
 from frazil.repository.handle.creation import create_context
+from frazil.repository.handle.doctor import Doctor
 from frazil.repository.handle.history_upkeep import HistoryUpkeep
 from frazil.repository.handle.inspection import Inspection
 from frazil.repository.handle.integration import Integration
@@ -39,6 +40,7 @@ from frazil.repository.handle.undo import Undo
 from frazil.repository.handle.upkeep import Upkeep
 from frazil.repository.handle.version_history import VersionHistory
 from frazil.repository.handle.virtual_access import Authorized
+from frazil.repository.handle.watching import Watching
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.storage.base import Storage
 from frazil.storage.credentials import AnyCredential
@@ -49,6 +51,7 @@ from frazil.storage.settings import StorageSettings
 class Repository(
     VersionHistory,
     Comparison,
+    Provenance,
     Sessions,
     Administration,
     Refs,
@@ -60,8 +63,9 @@ class Repository(
     Integration,
     Recovery,
     Undo,
-    Provenance,
     Protection,
+    Watching,
+    Doctor,
 ):
     """A versioned Zarr hierarchy with branches and tags.
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Self, cast, override
+from typing import Any, ClassVar, Final, Self, cast, override
 
 from frazil.arguments import checked
 from frazil.display import PACKAGE, Numbered, quoted
@@ -190,7 +190,8 @@ class ConditionFamily[C: ArrayCondition](ArrayCondition):
         """Return a condition that holds for arrays whose full path contains a match.
 
         Args:
-            regex: The regular expression. One that does not compile matches nothing.
+            regex: The regular expression. One that does not compile, or has more than 1,000 characters,
+                matches nothing.
 
         Returns:
             The condition.
@@ -209,7 +210,8 @@ class ConditionFamily[C: ArrayCondition](ArrayCondition):
         The name is the last part of the path.
 
         Args:
-            regex: The regular expression. One that does not compile matches nothing.
+            regex: The regular expression. One that does not compile, or has more than 1,000 characters,
+                matches nothing.
 
         Returns:
             The condition.
@@ -236,6 +238,10 @@ class ConditionFamily[C: ArrayCondition](ArrayCondition):
         return tuple(conditions)
 
 
+#: A longer expression, from a saved configuration, can take minutes to compile.
+_LONGEST_REGEX: Final = 1000
+
+
 def matches(regex: str, text: str) -> bool:
     """Return whether a regular expression matches any part of the text."""
     pattern = _compiled(regex)
@@ -245,8 +251,8 @@ def matches(regex: str, text: str) -> bool:
 @lru_cache(maxsize=1024)
 def _compiled(regex: str) -> re.Pattern[str] | None:
     try:
-        return re.compile(regex)
-    except re.error:
+        return re.compile(regex) if len(regex) <= _LONGEST_REGEX else None
+    except (re.error, OverflowError, RecursionError):
         return None
 
 

@@ -25,6 +25,7 @@ from frazil.repository.settings.forms import Variant
 MAX_BYTES: Final = 1 << 20
 #: Keys, values, lists and maps of a file. One virtual chunk container has about 30.
 _MOST_NODES: Final = 1 << 16
+_LONGEST_NUMBER: Final = 100
 
 #: Tag, pattern and possible first characters of plain words that are not text.
 _WORDS: Final = (
@@ -96,6 +97,17 @@ def _load_variant(loader: _Loader, tag: str, node: yaml.Node) -> Variant:
     kind = loader.resolve(yaml.ScalarNode, node.value, (plain, not plain))
     return Variant({tag: loader.construct_object(yaml.ScalarNode(kind, node.value))})
 
+
+def _load_number(loader: _Loader, node: yaml.Node) -> object:
+    """Return a number. Long numbers and numbers to the base 60 are refused: they take quadratic time."""
+    text = loader.construct_scalar(node)
+    if len(text) > _LONGEST_NUMBER or ":" in text:
+        raise yaml.YAMLError(f"expected a number of at most {_LONGEST_NUMBER} digits, got {text[:20]!r}")
+    return yaml.SafeLoader.yaml_constructors[node.tag](loader, node)
+
+
+for _name in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_name}", _load_number)
 
 _TEXT: Final = "tag:yaml.org,2002:str"
 _Loader.add_multi_constructor("!", _load_variant)

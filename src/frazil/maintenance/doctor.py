@@ -1,0 +1,251 @@
+"""The checks of ``Repository.doctor``: the state of a repository that works, but could be better.
+
+A verification asks whether the files are correct. The doctor asks whether the repository is fast, cheap and
+as its owner wants it. Each finding names the command that mends it. Nothing is changed.
+
+    small-chunk-files   readers make a request for each small file
+    backups             backups of ``repo`` are not collected
+    unsplit-manifest    readers of one chunk fetch a manifest with millions of references
+    over-split          readers fetch thousands of tiny manifests
+    stale-lease         a lease of a holder that will hardly return holds up garbage
+    staged-job          files of a job that cannot be resumed
+    missing-container   virtual chunks that nobody can read
+    broken-protection   another writer has moved a protected branch
+
+The checks list the chunk files and the backups, and read the snapshots and manifests of the tips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from frazil.display import counted, some_of
+from frazil.format.columns import I64
+from frazil.format.ids import id_list
+from frazil.format.keys import CHUNKS, OVERWRITTEN
+from frazil.format.manifest import ChunkKind
+from frazil.format.repo_info import RepoInfo, UpdateKind
+from frazil.format.snapshot import ManifestFiles
+from frazil.maintenance.doctor_report import DoctorFinding, DoctorReport
+from frazil.repository.catalog.compaction_info import CompactionLimits
+from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.files import MANIFEST
+from frazil.repository.catalog.leases import LEASES, leases
+from frazil.repository.catalog.lineage import all_ancestors
+from frazil.repository.catalog.protection import BranchProtection, has_audit, read_protections
+from frazil.repository.clock import now_us, to_datetime, utc_text
+from frazil.repository.session.staged_work import abandoned
+
+_MIB: Final = 1 << 20
+_DAY_US: Final = timedelta(days=1) // timedelta(microseconds=1)
+#: Fewer small files, backups or manifests are no finding.
+_MANY_FILES: Final = 1000
+#: The bytes of all backups that are a finding.
+_BACKUP_BYTES: Final = 1 << 30
+#: The age of backups that a collection deletes, longer than any job runs.
+_COLLECTED_US: Final = 30 * _DAY_US
+#: The references of one manifest that are too many.
+_MANY_REFERENCES: Final = 2_000_000
+#: The mean number of references of many manifests that is too small.
+_FEW_REFERENCES: Final = 500
+#: The age of a lease after which its holder is asked for.
+_STALE_US: Final = _DAY_US
+#: The age of staged files without a lease.
+_STAGED_US: Final = 7 * _DAY_US
+_REWRITE: Final = 'repo.rewrite_manifests("rewrite manifests", branch={branch!r})'
+
+
+@dataclass(frozen=True)
+class _Patient:
+    """The repository, with what several checks read."""
+
+    context: Context
+    info: RepoInfo
+
+    @cached_property
+    def manifests(self) -> dict[str, ManifestFiles]:
+        """The manifests of the tip of each branch. Branches on the same snapshot are listed once."""
+        tips = {id_: name for name, id_ in sorted(self.info.branches.items(), reverse=True)}
+        return {name: self.context.assets.snapshot(id_).manifests for id_, name in tips.items()}
+
+
+def examine(context: Context) -> DoctorReport:
+    """Make all checks. See ``Repository.doctor``.
+
+    Args:
+        context: The repository.
+
+    Returns:
+        The findings.
+
+    Examples:
+        >>> import frazil
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> examine(repo.readonly_session("main").workspace.context).ok
+        True
+    """
+    patient = _Patient(context, context.catalog.repo_info())
+    findings = [DoctorFinding(name, *each) for name, check in CHECKS.items() for each in check(patient)]
+    return DoctorReport(findings, tuple(CHECKS))
+
+
+#: The subject, the detail and the command of a finding.
+type _Finding = tuple[str, str, str]
+
+
+def _collect(age_us: int) -> str:
+    """Return the command of a collection of files that are older than this."""
+    cutoff = to_datetime(now_us() - age_us).replace(microsecond=0)
+    return f"repo.garbage_collect(datetime.fromisoformat({cutoff.isoformat()!r}))"
+
+
+def _sizes(patient: _Patient, folder: str) -> I64:
+    return np.fromiter((each.size for each in patient.context.storage.list(folder)), np.int64)
+
+
+def _small_chunk_files(patient: _Patient) -> Iterator[_Finding]:
+    sizes = _sizes(patient, CHUNKS)
+    limit = CompactionLimits().small_size
+    small = int(np.count_nonzero(sizes < limit))
+    if small >= _MANY_FILES and 2 * small > len(sizes):
+        detail = (
+            f"{small:,} of {len(sizes):,} chunk files are smaller than {limit // _MIB} MiB, "
+            f"{int(sizes.sum()) / len(sizes) / 1024:,.0f} KiB on average"
+        )
+        yield CHUNKS, detail, 'repo.compact("compact", branch="main")'
+
+
+def _backups(patient: _Patient) -> Iterator[_Finding]:
+    sizes = _sizes(patient, OVERWRITTEN)
+    total = int(sizes.sum())
+    if total > _BACKUP_BYTES or len(sizes) > 10 * _MANY_FILES:
+        yield (
+            OVERWRITTEN,
+            f"{len(sizes):,} backups of `repo` have {total / _MIB:,.0f} MiB",
+            _collect(_COLLECTED_US),
+        )
+
+
+def _unsplit(patient: _Patient) -> Iterator[_Finding]:
+    for branch, files in patient.manifests.items():
+        largest = int(files.num_chunk_refs.max(initial=0))
+        if largest > _MANY_REFERENCES:
+            count = int(np.count_nonzero(files.num_chunk_refs > _MANY_REFERENCES))
+            detail = (
+                f"{counted(count, 'manifest')} with more than {_MANY_REFERENCES:,} references, the largest "
+                f"with {largest:,}. Set ManifestSplittingConfig in the configuration first"
+            )
+            yield f"branch `{branch}`", detail, _REWRITE.format(branch=branch)
+
+
+def _over_split(patient: _Patient) -> Iterator[_Finding]:
+    for branch, files in patient.manifests.items():
+        mean = float(files.num_chunk_refs.mean()) if len(files) else 0.0
+        if len(files) >= _MANY_FILES and mean < _FEW_REFERENCES:
+            detail = f"{len(files):,} manifests with {mean:,.0f} references on average"
+            yield f"branch `{branch}`", detail, _REWRITE.format(branch=branch)
+
+
+def _stale_leases(patient: _Patient) -> Iterator[_Finding]:
+    now = now_us()
+    for lease in leases(patient.context.storage):
+        if lease.taken < now - _STALE_US and lease.until >= now:
+            detail = (
+                f"{lease.purpose} since {utc_text(lease.taken)}, protects files until {utc_text(lease.until)}"
+            )
+            id_ = lease.key.removeprefix(f"{LEASES}/")
+            yield f"lease {id_}", detail, f"repo.break_lease({id_!r})"
+
+
+def _staged_jobs(patient: _Patient) -> Iterator[_Finding]:
+    files = abandoned(patient.context.storage, now_us() - _STAGED_US)
+    if files:
+        folders = {each.key.rpartition("/")[0] for each in files}
+        total = sum(each.size for each in files)
+        detail = f"{counted(len(files), 'file')} of jobs without a lease, {total / _MIB:,.1f} MiB"
+        yield some_of(sorted(folders)), detail, _collect(_STAGED_US)
+
+
+def _missing_containers(patient: _Patient) -> Iterator[_Finding]:
+    """Compare the locations of virtual chunks with the containers. One manifest at a time is in memory."""
+    context = patient.context
+    seen: set[bytes] = set()
+    for branch, files in patient.manifests.items():
+        missing: set[str] = set()
+        for id_ in id_list(files.ids):
+            if id_ in seen:
+                continue
+            seen.add(id_)
+            for table in MANIFEST.read(context.storage, id_).arrays.values():
+                if not (table.kind == ChunkKind.VIRTUAL).any():
+                    continue
+                used = np.unique(table.source[table.kind == ChunkKind.VIRTUAL])
+                locations = np.array(table.foreign.locations.take(used).texts(), object)
+                alone = ~context.virtual.matching(locations.tolist())
+                missing.update(text.rpartition("/")[0] + "/" for text in locations[alone].tolist())
+        if missing:
+            detail = f"no virtual chunk container has {some_of(sorted(missing))}"
+            command = (
+                "repo.reconfigure(config_with_a_VirtualChunkContainer_for_the_prefix); repo.save_config()"
+            )
+            yield f"branch `{branch}`", detail, command
+
+
+def _broken_protections(patient: _Patient) -> Iterator[_Finding]:
+    info = patient.info
+    for protection in read_protections(info.metadata):
+        command = (
+            f"repo.undo(branch=...), or repo.protect_branch({protection.pattern!r}, ...) to accept the state"
+        )
+        for branch, detail in _offences(info, protection):
+            yield f"branch `{branch}`", detail, command.replace("branch=...", f"branch={branch!r}")
+
+
+def _offences(info: RepoInfo, protection: BranchProtection) -> Iterator[tuple[str, str]]:
+    """Yield branches that lost commits since they are protected, by the newest part of the ops log."""
+    ops = info.ops
+    kinds = [UpdateKind.BRANCH_DELETED, UpdateKind.BRANCH_RESET, UpdateKind.COMMIT_AMENDED]
+    rows = np.flatnonzero((ops.updated_at > np.uint64(protection.since)) & np.isin(ops.kinds, kinds))
+    seen: set[str] = set()
+    for entry in map(ops.entry, rows.tolist()):
+        branch, before = entry.name or "", entry.previous_snapshot or b""
+        if branch in seen or not fnmatchcase(branch, protection.pattern):
+            continue
+        tip = info.branches.get(branch)
+        if tip is None:
+            yield branch, f"it was deleted at {utc_text(entry.updated_at)}"
+        elif protection.fast_forward_only and not _contains(info, tip, before):
+            yield branch, f"it lost commits at {utc_text(entry.updated_at)} ({entry.kind.name.lower()})"
+        else:
+            continue
+        seen.add(branch)
+    for branch, tip in info.branches.items():
+        newer = info.snapshots.entry(info.snapshots.find_snapshot(tip)).flushed_at > protection.since
+        is_under_rules = protection.rules and fnmatchcase(branch, protection.pattern)
+        if is_under_rules and newer and not has_audit(protection, info, tip):
+            yield branch, "no audit shows that the rules hold in its tip"
+
+
+def _contains(info: RepoInfo, tip: bytes, snapshot: bytes) -> bool:
+    row = info.snapshots.find_snapshot(snapshot)
+    return row >= 0 and row in all_ancestors(info, tip)
+
+
+#: The checks by name, in their order.
+CHECKS: Final[dict[str, Callable[[_Patient], Iterator[_Finding]]]] = {
+    "small-chunk-files": _small_chunk_files,
+    "backups": _backups,
+    "unsplit-manifest": _unsplit,
+    "over-split": _over_split,
+    "stale-lease": _stale_leases,
+    "staged-job": _staged_jobs,
+    "missing-container": _missing_containers,
+    "broken-protection": _broken_protections,
+}

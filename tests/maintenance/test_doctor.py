@@ -1,0 +1,139 @@
+"""The doctor: each check finds its case, and nothing in a healthy repository."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+import zarr
+
+import frazil
+from frazil.maintenance import doctor
+
+
+@pytest.fixture
+def repo() -> frazil.Repository:
+    config = frazil.RepositoryConfig(
+        inline_chunk_threshold_bytes=0, packing=frazil.PackingConfig(enabled=False)
+    )
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config)
+    with repo.transaction("main", message="data") as store:
+        zarr.create_array(store, name="t", shape=(4,), chunks=(1,), dtype="i4")[:] = 1
+        zarr.create_array(store, name="u", shape=(4,), chunks=(1,), dtype="i4")[:] = 1
+    return repo
+
+
+def test_a_healthy_repository_has_no_findings(repo: frazil.Repository) -> None:
+    report = repo.doctor()
+    assert report.ok
+    assert report.checks == tuple(doctor.CHECKS)
+    assert str(report) == "no findings in 8 checks\n"
+    assert "checks" in repr(report)
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "check", "detail", "command"),
+    [
+        ("_MANY_FILES", 3, "small-chunk-files", "8 of 8 chunk files are smaller", "repo.compact("),
+        ("_BACKUP_BYTES", 1, "backups", "backups of `repo`", "repo.garbage_collect("),
+        ("_MANY_REFERENCES", 3, "unsplit-manifest", "2 manifests with more than 3", "rewrite_manifests("),
+    ],
+)
+def test_a_limit_that_is_exceeded(
+    limit: str,
+    value: int,
+    check: str,
+    detail: str,
+    command: str,
+    repo: frazil.Repository,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    repo.create_branch("same", "main")  # branches on one snapshot are one finding
+    monkeypatch.setattr(doctor, limit, value)
+    report = repo.doctor()
+    (finding,) = (each for each in report.findings if each.check == check)
+    assert detail in finding.detail
+    assert command in finding.command
+    assert f"    {finding.command}\n" in str(report)
+    eval(finding.command, {"repo": repo, "datetime": datetime})  # the command runs
+
+
+def test_many_tiny_manifests(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_MANY_FILES", 2)
+    (finding,) = (each for each in repo.doctor().findings if each.check == "over-split")
+    assert finding.detail == "2 manifests with 4 references on average"
+    eval(finding.command, {"repo": repo})  # the command runs
+
+
+def test_a_stale_lease_and_its_command(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    fork = repo.writable_session("main").fork()
+    assert repo.doctor().ok
+    monkeypatch.setattr(doctor, "_STALE_US", -10_000_000)
+    (finding,) = repo.doctor().findings
+    assert (finding.check, finding.detail.startswith("fork since")) == ("stale-lease", True)
+    eval(finding.command, {"repo": repo})
+    assert repo.doctor().ok
+    assert fork.snapshot_id
+
+
+def test_staged_files_of_a_job_without_a_lease(
+    repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo.storage.put("staging/abc/1", b"x" * 100)
+    assert repo.doctor().ok
+    monkeypatch.setattr(doctor, "_STAGED_US", -10_000_000)
+    (finding,) = repo.doctor().findings
+    assert (finding.check, finding.subject) == ("staged-job", "`staging/abc`")
+
+
+def test_virtual_chunks_without_a_container(repo: frazil.Repository) -> None:
+    session = repo.writable_session("main")
+    spec = frazil.VirtualChunkSpec([0], "s3://nowhere/data/x.nc", 0, 4)
+    session.store.set_virtual_refs("t", [spec], validate_containers=False)
+    session.commit("virtual")
+    (finding,) = repo.doctor().findings
+    assert (finding.check, finding.subject) == ("missing-container", "branch `main`")
+    assert "`s3://nowhere/data/`" in finding.detail
+
+
+def other_writer(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None:
+    """Do some work as another implementation does, which does not know protections."""
+    with monkeypatch.context() as patch:
+        patch.setattr("frazil.repository.catalog.catalog.guarded", lambda change, label: change)
+        work()
+
+
+def test_a_protection_that_another_writer_broke(
+    repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = list(repo.ancestry(branch="main"))[1].id
+    repo.create_branch("dev", "main")
+    repo.protect_branch("main")
+    repo.protect_branch("d*")
+    with repo.transaction("main", message="forward") as store:
+        zarr.create_group(store, path="g")
+    repo.reset_branch("dev", "main")
+    assert repo.doctor().ok
+    other_writer(repo, monkeypatch, lambda: repo.reset_branch("main", first))
+    other_writer(repo, monkeypatch, lambda: repo.delete_branch("dev"))
+    findings = {each.subject: each.detail for each in repo.doctor().findings}
+    assert findings["branch `main`"].startswith("it lost commits")
+    assert findings["branch `dev`"].startswith("it was deleted")
+    repo.undo(branch="dev")
+    other_writer(repo, monkeypatch, lambda: repo.undo(branch="main"))
+    assert repo.doctor().ok
+
+
+def test_a_tip_without_an_audit(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo.protect_branch("main", rules=[{"rule": "Exists", "path": "/t"}])
+    assert repo.doctor().ok
+
+    def work() -> None:
+        with repo.transaction("main", message="not audited") as store:
+            zarr.create_group(store, path="g")
+
+    other_writer(repo, monkeypatch, work)
+    (finding,) = repo.doctor().findings
+    assert "no audit" in finding.detail
