@@ -56,6 +56,20 @@ def test_log_since(run: Any) -> None:
     assert len(document(run, "log ice --since 1d")) == 4
 
 
+def test_patches_of_versions_without_changes(own: Path, run: Any) -> None:
+    repo = frazil.Repository.open(frazil.local_filesystem_storage(str(own / "ice")))
+    repo.writable_session("main").commit("nothing", allow_empty=True)
+    messages = [row["message"] for row in document(run, "log ice --patch")]
+    assert (messages[0], messages[-1], len(messages)) == ("nothing", "Repository initialized", 5)
+
+
+def test_a_pipe_has_whole_lines(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    for line in ("ops ice", "log ice", "status ice", "tree ice", "ls ice:era5"):
+        assert "…" not in (text := run(line))
+        assert max(map(len, text.splitlines())) > 20
+
+
 def test_show(run: Any) -> None:
     version = document(run, "show ice@dev")
     assert (version["branches"], version["changes"]["new_arrays"]) == (["dev"], ["/era5/p"])

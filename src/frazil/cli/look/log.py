@@ -25,7 +25,7 @@ from frazil.cli.versions import (
 )
 from frazil.repository.catalog.history import ancestry
 from frazil.repository.catalog.presentation import snapshot_infos
-from frazil.repository.catalog.version_info import SnapshotInfo
+from frazil.repository.catalog.version_info import Diff, SnapshotInfo
 from frazil.repository.handle.graph import ancestry_graph
 
 _DESCRIPTION: Final = """\
@@ -77,9 +77,9 @@ def _documents(version: OpenVersion, since: datetime | None, changes: bool) -> I
     for each in versions:
         document = version_document(each, refs.get(each.id, ()))
         if changes:
-            if each.parent_id is None:
-                continue
-            diff = version.repo.diff(from_snapshot_id=each.parent_id, to_snapshot_id=each.id)
+            diff = Diff()
+            if each.parent_id is not None:
+                diff = version.repo.diff(from_snapshot_id=each.parent_id, to_snapshot_id=each.id)
             document["changes"] = diff_document(diff, version.path)
             if version.path != "/" and is_empty(document["changes"]):
                 continue
