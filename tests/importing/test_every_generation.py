@@ -475,7 +475,9 @@ class TestCommandLine:
         )
         assert main(["import", "ftp://x/y"]) == 1
         assert capsys.readouterr().err.endswith("[cannot-parse-url]\n")
-        for place in ("", "http://", "s3://", "s3:///x", "file://old", "file://host/x", "http://"):
+        assert main(["import", ""]) == 2
+        assert "a location must not be empty" in capsys.readouterr().err
+        for place in ("http://", "s3://", "s3:///x", "file://old", "file://host/x", "http://"):
             assert main(["import", place]) == 1
             assert capsys.readouterr().err.endswith("[cannot-parse-url]\n")
         with pytest.raises(SystemExit) as done:

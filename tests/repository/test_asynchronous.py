@@ -29,12 +29,16 @@ def _repository() -> frazil.Repository:
     return repo
 
 
+#: These return an iterator for ``async for``, and are not awaited.
+ITERATORS = {"ops_log_async", "watch_async"}
+
+
 def test_every_twin_is_awaited_and_has_the_parameters_of_its_method() -> None:
     pairs = 0
     for cls in (frazil.Repository, frazil.Session, frazil.ForkSession, frazil.IcechunkStore):
         for name in filter(lambda name: name.endswith("_async"), dir(cls)):
             twin, method = getattr(cls, name), getattr(cls, name.removesuffix("_async"), None)
-            if name == "ops_log_async" or method is None:
+            if name in ITERATORS or method is None:
                 continue
             assert inspect.iscoroutinefunction(twin), name
             assert inspect.signature(twin) == inspect.signature(method), name

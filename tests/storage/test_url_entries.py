@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import frazil
-from frazil.cli import ingest_command
+from frazil.cli.opening import storage_of
+from frazil.cli.target import parse_target
 from frazil.readers.files import find_file
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def from_python(url: str, options: Options) -> bytes:
 def from_command_line(url: str, options: Options) -> bytes:
     if options:
         pytest.skip("the command line takes the options from the environment")
-    return bytes(ingest_command.storage_from_url(url).get("object"))
+    return bytes(storage_of(parse_target(url)).get("object"))
 
 
 def from_sql(url: str, options: Options) -> bytes:

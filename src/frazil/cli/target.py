@@ -66,8 +66,8 @@ def parse_target(text: str) -> Target:
     """Return the parts of a text ``LOCATION[@VERSION][:PATH]``.
 
     Raises:
-        InvalidInputError: ``invalid-argument`` for ``@`` without a version, and for characters that no
-            location contains.
+        InvalidInputError: ``cannot-parse-url`` for an empty text, and ``invalid-argument`` for ``@`` without a
+            version and for characters that no location contains.
 
     Examples:
         >>> parse_target("s3://bucket/ice@dev~3:era5/t")
@@ -75,6 +75,10 @@ def parse_target(text: str) -> Target:
         >>> parse_target("https://me@host:8080/ice@v1")
         Target(location='https://me@host:8080/ice', version='v1', path=None)
     """
+    if not text:
+        raise InvalidInputError(
+            "a location must not be empty. Write `.` for the current folder", ErrorKind.CANNOT_PARSE_URL
+        )
     if "\0" in text:
         raise InvalidInputError(
             f"a target must not contain the character NUL, got {text!r}", ErrorKind.INVALID_ARGUMENT

@@ -55,7 +55,7 @@ class BranchProtection(Record):
     rules: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
     since: int = 0
 
-    shown_as: ClassVar[str] = "BranchProtection"
+    shown_as: ClassVar[str] = "config.BranchProtection"
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         names = ("pattern", "principals", "fast_forward_only", "rules")
