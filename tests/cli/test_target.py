@@ -13,7 +13,6 @@ from frazil.errors import InvalidInputError
 
 TABLE = {
     "ice": ("ice", None, None),
-    "": (".", None, None),
     "./ice": ("./ice", None, None),
     "~/ice@v1": ("~/ice", "v1", None),
     "ice@main~3": ("ice", "main~3", None),
@@ -70,6 +69,12 @@ def test_missing_parts(text: str) -> None:
     with pytest.raises(InvalidInputError, match="must") as caught:
         parse_target(text)
     assert caught.value.kind == "invalid-argument"
+
+
+def test_no_location_is_the_current_folder_by_accident() -> None:
+    """An empty variable of a shell must not select the current folder."""
+    with pytest.raises(InvalidInputError, match="must not be empty"):
+        parse_target("")
 
 
 _TEXT = st.text(st.sampled_from("ab/.~@:-0123456789T\\"), max_size=12)

@@ -66,7 +66,7 @@ def parse_target(text: str) -> Target:
     """Return the parts of a text ``LOCATION[@VERSION][:PATH]``.
 
     Raises:
-        InvalidInputError: ``cannot-parse-url`` for an empty text, and ``invalid-argument`` for ``@`` without a
+        InvalidInputError: ``cannot-parse-url`` for an empty text, ``invalid-argument`` for ``@`` without a
             version and for characters that no location contains.
 
     Examples:
