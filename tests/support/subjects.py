@@ -21,6 +21,7 @@ SUBJECTS: Final = {
     "test_benchmarks.py": "the programs in benchmarks/",
     "test_command.py": "`python -m frazil`",
     "test_docs.py": "the code and the links of docs/",
+    "test_tiers.py": "which tests run in the first tier",
     "test_doctests.py": "the examples in docstrings",
     "test_design.py": "the design pages",
     "test_docstrings.py": "the docstrings of public names",

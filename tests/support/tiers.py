@@ -2,8 +2,9 @@
 
 The first tier is for every change: `make test`. The second one has all tests: `make test-all`, or ``--all``.
 Tests with one of the marks in ``SECOND_TIER`` run in the second tier only. Three ways lead to them without
-``--all``: the name of their file or of a test (``tests/interop/test_turns.py``), a mark expression (``-m``),
-and ``CI=true``, which `scripts/test` turns into ``--all``. A folder or ``-k`` selects from the first tier.
+``--all``: the name of their file or of a test (``tests/interop/test_turns.py``), a mark expression that
+selects marks (``-m deep``), and ``CI=true``, which `scripts/test` turns into ``--all``. A folder or ``-k``
+selects from the first tier.
 
 A test with the mark ``sample(count)`` runs with ``count`` of its sets of parameters in the first tier, and
 with all of them in the second one.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import re
 from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
@@ -75,7 +77,7 @@ def pytest_report_header() -> str:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Under xdist the main process does not know which tests the workers left out."""
-    if not config.getoption("all") and not config.option.markexpr:
+    if not config.getoption("all") and not selects_marks(config.option.markexpr):
         marks = ", ".join(SECOND_TIER)
         terminalreporter.write_line(f"frazil: the first tier of tests; --all adds those marked {marks}")
 
@@ -84,22 +86,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if (mark := item.get_closest_marker("timeout")) is not None:
             item.add_marker(pytest.mark.timeout(patience(mark.args[0])), append=False)
-    if config.getoption("all") or config.option.markexpr:
+    if config.getoption("all") or selects_marks(config.option.markexpr):
         return
     named = _named_files(config)
     left_out = [item for item in items if _is_second_tier(item) and item.path not in named]
-    left_out += [item for item in _beyond_samples(items) if item.path not in named]
+    left_out += [item for item in beyond_samples(items) if item.path not in named]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         excluded = set(left_out)
         items[:] = [item for item in items if item not in excluded]
 
 
+def selects_marks(expression: str) -> bool:
+    """Return whether a mark expression selects marks, and does not only leave out marks."""
+    names = re.sub(r"\bnot\s+\w+|\b(and|or)\b|[()]", " ", expression)
+    return bool(names.strip())
+
+
 def _is_second_tier(item: pytest.Item) -> bool:
     return any(item.get_closest_marker(name) for name in SECOND_TIER)
 
 
-def _beyond_samples(items: list[pytest.Item]) -> list[pytest.Item]:
+def beyond_samples(items: list[pytest.Item]) -> list[pytest.Item]:
     """Return the sets of parameters that only the second tier has: those between the ones of the sample."""
     groups: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
