@@ -1,6 +1,6 @@
 # The commands of the project. Each first installs the packages that it needs (scripts/setup).
 
-.PHONY: demo pipeline simulate history soak test test-all test-lowest test-minimal test-pipeline lint types check build bench fuzz fuzz-decoders golden clean
+.PHONY: demo pipeline simulate history soak test test-all test-weekly test-lowest test-minimal test-pipeline lint types check build bench fuzz fuzz-decoders golden clean
 .NOTPARALLEL:
 
 demo:    ## write real data with Spark into one repository, and show the result
@@ -18,9 +18,13 @@ test:    ## the tests for every change: a few minutes. ARGS="-k name" for pytest
 	@scripts/setup test
 	@scripts/test $(ARGS)
 
-test-all: ## all tests: also clusters, servers, Spark Connect, long property tests, all fixtures
+test-all: ## the tests of CI: also clusters, servers, Spark Connect, long property tests, all fixtures
 	@scripts/setup test
 	@scripts/test --all $(ARGS)
+
+test-weekly: ## all tests with all sets of parameters
+	@scripts/setup test
+	@scripts/test --weekly $(ARGS)
 
 test-lowest: ## the lowest supported Python, with the pinned and with the lowest versions
 	@scripts/test-python 3.12 $(ARGS)

@@ -9,6 +9,7 @@ import pytest
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 
 
+@pytest.mark.weekly
 @pytest.mark.servers
 @pytest.mark.interop
 @pytest.mark.spark

@@ -9,6 +9,7 @@ import pytest
 from tests.history.soak import Sample, growing, soak
 
 
+@pytest.mark.weekly
 @pytest.mark.deep
 def test_nothing_grows_with_commits(tmp_path: Path) -> None:
     samples = [replace(sample, memory=0) for sample in soak(tmp_path, 300, 25)]

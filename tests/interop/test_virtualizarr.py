@@ -141,6 +141,7 @@ print(len({public!r}))
     assert int(done.stdout) >= 14
 
 
+@pytest.mark.weekly
 @pytest.mark.deep
 def test_virtualizarrs_own_tests_go_as_with_the_published_one(tmp_path: Path) -> None:
     """Its wheel has tests of its writer and parser, without some of their fixtures and optional packages."""

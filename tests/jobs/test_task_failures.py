@@ -345,6 +345,7 @@ ENTRIES: Final[dict[str, tuple[Callable[[SparkSession, dict[str, str], Path], ob
 }
 
 
+@pytest.mark.sample(1, 2)
 @pytest.mark.deep
 @pytest.mark.spark
 @pytest.mark.not_for_the_reference("one of its chunks is damaged")

@@ -280,6 +280,7 @@ def test_one_damage_of_each_kind(kind: str) -> None:
     require_cell(kind, way, (M, D))
 
 
+@pytest.mark.sample(1, 24)
 @pytest.mark.deep
 @pytest.mark.parametrize(("kind", "way"), CELLS)
 def test_each_damage_is_seen_at_its_level(kind: str, way: str) -> None:

@@ -54,6 +54,7 @@ def damaged(printed: str) -> set[str]:
     return set(re.findall(r"left out: (\S+), which is damaged", printed))
 
 
+@pytest.mark.weekly
 @pytest.mark.spark
 def test_on_this_machine(tmp_path: Path) -> None:
     first = run(tmp_path, 20)

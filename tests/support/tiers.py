@@ -1,15 +1,17 @@
 """Which tests run, and how long one may take: a plugin of pytest.
 
-The first tier is for every change: `make test`. The second one has all tests: `make test-all`, or ``--all``.
-Tests with one of the marks in ``SECOND_TIER`` run in the second tier only. Three ways lead to them without
-``--all``: the name of their file or of a test (``tests/interop/test_turns.py``), a mark expression that
-selects marks (``-m deep``), and ``CI=true``, which `scripts/test` turns into ``--all``. A folder or ``-k``
-selects from the first tier.
+The first tier is for every change: `make test`. The second one is for every change in CI: `make test-all`, or
+``--all``. The third one has all tests: `make test-weekly`, or ``--weekly``; CI runs it each week.
 
-A test with the mark ``sample(count)`` runs with ``count`` of its sets of parameters in the first tier, and
-with all of them in the second one.
+Tests with one of the marks in ``SECOND_TIER`` run in the second tier, those with the mark ``weekly`` in the
+third one. A test with the mark ``sample(first, second)`` runs with ``first`` of its sets of parameters in the
+first tier, with ``second`` of them in the second one (by default all), and with all of them in the third one.
 
-The profile of Hypothesis follows the tier: ``quick`` or ``ci``. ``HYPOTHESIS_PROFILE`` overrides it.
+Three other ways lead to all tests: the name of their file or of a test (``tests/interop/test_turns.py``), a
+mark expression that selects marks (``-m deep``), and ``CI=true``, which `scripts/test` turns into ``--all``.
+A folder or ``-k`` selects from the first tier.
+
+The profile of Hypothesis follows the tier: ``quick``, ``ci`` or ``weekly``. ``HYPOTHESIS_PROFILE`` overrides it.
 """
 
 from __future__ import annotations
@@ -38,8 +40,9 @@ def deep(*values: object) -> list[object]:
     return [pytest.param(value, marks=pytest.mark.deep) for value in values]
 
 
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=100, print_blob=True)
+settings.register_profile("ci", derandomize=True, deadline=None, max_examples=50, print_blob=True)
 settings.register_profile("quick", settings.get_profile("ci"), max_examples=20, stateful_step_count=25)
+settings.register_profile("weekly", settings.get_profile("ci"), max_examples=200)
 settings.register_profile(
     "fuzz",
     derandomize=False,
@@ -53,12 +56,13 @@ settings.register_profile(
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help=f"also run the tests marked {', '.join(SECOND_TIER)}")
+    parser.addoption("--weekly", action="store_true", help="run all tests, also those marked weekly")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-timeout reads its option
 def pytest_configure(config: pytest.Config) -> None:
-    everything = config.getoption("all")
-    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if everything else "quick"))
+    profile = "weekly" if config.getoption("weekly") else "ci" if config.getoption("all") else "quick"
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", profile))
     if config.option.timeout is None and "PYTEST_TIMEOUT" not in os.environ:
         config.option.timeout = patience(ONE_TEST)
     # Standard error as it is now: pytest redirects file descriptor 2 while tests run.
@@ -86,39 +90,37 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if (mark := item.get_closest_marker("timeout")) is not None:
             item.add_marker(pytest.mark.timeout(patience(mark.args[0])), append=False)
-    if config.getoption("all") or selects_marks(config.option.markexpr):
+    if config.getoption("weekly") or selects_marks(config.option.markexpr):
         return
+    tier = 2 if config.getoption("all") else 1
     named = _named_files(config)
-    left_out = [item for item in items if _is_second_tier(item) and item.path not in named]
-    left_out += [item for item in beyond_samples(items) if item.path not in named]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        excluded = set(left_out)
+    excluded = {item for item in excluded_items(items, tier) if item.path not in named}
+    if excluded:
+        config.hook.pytest_deselected(items=list(excluded))
         items[:] = [item for item in items if item not in excluded]
+
+
+def excluded_items(items: list[pytest.Item], tier: int) -> list[pytest.Item]:
+    """Return the items that a tier does not run."""
+    marks = ("weekly",) if tier == 2 else ("weekly", *SECOND_TIER)
+    excluded = [item for item in items if any(item.get_closest_marker(name) for name in marks)]
+    by_mark = set(excluded)
+    groups: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item not in by_mark and item.get_closest_marker("sample") is not None:
+            groups[item.nodeid.partition("[")[0]].append(item)
+    for group in groups.values():
+        counts = group[0].get_closest_marker("sample").args  # type: ignore[union-attr]  # it has one
+        if tier <= len(counts):
+            sample = {len(group) * index // counts[tier - 1] for index in range(counts[tier - 1])}
+            excluded += [item for index, item in enumerate(group) if index not in sample]
+    return excluded
 
 
 def selects_marks(expression: str) -> bool:
     """Return whether a mark expression selects marks, and does not only leave out marks."""
     names = re.sub(r"\bnot\s+\w+|\b(and|or)\b|[()]", " ", expression)
     return bool(names.strip())
-
-
-def _is_second_tier(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(name) for name in SECOND_TIER)
-
-
-def beyond_samples(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Return the sets of parameters that only the second tier has: those between the ones of the sample."""
-    groups: dict[str, list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        if item.get_closest_marker("sample") is not None and not _is_second_tier(item):
-            groups[item.nodeid.partition("[")[0]].append(item)
-    beyond: list[pytest.Item] = []
-    for group in groups.values():
-        (count,) = group[0].get_closest_marker("sample").args  # type: ignore[union-attr]  # it has one
-        sample = {len(group) * index // count for index in range(count)}
-        beyond += [item for index, item in enumerate(group) if index not in sample]
-    return beyond
 
 
 def _named_files(config: pytest.Config) -> set[Path]:

@@ -87,7 +87,7 @@ def aside(storage: Any) -> dict[str, bytes]:
     return {each.key.split("/", 2)[2]: bytes(storage.get(each.key)) for each in storage.list("quarantine")}
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, 12)
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_from_a_copy(folder: str, how: str) -> None:
