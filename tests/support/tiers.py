@@ -11,7 +11,8 @@ Three other ways lead to all tests: the name of their file or of a test (``tests
 mark expression that selects marks (``-m deep``), and ``CI=true``, which `scripts/test` turns into ``--all``.
 A folder or ``-k`` selects from the first tier.
 
-The profile of Hypothesis follows the tier: ``quick``, ``ci`` or ``weekly``. ``HYPOTHESIS_PROFILE`` overrides it.
+The profile of Hypothesis follows the tier: ``quick``, ``ci`` or ``weekly``. ``HYPOTHESIS_PROFILE`` overrides
+it.
 """
 
 from __future__ import annotations
