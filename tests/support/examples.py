@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-#: Examples of a test that does not say, under the profile `ci`.
-_OF_CI = 100
+#: The profile in which a test tries exactly its number of examples has this many examples by default.
+_FULL = 100
 
 
-def examples(under_ci: int) -> int:
-    """Return how many examples to try where the profile `ci` shall try this many.
+def examples(count: int) -> int:
+    """Return how many examples to try, for a test that shall try ``count`` where others try 100.
 
-    `quick` tries a fifth, `fuzz` fifty times as many.
+    `quick` tries a fifth, `ci` half, `weekly` twice and `fuzz` fifty times as many.
     """
-    return max(1, round(under_ci * settings.default.max_examples / _OF_CI))
+    return max(1, round(count * settings.default.max_examples / _FULL))
