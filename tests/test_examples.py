@@ -104,6 +104,7 @@ LONG = {"parallel_writes", "storage", "virtual_datasets"}
 NAMES = [pytest.param(name, marks=[pytest.mark.deep] if name in LONG else []) for name in SHOWS]
 
 
+@pytest.mark.sample(2, 2)
 @pytest.mark.deep
 @pytest.mark.parametrize("name", NAMES)
 def test_how_to(name: str) -> None:

@@ -592,12 +592,14 @@ CASES: Final = [
 ]
 
 
+@pytest.mark.sample(14, 14)
 @pytest.mark.deep
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_no_python_step_for_each_row(case: Case) -> None:
     assert_no_step_for_each_row(case.make, case.call)
 
 
+@pytest.mark.sample(4, 4)
 @pytest.mark.deep
 @pytest.mark.parametrize("case", [*CASES, *TIMED], ids=lambda case: case.name)
 def test_time_grows_with_the_rows(case: Case) -> None:

@@ -17,7 +17,9 @@ pytestmark = pytest.mark.deep
 
 def spawn(line: str, columns: int = 110, **variables: str) -> pexpect.spawn:
     environment = {
-        key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "PAGER", "LESS")
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("NO_COLOR", "PAGER", "LESS", "COLUMNS", "LINES")
     }
     return pexpect.spawn(
         sys.executable,

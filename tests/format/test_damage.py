@@ -131,6 +131,7 @@ class TestDamage:
             changed[chance.randrange(len(file))] = chance.randrange(256)
             _survives(read, bytes(changed))
 
+    @pytest.mark.sample(2, 2)
     @pytest.mark.deep
     @pytest.mark.parametrize("seed", range(3))
     def test_payload_with_changed_bytes(self, kind: FileType, file: bytes, read: Read, seed: int) -> None:

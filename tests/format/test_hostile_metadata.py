@@ -147,6 +147,7 @@ def test_a_payload_cut_anywhere(
     assert all(sizes[: len(payload) // 2])
 
 
+@pytest.mark.sample(1, 1)
 @pytest.mark.deep
 @pytest.mark.parametrize(("make", "exhaust", "kind", "spec"), KINDS)
 def test_a_payload_changed_anywhere(

@@ -366,6 +366,7 @@ class TestDamage:
         assert survives(read, data)
         assert not any(survives(read, data[:end]) for end in range(0, len(data), 1 + len(data) // 300))
 
+    @pytest.mark.sample(10, 10)
     @pytest.mark.deep
     def test_changed_bytes(self, data: bytes, kind: FileType, read: Callable[[bytes], Any]) -> None:
         chance = random.Random(4)

@@ -14,6 +14,7 @@ from tests.support.patience import patience
 COUNTS = {"local": 150, "ministack": 60, "ceph": 60, "azurite": 60}
 
 
+@pytest.mark.sample(1, 1)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "name",

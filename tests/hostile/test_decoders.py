@@ -67,6 +67,7 @@ def test_inputs_that_were_once_not_survived(name: str) -> None:
         survives(DECODERS[name], data)
 
 
+@pytest.mark.sample(27, 27)
 @decoders
 @pytest.mark.hypothesis
 @pytest.mark.usefixtures("bounded")
@@ -127,6 +128,7 @@ def _with_chunks(shapes: list) -> dict:
     return {**array, "chunk_grid": grid, "codecs": [{"name": "bytes"}]}
 
 
+@pytest.mark.sample(8, 8)
 @pytest.mark.parametrize("bomb", [*BOMBS, *deep(*LARGE_BOMBS)])
 @pytest.mark.usefixtures("bounded")
 def test_bombs(bomb: str) -> None:

@@ -91,6 +91,7 @@ def test_one_broken_field(valid: frazil.Storage) -> None:
     assert broken_answers(valid, every[:1], Group.ALL) == {}
 
 
+@pytest.mark.sample(1, 1)
 @pytest.mark.deep
 @pytest.mark.hypothesis
 @pytest.mark.timeout(7200)
@@ -290,6 +291,7 @@ MARKERS = (
 )
 
 
+@pytest.mark.sample(6, 6)
 @pytest.mark.parametrize("markers", [MARKERS, *deep(*([each] for each in MARKERS))])
 def test_markers_of_others_stop_nobody(markers: Sequence[bytes]) -> None:
     storage = repository()
@@ -332,6 +334,7 @@ ABSURD: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sample(19, 19)
 @pytest.mark.parametrize("groups", [Group.VALUES | Group.COMMITS, *deep(Group.ALL)], ids=["some", "all"])
 @pytest.mark.parametrize("config", ABSURD, ids=str)
 def test_saved_configurations_with_absurd_values(config: dict[str, Any], groups: Group) -> None:

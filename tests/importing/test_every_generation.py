@@ -198,6 +198,7 @@ class Stopping(FaultyStorage):
         return self._count(lambda: self.inner.put(*given), writes=True)
 
 
+@pytest.mark.sample(1, 1)
 @pytest.mark.deep
 @pytest.mark.parametrize(("name", "in_place"), [("M1", True), ("D", False), ("M8", False)])
 def test_interrupted_at_every_call(name: str, in_place: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,6 +87,7 @@ def test_it_is_recognised(folder: Path) -> None:
     assert frazil.Repository.exists(storage)
 
 
+@pytest.mark.sample(11, 11)
 @pytest.mark.deep
 @pytest.mark.parametrize("mode", ["copy", "reference", "in place"])
 @folders

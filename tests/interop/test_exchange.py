@@ -296,6 +296,7 @@ def test_saved_configuration(turns: tuple[Side, Side]) -> None:
     agree(writer, reader)
 
 
+@pytest.mark.sample(3, 3)
 @pytest.mark.deep
 @pytest.mark.parametrize("split", [None, 2, 5])
 def test_arrays_that_grow_and_shrink(turns: tuple[Side, Side], split: int | None) -> None:

@@ -25,6 +25,7 @@ import frazil
 pytestmark = [pytest.mark.deep, pytest.mark.interop, pytest.mark.filterwarnings("ignore:The data type")]
 
 
+@pytest.mark.sample(9, 9)
 @pytest.mark.parametrize("mode", ["copy", "reference", "in place"])
 @pytest.mark.parametrize("folder", FOLDERS, ids=named)
 def test_the_reference_reads_it(folder: Path, mode: str, tmp_path: Path) -> None:

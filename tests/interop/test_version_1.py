@@ -99,6 +99,7 @@ UNKNOWN_SNAPSHOTS = {
 }
 
 
+@pytest.mark.sample(37, 37)
 @pytest.mark.parametrize("case", sorted(ACTS.keys() - {CLEARER} - UNKNOWN_SNAPSHOTS))
 def test_both_raise_the_same(case: str, scenes: dict[str, Scene]) -> None:
     raised = []

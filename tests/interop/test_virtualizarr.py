@@ -91,6 +91,7 @@ def reports(directory: Path) -> dict[str, Any]:
     return reports_by_package
 
 
+@pytest.mark.weekly
 @pytest.mark.deep
 def test_it_goes_as_with_the_published_one(reports: dict[str, Any]) -> None:
     ours, theirs = reports["frazil"], reports["icechunk"]

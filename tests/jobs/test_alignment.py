@@ -94,6 +94,7 @@ def opens(repo: frazil.Repository) -> bool:
     return True
 
 
+@pytest.mark.sample(13, 13)
 @pytest.mark.deep
 @pytest.mark.parametrize("group", ["/", "/data"])
 @pytest.mark.parametrize("name", OPERATIONS)

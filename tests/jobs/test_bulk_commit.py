@@ -342,6 +342,7 @@ class Collects:
             self.collect()
 
 
+@pytest.mark.sample(4, 4)
 @pytest.mark.deep
 @pytest.mark.interop
 @pytest.mark.parametrize("who", ["ours", "on executors", "the reference"])
@@ -421,6 +422,7 @@ def test_a_second_driver_goes_on_with_what_the_first_has_staged(
     assert not list(repo.storage.list("staging"))
 
 
+@pytest.mark.weekly
 @pytest.mark.deep
 @pytest.mark.spark
 def test_on_spark(tmp_path: Path, spark: SparkSession) -> None:

@@ -24,7 +24,7 @@ from frazil.spark.runtime.on_spark import _partitions
 from frazil.threads import Purpose
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, 6)
 @pytest.mark.parametrize("count", [0, 7])
 def test_results_come_in_the_order_of_the_tasks(every_engine: Engine, count: int) -> None:
     messages = [f"{n}-task".encode() for n in range(count)]
@@ -56,6 +56,7 @@ def test_a_failure_names_the_task_and_the_reason(every_engine: Engine) -> None:
     assert isinstance(error.__cause__, FileNotFoundError)
 
 
+@pytest.mark.sample(2, 2)
 @pytest.mark.deep
 def test_the_caller_may_stop(every_engine: Engine, tmp_path: Path) -> None:
     messages = [str(tmp_path / str(n)).encode() for n in range(60)]
@@ -70,6 +71,7 @@ def test_the_caller_may_stop(every_engine: Engine, tmp_path: Path) -> None:
     assert list(every_engine.run(tasks.joined, [b"x"], b"")) == [b"x"]
 
 
+@pytest.mark.sample(3, 3)
 @pytest.mark.deep
 def test_large_messages(every_engine: Engine) -> None:
     large = os.urandom(5_000_000)
@@ -77,7 +79,7 @@ def test_large_messages(every_engine: Engine) -> None:
     assert [len(result) for result in results] == [10_000_000, 5_000_000, 8_000_000]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, 3)
 def test_a_task_that_fails_is_tried_again(every_engine: Engine) -> None:
     messages = [b"", b"", b"raises", b""]
     if every_engine not in (Inline(), Local(2)):  # else it would be this process
@@ -189,6 +191,7 @@ def test_each_task_has_a_slot_of_its_own(spark: SparkSession) -> None:
     assert set(frozen) == {"True"}
 
 
+@pytest.mark.sample(1, 1)
 @pytest.mark.deep
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
 def test_workers_go_with_their_driver(tmp_path: Path, number: signal.Signals) -> None:

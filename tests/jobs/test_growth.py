@@ -130,7 +130,7 @@ QUICK: Final = {"mean", "rechunk", "validate"}
 NAMES: Final = [pytest.param(name, marks=() if name in QUICK else pytest.mark.deep) for name in OPERATIONS]
 
 
-@pytest.mark.sample(1, 6)
+@pytest.mark.sample(1, 2)
 @pytest.mark.deep
 @pytest.mark.parametrize("name", [each for each in NAMES if each.values != ("map_blocks",)])
 def test_work_grows_with_the_arrays(name: str) -> None:
@@ -138,7 +138,7 @@ def test_work_grows_with_the_arrays(name: str) -> None:
     assert exponent(few, many, 4) < MOST, (few, many)
 
 
-@pytest.mark.sample(1, 6)
+@pytest.mark.sample(1, 3)
 @pytest.mark.deep
 @pytest.mark.parametrize("name", NAMES)
 def test_work_grows_with_the_chunks(name: str) -> None:

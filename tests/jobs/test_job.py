@@ -130,7 +130,7 @@ def test_a_second_phase_sees_what_the_first_has_merged(repo: frazil.Repository) 
     assert (difference.new_arrays, difference.deleted_arrays) == ({"/x"}, set())
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, 3)
 def test_metrics_are_reported_and_stored(tmp_path: Any, every_engine: Engine) -> None:
     config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
     repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")), config)

@@ -113,6 +113,7 @@ QUICK: Final = {"mean", "quantile", "validate", "coarsen", "rechunk"}
 BOUNDED: Final = ("coarsen", "pyramid", "select", "crop", "map_blocks", "rechunk", "regrid")
 
 
+@pytest.mark.sample(6, 6)
 @pytest.mark.deep
 @pytest.mark.parametrize(
     "name",

@@ -47,7 +47,7 @@ def files(repo_at: Path, kind: str) -> set[str]:
     return {path.name for path in (repo_at / "repo" / kind).rglob("*")}
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, 5)
 @pytest.mark.parametrize("step", [4, 8, 24])
 def test_many_tasks_write_what_one_would(repo: frazil.Repository, engine: Engine, step: int) -> None:
     session = repo.writable_session("main")

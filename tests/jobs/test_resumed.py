@@ -108,6 +108,7 @@ def died(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.sample(2, 2)
 @pytest.mark.deep
 @pytest.mark.parametrize("point", POINTS)
 def test_a_driver_that_is_killed(died: Path, point: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -35,7 +35,7 @@ def failed(engine: Engine, how: str, shared: bytes = b"") -> TaskFailedError:
     return caught.value
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, 7)
 @pytest.mark.parametrize(
     ("how", "first", "where", "cause"),
     [
@@ -345,7 +345,7 @@ ENTRIES: Final[dict[str, tuple[Callable[[SparkSession, dict[str, str], Path], ob
 }
 
 
-@pytest.mark.sample(1, 2)
+@pytest.mark.sample(1, 1)
 @pytest.mark.deep
 @pytest.mark.spark
 @pytest.mark.not_for_the_reference("one of its chunks is damaged")

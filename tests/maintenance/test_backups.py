@@ -43,6 +43,7 @@ def log(storage: Any) -> list[Any]:
     return list(ops_log(storage, decode_repo_info(bytes(storage.get("repo")), "repo")))
 
 
+@pytest.mark.sample(2, 2)
 @pytest.mark.deep
 @pytest.mark.parametrize("keep", [*deep(1), 3, *deep(10, 1000)])
 def test_the_ops_log_stays_whole(keep: int) -> None:
@@ -141,6 +142,7 @@ def scheduled(storage: MemoryStorage, schedule: Schedule, actor: int) -> frazil.
     return opened_by(storage, Seen(storage, lambda what: schedule.request(actor, what)), config(3))
 
 
+@pytest.mark.sample(1, 1)
 @pytest.mark.deep
 @pytest.mark.parametrize("first", [0, 1])
 def test_updates_at_the_same_time(first: int) -> None:

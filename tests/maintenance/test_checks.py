@@ -275,7 +275,7 @@ BREAKS = [
 ]
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(5, 16)
 @pytest.mark.parametrize("case", BREAKS)
 def test_a_broken_rule_has_its_name(storage: MemoryStorage, case: Break) -> None:
     before = names(storage)
@@ -535,7 +535,7 @@ STORED: dict[str, Callable[[MemoryStorage], object]] = {
 }
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(4, 18)
 @pytest.mark.parametrize("check", STORED)
 def test_a_broken_file_has_the_name_of_its_rule(storage: MemoryStorage, check: str) -> None:
     assert check not in names(storage)

@@ -163,7 +163,7 @@ class Scene:
         return opened_by(self.storage, Seen(self.storage, meet))
 
 
-@pytest.mark.sample(1, 96)
+@pytest.mark.sample(1, 16)
 @pytest.mark.deep
 @pytest.mark.parametrize(("whose", "ahead"), CLOCKS)
 @pytest.mark.parametrize("way", WAYS)

@@ -76,7 +76,7 @@ def killing(storage: Any, deadly: int, after: bool) -> Seen:
     return Seen(storage, meet)
 
 
-@pytest.mark.sample(1, 2)
+@pytest.mark.sample(1, 1)
 @pytest.mark.deep
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("after", [False, True])

@@ -154,7 +154,7 @@ def test_any_order_of_requests_in_version_1(order: list[int], what: str) -> None
     play(Schedule(order), what, version=1)
 
 
-@pytest.mark.sample(1, 4)
+@pytest.mark.sample(1, 2)
 @pytest.mark.deep
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize(("what", "version"), [*((what, 2) for what in HOURS), ("own", 1), ("young", 1)])
@@ -200,6 +200,7 @@ def play_flush(schedule: Schedule, version: int) -> str:
     return "whole"
 
 
+@pytest.mark.sample(2, 2)
 @pytest.mark.deep
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("version", [1, 2])

@@ -34,7 +34,7 @@ def entries(storage: Any) -> list[Any]:
     return [replace(entry, backup_path=None) for entry in log(storage)]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, 5)
 @pytest.mark.parametrize("keep", [3, 10, 1000])
 @pytest.mark.parametrize("last", [1, 5, 12, 39, 100])
 def test_the_newest_entries_stay(last: int, keep: int) -> None:

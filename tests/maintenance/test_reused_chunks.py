@@ -80,6 +80,7 @@ def test_with_an_allowed_limit_every_commit_succeeds(order: list[int], hours: fl
     assert isinstance(committed, str), committed
 
 
+@pytest.mark.sample(2, 2)
 @pytest.mark.deep
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("hours", [11, 30])

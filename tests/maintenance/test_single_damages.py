@@ -273,14 +273,14 @@ def require_cell(kind: str, way: str, levels: tuple[Any, ...]) -> None:
     assert repo.verify("decode").ok
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, 8)
 @pytest.mark.parametrize("kind", SEEN)
 def test_one_damage_of_each_kind(kind: str) -> None:
     way = next(way for way, level in SEEN[kind].items() if level is not None and way != "deleted")
     require_cell(kind, way, (M, D))
 
 
-@pytest.mark.sample(1, 24)
+@pytest.mark.sample(1, 3)
 @pytest.mark.deep
 @pytest.mark.parametrize(("kind", "way"), CELLS)
 def test_each_damage_is_seen_at_its_level(kind: str, way: str) -> None:

@@ -125,6 +125,7 @@ def keys_of_findings(repo: frazil.Repository, level: Any) -> set[str]:
     return {each.key for each in repo.verify(level).problems}
 
 
+@pytest.mark.sample(2, 2)
 @pytest.mark.deep
 @pytest.mark.parametrize("spec_version", [1, 2])
 @pytest.mark.parametrize("how", WAYS)
@@ -178,6 +179,7 @@ def chain_of(repo: frazil.Repository) -> list[str]:
     return used
 
 
+@pytest.mark.sample(2, 2)
 @pytest.mark.deep
 @pytest.mark.parametrize("how", WAYS)
 def test_damage_of_backups_is_detected(how: str) -> None:
@@ -205,6 +207,7 @@ def test_backups_that_a_collection_has_taken_are_no_findings() -> None:
     assert repo.verify("checksum").ok
 
 
+@pytest.mark.sample(7, 7)
 @pytest.mark.deep
 @pytest.mark.parametrize("spec_version", [1, 2])
 @pytest.mark.parametrize("level", LEVELS)
@@ -461,7 +464,7 @@ def reset(repo: frazil.Repository) -> None:
 STORIES = [amended, moved, detached, expired, collected, rewritten, resized, reset]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, 6)
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("spec_version", [1, 2])
 def test_what_is_whole_has_no_findings(spec_version: int, story: Callable[[Any], None]) -> None:
@@ -491,7 +494,7 @@ def test_packs_and_reused_chunks_are_whole(changes: Any) -> None:
     assert report.bytes_read > 100_000
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(6, 15)
 @pytest.mark.parametrize(
     "folder", fixture_folders("v[12]*/*"), ids=lambda path: f"{path.parent.name}/{path.name}"
 )

@@ -144,6 +144,7 @@ def _call(target: Any, method: str, parameters: list[inspect.Parameter], name: s
     return getattr(target, method)(**{p.name: valid.get(p.name) for p in required} | {name: value})
 
 
+@pytest.mark.sample(2, 2)
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_methods_do_the_same_with_wrong_arguments(kind: str) -> None:
     make, calls, different = OBJECTS[kind], 0, []

@@ -278,6 +278,7 @@ DIFFERENT: dict[str, dict[tuple[str, str], list[Any]]] = {
 CELLS = {cell: conflicts for cells in DIFFERENT.values() for cell, conflicts in cells.items()}
 
 
+@pytest.mark.sample(6, 6)
 @pytest.mark.parametrize("theirs", edits("theirs"))
 def test_cells_are_those_of_the_reference(theirs: str) -> None:
     ours, reference = (
@@ -352,6 +353,7 @@ MOVED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sample(6, 6)
 @pytest.mark.parametrize("theirs", MOVED)
 def test_cells_with_moves(theirs: str, tmp_path: Path) -> None:
     """The reference takes no move across a rebase, and loses nodes where it tries. It reads the results."""

@@ -123,6 +123,7 @@ PLAIN = [
 ]
 
 
+@pytest.mark.sample(15, 15)
 @pytest.mark.parametrize("chunks", [None, {"time": 4, "lat": 3}], ids=["memory", "dask"])
 @pytest.mark.parametrize("options", PLAIN, ids=str)
 def test_first_write(options: dict[str, Any], chunks: dict[str, int] | None) -> None:
@@ -161,6 +162,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.sample(14, 14)
 @pytest.mark.parametrize("chunked", [False, True], ids=["memory", "dask"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_changed(change: str, chunked: bool) -> None:
@@ -183,6 +185,7 @@ def test_changed(change: str, chunked: bool) -> None:
 REFUSED = ("append everything", "append other dtype", "in place")
 
 
+@pytest.mark.sample(7, 7)
 @pytest.mark.parametrize("change", CHANGES)
 def test_nothing_that_is_right_is_refused(change: str) -> None:
     dataset, options = CHANGES[change]

@@ -104,6 +104,7 @@ def history(side: Side) -> list[str]:
     return [entry.id for entry in side.repo.ancestry(branch="main")]
 
 
+@pytest.mark.sample(4, 4)
 @pytest.mark.parametrize("steps", [[edit], [edit, undo], [edit, move], [move, move], [edit, undo, move]])
 def test_amended_commits_are_the_same(both: tuple[Side, Side], steps: list[Any]) -> None:
     seen = []
@@ -158,6 +159,7 @@ MEANWHILE = {
 }
 
 
+@pytest.mark.sample(3, 3)
 @pytest.mark.parametrize("case", MEANWHILE)
 def test_rebases_over_an_amended_commit(both: tuple[Side, Side], case: str) -> None:
     """Frazil amends, twice; both rebase over its log."""
@@ -224,6 +226,7 @@ def test_amending_only_the_message(both: tuple[Side, Side]) -> None:
     check_readable(both)
 
 
+@pytest.mark.sample(3, 3)
 @pytest.mark.parametrize("case", ["clean", "edited", "moved", "stale", "reads", "no branch"])
 def test_flushed_snapshots_are_the_same(both: tuple[Side, Side], case: str) -> None:
     seen = []

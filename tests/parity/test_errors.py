@@ -662,6 +662,7 @@ def scenes(tmp_path: Path) -> dict[str, Scene]:
     }
 
 
+@pytest.mark.sample(17, 17)
 @pytest.mark.parametrize("case", CASES)
 def test_both_raise_the_same(case: str, scenes: dict[str, Scene]) -> None:
     name, kind, act = CASES[case]

@@ -64,6 +64,7 @@ def test_fixtures(path: Path, tmp_path: Path) -> None:
     check(path, tmp_path)
 
 
+@pytest.mark.sample(4, 4)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_histories(seed: int, tmp_path: Path) -> None:
     """Snapshots that only a tag leads to, refs on the first one, deleted tags, detached snapshots."""

@@ -57,6 +57,7 @@ def files(path: Path) -> list[str]:
     return sorted(str(file.relative_to(path)) for file in existing if not file.name.endswith("#0"))
 
 
+@pytest.mark.sample(7, 7)
 @pytest.mark.parametrize("writer", ["frazil", "icechunk"])
 @pytest.mark.parametrize("deletes", [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("at", [0, 3, 6])

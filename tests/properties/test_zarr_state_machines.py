@@ -112,6 +112,7 @@ class Values(ZarrStoreStateMachine):
             self.store = SyncStoreWrapper(self.repo.writable_session("main").store)
 
 
+@pytest.mark.sample(1, 1)
 @pytest.mark.timeout(300)  # shrinking a failure takes longer than finding it
 @pytest.mark.parametrize("machine", [Hierarchy, Values])
 @pytest.mark.parametrize("storage", ["memory", "local"])

@@ -30,6 +30,7 @@ def chosen(*magic: bytes) -> list[Any]:
     return parameters(path for path in paths if not path.name[:8].isdigit())
 
 
+@pytest.mark.sample(36, 36)
 @pytest.mark.parametrize("path", chosen(*NETCDF))
 def test_files(path: Path) -> None:
     with (

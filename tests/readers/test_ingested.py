@@ -79,6 +79,7 @@ FEATURES: dict[str, Callable[[Path], Path]] = {
 ALIKE = ("E1_north_america.nc", "nemo_1m_20150201-20150301_grid-T.nc", "nemo_1m_20150301-20150401_grid-T.nc")
 
 
+@pytest.mark.sample(4, 4)
 @pytest.mark.parametrize("virtual", [False, True], ids=["copied", "virtual"])
 @pytest.mark.parametrize("path", [each for each in sample_files(".nc", ".grib2") if each.id not in ALIKE])
 def test_samples(path: Path, virtual: bool, tmp_path: Path) -> None:
@@ -91,6 +92,7 @@ def test_samples(path: Path, virtual: bool, tmp_path: Path) -> None:
         same_everywhere(path, original, tmp_path, virtual=virtual)
 
 
+@pytest.mark.sample(8, 8)
 @pytest.mark.parametrize("virtual", [False, True], ids=["copied", "virtual"])
 @pytest.mark.parametrize("feature", FEATURES)
 def test_features(feature: str, virtual: bool, tmp_path: Path) -> None:

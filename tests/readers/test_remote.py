@@ -115,6 +115,7 @@ def places(folder: Path) -> Iterator[dict[str, tuple[str, dict[str, Any]]]]:
         web.shutdown()
 
 
+@pytest.mark.sample(7, 7)
 @pytest.mark.parametrize("scheme", ["s3", "http"])
 @pytest.mark.parametrize("name", ["big.h5", "a.nc", "a.tif", "a.grib", "2.zarr", "3.zarr"])
 def test_every_format(

@@ -201,6 +201,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sample(4, 4)
 @pytest.mark.deep
 @pytest.mark.parametrize(("version", "operation", "meanwhile"), CASES)
 def test_any_order(version: int, operation: str, meanwhile: str) -> None:
@@ -218,6 +219,7 @@ def test_any_order(version: int, operation: str, meanwhile: str) -> None:
                 break
 
 
+@pytest.mark.sample(5, 5)
 @pytest.mark.deep
 @pytest.mark.parametrize("meanwhile", ["expire", "commit, expire", "reset, commit"])
 @pytest.mark.parametrize("operation", ["commit and rebase", "commit", "merge"])

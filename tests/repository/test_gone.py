@@ -73,6 +73,7 @@ async def _all(values: Any) -> list[str]:
     return [value async for value in values]
 
 
+@pytest.mark.sample(21, 21)
 @pytest.mark.deep
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("warm", [False, True])
@@ -126,6 +127,7 @@ USES: dict[str, Use] = {
 }
 
 
+@pytest.mark.sample(23, 23)
 @pytest.mark.deep
 @pytest.mark.parametrize("use", USES)
 def test_methods_of_a_repository(storage: MemoryStorage, use: str) -> None:

@@ -148,6 +148,7 @@ S3: list[Callable[[str], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.sample(23, 23)
 @pytest.mark.deep
 @pytest.mark.parametrize(
     ("prefix", "kind", "options"),
@@ -164,6 +165,7 @@ def test_azure_and_gcs(
     assert listener.visits == []
 
 
+@pytest.mark.sample(24, 24)
 @pytest.mark.deep
 @pytest.mark.parametrize("options", S3)
 @pytest.mark.parametrize("kind", ["s3", "s3_compatible", "tigris"])

@@ -47,6 +47,7 @@ def check(root, count, spec_version=2):
         repo.readonly_session(snapshot_id=commit.id).workspace.nodes.children("/")
 
 
+@pytest.mark.sample(1, 1)
 @pytest.mark.deep
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("spec_version", [1, 2])

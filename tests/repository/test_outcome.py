@@ -135,6 +135,7 @@ def raised_by(work: Callable[[], Any]) -> IcechunkError | None:
 CASES = [(2, op) for op in OPERATIONS] + [(1, op) for op in OPERATIONS if op not in ONLY_VERSION_2]
 
 
+@pytest.mark.sample(22, 22)
 @pytest.mark.deep
 @pytest.mark.parametrize(("version", "operation"), CASES)
 @pytest.mark.parametrize("fault", ["before", "after"])

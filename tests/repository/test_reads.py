@@ -122,6 +122,7 @@ def test_a_result_of_an_input_that_others_changed_is_refused(repo: frazil.Reposi
         session.commit("bar", rebase_with=solver, reads=["/foo"])
 
 
+@pytest.mark.sample(25, 25)
 @pytest.mark.deep
 @pytest.mark.parametrize(
     ("reads", "change", "is_stale"),
@@ -504,6 +505,7 @@ async def listed(items: Any) -> list[Any]:
     return [each async for each in items]
 
 
+@pytest.mark.sample(33, 33)
 @pytest.mark.deep
 @pytest.mark.parametrize(
     ("read", "change", "is_stale"),

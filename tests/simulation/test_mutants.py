@@ -32,6 +32,7 @@ def test_a_mutant_leaves_no_files_for_later_runs() -> None:
     assert template(2, "files") == sound
 
 
+@pytest.mark.sample(17, 17)
 @pytest.mark.deep
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
 def test_the_simulation_notices_a_mutant(mutant: Mutant) -> None:

@@ -88,6 +88,7 @@ def test_many_seeds(part: int) -> None:
         total += outcome.requests
 
 
+@pytest.mark.sample(3, 3)
 @pytest.mark.deep
 @pytest.mark.parametrize("operation", BESIDE)
 def test_orders_with_one_preemption(operation: str) -> None:

@@ -47,6 +47,7 @@ def python_without_frazil(place: Path) -> Path:
     return place / "bin" / "python"
 
 
+@pytest.mark.weekly
 @pytest.mark.deep
 @pytest.mark.spark
 def test_a_zip_is_enough_for_drivers_and_executors(tmp_path: Path) -> None:

@@ -177,6 +177,7 @@ ANSWERED: Final = [
 ]
 
 
+@pytest.mark.sample(15, 15)
 @pytest.mark.deep
 @pytest.mark.parametrize("case", ANSWERED, ids=lambda case: f"{case.make.__name__}-{case.status}-{case.kind}")
 def test_what_a_server_answers_is_a_cause(case: Answered) -> None:

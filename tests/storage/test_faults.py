@@ -66,6 +66,7 @@ def storage(server: RunningServer, bucket: str, proxy: FaultProxy) -> ObjectStor
     return ObjectStorage(server.bucket(bucket, proxy.port), settings=_QUICK)
 
 
+@pytest.mark.sample(2, 2)
 @pytest.mark.deep
 @pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.STALL])
 def test_a_lost_answer_is_an_error_though_the_write_was_applied(
@@ -121,6 +122,7 @@ def test_a_busy_server_is_asked_again(
     assert rule.hits == 4  # max_tries
 
 
+@pytest.mark.sample(6, 6)
 @pytest.mark.deep
 @pytest.mark.parametrize("fault", [Fault.RESET, Fault.TRUNCATE, Fault.LOSE_ANSWER, Fault.STALL])
 def test_a_broken_read_is_completed(

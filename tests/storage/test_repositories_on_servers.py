@@ -75,12 +75,14 @@ def _commit_from_many_threads(storage: Storage, direct: Storage, version: int) -
     np.testing.assert_array_equal(array[:], _COMMITS)
 
 
+@pytest.mark.sample(2, 2)
 @pytest.mark.parametrize("version", [1, 2])
 def test_no_commit_is_lost(version: int, server: RunningServer) -> None:
     storage = server.storage(prefix="repository")
     _commit_from_many_threads(storage, storage, version)
 
 
+@pytest.mark.sample(1, 1)
 @pytest.mark.parametrize("version", [1, 2])
 def test_no_commit_is_lost_or_doubled_when_answers_are_lost(version: int, server: RunningServer) -> None:
     bucket = f"bucket-{uuid.uuid4().hex}"

@@ -69,6 +69,7 @@ SELECTIONS: Final[dict[str, Callable[[zarr.Array[Any]], Any]]] = {
 }
 
 
+@pytest.mark.sample(55, 55)
 @pytest.mark.deep
 @pytest.mark.parametrize("select", SELECTIONS.values(), ids=SELECTIONS)
 def test_a_chunk_that_cannot_be_decoded_is_named(

@@ -173,7 +173,7 @@ REFUSED: dict[str, tuple[Callable[[], xr.Dataset], str, list[str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(10, 24)
 @pytest.mark.parametrize("chunked", [False, *deep(True)], ids=["memory", "dask"])
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(case: str, chunked: bool) -> None:
@@ -220,6 +220,7 @@ TAKEN: dict[str, Callable[[], xr.Dataset]] = {
 }
 
 
+@pytest.mark.sample(17, 17)
 @pytest.mark.parametrize("chunked", [False, *deep(True)], ids=["memory", "dask"])
 @pytest.mark.parametrize("case", TAKEN)
 def test_taken(case: str, chunked: bool) -> None:
@@ -271,6 +272,7 @@ def test_labels_of_a_region_are_stored_with_all_their_bits() -> None:
 TEXTS = ["U", "U5", "O", np.dtypes.StringDType()]
 
 
+@pytest.mark.sample(15, 15)
 @pytest.mark.deep
 @pytest.mark.parametrize("chunked", [False, *deep(True)], ids=["memory", "dask"])
 @pytest.mark.parametrize(
@@ -330,6 +332,7 @@ def test_lazy_values_are_checked_as_they_are_computed() -> None:
     np.testing.assert_allclose(read(session)["packed"][-1], 275.0, atol=0.0051)
 
 
+@pytest.mark.sample(14, 14)
 @pytest.mark.deep
 @pytest.mark.parametrize("chunked", [False, *deep(True)], ids=["memory", "dask"])
 @pytest.mark.parametrize("case", [case for case in REFUSED if REFUSED[case][1] != "variables"])

@@ -197,7 +197,7 @@ def test_deduplicated_chunks_stay_shared() -> None:
     assert repo.verify("checksum").ok
 
 
-@pytest.mark.sample(1, 4)
+@pytest.mark.sample(1, 1)
 @pytest.mark.deep
 @pytest.mark.parametrize("make", [small_files, dead_pack])
 @pytest.mark.parametrize("others", ["write", "resize", "delete", "write, expire, collect"])
@@ -269,7 +269,7 @@ class Stopped(BaseException):
     """The end of the process."""
 
 
-@pytest.mark.sample(1, 2)
+@pytest.mark.sample(1, 1)
 @pytest.mark.parametrize("error", [Stopped, StorageError])
 @pytest.mark.deep
 @pytest.mark.parametrize("make", [small_files, dead_pack])

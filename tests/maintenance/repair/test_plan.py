@@ -87,7 +87,7 @@ def aside(storage: Any) -> dict[str, bytes]:
     return {each.key.split("/", 2)[2]: bytes(storage.get(each.key)) for each in storage.list("quarantine")}
 
 
-@pytest.mark.sample(1, 12)
+@pytest.mark.sample(1, 3)
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_from_a_copy(folder: str, how: str) -> None:
@@ -212,6 +212,7 @@ def crashes(before: MemoryStorage, act: Callable[[Any], Any]) -> Iterator[Memory
             yield storage
 
 
+@pytest.mark.sample(2, 2)
 @pytest.mark.deep
 @pytest.mark.parametrize("folder", ["chunks", *deep("repo", "manifests", "transactions")])
 def test_a_crash_at_each_write(folder: str) -> None:

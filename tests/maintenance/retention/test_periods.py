@@ -32,6 +32,7 @@ def calendar(moment: datetime, period: Period) -> tuple[object, ...]:
     }[period]
 
 
+@pytest.mark.sample(8, 8)
 @pytest.mark.parametrize("zone", ZONES, ids=str)
 @pytest.mark.parametrize("period", Period)
 @given(

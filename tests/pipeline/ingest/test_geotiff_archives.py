@@ -84,6 +84,7 @@ def tags(attrs: Mapping[Any, Any], bands: int) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.sample(11, 11)
 @pytest.mark.parametrize("path", SAMPLES)
 def test_an_image_alone(path: Path, tmp_path: Path) -> None:
     result = ingest(path, repository(tmp_path / "repo"), engine=Inline())

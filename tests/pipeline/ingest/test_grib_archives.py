@@ -93,6 +93,7 @@ def is_same(array: xr.DataArray, expected: xr.DataArray) -> bool:
     return True
 
 
+@pytest.mark.sample(4, 4)
 @pytest.mark.parametrize("path", parameters(samples()))
 def test_a_file_alone(path: Path, tmp_path: Path) -> None:
     expected = cubes(path)
@@ -166,6 +167,7 @@ ARCHIVES = (
 )
 
 
+@pytest.mark.sample(2, 2)
 @pytest.mark.parametrize(
     ("path", "key", "rounds"),
     [

@@ -53,7 +53,7 @@ def repo(tmp_path: Path) -> frazil.Repository:
     return repository(tmp_path / "repo")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, 1)
 def test_an_archive_is_one_commit(archive: list[str], repo: frazil.Repository, engine: Engine) -> None:
     result = ingest(archive, repo, chunks={"time": 7, "lon": 3}, engine=engine)
     assert_same_dataset(stored_dataset(result.version), files_dataset(archive))

@@ -126,6 +126,7 @@ FILES: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.sample(6, 6)
 @pytest.mark.deep
 @pytest.mark.parametrize("name", FILES)
 def test_each_reader(name: str, pair: Pair) -> None:
@@ -193,6 +194,7 @@ def published(folder: Path) -> xr.Dataset:
     return xr.open_zarr(store, consolidated=False, chunks=None).load()
 
 
+@pytest.mark.sample(2, 2)
 @pytest.mark.deep
 @pytest.mark.interop
 @pytest.mark.parametrize(

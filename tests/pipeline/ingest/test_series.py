@@ -48,6 +48,7 @@ def container(folder: Path) -> frazil.VirtualChunkContainer:
     return frazil.VirtualChunkContainer(f"file://{folder}/", frazil.local_filesystem_store(str(folder)))
 
 
+@pytest.mark.sample(2, 2)
 @pytest.mark.parametrize("paths", parameters(series(CHOSEN, 2, 99)))
 def test_a_series_in_two_parts(paths: list[Path], tmp_path: Path) -> None:
     repo = repository(tmp_path / "repo")
@@ -63,6 +64,7 @@ def test_a_series_in_two_parts(paths: list[Path], tmp_path: Path) -> None:
     assert again.snapshot_id == whole.snapshot_id
 
 
+@pytest.mark.sample(3, 3)
 @pytest.mark.parametrize("paths", parameters(series(CHOSEN, 2, 99)))
 def test_references_to_a_series(paths: list[Path], tmp_path: Path) -> None:
     repo = repository(tmp_path / "repo")
@@ -73,6 +75,7 @@ def test_references_to_a_series(paths: list[Path], tmp_path: Path) -> None:
     assert used == {path.as_uri() for path in paths}
 
 
+@pytest.mark.sample(6, 6)
 @pytest.mark.parametrize("paths", parameters(series(CHOSEN_ALONE, 1, 1)))
 @pytest.mark.parametrize("virtual", [False, True], ids=["copy", "references"])
 def test_a_file_alone(paths: list[Path], virtual: bool, tmp_path: Path) -> None:
@@ -82,6 +85,7 @@ def test_a_file_alone(paths: list[Path], virtual: bool, tmp_path: Path) -> None:
     assert_same_dataset(stored_dataset(result.version), files_dataset(list(map(str, paths))))
 
 
+@pytest.mark.sample(3, 3)
 @pytest.mark.parametrize("paths", parameters(series(CHOSEN, 3, 99)))
 def test_a_year_that_is_missing(paths: list[Path], tmp_path: Path) -> None:
     report = inspect_files([*map(str, paths[:1]), *map(str, paths[2:])], engine=Inline())

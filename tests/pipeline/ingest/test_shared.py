@@ -92,6 +92,7 @@ def test_one_scalar_in_other_units_is_the_same(tmp_path: Path, repo: frazil.Repo
     assert dataset.time.values == np.datetime64("2020-01-03")
 
 
+@pytest.mark.sample(4, 4)
 @pytest.mark.deep
 @pytest.mark.parametrize("mode", ["insert", "upsert", "backfill"])
 @pytest.mark.parametrize("first", [(2.0, 2.0), (2.0, 3.0)], ids=["a scalar", "along"])

@@ -46,6 +46,7 @@ def test_a_sparse_dataset_is_not_read_where_it_is_empty(
     np.testing.assert_array_equal(group["never"][-3:], 0)
 
 
+@pytest.mark.sample(3, 3)
 @pytest.mark.deep
 @pytest.mark.parametrize("fill", [0, -5, None], ids=["zero", "five", "missing"])
 @pytest.mark.parametrize("dtype", ["f4", "i2"])

@@ -109,6 +109,7 @@ ALONE = {
 }
 
 
+@pytest.mark.sample(5, 5)
 @pytest.mark.deep
 @pytest.mark.parametrize("format", ENGINES)
 @pytest.mark.parametrize("case", ALONE)
@@ -230,6 +231,7 @@ def test_stacked_as_xarray_stacks_them(
             assert_same_dataset(stored_dataset(result.version), nested(in_order, dim, kind))
 
 
+@pytest.mark.sample(3, 3)
 @pytest.mark.deep
 @pytest.mark.parametrize("promoted", [False, True], ids=["many first", "one first"])
 @pytest.mark.parametrize("mode", ["append", "upsert", "backfill"])
@@ -368,6 +370,7 @@ GRIB: dict[str, tuple[str, list[list[dict[str, Any]]]]] = {
 }
 
 
+@pytest.mark.sample(3, 3)
 @pytest.mark.deep
 @pytest.mark.parametrize("case", GRIB)
 def test_grib_is_stacked_as_cfgrib_and_xarray_do(tmp_path: Path, repo: frazil.Repository, case: str) -> None:

@@ -163,6 +163,7 @@ OWN = {
 }
 
 
+@pytest.mark.sample(11, 11)
 @pytest.mark.deep
 @pytest.mark.parametrize(
     "way", [pytest.param(way, marks=() if way == "stored" else pytest.mark.deep) for way in WAYS]

@@ -426,6 +426,7 @@ def test_what_cannot_be_is_refused(repo: frazil.Repository, asked: dict[str, Any
     assert repo.lookup_branch("main") == tip
 
 
+@pytest.mark.sample(1, 1)
 @pytest.mark.deep
 @pytest.mark.interop
 @pytest.mark.parametrize("kind", ["inline", pytest.param("spark", marks=pytest.mark.spark)])

@@ -340,6 +340,7 @@ COPIES: dict[str, Any] = {
 }
 
 
+@pytest.mark.sample(1, 1)
 @pytest.mark.deep
 @pytest.mark.parametrize("what", COPIES)
 @pytest.mark.parametrize("side", ["source", "target"])
@@ -376,6 +377,7 @@ def test_stopped_at_every_request_and_called_again(what: str, side: str) -> None
     assert step > 15
 
 
+@pytest.mark.sample(1, 1)
 @pytest.mark.deep
 @pytest.mark.parametrize("what", COPIES)
 def test_beside_a_writer_an_expiration_and_a_collection(what: str) -> None:

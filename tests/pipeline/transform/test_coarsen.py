@@ -49,6 +49,7 @@ def test_equal_to_xarray(axes: list, dtype: str, how: Any, boundary: Any, most: 
     assert output.dtype == expected.dtype
 
 
+@pytest.mark.sample(39, 39)
 @pytest.mark.deep
 @pytest.mark.parametrize("how", [how for how in CELL_METHODS if how != "first"])
 @pytest.mark.parametrize("windows", [{"y": 1}, {"y": 1, "x": 1}, {"y": 1, "x": 2}, {"y": 2}])
@@ -82,6 +83,7 @@ def small_repository(kind: str) -> frazil.Repository:
     return repo
 
 
+@pytest.mark.sample(41, 41)
 @pytest.mark.deep
 @pytest.mark.parametrize("boundary", ["trim", "pad"])
 @pytest.mark.parametrize("how", [how for how in CELL_METHODS if how != "first"])

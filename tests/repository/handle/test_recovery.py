@@ -270,6 +270,7 @@ def restored_after_a_collection(number: int) -> tuple[MemoryStorage, frazil.Repo
     return storage, REPO.open(storage)
 
 
+@pytest.mark.sample(9, 9)
 @pytest.mark.deep
 @pytest.mark.parametrize("number", range(11))
 def test_the_ops_log_after_a_collection_and_a_restore(number: int) -> None:

@@ -77,6 +77,7 @@ def test_dry_run_writes_nothing(template: MemoryStorage) -> None:
         upgrade(repo, dry_run=True, prefetch_concurrency=0)
 
 
+@pytest.mark.sample(3, 3)
 @pytest.mark.deep
 @pytest.mark.parametrize("keeps", [False, True])
 @pytest.mark.parametrize("takes_effect", [False, True])

@@ -52,7 +52,7 @@ def by_stream(repo: frazil.Repository, rows: pa.Table, mode: str) -> None:
 WRITERS = {"write_table": by_table, "data source": by_source, "stream": by_stream}
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(10, 29)
 @pytest.mark.parametrize("by", WRITERS)
 @pytest.mark.parametrize(
     ("existing", "more", "refused"),

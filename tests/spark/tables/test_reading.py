@@ -101,7 +101,7 @@ def same(result: pd.DataFrame, expected: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(*both, check_dtype=False)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, 6)
 @pytest.mark.parametrize("chunks", [{}, {"time": 2, "lat": 3, "lon": 4}, {"time": 1, "lat": 1, "lon": 1}])
 @pytest.mark.parametrize("split", [Split(), Split(1), Split(7), Split(rows=30)])
 def test_rows_are_those_of_xarray(repo: frazil.Repository, chunks: dict[str, int], split: Split) -> None:

@@ -168,6 +168,7 @@ def test_a_body_is_bounded(web: Web) -> None:
     assert asker.request("GET", f"{web.url}/x", {}, 100).body == DATA
 
 
+@pytest.mark.sample(8, 8)
 @pytest.mark.deep
 @pytest.mark.parametrize(
     "fault",
