@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -28,6 +29,8 @@ def spawn(line: str, columns: int = 110, **variables: str) -> pexpect.spawn:
         encoding="utf-8",
         timeout=patience(20),
         dimensions=(24, columns),
+        # A shell starts background jobs, such as the tests, with SIGINT ignored. Processes inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 

@@ -185,7 +185,7 @@ def test_a_scalar_and_an_array_of_two_dimensions(repo: frazil.Repository) -> Non
 
 def test_the_history_of_a_cell_by_labels() -> None:
     xr = pytest.importorskip("xarray")
-    pytest.importorskip("frazil.pipeline")
+    pytest.importorskip("cloudpickle")  # of the extra `pipeline`
     repo = frazil.Repository.create(frazil.in_memory_storage())
     times = np.arange("2026-01-01", "2026-01-05", dtype="M8[D]").astype("M8[ns]")
     data = xr.Dataset({"t": (("time", "x"), np.ones((4, 2)))}, {"time": times, "x": [10, 20]})
