@@ -138,7 +138,6 @@ SUBJECTS: Final = {
     "spark/tables/test_source.py": "the data source without Spark",
     "spark/tables/test_where.py": "conditions of queries",
     "spark/tables/test_writing.py": "rows as arrays",
-    "spark/test_functions.py": "functions of SQL, and profiles",
     "spark/test_daily_pipeline.py": "a user's story: a daily pipeline",
     "spark/test_demo.py": "a user's story: the demo",
     "spark/test_deployment.py": "a cluster and Spark Connect",

@@ -60,6 +60,6 @@ def _call(
 ) -> Call:
     """Return a call. The values of the arguments ``later`` are not known yet."""
     options, given = function.split(values)
-    known = dict.fromkeys(later or (), None)
-    all_values = function.with_defaults({**known, **given})
+    unset = dict.fromkeys(later or (), None)
+    all_values = function.with_defaults({**unset, **given})
     return Call(location.repository_at(profiles.resolve(options)), all_values, profiles)

@@ -4,6 +4,7 @@ Options of the data source:
 
     options                 the names of all options, and advice for unknown ones
     location                the repository and the version that options name
+    profiles                names of locations with defaults of options
     process_errors          errors of Frazil in processes of Spark
 
 Arrays to rows:
@@ -26,6 +27,7 @@ Rows to arrays:
     row_chunks              rows to chunks
     encoding                values of a column to elements of an array
     cf_times                times of both, by xarray
+    data_source_reader      ``spark.read.format("frazil")``
     data_source_writer      ``df.write.format("frazil")``
 
 Tables about a repository:
@@ -33,7 +35,6 @@ Tables about a repository:
     repository_tables       all tables; `snapshot_tables`, `content_tables`, `usage_tables`, `change_table`
     repository_schemas      their columns
     table_sessions          the session and the arrays that a table reads
-    sql_functions           the tables as functions of SQL
     arrow_columns, schemas  columns and schemas of Arrow and of Spark
 """
 
