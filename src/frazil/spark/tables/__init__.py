@@ -23,7 +23,7 @@ Rows to arrays:
     write_job               the job that writes rows
     row_sources             where the rows come from; `dataframe_rows`: from a DataFrame
     write_layout            dimensions and arrays that rows are written to; `row_groups`: units and tasks
-    target_arrays           arrays are created or grow; `new_arrays`, `axes`
+    target_arrays           arrays are created or grow; `new_arrays`, `added_columns`, `axes`
     row_chunks              rows to chunks
     encoding                values of a column to elements of an array
     cf_times                times of both, by xarray

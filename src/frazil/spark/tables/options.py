@@ -50,6 +50,7 @@ _WRITING: Final = frozenset(
         "append-dim",
         "chunks",
         "duplicates",
+        "merge-schema",
         "message",
         "job-id",
         "txnappid",
@@ -91,7 +92,6 @@ _FOREIGN: Final[Mapping[str, str]] = {
     "readchangedata": "use the option `table` with the value `changes`",
     "pushdown": "use `where`, which belongs to one relation. If Spark passed on the conditions of one query, "
     "they would also apply to other queries of the same relation",
-    "mergeschema": "use frazil.spark.write_table to write new columns",
     "overwriteschema": "delete the arrays first, and write them again",
     "replacewhere": 'mode("overwrite") replaces the box around the rows',
     "partitionoverwritemode": 'mode("overwrite") replaces the box around the rows',
