@@ -1,14 +1,14 @@
-"""Regular expressions of saved configurations, matched in linear time.
+r"""Regular expressions of saved configurations, matched in linear time.
 
-Anyone who can write to a repository chooses these expressions. Python's ``re`` needs exponential time for some
-of them. RE2 needs time in proportion to the length of the text, and its memory has a limit. So it has neither
-references back to groups nor conditions on the text around a match. The reference implementation has the same
-limits.
+Anyone who can write to a repository chooses these expressions. Python's ``re`` needs exponential time for
+some of them. RE2 needs time in proportion to the length of the text, and its memory has a limit. So it has
+neither references back to groups nor conditions on the text around a match. The reference implementation
+has the same limits.
 
-RE2 knows ``\\d``, ``\\s`` and ``\\w`` for ASCII alone. For a text with other characters, an expression gets the
+RE2 knows ``\d``, ``\s`` and ``\w`` for ASCII alone. For a text with other characters, an expression gets the
 classes of Unicode in their place, as in the reference. For ASCII texts both are the same, and the short form
-needs less memory. In such a text ``\\b``, and ``\\D``, ``\\S`` and ``\\W`` in brackets, take letters beyond ASCII
-for no letters.
+needs less memory. In other texts, ``\b`` takes only ASCII for letters; so do ``\D``, ``\S`` and ``\W`` in
+brackets.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-import re2
+import re2  # type: ignore[import-untyped]  # it ships no types
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,14 +56,7 @@ def _compiled(regex: str, is_ascii: bool) -> Any:
 
 
 def _translated(regex: str, is_ascii: bool) -> str:
-    """Return an expression of RE2 with the same meaning.
-
-    Examples:
-        >>> _translated(r"\\u0061\\d[\\d]\\D", is_ascii=True)
-        '\\\\x{0061}\\\\d[\\\\d]\\\\D'
-        >>> _translated(r"\\d[\\d]\\D", is_ascii=False)
-        '[\\\\p{Nd}][\\\\p{Nd}][^\\\\p{Nd}]'
-    """
+    """Return an expression of RE2 with the same meaning."""
     parts = []
     is_inside = False
     for token in _TOKENS.findall(regex):
