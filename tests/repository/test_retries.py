@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import override
 
 import pytest
-from tests.support.tiers import deep
 
 from frazil import host
 from frazil.repository.retries import RetryPolicy
@@ -72,7 +71,12 @@ class Race:
 
 
 @pytest.mark.parametrize(
-    ("writers", "pause_s", "longest_s"), [(10, 0.05, 60), *deep((30, 0.5, 60), (100, 1.0, 120))]
+    ("writers", "pause_s", "longest_s"),
+    [
+        (10, 0.05, 60),
+        pytest.param(30, 0.5, 60, marks=pytest.mark.deep),
+        pytest.param(100, 1.0, 120, marks=pytest.mark.deep),
+    ],
 )
 def test_an_operation_beside_many_writers_ends(writers: int, pause_s: float, longest_s: float) -> None:
     """With pauses that grow to 30 s, it takes 100 to 330 seconds, where all writers together need 1 to 10."""
