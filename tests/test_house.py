@@ -146,6 +146,7 @@ ONLY_IN: dict[str, set[str]] = {
     "icechunk": set(),
     "click": {"cli"},
     "google_crc32c": {"format"},
+    "re2": {"repository.settings"},
     "obstore": {"storage"},
     "urllib3": {"storage"},
     "yaml": {"repository.settings", "pipeline.validation"},
@@ -194,6 +195,10 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.storage.web.client",
         "frazil.storage.web.pools",
     ): "urllib3 takes 50 ms to import, and most processes never ask a web server",
+    (
+        "frazil.repository.settings.array_conditions",
+        "frazil.repository.settings.linear_search",
+    ): "RE2 takes 8 ms to import, and few configurations have regular expressions",
     (
         "frazil.cli.verify_command",
         "frazil.pipeline",
