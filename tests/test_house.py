@@ -15,7 +15,7 @@ from typing import NamedTuple, get_origin
 
 import pytest
 from tests.support import subjects
-from tests.support.house import PATHS, REPOSITORY, is_ours, parsed, room
+from tests.support.house import PATHS, REPOSITORY, is_ours, parsed, room, statements_in
 
 import frazil
 
@@ -157,6 +157,7 @@ ONLY_IN: dict[str, set[str]] = {
     "icechunk": set(),
     "click": {"cli"},
     "google_crc32c": {"format"},
+    "re2": {"repository.settings"},
     "obstore": {"storage"},
     "urllib3": {"storage"},
     "yaml": {"repository.settings", "pipeline.validation"},
@@ -213,6 +214,10 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.storage.web.client",
         "frazil.storage.web.pools",
     ): "urllib3 takes 50 ms to import, and most processes never ask a web server",
+    (
+        "frazil.repository.settings.array_conditions",
+        "frazil.repository.settings.linear_search",
+    ): "RE2 takes 8 ms to import, and few configurations have regular expressions",
     (
         "frazil.cli.verify_command",
         "frazil.pipeline",
@@ -278,8 +283,8 @@ def imports_of(module: str, for_types: bool = False) -> Iterator[Import]:
             case _:
                 targets = []
         yield from (Import(module, target, path, node.lineno, in_function) for target in targets)
-        inside = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for child in ast.iter_child_nodes(node):
+        inside = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for child in statements_in(node):
             yield from visit(child, inside)
 
     return visit(parsed(path), False)
