@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from tests.interop.turns_versions import VersionTurns
 
+IS_DEEP = settings.get_current_profile_name() == "fuzz"
 #: Profile -> examples.
 EXAMPLES = {"fuzz": 500, "weekly": 40}
 pytestmark = [pytest.mark.deep, pytest.mark.interop, pytest.mark.timeout(7200 if IS_DEEP else 600)]
