@@ -4,7 +4,7 @@ Nothing of the repository grows here: collections unite the transaction logs of 
 not after 30 days. Otherwise these logs, their ids in `repo`, and the memory in which a collection lists them
 grow with the commits.
 
-The caches of the process are small: 50 snapshots and 250 manifests. With the defaults they have up to 500 and
+The caches of the process are small: 10 snapshots and 50 manifests. With the defaults they have up to 500 and
 7,500, and their growth until then would hide others.
 
 The command lets ``malloc`` of glibc use one arena. By default, each thread may use another one, and in the
@@ -45,7 +45,7 @@ _ARENAS: Final = -8
 #: How much each number may grow: a function of its early value, and of the number of commits since.
 _LIMITS: Final[dict[str, Callable[[int, int], float]]] = {
     "memory": lambda before, commits: 2**20,
-    "blocks": lambda before, commits: 2500 + commits / 4,
+    "blocks": lambda before, commits: 500 + commits / 4,
     "handles": lambda before, commits: 2,
     "threads": lambda before, commits: 2,
     "backups": lambda before, commits: 2 + before / 8,
@@ -101,7 +101,7 @@ def soak(folder: Path, commits: int, every: int) -> Iterator[Sample]:
     """Commit, remove and collect old versions after each ``every`` commits, and yield a sample."""
     storage = frazil.local_filesystem_storage(str(folder))
     config = layout.config(packs=True)
-    config.caching = frazil.CachingConfig(num_snapshot_nodes=50_000, num_chunk_refs=500_000)
+    config.caching = frazil.CachingConfig(num_snapshot_nodes=10_000, num_chunk_refs=100_000)
     config.session_lifetime = timedelta(seconds=1)
     repo = frazil.Repository.create(storage, config)
     layout.create(repo)

@@ -12,8 +12,8 @@ from tests.history.soak import Sample, growing, soak
 @pytest.mark.weekly
 @pytest.mark.deep
 def test_nothing_grows_with_commits(tmp_path: Path) -> None:
-    samples = [replace(sample, memory=0) for sample in soak(tmp_path, 300, 25)]
-    assert len(samples) == 12
+    samples = [replace(sample, memory=0) for sample in soak(tmp_path, 200, 25)]
+    assert len(samples) == 8
     assert list(growing(samples)) == []
 
 
