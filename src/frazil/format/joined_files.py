@@ -168,6 +168,13 @@ class JoinedTables:
         rows = FileRows.of(self.rows.files[chosen])
         return JoinedTables(self.joined, self.positions[chosen], rows, self.shapes[chosen], self.distances)
 
+    def present(self, slot: int) -> NDArray[np.bool_]:
+        """Return which of the tables have the field."""
+        if slot >= self.distances.shape[1]:
+            return np.zeros(len(self), np.bool_)
+        present: NDArray[np.bool_] = (self.distances[:, slot] > 0)[self.shapes]
+        return present
+
     def all_have(self, slot: int) -> bool:
         """Return whether all tables have the field."""
         if slot >= self.distances.shape[1] - 1:

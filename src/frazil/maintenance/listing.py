@@ -16,7 +16,8 @@ from frazil.format.columns import I64, U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, ids_among, ids_from_text, ids_to_text
 from frazil.storage.base import ObjectInfo, Storage
 
-_BATCH: Final = 50_000
+#: The number of objects that are held as Python objects at a time.
+_BATCH: Final = 4096
 
 
 class Objects(Protocol):
@@ -146,5 +147,7 @@ def distinct(parts: list[U8]) -> U8:
         (2, 12)
     """
     every = np.concatenate([np.zeros((0, OBJECT_ID_BYTES), np.uint8), *parts])
-    keys = np.unique(id_keys(every))
+    # Not `np.unique`, which imports masked arrays.
+    keys = np.sort(id_keys(every))
+    keys = keys[np.append(True, keys[1:] != keys[:-1])[: len(keys)]]
     return keys.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)

@@ -51,7 +51,7 @@ MOST_DIGESTS: Final = 16 << 20
 MOST_USES: Final = 8 << 20
 _LEVEL: Final = 1
 #: The number of rows that are compressed at a time.
-_BLOCK: Final = 1 << 20
+_BLOCK: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)

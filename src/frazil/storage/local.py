@@ -52,7 +52,7 @@ from frazil.storage.base import (
 )
 from frazil.storage.files import reads
 from frazil.storage.files.directories import flush_names
-from frazil.storage.files.failures import MISSING_FILE, file_errors
+from frazil.storage.files.failures import MISSING_FILE, file_errors, file_failure
 from frazil.storage.files.links import open_inside
 from frazil.storage.files.process_state import process_state
 from frazil.storage.files.reads import check_short_read, read_large, version_of
@@ -181,14 +181,17 @@ class LocalStorage(SynchronousStorage):
 
     def _walk(self, start: str) -> Iterator[ObjectInfo]:
         for folder, entry in self._files(start):
-            if not _is_hidden(entry.name):
-                with file_errors(folder + entry.name, "list"):
-                    try:
-                        status = entry.stat()
-                    except FileNotFoundError:  # deleted after the directory was read
-                        continue
-                if S_ISREG(status.st_mode):
-                    yield _info(folder + entry.name, status)
+            name = entry.name
+            if "#" in name and _is_hidden(name):
+                continue
+            try:
+                status = entry.stat()
+            except FileNotFoundError:  # deleted after the directory was read
+                continue
+            except OSError as error:
+                raise file_failure(folder + name, "list", error) from error
+            if S_ISREG(status.st_mode):
+                yield _info(folder + name, status)
 
     def _files(self, start: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
         folders = [start]
@@ -276,8 +279,13 @@ class LocalStorage(SynchronousStorage):
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
             TRAFFIC.count_request()
-            with file_errors(key, "delete"), suppress(*MISSING_FILE):
-                os.unlink(self._path(key))
+            path = self._path(key)
+            try:
+                os.unlink(path)
+            except MISSING_FILE:
+                continue
+            except OSError as error:
+                raise file_failure(key, "delete", error) from error
 
     def delete_abandoned(self, before: datetime) -> int:
         """Delete the temporary files of writers that died.
