@@ -74,7 +74,7 @@ def _together[T](
     files: Sequence[Any], decode: Callable[[list[bytes], JoinedTables], list[T]]
 ) -> list[T] | None:
     try:
-        payloads = [open_envelope(data, FileType.MANIFEST, _JOINED_BYTES)[1] for data in files]
+        payloads = (open_envelope(data, FileType.MANIFEST, _JOINED_BYTES)[1] for data in files)
         roots = JoinedFiles.of(payloads).roots()
         require(roots, "manifest", _ID, _ARRAYS)
         arrays, _ = roots.children(_ARRAYS)
