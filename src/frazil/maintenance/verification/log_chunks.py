@@ -74,11 +74,12 @@ def changed_arrays(before: NodeTable, after: NodeTable) -> tuple[ChangedArray, .
 
 def _changed_array(before: NodeTable, old_row: int, after: NodeTable, row: int) -> ChangedArray:
     old, new = before.manifests.row(old_row).tolist(), after.manifests.row(row).tolist()
+    both = set(old).intersection(new)
     return ChangedArray(
         after.ids[row].tobytes(),
         int(after.array_length.lengths[row]),
-        tuple(id_ for id_ in old if id_ not in new),
-        tuple(id_ for id_ in new if id_ not in old),
+        tuple(id_ for id_ in old if id_ not in both),
+        tuple(id_ for id_ in new if id_ not in both),
     )
 
 
