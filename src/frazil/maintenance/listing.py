@@ -150,4 +150,5 @@ def distinct(parts: list[U8]) -> U8:
     # Not `np.unique`, which imports masked arrays.
     keys = np.sort(id_keys(every))
     keys = keys[np.append(True, keys[1:] != keys[:-1])[: len(keys)]]
-    return keys.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
+    ids: U8 = keys.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
+    return ids

@@ -21,8 +21,8 @@ from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
 from frazil.storage.outages import is_outage
 
-#: The manifests of a version are those of the next version's parent.
-_CACHED: Final = CacheLimits(snapshot_nodes=0, chunk_refs=4_000_000)
+#: The manifests of a version are those of the next version's parent. Several threads have a cache each.
+_CACHED: Final = CacheLimits(snapshot_nodes=0, chunk_refs=1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
