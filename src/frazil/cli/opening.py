@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import frazil
-from frazil.cli.profiles import profile_of
 from frazil.cli.target import Target
 from frazil.cli.version_text import MAIN, VersionText, parse_version
 from frazil.errors import ErrorKind, InvalidInputError
@@ -24,6 +23,7 @@ from frazil.repository.catalog.version_names import find_snapshot
 from frazil.repository.clock import from_datetime
 from frazil.repository.handle.opening import HandleOptions, open_context
 from frazil.storage.base import Storage
+from frazil.storage.profiles import profile_of
 from frazil.storage.urls import storage_from_url
 
 if TYPE_CHECKING:

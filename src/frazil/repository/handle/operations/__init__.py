@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from frazil.maintenance.deletion import Patience
     from frazil.maintenance.expire import Expiring, Expiry, expiry_report
     from frazil.maintenance.expire_v1 import expire_v1
-    from frazil.maintenance.garbage import Collection, collect, look
+    from frazil.maintenance.garbage import Collection, collect
+    from frazil.maintenance.garbage_preview import look
     from frazil.maintenance.repair.plan import RepairRequest, repair_plan
     from frazil.maintenance.retention.decision import Retaining, decide
     from frazil.maintenance.retention.policy import branch_policies
@@ -39,7 +40,7 @@ import_on_demand(
         "expire_v1": "frazil.maintenance.expire_v1",
         "Collection": "frazil.maintenance.garbage",
         "collect": "frazil.maintenance.garbage",
-        "look": "frazil.maintenance.garbage",
+        "look": "frazil.maintenance.garbage_preview",
         "RepairRequest": "frazil.maintenance.repair.plan",
         "repair_plan": "frazil.maintenance.repair.plan",
         "Retaining": "frazil.maintenance.retention.decision",
