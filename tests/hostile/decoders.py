@@ -26,7 +26,14 @@ from frazil.format import flexbuffer, msgpack
 from frazil.format.chunk_check import check_file, damaged_rows
 from frazil.format.chunk_trailer import decode_trailer, find_remains
 from frazil.format.envelope import FileType, open_envelope
-from frazil.format.manifest import Manifest, decode_chunk_files, decode_manifest, encode_manifest
+from frazil.format.joined_manifests import decode_chunk_files_together, decode_chunk_ranges_together
+from frazil.format.manifest import (
+    Manifest,
+    decode_chunk_files,
+    decode_chunk_ranges,
+    decode_manifest,
+    encode_manifest,
+)
 from frazil.format.older.generations import DOT, DRAFT, LAYOUTS
 from frazil.format.older.manifest import decode_old_manifest
 from frazil.format.older.refs import decode_ref as decode_old_ref
@@ -136,6 +143,13 @@ def _snapshot(data: bytes) -> None:
 
 def _manifest(data: bytes) -> None:
     _each([partial(decode_chunk_files, data, NAME)])
+    for alone, together in (
+        (decode_chunk_files, decode_chunk_files_together),
+        (decode_chunk_ranges, decode_chunk_ranges_together),
+    ):
+        for each in together([data, data]) or ():
+            one: Any = alone(data, NAME)
+            assert (each.id, each.chunk_ids.tobytes()) == (one.id, one.chunk_ids.tobytes())
     manifest = decode_manifest(data, NAME)
     for table in manifest.arrays.values():
         for row in range(min(len(table), 20)):

@@ -26,7 +26,7 @@ import numpy as np
 from frazil.chunks.ranges import ByteRange
 from frazil.display import some_of
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.storage.foreign import open_foreign as connect
+from frazil.storage.foreign.on_demand import open_on_demand
 from frazil.storage.hints import require_hint
 from frazil.storage.option_names import shown_url
 
@@ -131,7 +131,7 @@ class VirtualSources:
         containers: Sequence[Container],
         credentials: Mapping[str, Any],
         *,
-        open_foreign: OpenForeign = connect,
+        open_foreign: OpenForeign = open_on_demand,
     ) -> None:
         self._containers = tuple(containers)
         self._given = dict(credentials)

@@ -67,7 +67,7 @@ def keys(index: U32, limits: Sequence[int]) -> NDArray[Any]:
 
 def by_rank(ndims: I64, counts: I64) -> Iterator[tuple[int, list[int], I64 | slice]]:
     """Yield each rank with the arrays of this rank, and their rows among the rows of all arrays."""
-    for ndim in np.unique(ndims).tolist():
+    for ndim in sorted(set(ndims.tolist())):
         chosen = ndims == ndim
         rows = slice(None) if chosen.all() else np.flatnonzero(np.repeat(chosen, counts))
         yield ndim, np.flatnonzero(chosen).tolist(), rows

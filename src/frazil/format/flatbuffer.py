@@ -144,11 +144,12 @@ class Tables:
     ``slot`` is the number of the field.
     """
 
-    __slots__ = ("_shared", "_step", "_vtable_sizes", "_vtables", "buffer", "positions")
+    __slots__ = ("_children", "_shared", "_step", "_vtable_sizes", "_vtables", "buffer", "positions")
 
     def __init__(self, buffer: Buffer, positions: I64) -> None:
         self.buffer = buffer
         self.positions = positions
+        self._children: dict[int, tuple[Tables, I64]] = {}
         if len(positions) == 1:
             # Most files have one root and few arrays. Numbers are faster than arrays of one number.
             start = int(positions[0])
@@ -156,13 +157,17 @@ class Tables:
             self._vtables = self._vtable_sizes = _NO_ROWS
             self._shared: list[int] | None = buffer.fields(start - buffer.integer(start, _READ_I4))
             return
+        if not len(positions):  # as in most lists of a transaction log
+            self._step, self._shared = 0, None
+            self._vtables = self._vtable_sizes = _NO_ROWS
+            return
         self._step = _even_step(positions)
         vtables = positions - (
             buffer.spaced(int(positions[0]), self._step, len(positions), _I4)
             if self._step
             else buffer.gather(positions, _I4)
         )
-        if len(vtables) and np.count_nonzero(vtables == vtables[0]) == len(vtables):
+        if np.count_nonzero(vtables == vtables[0]) == len(vtables):
             # The usual case: all tables share one vtable.
             vtables = vtables[:1]
         self._vtables = vtables
@@ -188,7 +193,7 @@ class Tables:
         shared = self._shared
         if shared is not None:
             return slot < len(shared) and shared[slot] > 0
-        return bool((self._fields(slot) > 0).all())
+        return not len(self) or bool((self._fields(slot) > 0).all())
 
     def scalars(self, slot: int, dtype: DTypeLike, default: int = 0) -> NDArray[Any]:
         """Return a scalar field, shape (n,), with ``default`` where it is absent."""
@@ -245,8 +250,14 @@ class Tables:
     def children(self, slot: int) -> tuple[Tables, I64]:
         """Return all tables of a vector of tables, and the number of each parent's tables.
 
-        The tables are in the order of their parents.
+        The tables are in the order of their parents. They are cached, because many rules of a file read the
+        same tables.
         """
+        if slot not in self._children:
+            self._children[slot] = self._read_children(slot)
+        return self._children[slot]
+
+    def _read_children(self, slot: int) -> tuple[Tables, I64]:
         starts, counts = self._vectors(slot, 4)
         self._check_expansion(counts, 4)
         places = ranges_by(starts, counts, 4)
@@ -286,6 +297,8 @@ class Tables:
         if self._shared is not None:
             distance = self._distance(self._shared, slot)
             return self.positions + distance if distance else np.zeros(len(self), np.int64)
+        if not len(self):
+            return _NO_ROWS
         place = 4 + 2 * slot
         in_vtable = self._vtable_sizes >= place + 2
         distances = np.zeros(len(self._vtables), np.int64)
@@ -313,6 +326,8 @@ class Tables:
             place = int(self.positions[0]) + distance
             start, count = self.buffer.vector(place + self.buffer.integer(place, _READ_U4), width)
             return np.array([start]), np.array([count])
+        if not len(self):
+            return _NO_ROWS, _NO_ROWS
         targets, has_field = self.targets(slot)
         if self.all_have(slot):
             return self.buffer.vectors(targets, width)

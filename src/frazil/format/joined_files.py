@@ -11,7 +11,7 @@ damage included. Then the caller decodes each file alone, with all rules and wit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -45,11 +45,12 @@ class JoinedFiles:
     stops: I64
 
     @classmethod
-    def of(cls, payloads: Sequence[Any]) -> JoinedFiles:
+    def of(cls, payloads: Iterable[Any]) -> JoinedFiles:
         """Join payloads.
 
         Args:
-            payloads: The bytes of each payload.
+            payloads: The bytes of each payload. A generator is faster than a list, because a payload is then
+                joined while it is in the cache of the processor.
 
         Returns:
             The joined payloads, each aligned as a payload alone.
@@ -58,13 +59,13 @@ class JoinedFiles:
             >>> JoinedFiles.of([b"abc", b"defg"]).starts.tolist()
             [0, 8]
         """
-        sizes = np.fromiter(map(len, payloads), np.int64, len(payloads))
-        rooms = (sizes + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
-        starts = np.cumsum(rooms) - rooms
-        joined = np.zeros(int(rooms.sum()), np.uint8)
-        for start, payload in zip(starts.tolist(), payloads, strict=True):
-            joined[start : start + len(payload)] = np.frombuffer(payload, np.uint8)
-        return cls(Buffer(joined), starts, starts + sizes)
+        joined, starts, stops = bytearray(), list[int](), list[int]()
+        for payload in payloads:
+            starts.append(len(joined))
+            joined += payload
+            stops.append(len(joined))
+            joined += bytes(-len(joined) % _ALIGNMENT)
+        return cls(Buffer(joined), np.array(starts, np.int64), np.array(stops, np.int64))
 
     def roots(self) -> JoinedTables:
         """Return the root table of each file.
@@ -167,6 +168,13 @@ class JoinedTables:
         """Return some of the tables."""
         rows = FileRows.of(self.rows.files[chosen])
         return JoinedTables(self.joined, self.positions[chosen], rows, self.shapes[chosen], self.distances)
+
+    def present(self, slot: int) -> NDArray[np.bool_]:
+        """Return which of the tables have the field."""
+        if slot >= self.distances.shape[1]:
+            return np.zeros(len(self), np.bool_)
+        present: NDArray[np.bool_] = (self.distances[:, slot] > 0)[self.shapes]
+        return present
 
     def all_have(self, slot: int) -> bool:
         """Return whether all tables have the field."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from frazil.errors import FormatError
 from frazil.format.columns import I64, U8, U64
 from frazil.format.envelope import FileType, open_envelope, reading
 from frazil.format.flatbuffer import Buffer
@@ -98,10 +99,7 @@ def decode_manifests_of_snapshots(files: Sequence[Any]) -> list[ManifestsOfSnaps
         True
     """
     try:
-        opened = [open_envelope(data, FileType.SNAPSHOT, _JOINED_BYTES) for data in files]
-        if any(header.spec_version != _JOINED_VERSION for header, _ in opened):
-            return None
-        roots = JoinedFiles.of([payload for _, payload in opened]).roots()
+        roots = JoinedFiles.of(map(_payload, files)).roots()
         require(roots, "snapshot", 0, 2, 4, 5, 6)
         listed, counts = roots.children(7)
         ids = listed.structs(0, OBJECT_ID_BYTES)
@@ -119,6 +117,13 @@ def decode_manifests_of_snapshots(files: Sequence[Any]) -> list[ManifestsOfSnaps
     names = map(bytes, roots.structs(0, OBJECT_ID_BYTES))
     bounds = zip(names, (stops - counts).tolist(), stops.tolist(), strict=True)
     return [ManifestsOfSnapshot(name, table.part(start, stop)) for name, start, stop in bounds]
+
+
+def _payload(data: Any) -> Any:
+    header, payload = open_envelope(data, FileType.SNAPSHOT, _JOINED_BYTES)
+    if header.spec_version != _JOINED_VERSION:
+        raise FormatError("the snapshot has another spec version")
+    return payload
 
 
 def _same_ids(listed: U8, files: I64, used: U8, users: I64) -> bool:

@@ -82,7 +82,8 @@ def old_backups(storage: Storage, before: int) -> Backups:
     texts, sizes, modified, named = texts[order], sizes[order], modified[order], named[order]
     recent = np.zeros(len(objects), bool)
     for file in (REPO, CONFIG):
-        recent[np.flatnonzero(named & np.char.startswith(texts, f"{file}."))[:RECENT]] = True
+        of_file = np.array([text.startswith(f"{file}.") for text in texts.tolist()], bool)
+        recent[np.flatnonzero(named & of_file)[:RECENT]] = True
     return Backups(texts, sizes, modified).select_backups(named & (modified < before) & ~recent)
 
 

@@ -147,5 +147,8 @@ def distinct(parts: list[U8]) -> U8:
         (2, 12)
     """
     every = np.concatenate([np.zeros((0, OBJECT_ID_BYTES), np.uint8), *parts])
-    keys = np.unique(id_keys(every))
-    return keys.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
+    # Not `np.unique`, which imports masked arrays.
+    keys = np.sort(id_keys(every))
+    keys = keys[np.append(True, keys[1:] != keys[:-1])[: len(keys)]]
+    ids: U8 = keys.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
+    return ids

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
+from itertools import chain
 from operator import methodcaller
 
 import numpy as np
@@ -73,7 +74,8 @@ def storage_stats(context: Context, bounds: Bounds) -> ChunkStorageStats:
     """Return the statistics: plan, work and finish."""
     storage, info = context.storage, context.catalog.full_repo_info()
     manifests = all_manifests(storage, info.snapshots.ids()[referred(info)], LocalWalk(bounds))
-    return summed(map(_parts, joined(read_manifests(storage, MANIFEST_CHUNK_RANGES, manifests, bounds))))
+    files = chain.from_iterable(read_manifests(storage, MANIFEST_CHUNK_RANGES, manifests, bounds))
+    return summed(map(_parts, joined(files)))
 
 
 def summed(pieces: Iterable[Parts]) -> ChunkStorageStats:

@@ -51,7 +51,7 @@ MOST_DIGESTS: Final = 16 << 20
 MOST_USES: Final = 8 << 20
 _LEVEL: Final = 1
 #: The number of rows that are compressed at a time.
-_BLOCK: Final = 1 << 20
+_BLOCK: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,47 +195,47 @@ def decode_walked(data: Buffer) -> Walked | None:
     snapshots, files, uses, manifests, digests = np.frombuffer(body, "<u8", _COUNTS).tolist()
     if max(uses // MOST_USES, digests // MOST_DIGESTS, files // (1 << 32)) > 1:
         return None
-    widths = [
-        (snapshots, OBJECT_ID_BYTES),
-        (snapshots, 4),
-        (uses, 4),
-        (files, OBJECT_ID_BYTES),
-        (files, 8),
-        (files, 4),
-        (manifests, OBJECT_ID_BYTES),
-        (manifests, 4),
-        (digests, DIGEST_BYTES),
+    sizes = [
+        snapshots * OBJECT_ID_BYTES,
+        snapshots * 4,
+        uses * 4,
+        files * OBJECT_ID_BYTES,
+        files * 8,
+        files * 4,
+        manifests * OBJECT_ID_BYTES,
+        manifests * 4,
     ]
-    size = sum(count * width for count, width in widths)
     try:
-        raw = zstandard.ZstdDecompressor().decompress(body[8 * _COUNTS :], max_output_size=size)
+        with zstandard.ZstdDecompressor().stream_reader(body[8 * _COUNTS :]) as stream:
+            columns = [np.frombuffer(stream.read(size), np.uint8) for size in sizes]
+            words = _digests(stream, digests)
+            is_whole = list(map(len, columns)) == sizes and words is not None and not stream.read(1)
     except (zstandard.ZstdError, MemoryError):
         return None
-    if len(raw) != size:
-        return None
-    return _of_columns([np.frombuffer(part, np.uint8) for part in _cut(raw, widths)])
+    return _of_columns(columns, words) if is_whole and words is not None else None
 
 
-def _cut(raw: bytes, widths: list[tuple[int, int]]) -> list[memoryview]:
-    view, parts, start = memoryview(raw), [], 0
-    for count, width in widths:
-        parts.append(view[start : start + count * width])
-        start += count * width
-    return parts
+def _digests(stream: zstandard.ZstdDecompressionReader, count: int) -> U64 | None:
+    """Read digests in blocks, because all of them may be large. Return None if the stream ends too early."""
+    words = np.zeros((count, 8), np.uint8)
+    for start in range(0, count, _BLOCK):
+        rows = min(_BLOCK, count - start)
+        block = stream.read(rows * DIGEST_BYTES)
+        if len(block) < rows * DIGEST_BYTES:
+            return None
+        short = np.frombuffer(block, np.uint8).reshape(rows, DIGEST_BYTES)
+        words[start : start + rows, :DIGEST_BYTES] = short
+    return words.view("<u8").reshape(-1)
 
 
-def _of_columns(columns: list[np.ndarray[tuple[int], np.dtype[np.uint8]]]) -> Walked | None:
+def _of_columns(columns: list[np.ndarray[tuple[int], np.dtype[np.uint8]]], digests: U64) -> Walked | None:
     lengths, uses = columns[1].view("<u4"), columns[2].view("<u4")
     files = ManifestFiles(
         columns[3].reshape(-1, OBJECT_ID_BYTES), columns[4].view("<u8"), columns[5].view("<u4")
     )
     manifests, of_manifests = columns[6].reshape(-1, OBJECT_ID_BYTES), columns[7].view("<u4")
-    short = columns[8].reshape(-1, DIGEST_BYTES)
-    if lengths.sum() != len(uses) or of_manifests.sum() != len(short) or (uses >= max(len(files), 1)).any():
+    if lengths.sum() != len(uses) or of_manifests.sum() != len(digests) or (uses >= max(len(files), 1)).any():
         return None
-    words = np.zeros((len(short), 8), np.uint8)
-    words[:, :DIGEST_BYTES] = short
-    digests: U64 = words.view("<u8").reshape(-1)
     return Walked(
         SnapshotManifests(columns[0].reshape(-1, OBJECT_ID_BYTES), files, Ragged.from_lengths(uses, lengths)),
         ManifestChunks(manifests, Ragged.from_lengths(digests, of_manifests)),

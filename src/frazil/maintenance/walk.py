@@ -6,19 +6,19 @@ an id, and returns columns.
 
 from __future__ import annotations
 
-from collections.abc import Buffer, Callable, Iterable, Iterator
+from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
 
 from frazil.errors import ErrorKind, StorageError
-from frazil.format.columns import U8, U64
-from frazil.format.ids import id_list
+from frazil.format.columns import U8, U64, Ragged
+from frazil.format.ids import id_list, id_matrix
 from frazil.format.manifest import ChunkFiles
 from frazil.format.snapshot import ManifestFiles
 from frazil.format.snapshot_manifests import MOST_JOINED
-from frazil.maintenance.digests import distinct_digests, id_digests
+from frazil.maintenance.digests import DIGEST_BYTES, distinct_digests, id_digests
 from frazil.maintenance.side_by_side import side_by_side
 from frazil.maintenance.walk_columns import ManifestChunks, SnapshotManifests, each_once
 from frazil.repository.catalog.files import MANIFEST_CHUNK_FILES, SNAPSHOT_MANIFESTS, FileKind, HasId
@@ -28,8 +28,11 @@ from frazil.storage.base import Storage
 _REFERENCE_BYTES: Final = 64
 #: Number of manifests that are collected before duplicates are removed.
 _GATHERED: Final = 1 << 15
-#: Number of bytes of compressed snapshots that are decoded together.
+#: Number of bytes of compressed files that are decoded together.
 _BYTES_OF_A_PART: Final = 1 << 19
+#: The place of the number of a manifest above the bits of a digest, and these bits.
+_OWNER: Final = np.uint64(8 * DIGEST_BYTES)
+_DIGEST: Final = np.uint64((1 << 8 * DIGEST_BYTES) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,19 @@ def _digests(files: ChunkFiles) -> U64:
     return distinct_digests(id_digests(files.chunk_ids))
 
 
+def _chunks(files: Sequence[ChunkFiles]) -> ManifestChunks:
+    """Return the digests of a few manifests. One sort of all of them is faster than one for each."""
+    if len(files) == 1:
+        return ManifestChunks.of(files[0].id, _digests(files[0]))
+    owners = np.repeat(np.arange(len(files), dtype=np.uint64), [len(each.chunk_ids) for each in files])
+    digests = id_digests(np.concatenate([each.chunk_ids for each in files]))
+    digests |= owners << _OWNER
+    numbers = distinct_digests(digests)
+    counts = np.bincount((numbers >> _OWNER).astype(np.int64), minlength=len(files))
+    numbers &= _DIGEST
+    return ManifestChunks(id_matrix([each.id for each in files]), Ragged.from_lengths(numbers, counts))
+
+
 def over_manifests[R](manifests: ManifestFiles, work: Callable[[bytes], R], bounds: Bounds) -> Iterator[R]:
     """Call ``work`` for every manifest, with as many calls at a time as the bounds allow."""
     compressed = manifests.size_bytes / bounds.compressed_bytes
@@ -75,8 +91,8 @@ def over_manifests[R](manifests: ManifestFiles, work: Callable[[bytes], R], boun
 
 def read_manifests[T: HasId](
     storage: Storage, kind: FileKind[T], manifests: ManifestFiles, bounds: Bounds
-) -> Iterator[T]:
-    """Yield the decoded content of every manifest.
+) -> Iterator[list[T]]:
+    """Yield the decoded content of every manifest. Small manifests are decoded together.
 
     Threads fetch the files, and the thread of the caller decodes them: several threads that decode wait for
     each other, because most steps need the lock of the interpreter. A local storage needs no threads.
@@ -88,22 +104,21 @@ def read_manifests[T: HasId](
         bounds: Limits of concurrent reads.
 
     Yields:
-        The decoded values, in the order of the table.
+        The decoded values of some manifests, in the order of the table.
 
     Examples:
         >>> from frazil.storage import in_memory_storage
         >>> list(read_manifests(in_memory_storage(), MANIFEST_CHUNK_FILES, ManifestFiles.empty(), Bounds()))
         []
     """
-    if storage.is_local:
-        yield from (kind.read(storage, id_) for id_ in id_list(manifests.ids))
-        return
 
     def fetch(id_: bytes) -> tuple[bytes, Buffer]:
         return id_, storage.get(kind.key(id_))
 
-    for id_, data in over_manifests(manifests, fetch, bounds):
-        yield kind.decoded(data, id_)
+    ids = id_list(manifests.ids)
+    files = map(fetch, ids) if storage.is_local else over_manifests(manifests, fetch, bounds)
+    for part in _parts_of(files):
+        yield from kind.decoded_together(part)
 
 
 class Walk(Protocol):
@@ -165,13 +180,13 @@ class LocalWalk:
         files = map(fetch, items) if storage.is_local else side_by_side(items, fetch, self.bounds.snapshots)
         present = ((id_, data) for id_, data in files if data is not None)
         for part in _parts_of(present):
-            tables = SNAPSHOT_MANIFESTS.decoded_together(part)
-            yield SnapshotManifests.of_many([each.id for each in tables], [each.files for each in tables])
+            for tables in SNAPSHOT_MANIFESTS.decoded_together(part):
+                yield SnapshotManifests.of_many([each.id for each in tables], [each.files for each in tables])
 
     def chunks(self, storage: Storage, manifests: ManifestFiles) -> Iterator[ManifestChunks]:
-        """Return the same as ``Walk.chunks``, one manifest in each part."""
+        """Return the same as ``Walk.chunks``, a few manifests in each part."""
         for files in read_manifests(storage, MANIFEST_CHUNK_FILES, manifests, self.bounds):
-            yield ManifestChunks.of(files.id, _digests(files))
+            yield _chunks(files)
 
 
 def _parts_of(files: Iterable[tuple[bytes, Buffer]]) -> Iterator[list[tuple[bytes, Buffer]]]:

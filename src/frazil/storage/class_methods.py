@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 #: Name of a class method -> the function that creates its storage.
 _CONSTRUCTORS: Final[Mapping[str, str]] = {
-    "new_in_memory": "frazil.storage.constructors:in_memory_storage",
-    "new_local_filesystem": "frazil.storage.constructors:local_filesystem_storage",
+    "new_in_memory": "frazil.storage.local_constructors:in_memory_storage",
+    "new_local_filesystem": "frazil.storage.local_constructors:local_filesystem_storage",
     "new_s3": "frazil.storage.services:build_s3",
     "new_tigris": "frazil.storage.services:build_tigris",
     "new_r2": "frazil.storage.services:build_r2",

@@ -52,7 +52,7 @@ from frazil.storage.base import (
 )
 from frazil.storage.files import reads
 from frazil.storage.files.directories import flush_names
-from frazil.storage.files.failures import MISSING_FILE, file_errors
+from frazil.storage.files.failures import MISSING_FILE, file_errors, file_failure
 from frazil.storage.files.links import open_inside
 from frazil.storage.files.process_state import process_state
 from frazil.storage.files.reads import check_short_read, read_large, version_of
@@ -181,15 +181,17 @@ class LocalStorage(SynchronousStorage):
 
     def _walk(self, start: str) -> Iterator[ObjectInfo]:
         for folder, name in self._files(start):
-            if not _is_hidden(name):
-                key = folder + name
-                with file_errors(key, "list"):
-                    try:
-                        status = os.stat(self._base + key)
-                    except FileNotFoundError:  # deleted after the directory was read
-                        continue
-                if S_ISREG(status.st_mode):
-                    yield _info(key, status)
+            if "#" in name and _is_hidden(name):
+                continue
+            key = folder + name
+            try:
+                status = os.stat(self._base + key)
+            except FileNotFoundError:  # deleted after the directory was read
+                continue
+            except OSError as error:
+                raise file_failure(key, "list", error) from error
+            if S_ISREG(status.st_mode):
+                yield _info(key, status)
 
     def _files(self, start: str) -> Iterator[tuple[str, str]]:
         """Yield the folder and the name of each file.
@@ -283,8 +285,13 @@ class LocalStorage(SynchronousStorage):
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
             TRAFFIC.count_request()
-            with file_errors(key, "delete"), suppress(*MISSING_FILE):
-                os.unlink(self._path(key))
+            path = self._path(key)
+            try:
+                os.unlink(path)
+            except MISSING_FILE:
+                continue
+            except OSError as error:
+                raise file_failure(key, "delete", error) from error
 
     def delete_abandoned(self, before: datetime) -> int:
         """Delete the temporary files of writers that died.

@@ -19,8 +19,8 @@ from frazil.storage.constructors import (
     azure_storage,
     gcs_storage,
     http_storage,
-    local_filesystem_storage,
 )
+from frazil.storage.local_constructors import local_filesystem_storage
 from frazil.storage.object_store_config import (
     AnyObjectStoreConfig,
     azure_store,

@@ -30,7 +30,7 @@ def boxes_of_manifests(root: Tables, version: int) -> Iterator[Violation]:
     ids = nodes.structs(0, NODE_ID_BYTES)[is_array]
     arrays, _ = nodes.take(is_array).tables(4)
     refs, counts = arrays.children(2)
-    if not (refs.present(0).all() and refs.present(1).all()):
+    if not (refs.all_have(0) and refs.all_have(1)):
         yield Violation("snapshot-required", "a manifest of an array lacks its id or its extents")
         return
     boxes = refs.numbers(1, "V8")
@@ -98,7 +98,7 @@ def lists_of_manifests(root: Tables, version: int) -> Iterator[Violation]:
         return
     if len(old):
         yield Violation("manifest-files-v1-empty", f"manifest_files must be empty, got {len(old)} elements")
-    if not root.present(_FILES_V2).all():
+    if not root.all_have(_FILES_V2):
         yield Violation("manifest-files-v2", "a snapshot of spec version 2 must have manifest_files_v2")
         return
     files = root.children(_FILES_V2)[0]

@@ -16,7 +16,7 @@ from frazil.format.columns import Ragged
 from frazil.format.flatbuffer import Tables
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_to_text
 from frazil.format.row_vectors import ascending
-from frazil.format.rules.violation import Violation
+from frazil.format.rules.violation import Violation, absent_fields
 
 _NODES: Final = 2
 _ARRAY, _GROUP = 1, 2
@@ -81,7 +81,7 @@ def fields_of_nodes(root: Tables, version: int) -> Iterator[Violation]:
     """Nodes have all required fields, and one of the two kinds."""
     nodes = root.children(_NODES)[0]
     names = {0: "id", 1: "path", 2: "user_data", 4: "node_data"}
-    missing = [name for slot, name in names.items() if not nodes.present(slot).all()]
+    missing = absent_fields(nodes, names)
     kinds = nodes.scalars(3, np.uint8)
     if not np.isin(kinds, (_ARRAY, _GROUP)).all():
         missing.append("type of node_data")
@@ -103,7 +103,7 @@ def shapes_of_arrays(root: Tables, version: int) -> Iterator[Violation]:
     nodes, is_array = _arrays(root)
     arrays, _ = nodes.take(is_array).tables(4)
     names = {0: "shape", 2: "manifests"}
-    missing = [name for slot, name in names.items() if not arrays.present(slot).all()]
+    missing = absent_fields(arrays, names)
     if missing:
         yield Violation("snapshot-required", f"an array lacks these required fields: {', '.join(missing)}")
     if version == 1:
@@ -112,7 +112,7 @@ def shapes_of_arrays(root: Tables, version: int) -> Iterator[Violation]:
         return
     if arrays.vectors(0, "V16").lengths.any():
         yield Violation("array-shape-v1-empty", "the list shape must be empty in spec version 2")
-    if not arrays.present(3).all():
+    if not arrays.all_have(3):
         yield Violation("array-shape-v2", "an array of spec version 2 must have shape_v2")
 
 

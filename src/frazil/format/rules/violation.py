@@ -50,7 +50,7 @@ def broken[**P](rules: Iterable[Rule[P]], *args: P.args, **kwargs: P.kwargs) -> 
 
 def absent_fields(tables: Tables, names: dict[int, str]) -> list[str]:
     """Return the names of the fields that at least one of the tables lacks."""
-    return [name for slot, name in names.items() if not tables.present(slot).all()]
+    return [name for slot, name in names.items() if not tables.all_have(slot)]
 
 
 def unsorted_text(check: str, what: str, rows: Ragged) -> Iterator[Violation]:

@@ -21,8 +21,8 @@ from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
 from frazil.storage.outages import is_outage
 
-#: The manifests of a version are those of the next version's parent.
-_CACHED: Final = CacheLimits(snapshot_nodes=0, chunk_refs=4_000_000)
+#: The manifests of a version are those of the next version's parent. Several threads have a cache each.
+_CACHED: Final = CacheLimits(snapshot_nodes=0, chunk_refs=1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,12 @@ def changed_arrays(before: NodeTable, after: NodeTable) -> tuple[ChangedArray, .
 
 def _changed_array(before: NodeTable, old_row: int, after: NodeTable, row: int) -> ChangedArray:
     old, new = before.manifests.row(old_row).tolist(), after.manifests.row(row).tolist()
+    both = set(old).intersection(new)
     return ChangedArray(
         after.ids[row].tobytes(),
         int(after.array_length.lengths[row]),
-        tuple(id_ for id_ in old if id_ not in new),
-        tuple(id_ for id_ in new if id_ not in old),
+        tuple(id_ for id_ in old if id_ not in both),
+        tuple(id_ for id_ in new if id_ not in both),
     )
 
 

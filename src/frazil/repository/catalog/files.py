@@ -10,12 +10,13 @@ repository.
 
 from __future__ import annotations
 
-from collections.abc import Buffer, Callable, Sequence
+from collections.abc import Buffer, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from frazil.errors import FormatError
 from frazil.format.ids import id_to_text
+from frazil.format.joined_manifests import decode_chunk_files_together, decode_chunk_ranges_together
 from frazil.format.keys import backup_key, manifest_key, snapshot_key, transaction_key
 from frazil.format.manifest import (
     ChunkFiles,
@@ -84,13 +85,18 @@ class FileKind[T: HasId]:
         require_id(key, self.name, id_, value.id)
         return value
 
-    def decoded_together(self, files: Sequence[tuple[bytes, Buffer]]) -> list[T]:
-        """Return the values of some files with their ids. Raises ``FormatError`` as ``read`` does."""
+    def decoded_together(self, files: Sequence[tuple[bytes, Buffer]]) -> Iterator[list[T]]:
+        """Yield the values of some files with their ids, in order.
+
+        All values are one list, if the files can be read together. Otherwise each value is a list of its own,
+        so that the caller needs memory for one of them at a time. Raises ``FormatError`` as ``read`` does.
+        """
         together = self.decode_together
         values = None if together is None or len(files) < 2 else together([data for _, data in files])
         if values is None or [value.id for value in values] != [id_ for id_, _ in files]:
-            return [self.decoded(data, id_) for id_, data in files]
-        return values
+            yield from ([self.decoded(data, id_)] for id_, data in files)
+        else:
+            yield values
 
 
 def require_id(key: str, name: str, expected: bytes, stored: bytes) -> None:
@@ -111,9 +117,13 @@ SNAPSHOT_MANIFESTS: Final[FileKind[ManifestsOfSnapshot]] = FileKind(
 )
 MANIFEST: Final[FileKind[Manifest]] = FileKind("manifest", manifest_key, decode_manifest)
 #: A decoder of manifests that only decodes the ids of the chunk files.
-MANIFEST_CHUNK_FILES: Final[FileKind[ChunkFiles]] = FileKind("manifest", manifest_key, decode_chunk_files)
+MANIFEST_CHUNK_FILES: Final[FileKind[ChunkFiles]] = FileKind(
+    "manifest", manifest_key, decode_chunk_files, decode_chunk_files_together
+)
 #: A decoder of manifests that only decodes the ranges of the chunks.
-MANIFEST_CHUNK_RANGES: Final[FileKind[ChunkRanges]] = FileKind("manifest", manifest_key, decode_chunk_ranges)
+MANIFEST_CHUNK_RANGES: Final[FileKind[ChunkRanges]] = FileKind(
+    "manifest", manifest_key, decode_chunk_ranges, decode_chunk_ranges_together
+)
 TRANSACTION_LOG: Final[FileKind[TransactionLog]] = FileKind(
     "transaction log", transaction_key, decode_transaction_log
 )

@@ -26,7 +26,7 @@ from frazil.repository.settings.config import RepositoryConfig, opened_with
 from frazil.repository.settings.config_document import from_document
 from frazil.repository.settings.engine_settings import Effective
 from frazil.storage.base import Storage, Version
-from frazil.storage.foreign import open_foreign
+from frazil.storage.foreign.on_demand import open_on_demand
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def build_context(storage: Storage, options: HandleOptions, stored: StoredSettin
     storage = storage.with_settings(settings.storage)
     containers = list(map(container_of, settings.virtual_chunk_containers.values()))
     attribution = options.attribution or Attribution()
-    connect = partial(open_foreign, user_agent=attribution.user_agent())
+    connect = partial(open_on_demand, user_agent=attribution.user_agent())
     virtual = VirtualSources(containers, explicit_access(options.authorized), open_foreign=connect)
     limits = CacheLimits(settings.cached_snapshot_nodes, settings.cached_chunk_refs)
     assets = Assets(storage, limits)

@@ -217,7 +217,7 @@ class Upkeep(RepositoryBase):
                 message, branch, {**self._default_metadata, **(metadata or {})}, commit_method
             ),
             CompactionLimits() if limits is None else limits,
-            handle.operations.plan.run_locally(self._context),
+            handle.operations.run_locally(self._context),
         )
         return handle.operations.compact(self._context, options, dry_run=dry_run)
 
@@ -258,13 +258,13 @@ class Upkeep(RepositoryBase):
             >>> repo.verify("checksum").ok
             True
         """
-        request = handle.operations.plan.Request(
+        request = handle.operations.VerifyRequest(
             verify_level(level),
-            handle.operations.plan.run_locally(self._context),
+            handle.operations.run_locally(self._context),
             state_at(state),
             progress_of(progress),
         )
-        return handle.operations.plan.verify(self._context, request)
+        return handle.operations.verify(self._context, request)
 
     @staticmethod
     def list_checks() -> tuple[Check, ...]:

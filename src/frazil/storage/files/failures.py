@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from frazil.errors import ErrorKind, StorageError
@@ -46,20 +44,32 @@ def reason_of(error: OSError) -> tuple[ErrorKind, str]:
     return _REASONS.get(error.errno or 0) or (ErrorKind.IO, "the operating system refuses the request")
 
 
-@contextmanager
-def file_errors(key: str, verb: str) -> Iterator[None]:
-    """Raise errors of the operating system as ``StorageError`` about the object ``key``."""
-    try:
-        yield
-    except MISSING_FILE as error:
-        if verb == "read":
-            raise object_not_found(key) from error
-        raise _failure(key, verb, error) from error
-    except OSError as error:
-        raise _failure(key, verb, error) from error
+class FileErrors:
+    """The context that ``file_errors`` returns. A generator would cost as much as the system call."""
+
+    __slots__ = ("_key", "_verb")
+
+    def __init__(self, key: str, verb: str) -> None:
+        self._key = key
+        self._verb = verb
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            if isinstance(error, MISSING_FILE) and self._verb == "read":
+                raise object_not_found(self._key) from error
+            raise file_failure(self._key, self._verb, error) from error
 
 
-def _failure(key: str, verb: str, error: OSError) -> StorageError:
+def file_errors(key: str, verb: str) -> FileErrors:
+    """Return a context that raises errors of the operating system as ``StorageError`` about ``key``."""
+    return FileErrors(key, verb)
+
+
+def file_failure(key: str, verb: str, error: OSError) -> StorageError:
+    """Return the error about the object ``key`` for an error of the operating system."""
     kind, reason = reason_of(error)
     where = "" if error.filename is None else f" [{error.filename}]"
     return StorageError(f"could not {verb} {key!r}{where}: {reason} ({error.strerror})", kind)

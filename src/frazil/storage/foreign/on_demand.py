@@ -1,0 +1,44 @@
+"""The opening of foreign objects, for modules that every process imports.
+
+Most repositories have no virtual chunks. Their processes need none of the clients of storages and web
+servers, which take 6 MB of memory and a tenth of a second. The first call imports the clients.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.storage import foreign
+
+if TYPE_CHECKING:
+    from frazil.storage.credentials import AnyCredential
+    from frazil.storage.foreign.base import ForeignObjects
+    from frazil.storage.object_store_config import AnyObjectStoreConfig
+
+
+def open_on_demand(
+    config: AnyObjectStoreConfig,
+    credentials: AnyCredential | None,
+    url_prefix: str,
+    *,
+    user_agent: str | None = None,
+) -> ForeignObjects:
+    """Return the result of ``open_foreign``.
+
+    Args:
+        config: Kind of store, and its options.
+        credentials: Credentials for the store. None means requests without credentials.
+        url_prefix: Prefix of the URLs of all objects.
+        user_agent: Value of the header ``User-Agent``. Default: name and version of Frazil.
+
+    Returns:
+        The reader. No request is sent.
+
+    Raises:
+        InvalidInputError: As for ``open_foreign``.
+
+    Examples:
+        >>> from frazil.storage import s3_store
+        >>> objects = open_on_demand(s3_store(region="eu-west-1", anonymous=True), None, "s3://bucket/data/")
+    """
+    return foreign.open_foreign(config, credentials, url_prefix, user_agent=user_agent)
