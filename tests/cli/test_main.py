@@ -108,10 +108,10 @@ def test_debug_shows_the_trace(beside: object, capsys: Captured) -> None:
 def test_interruptions(
     error: BaseException, status: int, beside: object, monkeypatch: pytest.MonkeyPatch, capfd: Captured
 ) -> None:
-    def fail(_target: object) -> None:
+    def fail(_storage: object) -> None:
         raise error
 
-    monkeypatch.setattr(refs, "context_at", fail)
+    monkeypatch.setattr(refs, "repo_info_of", fail)
     with os.fdopen(os.dup(1), "w") as output:  # the process puts another file below standard output
         monkeypatch.setattr(sys, "stdout", output)
         assert main(["refs", "ice"]) == status

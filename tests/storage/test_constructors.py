@@ -18,11 +18,13 @@ from frazil.storage.constructors import (
     azure_storage,
     gcs_storage,
     http_storage,
-    in_memory_storage,
-    local_filesystem_storage,
     redirect_storage,
 )
 from frazil.storage.credentials import GcsBearerCredential, S3StaticCredentials
+from frazil.storage.local_constructors import (
+    in_memory_storage,
+    local_filesystem_storage,
+)
 from frazil.storage.object_store_config import ChecksumAlgorithm, S3Options
 from frazil.storage.s3_constructors import (
     hf_storage,

@@ -18,9 +18,11 @@ from tests.support.patience import patience
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage, Stored, Version
-from frazil.storage.constructors import local_filesystem_storage
 from frazil.storage.files import locks, reads
 from frazil.storage.local import LocalStorage
+from frazil.storage.local_constructors import (
+    local_filesystem_storage,
+)
 from frazil.testing.storage_suite import StorageSuite, add_line
 
 if TYPE_CHECKING:

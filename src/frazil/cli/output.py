@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import click
 
-from frazil.jobs.progress import Progress
+from frazil.lazy_names import value_of
 
 #: Style -> the number of an ANSI colour.
 STYLES: Final = {
@@ -33,6 +33,8 @@ STYLES: Final = {
 }
 #: Options of the pager `less`: end if the text fits on the screen, pass colours on, leave the text visible.
 _LESS: Final = "FRX"
+
+_PROGRESS: Final = "frazil.jobs.progress:Progress"
 
 
 @dataclass(slots=True)
@@ -88,7 +90,7 @@ class Output:
         if not sys.stderr.isatty() or self.as_json:
             yield None
             return
-        with Progress(name, 0) as bar:
+        with value_of(_PROGRESS)(name, 0) as bar:
             yield bar
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from frazil.cli.output import Output
 from frazil.display import counted
 from frazil.format.ids import id_to_text
-from frazil.format.repo_info import RepoInfo
-from frazil.repository.catalog.version_info import Diff, SnapshotInfo
+
+if TYPE_CHECKING:
+    from frazil.format.repo_info import RepoInfo
+    from frazil.repository.catalog.version_info import Diff, SnapshotInfo
 
 #: The number of characters of an id in a line. JSON and `frazil show` have the whole id.
 SHORT: Final = 8

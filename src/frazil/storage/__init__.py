@@ -25,8 +25,6 @@ if TYPE_CHECKING:
         azure_storage,
         gcs_storage,
         http_storage,
-        in_memory_storage,
-        local_filesystem_storage,
         redirect_storage,
     )
     from frazil.storage.credentials import (
@@ -40,6 +38,10 @@ if TYPE_CHECKING:
     from frazil.storage.http import HttpStorage
     from frazil.storage.listing import StorageObjectInfo
     from frazil.storage.local import LocalStorage
+    from frazil.storage.local_constructors import (
+        in_memory_storage,
+        local_filesystem_storage,
+    )
     from frazil.storage.memory import MemoryStorage
     from frazil.storage.object_store import ObjectStorage
     from frazil.storage.object_store_config import (
@@ -87,8 +89,8 @@ import_on_demand(
         "azure_storage": "frazil.storage.constructors",
         "gcs_storage": "frazil.storage.constructors",
         "http_storage": "frazil.storage.constructors",
-        "in_memory_storage": "frazil.storage.constructors",
-        "local_filesystem_storage": "frazil.storage.constructors",
+        "in_memory_storage": "frazil.storage.local_constructors",
+        "local_filesystem_storage": "frazil.storage.local_constructors",
         "redirect_storage": "frazil.storage.constructors",
         "GcsBearerCredential": "frazil.storage.credentials",
         "S3StaticCredentials": "frazil.storage.credentials",

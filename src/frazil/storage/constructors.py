@@ -6,8 +6,6 @@ its protocol.
 
 from __future__ import annotations
 
-import os
-from os import PathLike
 from typing import TYPE_CHECKING
 
 from frazil.argument_docs import with_argument_docs
@@ -15,8 +13,6 @@ from frazil.arguments import checked
 from frazil.storage.base import Storage
 from frazil.storage.credentials import azure_credentials, gcs_credentials
 from frazil.storage.http import HttpStorage
-from frazil.storage.local import LocalStorage
-from frazil.storage.memory import MemoryStorage
 from frazil.storage.redirect import RedirectStorage
 from frazil.storage.s3_constructors import s3_storage
 from frazil.storage.services import (
@@ -28,47 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from frazil.storage.credentials import GcsBearerCredential
-
-
-@checked
-def in_memory_storage() -> Storage:
-    """Return a new, empty storage in the memory of this process.
-
-    For tests and examples. Threads of this process may share it. It cannot be unpickled in another process.
-
-    Returns:
-        The storage.
-
-    Examples:
-        >>> in_memory_storage()
-        <frazil.Storage>
-        type: in-memory
-        <BLANKLINE>
-    """
-    return MemoryStorage()
-
-
-@checked
-def local_filesystem_storage(path: str | PathLike[str]) -> Storage:
-    """Return a storage whose objects are files below a directory.
-
-    The first write creates the directory. Any number of threads and processes on one machine can use it at
-    the same time.
-
-    Args:
-        path: Path of the directory. ``~`` at its start means the home directory of the user.
-
-    Returns:
-        The storage.
-
-    Examples:
-        >>> local_filesystem_storage("/data/ice")
-        <frazil.Storage>
-        type: local filesystem
-        path: /data/ice
-        <BLANKLINE>
-    """
-    return LocalStorage(os.path.expanduser(path))
 
 
 @checked

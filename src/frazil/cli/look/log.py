@@ -23,10 +23,10 @@ from frazil.cli.versions import (
     version_document,
     version_line,
 )
+from frazil.lazy_names import value_of
 from frazil.repository.catalog.history import ancestry
-from frazil.repository.catalog.presentation import snapshot_infos
+from frazil.repository.catalog.snapshot_presentation import snapshot_infos
 from frazil.repository.catalog.version_info import Diff, SnapshotInfo
-from frazil.repository.handle.graph import ancestry_graph
 
 _DESCRIPTION: Final = """\
 Show the versions that lead to a version, newest first: id, time in UTC, branches and tags, message.
@@ -40,6 +40,8 @@ frazil log ice@dev -n 5           the newest five versions of a branch
 frazil log ice --graph            all branches as a graph
 frazil log ice:era5/t --patch     the versions that changed an array, with what they changed
 frazil log ice --since 7d --json  the versions of the last seven days, for programs"""
+
+_GRAPH: Final = "frazil.repository.handle.graph:ancestry_graph"
 
 
 @verb("log", description=_DESCRIPTION, examples=_EXAMPLES)
@@ -97,7 +99,7 @@ def _lines(output: Output, documents: Iterator[dict[str, Any]], patch: bool) -> 
 def _draw(output: Output, version: OpenVersion, number: int | None, everything: bool) -> None:
     plain = not output.has_colours
     branches, tip = (version.info.branches, None) if everything else ({}, version.raw_id)
-    graph = ancestry_graph(version.info, branches, tip, plain=plain)
+    graph = value_of(_GRAPH)(version.info, branches, tip, plain=plain)
     graph = replace(graph, dots=graph.dots[:number])
     rows = [
         {
