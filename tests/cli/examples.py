@@ -12,6 +12,7 @@ from frazil.cli.verb_table import VERBS
 RUNS = {
     *(
         "log",
+        "history",
         "show",
         "diff",
         "blame",

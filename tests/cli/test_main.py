@@ -60,6 +60,7 @@ def test_examples_are_right(
     for number, arguments in enumerate(examples_of(name)):
         shutil.copytree(template / "ice", tmp_path / str(number) / "ice")
         monkeypatch.chdir(tmp_path / str(number))
+        Path("rules.yaml").write_text("- {rule: Exists, path: /era5/t}")
         if name in RUNS and not any("://" in each for each in arguments):
             expected = 1 if "--exit-code" in arguments else 0
             assert main(arguments) == expected, (arguments, capsys.readouterr())

@@ -77,6 +77,12 @@ class Output:
         else:
             sys.stdout.writelines(f"{line}\n" for line in lines)
 
+    def emit_line(self, document: Any, line: str) -> None:
+        """Print one line of a result that grows, at once: a JSON object, or ``line``."""
+        text = json.dumps(document, ensure_ascii=False, default=_plain) if self.as_json else line
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+
     def cut(self, line: str) -> str:
         """Return a line without colours that fits on the terminal. In a pipe it stays complete."""
         if not self.is_terminal:
