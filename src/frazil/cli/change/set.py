@@ -55,7 +55,7 @@ def command(output: Output, target: Target, selection: Indices | Labels, value: 
     session.commit(settings["message"] or f"Set values of {path}", settings["metadata"] or None)
     pairs = zip(old.reshape(-1)[:_MOST_SHOWN], np.broadcast_to(new, shape).reshape(-1), strict=False)
     more = "" if old.size <= _MOST_SHOWN else f", ... ({old.size:,} cells)"
-    line = f"{path}: {', '.join(f'{was} -> {now}' for was, now in pairs)}{more}"
+    line = f"{path}: {', '.join(f'{was!s} -> {now!s}' for was, now in pairs)}{more}"
     emit_tip(output, repo, branch, before, dry_run=settings["dry_run"], further=[line])
 
 
