@@ -20,6 +20,7 @@ def masked(text: str) -> str:
     return re.sub(r"\b(?:[0-9A-HJKMNP-TV-Z]{20}|[0-9A-HJKMNP-TV-Z]{8})\b", number, text)
 
 
+@pytest.mark.deep
 def test_transcripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`python -m tests.cli.transcripts` writes the page anew."""
     pytest.importorskip("xarray")

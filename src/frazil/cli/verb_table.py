@@ -74,6 +74,9 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
         ),
         Verb("import", "import_command", "import a repository of a format older than version 1"),
     ),
-    "shell": (Verb("completion", "completion", "print a program that completes commands in a shell"),),
+    "shell": (
+        Verb("completion", "completion", "print a program that completes commands in a shell"),
+        Verb("man", "man_pages", "print or write manual pages"),
+    ),
 }
 VERBS: Final = {verb.name: verb for verbs in SECTIONS.values() for verb in verbs}

@@ -38,6 +38,8 @@ _ADVICE: Final = (
     (". Open it with Repository.open", ""),
     (". Write something first, or pass allow_empty=True", ": the branch has all of them already"),
     ("Pass overwrite=True to replace it", "--overwrite replaces it"),
+    ("Repository.unprotect_branch removes", "`frazil unprotect` removes"),
+    ("watch it without a cursor", "watch it without --cursor"),
     ("Repository.verify names", "`frazil verify` names"),
 )
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from frazil.cli.changes import dry_run_option, writable_repository
-from frazil.cli.command import LOCATION, target_argument, verb
+from frazil.cli.command import LOCATION, VERSION, target_argument, verb
 from frazil.cli.opening import repository_of
 from frazil.cli.output import Output
 from frazil.cli.target import Target
@@ -30,7 +30,7 @@ frazil protect ice 'release-*' --by ada       only ada moves these branches
 frazil protect ice main --rules rules.yaml    only versions that an audit with these rules has passed""",
 )
 @target_argument(type=LOCATION, metavar="[LOCATION]")
-@click.argument("name", required=False)
+@click.argument("name", type=VERSION, required=False)
 @click.option("--by", "principals", metavar="USER", multiple=True, help="Who may move it; may be repeated.")
 @click.option("--allow-reset", is_flag=True, help="It may also move to versions without its tip.")
 @click.option(
@@ -71,7 +71,7 @@ frazil unprotect ice main            remove the protection of `main`
 frazil unprotect ice main --dry-run  only check whether it is possible""",
 )
 @target_argument(type=LOCATION, metavar="[LOCATION]")
-@click.argument("name")
+@click.argument("name", type=VERSION)
 @dry_run_option
 def unprotect(output: Output, target: Target, name: str, dry_run: bool) -> None:
     """Remove the protection."""

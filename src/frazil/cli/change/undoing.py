@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from frazil.repository.history.undo_report import UndoReport
 
 _DRY_RUN: Final = "would change"
+#: The value of a branch or tag that does not exist.
+_NONE: Final = "none"
 
 
 @verb(
@@ -105,5 +107,5 @@ def _emit(output: Output, report: UndoReport) -> None:
 def _lines(document: dict[str, Any]) -> Iterator[str]:
     action = _DRY_RUN if document["dry_run"] else "changed"
     for each in document["changes"]:
-        yield f"{action} {each['subject']}: {each['before']} -> {each['after']}"
+        yield f"{action} {each['subject']}: {each['before'] or _NONE} -> {each['after'] or _NONE}"
     yield from (f"note: {each}" for each in document["notes"])

@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from frazil.cli.changes import source_text
-from frazil.cli.command import target_argument, verb
+from frazil.cli.command import VERSION, target_argument, verb
 from frazil.cli.opening import repository_of
 from frazil.cli.output import Output
 from frazil.cli.target import Target
@@ -41,7 +41,7 @@ _RULES: Final = "frazil.pipeline.validation.rules:rules_from"
 
 @verb("bisect", description=_DESCRIPTION, examples=_EXAMPLES)
 @target_argument(metavar="LOCATION[@VERSION][:PATH]")
-@click.argument("good")
+@click.argument("good", type=VERSION)
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM...]")
 @click.option(
     "--rules", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A file with rules."

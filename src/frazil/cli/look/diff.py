@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from frazil.cli.command import target_argument, verb
+from frazil.cli.command import VERSION, target_argument, verb
 from frazil.cli.opening import OpenVersion, open_version, version_id
 from frazil.cli.output import Output
 from frazil.cli.target import Target
@@ -34,7 +34,7 @@ _NUMBERS: Final = ("path", "cells", "changed", "mean", "max", "rmse", "chunks_re
 
 @verb("diff", description=_DESCRIPTION, examples=_EXAMPLES)
 @target_argument(metavar="LOCATION@VERSION[:PATH]")
-@click.argument("to", default=MAIN, metavar="[TO]")
+@click.argument("to", type=VERSION, default=MAIN, metavar="[TO]")
 @click.option("--chunks", is_flag=True, help="Also print the indices of changed chunks.")
 @click.option("--values", is_flag=True, help="Compare the values of changed arrays, and read their chunks.")
 @click.option("--exit-code", is_flag=True, help="End with the exit status 1 if there are differences.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -38,9 +38,7 @@ frazil watch ice --timeout 5m --json      for programs"""
 )
 @click.option("--interval", type=DURATION, default="5s", metavar="TIME", help="The pause between looks (5s).")
 @click.option("--timeout", type=DURATION, metavar="TIME", help="End if no version comes for this time.")
-def command(
-    output: Output, target: Target, cursor: str | None, since: datetime | None, **times: timedelta | None
-) -> None:
+def command(output: Output, target: Target, cursor: str | None, since: datetime | None, **times: Any) -> None:
     """Print the versions."""
     repo = repository_of(target)
     branch = (target.version or MAIN) if cursor else branch_of(repo, target)
