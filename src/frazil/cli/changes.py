@@ -14,7 +14,7 @@ import click
 
 import frazil
 from frazil.cli.argument_types import reader_option
-from frazil.cli.opening import storage_of, version_id
+from frazil.cli.opening import storage_of, version_id, virtual_access
 from frazil.cli.output import Output
 from frazil.cli.target import Target
 from frazil.cli.versions import SHORT, diff_document, diff_lines
@@ -72,7 +72,9 @@ def writable_storage(target: Target, dry_run: bool) -> Storage:
 
 def writable_repository(target: Target, dry_run: bool) -> Repository:
     """Open the repository of a target for a change, or for its rehearsal."""
-    return frazil.Repository.open(writable_storage(target, dry_run))
+    return frazil.Repository.open(
+        writable_storage(target, dry_run), authorize_virtual_chunk_access=virtual_access()
+    )
 
 
 def confirm(output: Output, question: str, *, yes: bool) -> None:

@@ -7,6 +7,7 @@ import all maintenance.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -31,8 +32,12 @@ from frazil.storage.urls import storage_from_url
 if TYPE_CHECKING:
     from frazil.repository.catalog.context import Context
     from frazil.repository.handle.repository import Repository
+    from frazil.storage.credentials import AnyCredential
 
 _OPENING: Final = "frazil.repository.handle.opening"
+_ENVIRONMENT: Final = "frazil.storage.access:environment_access"
+#: The variable with the URL prefixes of virtual chunks that commands may read, separated by spaces.
+VIRTUAL_ACCESS: Final = "FRAZIL_VIRTUAL_ACCESS"
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,13 @@ def repo_info_of(storage: Storage) -> RepoInfo:
 
 def repository_of(target: Target) -> Repository:
     """Open the repository at a target's location."""
-    return frazil.Repository.open(storage_of(target))
+    return frazil.Repository.open(storage_of(target), authorize_virtual_chunk_access=virtual_access())
+
+
+def virtual_access() -> dict[str, AnyCredential] | None:
+    """Return the prefixes of virtual chunks that the environment allows, with its credentials; or None."""
+    prefixes = os.environ.get(VIRTUAL_ACCESS, "").split()
+    return {each: value_of(_ENVIRONMENT)(each) for each in prefixes} or None
 
 
 def open_version(target: Target, default: str = MAIN) -> OpenVersion:
@@ -158,5 +169,6 @@ def _ancestor(info: RepoInfo, version: VersionText, text: str) -> bytes:
 
 def _context_of(storage: Storage) -> Context:
     opening = value_of(_OPENING)
-    context: Context = opening.open_context(storage, opening.HandleOptions())
+    options = opening.HandleOptions(authorized=virtual_access())
+    context: Context = opening.open_context(storage, options)
     return context

@@ -67,6 +67,7 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
         Verb("copy", "move.copy", "copy a repository, or bring a copy up to date"),
         Verb("clone", "move.clone", "make a new repository with the files of another one"),
         Verb("export", "move.export", "write a version as a Zarr store or a NetCDF file"),
+        Verb("adopt", "move.adopt", "make a version of a Zarr store, without a copy"),
         Verb("rechunk", "move.rechunk", "store arrays in other chunks"),
         Verb("recompress", "move.recompress", "store arrays with another compression"),
         Verb(

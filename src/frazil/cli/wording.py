@@ -38,6 +38,10 @@ _ADVICE: Final = (
     (". Open it with Repository.open", ""),
     (". Write something first, or pass allow_empty=True", ": the branch has all of them already"),
     ("Pass overwrite=True to replace it", "--overwrite replaces it"),
+    (
+        "Pass the container in authorize_virtual_chunk_access when you open the repository",
+        "Name the container in the variable FRAZIL_VIRTUAL_ACCESS",
+    ),
     ("Repository.unprotect_branch removes", "`frazil unprotect` removes"),
     ("watch it without a cursor", "watch it without --cursor"),
     ("Repository.verify names", "`frazil verify` names"),

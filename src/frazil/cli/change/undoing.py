@@ -71,7 +71,7 @@ def redo(output: Output, target: Target, dry_run: bool) -> None:
     "operations of `frazil ops`. The restoration is a new operation, and `frazil undo` undoes it.",
     examples="""\
 frazil restore ice ~2 --dry-run    show what would change without the last two operations
-frazil restore ice 2h --dry-run    the state two hours ago""",
+frazil restore ice ~1 -y           take back the last operation""",
 )
 @target_argument(type=LOCATION, metavar="[LOCATION]")
 @click.argument("when", type=STATE)
