@@ -43,7 +43,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def adopted(store: Path) -> frazil.Repository:
     prefix = f"file://{store.parent}/a%20b.zarr/"
-    access = frazil.containers_credentials({prefix: frazil.credentials.LocalFileSystemAccess()})
+    access = frazil.containers_credentials({prefix: frazil.credentials.Credentials.LocalFileSystemAccess()})
     storage = frazil.local_filesystem_storage(str(store.parent / "ice"))
     return frazil.Repository.open(storage, authorize_virtual_chunk_access=access)
 

@@ -14,7 +14,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -53,8 +53,10 @@ class _Listing:
     def of(storage: Storage) -> _Listing:
         """List a storage."""
         objects = {each.key: each for each in storage.list("")}
-        times = [each.modified for each in objects.values()]
-        return _Listing(sorted(objects), objects, max(times, default=None))
+        newest = max((each.modified for each in objects.values()), default=None)
+        if newest is not None and newest.microsecond:  # references have whole seconds
+            newest = newest.replace(microsecond=0) + timedelta(seconds=1)
+        return _Listing(sorted(objects), objects, newest)
 
     def below(self, prefix: str) -> list[str]:
         """Return the keys that begin with a prefix."""
