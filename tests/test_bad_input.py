@@ -237,6 +237,7 @@ def test_some_functions_are_called() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.sample(150)
 @pytest.mark.parametrize("path", TARGETS)
 def test_bad_input_is_an_error_of_ours(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run

@@ -33,6 +33,7 @@ def starts_spark(name: str) -> bool:
 CASES = [pytest.param(name, marks=pytest.mark.spark if starts_spark(name) else ()) for name in MODULES]
 
 
+@pytest.mark.sample(250)
 @pytest.mark.parametrize("name", CASES)
 def test_examples_of(name: str, tmp_path, monkeypatch, request: pytest.FixtureRequest) -> None:
     if starts_spark(name):

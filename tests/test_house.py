@@ -15,7 +15,7 @@ from typing import NamedTuple, get_origin
 
 import pytest
 from tests.support import subjects
-from tests.support.house import PATHS, REPOSITORY, is_ours, parsed, room
+from tests.support.house import PATHS, REPOSITORY, is_ours, parsed, room, statements_in
 
 import frazil
 
@@ -259,8 +259,8 @@ def imports_of(module: str, for_types: bool = False) -> Iterator[Import]:
             case _:
                 targets = []
         yield from (Import(module, target, path, node.lineno, in_function) for target in targets)
-        inside = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for child in ast.iter_child_nodes(node):
+        inside = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for child in statements_in(node):
             yield from visit(child, inside)
 
     return visit(parsed(path), False)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.house import PATHS, REPOSITORY, parsed, room
+from tests.support.house import PATHS, REPOSITORY, nodes_of, parsed, room, statements_in
 
 pytestmark = pytest.mark.xdist_group("house")  # one worker parses each module once
 
@@ -58,7 +58,7 @@ def is_private(name: str) -> bool:
 
 def defined_names(tree: ast.Module) -> Iterator[str]:
     """Names that a module defines: functions, classes, variables, attributes, slots."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name
@@ -80,9 +80,9 @@ def names_of_rooms() -> dict[str, set[str]]:
 
 def foreign_private_names(module: str, tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
     """Private names of other rooms that a module uses."""
-    classes = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    classes = {node.name for node in nodes_of(tree) if isinstance(node, ast.ClassDef)}
     own = names_of_rooms()[room(module)]
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         match node:
             case ast.Attribute(value=ast.Name(id=owner)) if owner in {"self", "cls", *classes}:
                 continue
@@ -151,7 +151,7 @@ def words_of(name: str) -> list[str]:
 
 
 def identifiers(tree: ast.Module) -> Iterator[tuple[Any, str]]:
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         match node:
             case ast.Name(id=name) | ast.arg(arg=name) | ast.Attribute(attr=name):
                 yield node, name
@@ -163,6 +163,7 @@ def identifiers(tree: ast.Module) -> Iterator[tuple[Any, str]]:
                 yield node, name or target.rpartition(".")[2]
 
 
+@functools.cache
 def is_no_noun(name: str) -> bool:
     if "not_found" in name.lower() or "NotFound" in name or name in PUBLIC_NAMES:
         return False
@@ -241,7 +242,7 @@ type Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 def functions(tree: ast.AST, above: str = "") -> Iterator[tuple[str, Function]]:
     """Every function, with its name; a method with that of its class in front."""
-    for node in ast.iter_child_nodes(tree):
+    for node in statements_in(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield f"{above}{node.name}", node
         yield from functions(node, f"{node.name}." if isinstance(node, ast.ClassDef) else "")
@@ -308,7 +309,7 @@ _EXCEPTIONS = {
 
 
 def exception_classes(tree: ast.Module) -> Iterator[ast.ClassDef]:
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.ClassDef):
             bases = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
             if bases & _EXCEPTIONS or any(base.endswith(("Error", "Exception")) for base in bases):

@@ -635,7 +635,10 @@ SLOW: Final[dict[str, Callable[[range], object]]] = {
 def test_every_loop_is_seen(call: Callable[[range], object]) -> None:
     with pytest.raises(AssertionError, match="2000 rows"):
         assert_no_step_for_each_row(range, call)
-    assert python_steps(lambda: call(range(500))) == python_steps(lambda: call(range(500))) > 500
+    # Objects of earlier tests may be deleted at any time, which takes steps too.
+    steps = [python_steps(lambda: call(range(500))) for _ in range(5)]
+    assert min(steps) > 500
+    assert len({*steps}) < len(steps)  # counts are exact
 
 
 def test_columns_take_no_steps() -> None:

@@ -148,6 +148,7 @@ MUSTS: list[tuple[str, str, str, str]] = [
 ]
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize(("file", "field", "change", "message"), MUSTS)
 def test_a_broken_rule_is_refused(file: str, field: str, change: str, message: str) -> None:
     valid = repository()
@@ -334,7 +335,7 @@ ABSURD: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.sample(19, 19)
+@pytest.mark.sample(14, 19)
 @pytest.mark.parametrize("groups", [Group.VALUES | Group.COMMITS, *deep(Group.ALL)], ids=["some", "all"])
 @pytest.mark.parametrize("config", ABSURD, ids=str)
 def test_saved_configurations_with_absurd_values(config: dict[str, Any], groups: Group) -> None:

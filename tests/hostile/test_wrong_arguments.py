@@ -78,7 +78,7 @@ def _wrong_calls(path: str, scene: bad_input.Scene, values: slice) -> Iterator[t
             yield f"{wrong.name}={value!r:.40}", arguments | {wrong.name: value}
 
 
-@pytest.mark.sample(131, 131)
+@pytest.mark.sample(45, 131)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("values", [_SOME, *deep(_MORE)], ids=["some", "more"])

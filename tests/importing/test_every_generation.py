@@ -110,6 +110,7 @@ def check_logs(repo: frazil.Repository) -> None:
     assert (diff.deleted_arrays, diff.deleted_groups) == ({"/t", "/s"}, {"/g"})
 
 
+@pytest.mark.sample(8)
 @generations
 def test_copied(name: str) -> None:
     files = repository(name)
@@ -129,6 +130,7 @@ def test_copied(name: str) -> None:
     assert again.snapshot_ids == report.snapshot_ids
 
 
+@pytest.mark.sample(7)
 @generations
 def test_in_place(name: str) -> None:
     files = repository(name)
@@ -436,6 +438,7 @@ def test_a_cycle_is_an_error() -> None:
         frazil.upgrade(stored(files), MemoryStorage())
 
 
+@pytest.mark.sample(7)
 @generations
 def test_damage_names_the_file(name: str) -> None:
     files = repository(name)

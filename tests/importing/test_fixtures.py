@@ -228,6 +228,7 @@ def check_references(session: frazil.Session, node: Json, mode: str) -> None:
     assert actual == wanted
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "folder", [folder for folder in FOLDERS if (folder / "repo" / "transactions").is_dir()], ids=named
 )
@@ -276,6 +277,7 @@ def logged(repo: frazil.Repository, id_: str) -> Json:
     }
 
 
+@pytest.mark.sample(7)
 @folders
 def test_it_can_be_worked_on(folder: Path, tmp_path: Path) -> None:
     """Diffs and new commits, with what the logs say."""

@@ -503,6 +503,7 @@ OPERATIONS: dict[str, tuple[Callable[..., JobResult], set[str]]] = {
 }
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operations_name_all_that_they_read(climate: frazil.Repository, name: str) -> None:
     operation, expected = OPERATIONS[name]

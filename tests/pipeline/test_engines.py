@@ -67,7 +67,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
 }
 
 
-@pytest.mark.sample(55, 55)
+@pytest.mark.sample(32, 55)
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
 @pytest.mark.parametrize(("engine", "error", "text"), REFUSED.values(), ids=REFUSED)
 def test_what_is_no_engine_is_refused(

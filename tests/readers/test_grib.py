@@ -121,6 +121,7 @@ SEVERAL: dict[str, tuple[tuple[bytes, ...], dict[str, tuple[str, ...]]]] = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", SEVERAL)
 def test_several_hypercubes_are_one_dataset(name: str, tmp_path: Path) -> None:
     messages, variables = SEVERAL[name]

@@ -29,6 +29,7 @@ netCDF4 = pytest.importorskip("netCDF4")  # noqa: N816
 pytestmark = pytest.mark.filterwarnings("ignore:numpy.ndarray size changed")
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("path", sample_files(".nc"))
 def test_samples(path: Path) -> None:
     with (

@@ -66,6 +66,7 @@ INTEGRATION: dict[str, Use] = {
 }
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("use", BY_ID)
 def test_the_first_characters_of_an_id(repo: frazil.Repository, use: str) -> None:
     for number, short in ((0, "ABCD"), (1, ALIKE + "22"), (2, ALIKE + "33"), (3, "zzzz")):

@@ -218,6 +218,7 @@ def test_without_a_rebase_reads_change_nothing(repo: frazil.Repository) -> None:
     assert repo.lookup_branch("main") == id_
 
 
+@pytest.mark.sample(17)
 @pytest.mark.parametrize(
     ("reads", "error"),
     [

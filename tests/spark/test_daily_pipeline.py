@@ -77,6 +77,7 @@ def test_on_this_machine(tmp_path: Path) -> None:
     assert len(published) == 1
 
 
+@pytest.mark.weekly
 @pytest.mark.cluster
 @pytest.mark.xdist_group("daily pipeline on a cluster")
 def test_on_a_cluster_that_loses_a_worker(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def on_files(where: Driver, case: Case, directory: Path) -> None:
     same_by_reference(path)
 
 
-@pytest.mark.sample(1, 3)
+@pytest.mark.sample(1, 1)
 @pytest.mark.cluster
 @each_case
 def test_cluster(on_cluster: Driver, cluster: SparkCluster, case: Case, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_cluster(on_cluster: Driver, cluster: SparkCluster, case: Case, tmp_path
     assert not before.keys() <= cluster.executors().keys()
 
 
-@pytest.mark.sample(1, 2)
+@pytest.mark.sample(1, 1)
 @pytest.mark.cluster
 @each_case
 def test_cluster_and_object_store(on_cluster: Driver, s3: RunningServer, case: Case, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_host_is_lost(on_cluster: Driver, cluster: SparkCluster, tmp_path: Pat
     same_by_reference(path)
 
 
-@pytest.mark.sample(1, 3)
+@pytest.mark.sample(1, 1)
 @pytest.mark.connect
 @each_case
 def test_connect(connected: Driver, case: Case, tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ def test_a_missing_object_has_no_size() -> None:
     require_whole(MemoryStorage(), "repo", b"bytes")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("short", [False, True], ids=["no answer", "a short answer"])
 @pytest.mark.parametrize("folder", ["snapshots", "manifests", "transactions", "chunks"])
 def test_a_file_that_is_not_read_stays(folder: str, short: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -49,3 +50,17 @@ def room(module: str) -> str:
 def parsed(path: Path) -> ast.Module:
     """The syntax tree of a file. It is shared: do not change it."""
     return ast.parse(path.read_bytes())
+
+
+@cache
+def nodes_of(tree: ast.AST) -> list[ast.AST]:
+    """All nodes of a syntax tree. The list is shared."""
+    return list(ast.walk(tree))
+
+
+def statements_in(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements, handlers and cases directly below a statement. Expressions have none."""
+    for field in ("body", "orelse", "handlers", "finalbody", "cases"):
+        below = getattr(node, field, None)
+        if isinstance(below, list):
+            yield from below

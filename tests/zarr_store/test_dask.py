@@ -21,6 +21,7 @@ def arrays(store: frazil.IcechunkStore) -> list[zarr.Array]:
     return [root.require_array(name, shape=(20, 30), chunks=(4, 5), dtype="f8") for name in ("a", "b")]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("split_every", [None, 1, 3, 100])
 def test_a_fork_comes_back_with_everything(session: frazil.Session, split_every: int | None) -> None:
     arrays(session.store)

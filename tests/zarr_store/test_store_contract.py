@@ -103,6 +103,7 @@ class TestStore(StoreTests[IcechunkStore, cpu.Buffer]):
             with pytest.raises(frazil.ReadOnlyError):
                 await reader.delete_dir("foo")
 
+    @pytest.mark.sample(35)
     @pytest.mark.parametrize("key", KEYS)
     @pytest.mark.parametrize(
         ("data", "byte_range"),

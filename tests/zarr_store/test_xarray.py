@@ -50,6 +50,7 @@ def read(store: frazil.IcechunkStore, **options: Any) -> xr.Dataset:
     return xr.open_zarr(store, consolidated=False, chunks=None, **options).load()
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("chunks", [None, {"time": 5, "lat": 3}])
 @pytest.mark.parametrize("group", [None, "a/b"])
 def test_to_zarr_and_back(

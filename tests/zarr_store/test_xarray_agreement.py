@@ -220,7 +220,7 @@ TAKEN: dict[str, Callable[[], xr.Dataset]] = {
 }
 
 
-@pytest.mark.sample(17, 17)
+@pytest.mark.sample(7, 17)
 @pytest.mark.parametrize("chunked", [False, *deep(True)], ids=["memory", "dask"])
 @pytest.mark.parametrize("case", TAKEN)
 def test_taken(case: str, chunked: bool) -> None:

@@ -212,6 +212,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_arguments_are_refused_before_the_first_write(
     tmp_path: Path, repo: frazil.Repository, case: str

@@ -153,6 +153,7 @@ def test_a_count_has_no_nan_where_others_do_not_skip_it(weights: Any) -> None:
     assert np.isnan(output["x_sum"].values).all()
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("dtype", ["i1", "u1", ">i2", "u2", "i4", "u8", "f4"])
 def test_an_empty_period_makes_the_floats_of_xarray(dtype: str) -> None:
     repo = frazil.Repository.create(frazil.in_memory_storage())

@@ -341,6 +341,7 @@ def test_a_long_series_has_whole_chunks_of_groups(repo: frazil.Repository, t: xr
     assert result.metrics.bytes_read < 2 * t.nbytes
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("calendar", ["standard", "noleap"])
 @pytest.mark.parametrize(("freq", "side"), [("MS", None), ("10D", None), ("10D", "right")])
 def test_bounds_of_a_resampling(freq: str, side: str | None, calendar: str) -> None:

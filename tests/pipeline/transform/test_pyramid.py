@@ -78,6 +78,7 @@ def test_of_microscopy(picture: frazil.Repository) -> None:
     np.testing.assert_array_equal(root["2"][:], expected.values)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("options", "match"),
     [

@@ -67,6 +67,7 @@ REWRITES: dict[str, Callable[[frazil.Repository], JobResult]] = {
 }
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", REWRITES)
 @pytest.mark.parametrize("endian", ["big", "little"])
 def test_the_byte_order_stays(name: str, endian: Any) -> None:
@@ -188,6 +189,7 @@ def test_an_old_version_is_not_put_over_a_newer_one(slices: frazil.Repository) -
         rechunk(old, ["t"], (8, 4, 30), engine=INLINE)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("paths", "chunks", "options", "error", "match"),
     [

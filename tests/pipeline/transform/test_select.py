@@ -183,6 +183,7 @@ def test_a_box_of_the_globe(west: int, eastward: bool) -> None:
     assert set(np.diff(box["x"].values)) == {10 if eastward else -10}
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("options", "match"),
     [

@@ -83,6 +83,7 @@ READERS: dict[str, list[Callable[[frazil.Repository], Any]]] = {
 CASES = [(folder, reader) for folder, readers in READERS.items() for reader in readers]
 
 
+@pytest.mark.sample(16)
 @pytest.mark.parametrize(("folder", "reader"), CASES)
 def test_two_files_that_changed_places_are_refused(
     repo: frazil.Repository, folder: str, reader: Callable[[frazil.Repository], Any]

@@ -104,7 +104,7 @@ def test_only_principals_move_a_branch(repo: frazil.Repository) -> None:
 
 
 def test_the_rules_of_a_branch_need_an_audit(repo: frazil.Repository) -> None:
-    pytest.importorskip("cloudpickle")  # of the extra `pipeline`
+    pytest.importorskip("pyarrow")  # of the extra `pipeline`
     pipeline = pytest.importorskip("frazil.pipeline")
     with repo.transaction("main", message="data") as store:
         zarr.create_array(store, name="t", shape=(2,), dtype="i4", dimension_names=("x",))[:] = 1

@@ -73,7 +73,7 @@ def test_a_report_counts_by_its_verdict(repo: frazil.Repository) -> None:
 
 
 def test_rules_of_the_pipeline(repo: frazil.Repository) -> None:
-    pytest.importorskip("cloudpickle")  # of the extra `pipeline`
+    pytest.importorskip("pyarrow")  # of the extra `pipeline`
     pipeline = pytest.importorskip("frazil.pipeline")
     report: BisectReport = repo.bisect([pipeline.Range("/a", -1, 5)], good="good")
     assert (report.first_bad.message, report.skipped) == ("6", 5)

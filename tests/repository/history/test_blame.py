@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -183,9 +184,17 @@ def test_a_scalar_and_an_array_of_two_dimensions(repo: frazil.Repository) -> Non
     assert np.array_equal(repo.blame("m").index[-1], [1, 1])
 
 
+def test_labels_need_the_extra_pipeline() -> None:
+    if find_spec("pyarrow"):
+        pytest.skip("the extra is installed")
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with pytest.raises(frazil.errors.MissingExtraError, match=r"frazil\[pipeline\]"):
+        repo.history_of("t", {"time": "2026"})
+
+
 def test_the_history_of_a_cell_by_labels() -> None:
     xr = pytest.importorskip("xarray")
-    pytest.importorskip("cloudpickle")  # of the extra `pipeline`
+    pytest.importorskip("pyarrow")  # of the extra `pipeline`
     repo = frazil.Repository.create(frazil.in_memory_storage())
     times = np.arange("2026-01-01", "2026-01-05", dtype="M8[D]").astype("M8[ns]")
     data = xr.Dataset({"t": (("time", "x"), np.ones((4, 2)))}, {"time": times, "x": [10, 20]})

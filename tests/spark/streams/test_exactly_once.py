@@ -21,7 +21,7 @@ pytestmark = pytest.mark.interop
 
 QUERIES = ("hourly", "daily")
 BATCHES = 12
-NOTES = 5000
+NOTES = 400
 
 
 class World:

@@ -133,6 +133,7 @@ def test_values_are_stored_as_the_array_wants_them(repo: frazil.Repository) -> N
 APPENDING = {"write": "append", "append-dim": "time"}
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("table", "options", "expected"),
     [

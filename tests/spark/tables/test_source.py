@@ -90,6 +90,7 @@ def test_columns_are_those_of_the_schema(place: str) -> None:
     assert FrazilDataSource({"path": place, "columns": "tas,time"}).schema().names == ["tas", "time"]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("field", "message"),
     [

@@ -41,6 +41,7 @@ def rows(repo: frazil.Repository, where: Any) -> list[int]:
     return sorted(result["n"].to_pylist())
 
 
+@pytest.mark.sample(27)
 @pytest.mark.parametrize(
     ("where", "expected"),
     [

@@ -271,6 +271,7 @@ def one_of_each(group: zarr.Group) -> None:
 TWENTY_PAST = datetime(2000, 1, 1, 5, 20, tzinfo=UTC)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
@@ -325,6 +326,7 @@ def test_arrays_are_added_on_existing_coordinates(repo: frazil.Repository) -> No
         write_table(more.append_column("late", [[0.5, 1.5]]), Target(repo))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "values",
     [

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.extras import needs
 from frazil.format.ids import id_to_text
 from frazil.lazy_names import value_of
 from frazil.repository.asynchronous import awaitable
@@ -160,7 +161,8 @@ class Comparison(Sessions):
                 f"{rules!r:.80}",
                 ErrorKind.INVALID_ARGUMENT,
             )
-        validate, version = map(value_of, (_VALIDATE, "frazil.jobs.versions:Version"))
+        with needs("frazil.Repository.bisect with rules", extra="pipeline"):
+            validate, version = map(value_of, (_VALIDATE, "frazil.jobs.versions:Version"))
 
         def check(session: Session) -> Any:
             source = version.of(self, snapshot_id=session.snapshot_id)

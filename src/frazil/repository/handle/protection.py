@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.extras import needs
 from frazil.lazy_names import value_of
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import repo_changes
@@ -72,7 +73,8 @@ class Protection(RepositoryBase):
                 "the pattern of branch names must not be empty, got ''. Pass the name of a branch, or `*`",
                 ErrorKind.INVALID_REF_NAME,
             )
-        as_json = value_of(_AS_JSON) if rules else dict
+        with needs("frazil.Repository.protect_branch with rules", extra="pipeline"):
+            as_json = value_of(_AS_JSON) if rules else dict
         protection = BranchProtection(
             pattern=pattern,
             principals=tuple(principals),

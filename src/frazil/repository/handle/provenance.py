@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.extras import needs
 from frazil.format.ids import id_to_text
 from frazil.lazy_names import value_of
 from frazil.repository.asynchronous import awaitable
@@ -134,7 +135,8 @@ class Provenance(Sessions):
     def _cell_at(self, snapshot: bytes, path: str, labels: Mapping[str, Any]) -> list[int]:
         """Return the index of the cell that labels name, for each dimension."""
         session = self.readonly_session(snapshot_id=id_to_text(snapshot))
-        array_info, positions = map(value_of, (_ARRAY_INFO, _POSITIONS))
+        with needs("frazil.Repository.history_of with labels", extra="pipeline"):
+            array_info, positions = map(value_of, (_ARRAY_INFO, _POSITIONS))
         array = array_info(session, absolute(path))
         if set(labels) != set(array.dims):
             raise InvalidInputError(
