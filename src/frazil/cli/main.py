@@ -2,7 +2,7 @@
 
 ==  ===================================================================================================
 0   done
-1   an error of Frazil; or `verify`, `repair`, `diff --exit-code` and others have something to report
+1   an error of Frazil; or `verify`, `repair`, `doctor`, `diff --exit-code` have something to report
 2   wrong arguments
 3   the question before a change was not answered with yes: nothing was changed
 130 Ctrl-C; 141: the reader of a pipe has ended

@@ -51,13 +51,13 @@ def page_of(group: click.Group, name: str | None) -> str:
             for each in verbs:
                 parts += [".TP", f"\\fBfrazil\\-{_text(each.name)}\\fR(1)", _text(each.help)]
         return "\n".join(parts)
-    found = group.get_command(context, name)
-    assert isinstance(found, VerbCommand)
-    own = click.Context(found, info_name=name, parent=context)
+    page_command = group.get_command(context, name)
+    assert isinstance(page_command, VerbCommand)
+    own = click.Context(page_command, info_name=name, parent=context)
     parts = [_heading(_title(name), VERBS[name].help)]
-    parts += _synopsis(f"frazil {name}", " ".join(found.collect_usage_pieces(own)))
-    parts += [".SH DESCRIPTION", *_paragraphs(found.description), *_options(found, own)]
-    parts += [".SH EXAMPLES", ".nf", *map(_text, found.examples.splitlines()), ".fi"]
+    parts += _synopsis(f"frazil {name}", " ".join(page_command.collect_usage_pieces(own)))
+    parts += [".SH DESCRIPTION", *_paragraphs(page_command.description), *_options(page_command, own)]
+    parts += [".SH EXAMPLES", ".nf", *map(_text, page_command.examples.splitlines()), ".fi"]
     return "\n".join([*parts, ".SH SEE ALSO", "\\fBfrazil\\fR(1)"])
 
 
