@@ -114,7 +114,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "frazil": frozenset(),
     "frazil.pipeline": frozenset(),
     "frazil.spark": frozenset(),
-    "frazil.cli.main": frozenset(("asyncio", "email", "numpy", "obstore", "ssl", "yaml")),
+    "frazil.cli.main": frozenset(),
     "frazil.spark.data_source": SLOW
     - {"cftime", "dask", "datasketches", "h5py", "netCDF4", "pandas", "urllib3", "xarray"},
 }
