@@ -107,8 +107,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark.runtime": {"jobs"},
     "spark.tables": ROOMS | {"jobs", "spark.runtime"},
     "spark.streams": ROOMS | {"jobs", "spark.runtime", "spark.tables"},
+    "spark.functions": ROOMS | {"jobs", "pipeline.publishing", "pipeline.replication", "spark.tables"},
     "spark": ROOMS
-    | {"jobs", "pipeline.maintenance", "spark.__init__", "spark.runtime", "spark.tables", "spark.streams"},
+    | {
+        *("jobs", "pipeline.maintenance", "spark.__init__", "spark.runtime", "spark.tables"),
+        *("spark.streams", "spark.functions"),
+    },
     "spark.__init__": {"pipeline.__init__", "spark", "spark.runtime", "spark.tables", "spark.streams"},
     "pyspark_frazil": {"spark"},  # a package beside ours, for Spark to find
     "cli": ROOMS
@@ -128,7 +132,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "xarray": NAMES | {"dask", "distributed"},
 }
 #: Rooms whose modules may import pyspark. All others run where it is not installed.
-WITH_PYSPARK = {"spark", "spark.runtime", "spark.tables", "spark.streams", "pyspark_frazil"}
+WITH_PYSPARK = {
+    "spark",
+    "spark.runtime",
+    "spark.tables",
+    "spark.streams",
+    "spark.functions",
+    "pyspark_frazil",
+}
 
 NOT_RE_EXPORTED = {
     *("pyspark_frazil", "cli", "maintenance", "importing", "readers", "jobs"),
@@ -146,6 +157,7 @@ ONLY_IN: dict[str, set[str]] = {
     "icechunk": set(),
     "click": {"cli"},
     "google_crc32c": {"format"},
+    "re2": {"repository.settings"},
     "obstore": {"storage"},
     "urllib3": {"storage"},
     "yaml": {"repository.settings", "pipeline.validation"},
@@ -164,7 +176,15 @@ ONLY_IN: dict[str, set[str]] = {
     "dask": {"dask", "xarray", "testing"},
     "pyspark": {*WITH_PYSPARK, "testing"},
     "cloudpickle": {"jobs"},
-    "pyarrow": {"jobs", "pipeline.ingest", "spark.runtime", "spark.tables", "spark.streams", "spark"},
+    "pyarrow": {
+        "jobs",
+        "pipeline.ingest",
+        "spark.runtime",
+        "spark.tables",
+        "spark.streams",
+        "spark.functions",
+        "spark",
+    },
     "datasketches": {"pipeline.reductions"},
     "xarray_regrid": {"pipeline.transform"},
     "h5py": {"readers"},
@@ -194,6 +214,10 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.storage.web.client",
         "frazil.storage.web.pools",
     ): "urllib3 takes 50 ms to import, and most processes never ask a web server",
+    (
+        "frazil.repository.settings.array_conditions",
+        "frazil.repository.settings.linear_search",
+    ): "RE2 takes 8 ms to import, and few configurations have regular expressions",
     (
         "frazil.cli.verify_command",
         "frazil.pipeline",

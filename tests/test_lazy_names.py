@@ -105,7 +105,7 @@ def test_pickles_name_the_modules_of_names() -> None:
 SLOW = frozenset(
     (
         *("asyncio", "cftime", "cloudpickle", "dask", "datasketches", "email", "fsspec", "h5py"),
-        *("importlib.metadata", "netCDF4", "numpy", "obstore", "pandas", "pyarrow", "pyspark", "ssl"),
+        *("importlib.metadata", "netCDF4", "numpy", "obstore", "pandas", "pyarrow", "pyspark", "re2", "ssl"),
         *("urllib3", "xarray", "yaml", "zarr"),
     )
 )

@@ -400,13 +400,11 @@ def test_a_session_in_place_of_a_repository(repo: frazil.Repository) -> None:
     ("option", "advice"),
     [
         ("brunch", "Did you mean `branch`?"),
-        ("versionAsOf", "use `tag` or `snapshot-id`"),
-        ("timestampAsOf", "use `as-of-timestamp`"),
         ("as-of", "use `as-of-timestamp`"),
-        ("snapshot_id", "use `snapshot-id`"),
-        ("endpointUrl", "use `endpoint-url`"),
+        ("snapshot", "use `snapshot-id`"),
+        ("endpoint", "use `endpoint-url`"),
         ("paths", "a relation has one path"),
-        ("mergeSchema", "frazil.spark.write_table"),
+        ("overwriteSchema", "delete the arrays first"),
         ("quiteAnother", "the options for reading are access-key-id"),
     ],
 )

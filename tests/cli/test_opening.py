@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import frazil
+from frazil.cli.main import main
 from frazil.cli.opening import branch_of, version_id
 from frazil.cli.target import parse_target
 from frazil.errors import IcechunkError
@@ -74,3 +75,11 @@ def test_changes_need_a_branch(repo: frazil.Repository) -> None:
     assert branch_of(repo, parse_target("ice@dev")) == "dev"
     with pytest.raises(IcechunkError, match="must be a branch, got 'v1'"):
         branch_of(repo, parse_target("ice@v1"))
+
+
+def test_a_profile_names_a_location(tmp_path: Path, beside: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "profiles.toml").write_text(f'[prod]\nlocation = "{beside / "ice"}"\nregion = "eu-west-1"\n')
+    assert main(["log", "prod@v1", "-n", "1"]) == 0
+    assert "(v1) Create the arrays" in capsys.readouterr().out
+    assert main(["log", "./prod"]) == 1
+    assert "repository-not-found" in capsys.readouterr().err

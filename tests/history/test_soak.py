@@ -19,7 +19,7 @@ def test_nothing_grows_with_commits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["memory", "blocks", "handles", "threads", "backups", "repo_size", "files"])
 def test_growth_is_reported(name: str) -> None:
-    flat = [Sample(at, 1000, 2000, 10, 5, 40, 5000, 100, 100, 1.0) for at in range(8)]
+    flat = [Sample(at, 2**22, 20_000, 10, 5, 40, 5000, 100, 1.0) for at in range(8)]
     assert list(growing(flat)) == []
     grown = [replace(each, **{name: getattr(each, name) * (4 + at) // 4}) for at, each in enumerate(flat)]
     assert [text.split()[0] for text in growing(grown)] == [name]

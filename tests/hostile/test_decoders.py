@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ from frazil.jobs import wire, wire_columns
 from frazil.pipeline import job_metrics, lineage, lineage_graph
 from frazil.pipeline.ingest.ledger import EMPTY, load_ledger, save_ledger
 from frazil.readers.tiff_layout import read_directory
-from frazil.repository.settings import config_yaml
+from frazil.repository.settings import config_document, config_yaml
 from frazil.repository.settings.array_conditions import matches
 from frazil.repository.settings.config_yaml import load_config
 
@@ -262,6 +263,37 @@ def test_numbers_in_yaml_that_take_long_are_refused(number: bytes) -> None:
 @pytest.mark.parametrize("regex", ["a{99999999999999}", "(" * 3000, "(" * 300, "a|" * 501])
 def test_expressions_that_do_not_compile_match_nothing(regex: str) -> None:
     assert not matches(regex, "a")
+
+
+SLOW_EXPRESSIONS = [
+    *("(a+)+$", "(a|a)*$", "(a|aa)+$", "(.*a){20}$", "((a*)*)*$", "(?:a?){200}a{200}$"),
+    *(r"(\w+\s?)*$", "(a*)*" * 190 + "$"),
+]
+
+
+@pytest.mark.parametrize("regex", SLOW_EXPRESSIONS)
+def test_expressions_with_many_ways_to_match_take_linear_time(regex: str) -> None:
+    """Python's ``re`` would need years for most of them."""
+    assert not matches(f"^(?:{regex})", "a" * 3000 + "!")
+
+
+def test_a_saved_configuration_has_a_limited_number_of_expressions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def saved(number: int) -> dict[str, Any]:
+        rules = [
+            [{"path_matches": {"regex": f"a{at}"}}, [{"condition": {"DimensionName": "t"}, "num_chunks": 1}]]
+            for at in range(number)
+        ]
+        return {"manifest": {"splitting": {"split_sizes": rules}}}
+
+    monkeypatch.setattr(config_document, "_MOST_EXPRESSIONS", 6)
+    config = config_document.from_document(saved(3))
+    assert config_document.from_document(config_document.to_document(config)) == config
+    with pytest.raises(FormatError, match=r"at most 6 regular expressions in .* got 8") as caught:
+        config_document.from_document(saved(4))
+    assert caught.value.kind is frazil.ErrorKind.CONFIG_DESERIALIZATION
+    monkeypatch.setattr(config_document, "_MOST_EXPRESSIONS", 5)
+    with pytest.raises(frazil.InvalidInputError, match="expected at most 5 regular expressions"):
+        config_document.to_document(config)
 
 
 @pytest.mark.parametrize(

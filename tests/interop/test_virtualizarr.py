@@ -101,7 +101,7 @@ def test_it_goes_as_with_the_published_one(reports: dict[str, Any]) -> None:
     assert len(ours["locations"]) == 8
 
 
-@pytest.mark.deep
+@pytest.mark.weekly
 def test_each_reads_what_the_other_wrote(reports: dict[str, Any], directory: Path) -> None:
     seen = {}
     for writer in reports:

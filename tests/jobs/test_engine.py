@@ -24,7 +24,7 @@ from frazil.spark.runtime.on_spark import _partitions
 from frazil.threads import Purpose
 
 
-@pytest.mark.sample(1, 6)
+@pytest.mark.sample(1, 3)
 @pytest.mark.parametrize("count", [0, 7])
 def test_results_come_in_the_order_of_the_tasks(every_engine: Engine, count: int) -> None:
     messages = [f"{n}-task".encode() for n in range(count)]

@@ -20,7 +20,8 @@ from frazil.jobs.job_result import JobResult
 from frazil.jobs.job_run import run_job
 from frazil.jobs.task_results import Outcome
 from frazil.jobs.versions import Target
-from frazil.repository.catalog.job_records import JOB, JOBS
+from frazil.repository.catalog.job_entry import JOB
+from frazil.repository.catalog.job_records import JOBS
 from frazil.storage.memory import MemoryStorage
 
 LATER = datetime.now(UTC) + timedelta(days=1)

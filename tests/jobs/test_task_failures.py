@@ -25,7 +25,7 @@ import frazil.errors
 from frazil.errors import ErrorKind, IcechunkError, TaskFailedError
 from frazil.jobs.task_failures import failure_of, task_error
 from frazil.jobs.traceback_frames import is_library
-from frazil.spark import Engine, Inline, Local, OnSpark, register
+from frazil.spark import Engine, Inline, Local, OnSpark, Target, rechunk, register, verify
 from frazil.spark.runtime.error_translation import from_spark, marked
 
 
@@ -297,6 +297,25 @@ def test_jobs_of_spark_are_described(spark: SparkSession) -> None:
     finally:
         context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
     assert store.jobsList(None).apply(0).description().get() == "frazil joined"
+
+
+@pytest.mark.deep
+@pytest.mark.spark
+def test_operations_on_spark_are_described(spark: SparkSession, tmp_path: Path) -> None:
+    """The UI of Spark shows the operation, its arrays, and the id of the job."""
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)))
+    with repo.transaction("main", message="an array") as arrays:
+        zarr.create_array(arrays, name="air", data=np.arange(8), chunks=(2,), dimension_names=["x"])
+    store: Any = spark.sparkContext._jsc.sc().statusStore()
+    before = store.jobsList(None).length()
+    to = Target(repo, group="/series")
+    rechunk(repo, "/air", (8,), to=to, job_id="nightly", engine=OnSpark(spark))
+    verify(repo, engine=OnSpark(spark))
+    jobs = store.jobsList(None)
+    texts = [jobs.apply(number).description().get() for number in range(jobs.length() - before)]
+    assert texts[-1] == "frazil rechunk /air -> /series/air (nightly)"
+    assert "frazil versions_piece" in texts
+    assert spark.sparkContext.getLocalProperty("spark.job.description") is None
 
 
 def _damaged(place: Path) -> None:

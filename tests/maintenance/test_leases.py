@@ -169,10 +169,36 @@ def test_who_holds_garbage_back_is_said() -> None:
     assert (lease.name, lease.host, lease.process) == ("nightly import", socket.gethostname(), os.getpid())
     for dry_run in (True, False):
         summary = repo.garbage_collect(TOMORROW, dry_run=dry_run)
-        assert summary.leases == [lease]
+        (held,) = summary.leases
+        assert replace(held, held_objects=None, held_bytes=None) == lease
+        assert (held.held_objects is None) == (not dry_run)
         assert "`nightly import`" in repr(summary)
         assert socket.gethostname() in repr(summary)
     assert repo.garbage_collect(datetime(2001, 1, 1, tzinfo=UTC)).leases == []
+
+
+@pytest.mark.parametrize("spec_version", [1, 2])
+def test_a_dry_run_says_what_each_lease_holds_back(spec_version: int) -> None:
+    """It is what the collection deletes as soon as the lease is broken."""
+    repo = repository(MemoryStorage(), spec_version)
+    repo.create_branch("old", repo.lookup_branch("main"))
+    leased = [forked(repo) for _ in range(2)]
+    session = repo.writable_session("old")
+    write(session, 5)
+    session.commit("on a branch that is deleted")
+    repo.delete_branch("old")
+    before = repo.garbage_collect(TOMORROW, dry_run=True)
+    assert len(before.leases) == len(leased)
+    for lease in repo.list_leases():
+        repo.break_lease(lease.id)
+    files = [each for each in repo.garbage_collect(TOMORROW, dry_run=True).files if each.kind != "backups"]
+    held = max(lease.held_objects or 0 for lease in before.leases)
+    spared = {each.key for each in files} - {each.key for each in before.files}
+    assert 0 < held == len(spared)
+    sizes = sum(each.size_bytes for each in files if each.key in spared)
+    assert max(lease.held_bytes or 0 for lease in before.leases) == sizes
+    assert repo.garbage_collect(TOMORROW).chunks_deleted > 0
+    assert values(repo) is not None
 
 
 def test_leases_are_broken_by_name() -> None:

@@ -14,6 +14,7 @@ import struct
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import zstandard
 from tests.support.config_bytes import decode_config, encode_config
@@ -373,6 +374,38 @@ def test_manifests_are_split_where_the_reference_splits(tmp_path: Path, rules: A
         for starts in ((a, b, c) for a in steps[0] for b in steps[1] for c in steps[2])
     }
     assert extents == expected
+
+
+#: Expressions, each with a text. Not the same are ``[a&&b]``, ``a++``, ``(?x)``, and ``\b`` beyond ASCII.
+EXPRESSIONS = (
+    *(("x", "abc"), ("a", "abc"), ("^a", "abc"), ("^b", "abc"), ("", "abc"), ("(?:a|b)*?c", "abc")),
+    *(("(", "abc"), (r"(a)\1", "aa"), ("(?=a)", "a"), ("(?<!b)a", "a"), (r"a\Z", "a"), (r"a\z", "a")),
+    *(("(?P<n>a)", "a"), ("(?<n>a)", "a"), ("(a+)+$", "a" * 30 + "b"), ("a{1000}", "a" * 1000)),
+    *(("(a{100}){100}{10}", "a"), ("[[:alpha:]]", "a"), (r"\x{61}", "a"), (r"\u0061", "a"), ("[]a]", "a")),
+    *((r"^\w+$", "é"), (r"^\W$", "é"), (r"^[\w-]+$", "é-é"), (r"^\d$", "٣"), (r"^[\d]$", "٣"), (r"\D", "٣")),
+    *(("(?i)É", "é"), ("^.$", "é"), (r"\pL", "é"), (r"\p{Greek}", "α"), (r"\s", "é"), (r"\S", "é")),
+    *(("a{,2}b", "b"), (r"\_", "_"), (r"\w", "-"), (r"[^\w]", "é"), (r"\.", "a")),
+)
+
+
+def test_expressions_match_as_in_the_reference() -> None:
+    zarr = pytest.importorskip("zarr")
+    split, dim = icechunk.ManifestSplitCondition, icechunk.ManifestSplitDimCondition
+    rules = {
+        split.path_matches(f"^/{at}/") & split.name_matches(regex): {dim.Any(): 1}
+        for at, (regex, _) in enumerate(EXPRESSIONS)
+    }
+    manifest = icechunk.ManifestConfig(splitting=icechunk.ManifestSplittingConfig.from_dict(rules))
+    config = icechunk.RepositoryConfig(manifest=manifest, inline_chunk_threshold_bytes=0)
+    repo = icechunk.Repository.create(icechunk.in_memory_storage(), config)
+    session = repo.writable_session("main")
+    for at, (_, name) in enumerate(EXPRESSIONS):
+        zarr.create_array(session.store, name=f"{at}/{name}", data=np.ones(2, "i1"), chunks=(1,))
+    nodes = repo.inspect_snapshot(session.commit("all"))["nodes"]
+    manifests = {node["path"]: len(node["manifest_refs"]) for node in nodes if node["node_type"] == "array"}
+    for at, (regex, name) in enumerate(EXPRESSIONS):
+        condition = Split.name_matches(regex)
+        assert condition.holds(f"/{at}/{name}") == (manifests[f"/{at}/{name}"] == 2), (regex, name)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from frazil.errors import (
     ValidationFailedError,
 )
 from frazil.pipeline.publishing import operation as module
+from frazil.repository.catalog import job_records
+from frazil.repository.catalog.job_records import JOBS
 from frazil.spark import (
     Exists,
     Inline,
@@ -256,3 +258,89 @@ def test_in_a_repository_of_spec_version_1() -> None:
     observe(repo, 20)
     assert Pipeline(repo).run(job_id="monday").snapshot_id == repo.lookup_branch("main")
     assert (value(repo), repo.list_branches()) == (20, {"main"})
+
+
+# ---- publications whose commit was removed -----------------------------------------------------------
+
+
+@pytest.fixture
+def memory() -> frazil.Repository:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    observe(repo, 20)
+    return repo
+
+
+def publish_once(
+    repo: frazil.Repository, job_id: str | None = "monday"
+) -> tuple[module.Published, list[str]]:
+    """Publish, and return the snapshots that the work committed."""
+    runs: list[str] = []
+    published = write_audit_publish(
+        repo,
+        lambda target: runs.append(observe(repo, 20, "new", target.branch)),
+        [],
+        job_id=job_id,
+        engine="inline",
+    )
+    return published, runs
+
+
+def amend(repo: frazil.Repository) -> None:
+    session = repo.writable_session("main")
+    zarr.open_array(session.store, path="t")[:] = 30
+    session.amend("amended")
+
+
+def first_commit(repo: frazil.Repository) -> str:
+    return [*repo.ancestry(branch="main")][-1].id
+
+
+REMOVALS = {
+    "amend": amend,
+    "squash": lambda repo: (observe(repo, 30), repo.squash("main", first_commit(repo))),
+    "squash of the tip": lambda repo: repo.squash("main", first_commit(repo), message="all"),
+    "retention": lambda repo: (observe(repo, 30), repo.apply_retention(frazil.Retention(last=1))),
+    "expiration": lambda repo: (observe(repo, 30), repo.expire_snapshots(datetime.now(UTC))),
+}
+
+
+@pytest.mark.parametrize("recent", [64, 0], ids=["with a record", "with a mark alone"])
+@pytest.mark.parametrize("removal", REMOVALS.values(), ids=REMOVALS)
+def test_a_publication_whose_commit_was_removed_is_done_once(
+    memory: frazil.Repository, removal: Any, recent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_records, "_RECENT", recent)
+    first, runs = publish_once(memory)
+    assert len(runs) == 1
+    removal(memory)
+    assert first.snapshot_id not in [info.id for info in memory.ancestry(branch="main")]
+    for _ in range(2):
+        again, runs = publish_once(memory)
+        assert (again.done_before, runs) == (True, [])
+        assert again.snapshot_id in [info.id for info in memory.ancestry(branch="main")]
+        amend(memory)
+
+
+def test_a_publication_that_a_reset_removed_runs_again(memory: frazil.Repository) -> None:
+    before = memory.lookup_branch("main")
+    publish_once(memory)
+    memory.reset_branch("main", before)
+    again, runs = publish_once(memory)
+    assert (again.done_before, len(runs)) == (False, 1)
+    assert publish_once(memory)[0].done_before
+    (record,) = [each for each in memory.metadata[JOBS] if each["id"] == "frazil_audit:monday"]
+    assert record["snapshot"] == again.snapshot_id
+
+
+@pytest.mark.parametrize("job_id", ["monday", None])
+def test_a_squash_after_a_crash_leaves_no_audit_branch(
+    memory: frazil.Repository, monkeypatch: pytest.MonkeyPatch, job_id: str | None
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "delete_if_published", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            publish_once(memory, job_id)
+    REMOVALS["squash of the tip"](memory)
+    again, runs = publish_once(memory, job_id)
+    assert (again.done_before, len(runs)) == ((True, 0) if job_id else (False, 1))
+    assert memory.list_branches() == {"main"}

@@ -59,7 +59,7 @@ def test_no_commit_is_lost_or_duplicated(spec_version, tmp_path):
     check(tmp_path, count, spec_version)
 
 
-@pytest.mark.deep
+@pytest.mark.weekly
 @pytest.mark.timeout(300)
 def test_killed_at_random_and_started_again(tmp_path):
     Repository.create(local_filesystem_storage(str(tmp_path)))

@@ -130,6 +130,7 @@ def test_connect(connected: Driver, case: Case, tmp_path: Path) -> None:
     on_files(connected, case, tmp_path)
 
 
+@pytest.mark.weekly
 @pytest.mark.connect
 def test_pipelines_of_batches_through_connect(connected: Driver, tmp_path: Path) -> None:
     """Their functions run in a process of the server."""

@@ -29,7 +29,7 @@ NOT_RUN = {
 }
 
 
-@pytest.mark.deep
+@pytest.mark.weekly
 def test_xarrays_own_tests_pass(tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     options = [

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import frazil
-from frazil.cli.profiles import profile_of
 from frazil.cli.target import Target
 from frazil.cli.version_text import MAIN, VersionText, parse_version
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, RepositoryNotFoundError
@@ -27,6 +26,7 @@ from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.catalog.version_names import find_snapshot
 from frazil.repository.clock import from_datetime
 from frazil.storage.base import Storage
+from frazil.storage.profiles import profile_of
 from frazil.storage.urls import storage_from_url
 
 if TYPE_CHECKING:

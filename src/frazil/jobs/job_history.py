@@ -22,9 +22,8 @@ from frazil.jobs.job_identity import derived_id, work_digest
 from frazil.jobs.later_changes import is_unchanged_since
 from frazil.jobs.versions import Target, digest
 from frazil.repository.catalog.history import mentioning
+from frazil.repository.catalog.job_entry import JOB, JobEntry
 from frazil.repository.catalog.job_records import (
-    JOB,
-    JobEntry,
     entries_in_line,
     entries_of,
     other_commit,

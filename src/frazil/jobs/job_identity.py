@@ -17,7 +17,7 @@ from frazil.format.metadata_items import MetadataColumn
 from frazil.jobs.job import Job
 from frazil.jobs.job_result import Metrics
 from frazil.jobs.versions import address
-from frazil.repository.catalog.job_records import JOB
+from frazil.repository.catalog.job_entry import JOB
 
 _PATHS_SHOWN: Final = 3
 

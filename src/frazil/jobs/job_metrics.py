@@ -8,7 +8,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.job_record import job_record
 from frazil.jobs.versions import takes_versions
 from frazil.repository.catalog.history import mentioning
-from frazil.repository.catalog.job_records import JOB
+from frazil.repository.catalog.job_entry import JOB
 from frazil.repository.catalog.repo_requirements import branch_tip
 from frazil.repository.catalog.snapshot_presentation import snapshot_infos
 from frazil.repository.handle.interior import context_of

@@ -13,7 +13,7 @@ from typing import Any
 from frazil.errors import FormatError
 from frazil.jobs.job_result import Metrics
 from frazil.jobs.versions import Input
-from frazil.repository.catalog.job_records import JOB
+from frazil.repository.catalog.job_entry import JOB
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import pickle
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from typing import Any, Final
 
 from frazil.format.columns import U8
 from frazil.format.ids import id_matrix
-from frazil.jobs.engine import Engine
+from frazil.jobs.engine import Engine, described
 from frazil.maintenance.compaction.relocation import relocate_piece
 from frazil.maintenance.compaction.survey import survey_piece
 from frazil.maintenance.deletion import Sweeper, Swept
@@ -177,5 +178,8 @@ def pieces(context: Context, engine: Engine, piece: Piece, items: Sequence[Any])
     []
     """
     shared = pickle.dumps((piece.__name__, context))
-    for result in engine.run(run_piece, list(map(pickle.dumps, items)), shared):
+    results = engine.run(run_piece, list(map(pickle.dumps, items)), shared)
+    with described(f"frazil {piece.__name__}"):  # the engine reads it before the first result
+        first = list(islice(results, 1))
+    for result in chain(first, results):
         yield from pickle.loads(result)

@@ -32,14 +32,12 @@ from frazil.maintenance.backups import named, unneeded
 from frazil.maintenance.deletion import Patience, Sweeper, Swept
 from frazil.maintenance.digests import Marks
 from frazil.maintenance.garbage_plan import Live, Old, after_collection, garbage, needed, old_files
-from frazil.maintenance.garbage_reasons import garbage_table
 from frazil.maintenance.incremental_walk import IncrementalWalk
 from frazil.maintenance.listing import Listed, among
 from frazil.maintenance.log_unions import LogUnion, planned_unions, put_unions
-from frazil.maintenance.ops_retention import OpsLogRetention, cut_ops_log, planned_link
+from frazil.maintenance.ops_retention import OpsLogRetention, cut_ops_log
 from frazil.maintenance.progress import NO_PROGRESS, Progress
 from frazil.maintenance.walk import Bounds, LocalWalk, Walk
-from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.collection_records import CollectionRecord, announce, delete_killed_records
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.leases import Lease, LeaseLimit, delete_ended, lease_info
@@ -50,11 +48,10 @@ from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.session.staged_work import delete_abandoned
 from frazil.storage.base import Storage
 
-_BACKUPS: Final = "backups"
+#: The kind of the backups of the repo info.
+BACKUPS: Final = "backups"
 #: The duration of the lease for new logs, in microseconds.
 _LEASE: Final = 24 * 3600 * 1_000_000
-#: In a dry run, the name of the backup that the collection would write.
-_PREVIEW: Final = "preview"
 
 #: Deletes all listed files.
 type Sweep = Callable[[Listed], Swept]
@@ -165,7 +162,7 @@ def collect(context: Context, what: Collection) -> GCSummary:
         done |= _swept_backups(context, old, after, what) if len(done) == len(phases) else {}
         delete_abandoned(storage, what.older_than)
         walk.store(live.snapshots, live.manifests)
-        return _summary(phases, done, spared)
+        return collection_summary(phases, done, spared)
     except BaseException:
         # Tasks in other processes may still delete listed files, so commits must find the list.
         ends = what.sweep is None
@@ -173,49 +170,6 @@ def collect(context: Context, what: Collection) -> GCSummary:
     finally:
         if ends:
             record.end(storage, leaves_mark=context.spec_version < 2)
-
-
-def look(context: Context, what: Collection) -> GCSummary:
-    """Return what ``collect`` would delete. Writes nothing, so it uses the clock of this host.
-
-    Args:
-        context: Repository.
-        what: Files to collect, and limits of the work.
-
-    Returns:
-        Counts of the files that would be deleted.
-
-    Examples:
-        >>> import frazil
-        >>> from frazil.repository.handle.interior import context_of
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> look(context_of(repo), Collection(older_than=0)).chunks_deleted
-        0
-    """
-    storage = context.storage
-    require_online(context.catalog.repo_info())
-    limit = what.older_than
-    spared = LeaseLimit(storage, now_us(), limit)
-    what = replace(what, older_than=spared.refresh())
-    old = old_files(storage, what.older_than, limit, what.listings)
-    old = replace(old, shortens_log=what.ops is not None and context.spec_version > 1)
-    info = context.catalog.full_repo_info()
-    old = replace(old, unions=planned_unions(context, info, old.logs, now_us()))
-    walk = IncrementalWalk(storage, what.walker, what.progress)
-    live = needed(info, old, Live(Marks(old.chunks.ids)), walk)
-    after = after_collection(info, old)
-    phases = garbage(after, old, live)
-    done = {name: Swept(len(files), int(files.sizes.sum())) for name, files in phases.items()}
-    # The collection would write a backup of ``info`` and name it.
-    names = named(after) | {*filter(None, [info.repo_before_updates])}
-    now = max(now_us(), newest_update(info) + 1)  # as the collection would choose it
-    preview = after.recorded(OpsEntry(UpdateKind.GC_RAN, now), backup=_PREVIEW, keep=len(after.ops) + 1)
-    if context.spec_version > 1 and planned_link(storage, preview, what.ops, now_us()) is not None:
-        gone = old.backups.select_backups(~np.isin(old.backups.names, sorted(named(preview))))
-    else:
-        gone = unneeded(storage, old.backups, names)
-    summary = _summary(phases, done | {_BACKUPS: Swept(len(gone), int(gone.sizes.sum()))}, spared)
-    return replace(summary, files=garbage_table(storage, info, phases, gone, what.walker))
 
 
 @contextmanager
@@ -283,16 +237,26 @@ def _swept_backups(context: Context, old: Old, after: RepoInfo, what: Collection
             cut_ops_log(storage, after, what.ops, now_us(), context.settings.compression_level)
         gone = unneeded(storage, old.backups, named(after))
     except FormatError as error:
-        return {_BACKUPS: Swept(errors=[f"no backup was deleted: {error.message}"])}
-    return {_BACKUPS: what.sweeper(storage).sweep(gone)}
+        return {BACKUPS: Swept(errors=[f"no backup was deleted: {error.message}"])}
+    return {BACKUPS: what.sweeper(storage).sweep(gone)}
 
 
-def _summary(phases: dict[str, Listed], done: dict[str, Swept], spared: LeaseLimit) -> GCSummary:
+def collection_summary(phases: dict[str, Listed], done: dict[str, Swept], spared: LeaseLimit) -> GCSummary:
+    """Return the result of a collection.
+
+    Args:
+        phases: The files that it should delete, by kind.
+        done: What it deleted, by kind.
+        spared: The leases that it respected.
+
+    Returns:
+        The summary.
+    """
     counts: dict[str, Any] = {f"{name}_deleted": swept.objects for name, swept in done.items()}
     return GCSummary(
-        bytes_deleted=sum(swept.size for name, swept in done.items() if name != _BACKUPS),
+        bytes_deleted=sum(swept.size for name, swept in done.items() if name != BACKUPS),
         **counts,
-        backup_bytes_deleted=done[_BACKUPS].size if _BACKUPS in done else 0,
+        backup_bytes_deleted=done[BACKUPS].size if BACKUPS in done else 0,
         objects_failed_to_delete=sum(swept.failed for swept in done.values()),
         throttled_batches=sum(swept.throttled for swept in done.values()),
         delete_errors=[error for swept in done.values() for error in swept.errors],

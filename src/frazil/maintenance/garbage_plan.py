@@ -41,6 +41,19 @@ class Old:
     #: Logs that take the place of logs of removed versions.
     unions: Sequence[LogUnion] = ()
 
+    def modified_before(self, time: int) -> Old:
+        """Return the files, other than backups, that were modified before a time, and all backups.
+
+        Args:
+            time: Microseconds since 1970, by the storage's clock.
+
+        Returns:
+            The files.
+        """
+        kinds = (self.snapshots, self.logs, self.manifests, self.chunks)
+        snapshots, logs, manifests, chunks = (each.select_files(each.modified < time) for each in kinds)
+        return replace(self, snapshots=snapshots, logs=logs, manifests=manifests, chunks=chunks)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Live:

@@ -16,7 +16,8 @@ from frazil.format.columns import I64, U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, ids_among, ids_from_text, ids_to_text
 from frazil.storage.base import ObjectInfo, Storage
 
-_BATCH: Final = 50_000
+#: The number of objects of a listing that are in memory as objects of Python, with 500 bytes each.
+_BATCH: Final = 1024
 
 
 class Objects(Protocol):

@@ -37,8 +37,9 @@ from frazil.jobs.maintenance_tasks import (
 )
 from frazil.maintenance.deletion import Patience, Swept
 from frazil.maintenance.file_batches import manifest_batches, snapshot_batches
-from frazil.maintenance.garbage import Collection, collect, look
+from frazil.maintenance.garbage import Collection, collect
 from frazil.maintenance.garbage_plan import referred
+from frazil.maintenance.garbage_preview import look
 from frazil.maintenance.listing import Listed
 from frazil.maintenance.ops_retention import OpsLogRetention
 from frazil.maintenance.progress import Progress, progress_of

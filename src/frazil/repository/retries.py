@@ -1,12 +1,26 @@
-"""Retries: how often, and after what pause."""
+"""Retries: how often, and after what pause.
+
+After an error of the storage, pauses grow up to the limit of the settings: the storage needs rest. After a
+lost race, pauses grow only until the writers are spread, and then become shorter with each loss. So a writer
+that has lost many races has better chances than one that has just begun. Otherwise a squash beside ten
+processes that commit all the time loses many races, and waits longer after each of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from frazil import host
 from frazil.errors import ErrorKind, StorageError
+
+#: The longest pause after a lost race, in milliseconds.
+_LONGEST_MS: Final = 5_000.0
+#: The number of losses after which the longest pause becomes shorter, by a factor for each, down to a limit.
+_SPREAD: Final = 12
+_DECAY: Final = 0.9
+_SHORTEST_MS: Final = 1_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +36,31 @@ class RetryPolicy:
     errors: int = 5
 
     def pause(self, attempt: int) -> float:
-        """Return the seconds to wait after an attempt, with jitter so that competing writers spread."""
+        """Return the seconds to wait after an attempt that failed, with jitter so that clients spread."""
         if attempt < self.eager:
             return host.random_between(0, 0.002 * (attempt + 1))
-        backoff = self.initial_backoff_ms * 2.0 ** min(attempt - self.eager, 30)
-        return host.random_between(0.5, 1.0) * min(backoff, self.max_backoff_ms) / 1000
+        return host.random_between(0.5, 1.0) * min(self._backoff(attempt), self.max_backoff_ms) / 1000
+
+    def pause_after_loss(self, attempt: int) -> float:
+        """Return the seconds to wait after an attempt in which another writer was first.
+
+        Args:
+            attempt: The number of the attempt, from 0.
+
+        Returns:
+            A random number of seconds.
+
+        Examples:
+            >>> max(RetryPolicy().pause_after_loss(attempt) for attempt in range(100)) <= 5
+            True
+        """
+        if attempt < self.eager:
+            return self.pause(attempt)
+        longest = max(_LONGEST_MS * _DECAY ** max(0, attempt - _SPREAD), _SHORTEST_MS)
+        return host.random_between(0, min(self._backoff(attempt), longest, self.max_backoff_ms)) / 1000
+
+    def _backoff(self, attempt: int) -> float:
+        return self.initial_backoff_ms * 2.0 ** min(attempt - self.eager, 30)
 
 
 def retried[T](read: Callable[[], T], policy: RetryPolicy) -> T:

@@ -6,6 +6,7 @@
     daemon            the process that Spark forks its Python workers from
     runtime           Spark sessions, their settings, the engine `OnSpark`
     tables            arrays as tables, rows to arrays, tables about a repository
+    functions         functions of SQL: rows of a version, tables about a repository, upkeep
     streams           commits as a source, micro-batches as commits
 
 All names of `frazil.pipeline` are available here too. Names that need pyspark are imported when a program

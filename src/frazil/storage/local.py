@@ -180,31 +180,38 @@ class LocalStorage(SynchronousStorage):
         return self._walk(f"{path}/" if path else "")
 
     def _walk(self, start: str) -> Iterator[ObjectInfo]:
-        for folder, entry in self._files(start):
-            if not _is_hidden(entry.name):
-                with file_errors(folder + entry.name, "list"):
+        for folder, name in self._files(start):
+            if not _is_hidden(name):
+                key = folder + name
+                with file_errors(key, "list"):
                     try:
-                        status = entry.stat()
+                        status = os.stat(self._base + key)
                     except FileNotFoundError:  # deleted after the directory was read
                         continue
                 if S_ISREG(status.st_mode):
-                    yield _info(folder + entry.name, status)
+                    yield _info(key, status)
 
-    def _files(self, start: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    def _files(self, start: str) -> Iterator[tuple[str, str]]:
+        """Yield the folder and the name of each file.
+
+        Only the names of a folder are in memory: an ``os.DirEntry`` is ten times as large after ``stat``.
+        """
         folders = [start]
         while folders:
             folder = folders.pop()
+            names: list[str] = []
             with file_errors(folder, "list"):
                 try:
                     with os.scandir(self._base + folder) as scan:
-                        entries = [*scan]
+                        for entry in scan:
+                            if entry.is_dir(follow_symlinks=False):
+                                folders.append(f"{folder}{entry.name}/")
+                            else:
+                                names.append(entry.name)
                 except MISSING_FILE:
                     continue
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(f"{folder}{entry.name}/")
-                else:
-                    yield folder, entry
+            for name in names:
+                yield folder, name
 
     # writing
 
@@ -298,11 +305,12 @@ class LocalStorage(SynchronousStorage):
             0
         """
         count = 0
-        for folder, entry in self._files(""):
-            if _is_hidden(entry.name) and not entry.name.endswith("#0"):
-                with file_errors(folder + entry.name, "delete"), suppress(FileNotFoundError):
-                    if entry.stat().st_mtime < before.timestamp():
-                        os.unlink(entry.path)
+        for folder, name in self._files(""):
+            if _is_hidden(name) and not name.endswith("#0"):
+                path = self._base + folder + name
+                with file_errors(folder + name, "delete"), suppress(FileNotFoundError):
+                    if os.stat(path).st_mtime < before.timestamp():
+                        os.unlink(path)
                         count += 1
         return count
 

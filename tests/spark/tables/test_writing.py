@@ -361,3 +361,45 @@ def test_batches_of_a_session_in_another_time_zone(repo: frazil.Repository) -> N
     writer = TableWriter(repo, {"dims": "time"}, utc.schema, overwrite=False)
     writer.commit([writer.write(iter(local_rows.to_batches()))])
     assert table(*planned(repo.readonly_session("main"), Selection())).to_pylist() == utc.to_pylist()
+
+
+def test_new_columns_become_arrays(repo: frazil.Repository) -> None:
+    """They have the dimensions and chunks of the arrays beside them."""
+    old = grid(repo)
+    new = pa.table(
+        {"lat": [50.0, 8.0], "quality": [0.5, 1.5], "day": [9, 4], "n": [-7, -8], "good": ["yes", "no"]},
+        pa.schema({"lat": "f8", "quality": "f8", "day": "i8", "n": "i4", "good": "string"}),
+    )
+    with pytest.raises(InvalidInputError, match=r"got quality\. merge_schema \(the option mergeSchema\)"):
+        write_table(new, Target(repo))
+    write_table(new, Target(repo), merge_schema=True)
+    group = zarr.open_group(repo.readonly_session("main").store, mode="r")
+    for name in ("quality", "good"):
+        assert (group[name].shape, group[name].chunks) == ((5, 8), (2, 3))
+        assert group[name].metadata.dimension_names == ("day", "lat")
+    result = stored_rows(repo)
+    by_cell = dict(
+        zip(
+            zip(result["day"], result["lat"], strict=True),
+            zip(result["n"], result["quality"], result["good"], strict=True),
+            strict=True,
+        )
+    )
+    assert by_cell[9, 50.0] == (-7, 0.5, "yes")
+    assert by_cell[4, 8.0] == (-8, 1.5, "no")
+    assert by_cell[1, 0.0] == (old[1, 0.0], None, "")
+    write_table(new.drop_columns(["n"]), Target(repo), merge_schema=True)  # no column is new now
+    assert stored_rows(repo) == result
+
+
+def test_the_data_source_adds_columns(repo: frazil.Repository) -> None:
+    grid(repo)
+    rows_ = pa.table({"day": [9], "lat": [50.0], "n": pa.array([-7], pa.int32()), "quality": [0.5]})
+    options = {"write": "upsert", "merge-schema": "true", "chunks": "lat=2"}
+    writer = TableWriter(repo, options, rows_.schema, False)
+    writer.commit([writer.write(iter(rows_.to_batches()))])
+    quality = zarr.open_group(repo.readonly_session("main").store, mode="r")["quality"]
+    assert quality.chunks == (2, 2)
+    assert np.nansum(quality[...]) == 0.5
+    with pytest.raises(InvalidInputError, match="mergeSchema"):
+        TableWriter(repo, {"write": "upsert"}, rows_.schema.append(pa.field("flag", pa.bool_())), False)

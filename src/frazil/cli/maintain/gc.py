@@ -76,6 +76,13 @@ def _document(summary: frazil.GCSummary, dry_run: bool) -> dict[str, Any]:
     }
 
 
+def _lease_line(lease: frazil.LeaseInfo) -> str:
+    held = ""
+    if lease.held_objects is not None and lease.held_bytes is not None:
+        held = f", holds back {counted(lease.held_objects, 'file')} ({size(lease.held_bytes)})"
+    return f"respected the lease {lease.id}: {lease.holder()}{held}"
+
+
 def _lines(summary: frazil.GCSummary, dry_run: bool) -> Iterator[str]:
     if dry_run:
         yield from (f"{size(each.size_bytes):>9}  {each.key}  {each.reason}" for each in summary.files)
@@ -86,7 +93,7 @@ def _lines(summary: frazil.GCSummary, dry_run: bool) -> Iterator[str]:
         values = {kind: getattr(summary, f"{kind}_deleted") for kind in kinds_of}
         counts = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in values.items() if count)
     yield f"{'would delete' if dry_run else 'deleted'} {counts or 'nothing'} ({size(summary.bytes_deleted)})"
-    yield from (f"respected the lease {each.id}: {each.holder()}" for each in summary.leases)
+    yield from map(_lease_line, summary.leases)
     if summary.objects_failed_to_delete:
         failures = counted(summary.objects_failed_to_delete, "file")
         yield f"{failures} could not be deleted: {'; '.join(summary.delete_errors[:3])}"

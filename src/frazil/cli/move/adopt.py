@@ -13,12 +13,12 @@ from frazil.cli.changes import dry_run_option, message_option, metadata_option, 
 from frazil.cli.command import LOCATION, target_argument, verb
 from frazil.cli.opening import branch_of, storage_of
 from frazil.cli.output import Output
-from frazil.cli.profiles import profile_of
 from frazil.cli.target import Target
 from frazil.cli.versions import SHORT
 from frazil.display import counted
 from frazil.importing.adoption import adopt, read_zarr_store
 from frazil.jobs.progress import size
+from frazil.storage.profiles import profile_of
 from frazil.storage.urls import parse_url
 
 _DESCRIPTION: Final = """\

@@ -16,7 +16,7 @@ from frazil.maintenance.listing import Listed, among, listed
 from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
 
-_BATCH: Final = 50_000
+_BATCH: Final = 1024
 _SHOWN: Final = 3
 
 

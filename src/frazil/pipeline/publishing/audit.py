@@ -1,31 +1,41 @@
 """The audit branch: work is committed to it and checked on it, before another branch moves.
 
 The metadata of an empty commit hold the report of the check. With it, a later run knows how far an earlier
-run came.
+run came. If this commit leaves the history, because of a squash, an expiration or an amend, a record in the
+metadata of the repository names a version with its changes (`frazil.repository.catalog.job_entry`). Spec
+version 1 has no such records: there, a publication whose commit was removed runs again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from frazil.errors import ConflictError, RebaseFailedError, StaleReadError
 from frazil.format.ids import id_from_text, id_to_text
-from frazil.format.repo_info import SnapshotEntry
+from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.jobs.inputs import live_inputs, of_job, reads_of
 from frazil.jobs.job_record import job_record
 from frazil.jobs.versions import Input, Target, Version
-from frazil.pipeline.publishing.branches import commits_ahead, is_behind
+from frazil.pipeline.publishing.branches import commits_ahead
 from frazil.pipeline.validation.report import Report
 from frazil.pipeline.validation.rules import Rule, as_json
 from frazil.repository.catalog.history import mentioning
-from frazil.repository.catalog.job_records import JOB
+from frazil.repository.catalog.job_entry import JOB, JobEntry, publication_id
+from frazil.repository.catalog.job_records import (
+    entries_in_line,
+    entries_of,
+    with_entries,
+    without_entries,
+)
 from frazil.repository.catalog.protection import AUDIT
 from frazil.repository.catalog.repo_requirements import branch_tip
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
+from frazil.repository.session.interior import state_of
 from frazil.repository.session.stale_reads import require_unchanged
 
 
@@ -47,17 +57,31 @@ def _audit_of(info: SnapshotInfo | SnapshotEntry) -> dict[str, Any]:
 
 
 def published_snapshot(audit: Audit) -> str | None:
-    """Return the snapshot of the branch whose audit has the job id, or None if no run has published it."""
+    """Return the snapshot of the branch whose audit has the job id, or None if no run has published it.
+
+    If this snapshot was removed, it is the oldest version of the branch that has its changes.
+    """
     if audit.job_id is None:
         return None
     info = context_of(audit.repo).catalog.repo_info()
-    entries = mentioning(info, branch_tip(info, audit.branch), AUDIT, audit.job_id)
-    return next((id_to_text(each.id) for each in entries if _audit_of(each).get("id") == audit.job_id), None)
+    tip = branch_tip(info, audit.branch)
+    for entry in mentioning(info, tip, AUDIT, audit.job_id):
+        if _audit_of(entry).get("id") == audit.job_id:
+            return id_to_text(entry.id)
+    records = [each for each in entries_of(info) if each.id == publication_id(audit.job_id)]
+    return next((id_to_text(each.snapshot) for each in entries_in_line(info, tip, records)), None)
+
+
+def _is_published(audit: Audit) -> bool:
+    """Return whether the branch has all commits of the audit branch, also those removed or replaced."""
+    info = context_of(audit.repo).catalog.repo_info()
+    commit = JobEntry("", branch_tip(info, audit.audit_branch))
+    return bool(entries_in_line(info, branch_tip(info, audit.branch), [commit]))
 
 
 def earlier_report(audit: Audit) -> Report | None:
     """Return the report of an earlier run that checked the audit branch by these rules without publishing."""
-    if audit.audit_branch not in audit.repo.list_branches():
+    if audit.audit_branch not in audit.repo.list_branches() or _is_published(audit):
         return None
     tip = next(iter(commits_ahead(audit.repo, audit.audit_branch, audit.branch)), None)
     record = {} if tip is None else _audit_of(tip)
@@ -161,12 +185,19 @@ def commit_audit(audit: Audit, check: Callable[..., Report]) -> Report:
             f"Another writer committed to `{name}` during the check. Pass another audit_branch to each "
             "pipeline",
         )
+    if report.ok and audit.job_id is not None:
+        state_of(session).note = partial(_with_record, id_=publication_id(audit.job_id), branch=audit.branch)
     session.commit(f"Audit: {verdict}", {AUDIT: record}, allow_empty=True)
     return report
 
 
+def _with_record(info: RepoInfo, snapshot: bytes, *, id_: str, branch: str) -> dict[str, Any]:
+    """Return the metadata of the repository with the record of a publication. It replaces earlier ones."""
+    info = replace(info, metadata=without_entries(info, id_))
+    return with_entries(info, [JobEntry(id_, snapshot, branch)])
+
+
 def delete_if_published(audit: Audit) -> None:
     """Delete the audit branch if the branch has all of its commits."""
-    repo, name = audit.repo, audit.audit_branch
-    if name in repo.list_branches() and is_behind(repo, name, audit.branch):
-        repo.delete_branch(name)
+    if audit.audit_branch in audit.repo.list_branches() and _is_published(audit):
+        audit.repo.delete_branch(audit.audit_branch)

@@ -106,20 +106,24 @@ def rollback_to(repo: Repository, branch: str, to: str | datetime) -> str:
         True
     """
     tip = repo.lookup_branch(branch)
-    if isinstance(to, datetime):
-        snapshot_id = _snapshot_at(repo, branch, to)
-    else:
-        snapshot_id = repo.lookup_tag(to) if to in repo.list_tags() else repo.lookup_snapshot(to).id
-        if not is_in_history(
-            context_of(repo).catalog.repo_info(), id_from_text(snapshot_id), id_from_text(tip)
-        ):
-            raise InvalidInputError(
-                f"to must be a snapshot in the history of `{branch}`, got {to}. Use repo.reset_branch to "
-                "move the branch to any snapshot",
-                ErrorKind.INVALID_SNAPSHOT_ID,
-            )
+    snapshot_id = rollback_target(repo, branch, to)
     if snapshot_id != tip:
         repo.reset_branch(branch, snapshot_id, from_snapshot_id=tip)
+    return snapshot_id
+
+
+def rollback_target(repo: Repository, branch: str, to: str | datetime) -> str:
+    """Return the id of the snapshot that a branch is moved back to: see `rollback_to`."""
+    if isinstance(to, datetime):
+        return _snapshot_at(repo, branch, to)
+    snapshot_id = repo.lookup_tag(to) if to in repo.list_tags() else repo.lookup_snapshot(to).id
+    info = context_of(repo).catalog.repo_info()
+    if not is_in_history(info, id_from_text(snapshot_id), branch_tip(info, branch)):
+        raise InvalidInputError(
+            f"to must be a snapshot in the history of `{branch}`, got {to}. Use repo.reset_branch to "
+            "move the branch to any snapshot",
+            ErrorKind.INVALID_SNAPSHOT_ID,
+        )
     return snapshot_id
 
 

@@ -209,11 +209,12 @@ class CatalogV1:
                     if applied := sent.applied(is_last=True):
                         return self._finished(applied)
                     raise not_applied(error) from error
+                host.pause(policy.pause(attempt))
             else:
                 if is_stored:
                     return self._checked(changed)
                 sent.add_write(write, changed, is_answered=True)
-            host.pause(policy.pause(attempt))
+                host.pause(policy.pause_after_loss(attempt))
         if applied := sent.applied(is_last=True):
             return self._finished(applied)
         raise attempts_exhausted(policy)

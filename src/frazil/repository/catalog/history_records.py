@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.format.repo_info import RepoInfo, SnapshotTable
-from frazil.repository.catalog import job_records, stream_records
+from frazil.repository.catalog import job_entry, job_records, stream_records
 from frazil.repository.catalog.lineage import FRAZIL
 
 #: Items of the metadata of a commit that an amend copies: its batch of a streaming query, its job, and the
 #: commits that it has merged. The new commit contains the changes of the replaced commit.
-CARRIED: Final = (stream_records.QUERY, stream_records.BATCH, job_records.JOB, FRAZIL)
+CARRIED: Final = (stream_records.QUERY, stream_records.BATCH, job_entry.JOB, FRAZIL)
 
 
 def recorded_snapshots(info: RepoInfo) -> list[bytes]:

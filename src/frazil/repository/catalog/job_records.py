@@ -8,7 +8,7 @@ repository have records under ``frazil.jobs``, which are written in the same upd
 
 A record with ``branch`` is of the commit of the job on this branch. A record without it is of a version that
 has the changes of a removed commit, and ``commit`` is the id of this commit. ``work`` is a digest of the name
-and the parameters of the job.
+and the parameters of the job. Publications have such records too (``job_entry``).
 
 A record is kept while it can be needed: the newest records, for drivers that run now; and records of commits
 that are not listed any more. The number of all records is limited, and the newest are kept.
@@ -17,7 +17,7 @@ that are not listed any more. The number of all records is limited, and the newe
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -28,28 +28,16 @@ from frazil.format.columns import I64
 from frazil.format.ids import OBJECT_ID_BYTES, id_from_text, id_keys, id_matrix, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotTable
 from frazil.repository.catalog.amendments import Operations
+from frazil.repository.catalog.job_entry import JOB, JobEntry, entries_of_commit
 from frazil.repository.catalog.line import Line
+from frazil.repository.catalog.protection import AUDIT
 
 #: A key of the metadata of a repository.
 JOBS: Final = "frazil.jobs"
-#: The key of the record of a job in the metadata of its commit.
-JOB: Final = "frazil_job"
-
 #: The number of the newest records that are always kept.
 _RECENT: Final = 64
 #: The largest number of records.
 _MOST: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class JobEntry:
-    """The commit of a job on a branch; without a branch, a version that has the changes of this commit."""
-
-    id: str
-    snapshot: bytes
-    branch: str = ""
-    work: str = ""
-    commit: bytes = b""
 
 
 def read_entries(metadata: Mapping[str, Any]) -> list[JobEntry]:
@@ -101,6 +89,26 @@ def with_entries(info: RepoInfo, new: Iterable[JobEntry]) -> dict[str, Any]:
     """
     entries = list(dict.fromkeys(_with_replacements(info, [*new, *read_entries(info.metadata)])))
     return {**info.metadata, JOBS: list(map(_document, _useful(info, entries)))}
+
+
+def without_entries(info: RepoInfo, id_: str) -> dict[str, Any]:
+    """Return the metadata of a repository without the records of a job or publication.
+
+    Args:
+        info: The repo info.
+        id_: The id in the records.
+
+    Returns:
+        The metadata.
+
+    Examples:
+        >>> from frazil.format.repo_info import new_repo_info
+        >>> without_entries(new_repo_info(0), "monday")
+        {}
+    """
+    entries = read_entries(info.metadata)
+    others = [_document(each) for each in entries if each.id != id_]
+    return {**info.metadata, JOBS: others} if len(others) < len(entries) else info.metadata
 
 
 def _useful(info: RepoInfo, entries: Sequence[JobEntry]) -> list[JobEntry]:
@@ -199,13 +207,20 @@ def other_commit(
 
 
 def with_amended(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[str, Any]:
-    """Return the metadata of a repository after the snapshot ``new`` has replaced ``old`` on a branch."""
+    """Return the metadata of a repository after the snapshot ``new`` has replaced ``old`` on a branch.
+
+    The new commit has the mark of the job of the old one. It never has the report of an audit, because nobody
+    has checked the new version.
+    """
     entries = [each for each in read_entries(info.metadata) if each.snapshot == old]
-    return (
-        with_entries(info, [replace(each, snapshot=new, branch=branch) for each in entries])
-        if entries
-        else info.metadata
-    )
+    row = info.table.find_snapshot(old)
+    own = entries_of_commit(info.table.entry(row)) if row >= 0 else []
+    publications = [each for each in (*entries, *own) if each.is_publication]
+    new_entries = [
+        *(replace(each, snapshot=new, branch=branch) for each in entries if not each.is_publication),
+        *(_at(each, new) for each in publications),
+    ]
+    return with_entries(info, new_entries) if new_entries else info.metadata
 
 
 def with_expiring(info: RepoInfo, after: SnapshotTable) -> dict[str, Any]:
@@ -236,9 +251,12 @@ def with_expiring(info: RepoInfo, after: SnapshotTable) -> dict[str, Any]:
 
 
 def _commits_of_jobs(table: SnapshotTable, entries: Sequence[JobEntry]) -> I64:
-    """Return the rows of snapshots that a job committed, or that a record names."""
+    """Return the rows of snapshots that a job or a publication committed, or that a record names."""
     named = table.find_snapshots(id_matrix([each.snapshot for each in entries]))
-    return np.union1d(table.mentioning(np.arange(len(table)), JOB), named[named >= 0])
+    rows = np.arange(len(table))
+    return np.unique(
+        np.concatenate([named[named >= 0], *(table.mentioning(rows, each) for each in (JOB, AUDIT))])
+    )
 
 
 def _places(table: SnapshotTable, after: SnapshotTable, commits: I64) -> tuple[I64, I64]:
@@ -261,15 +279,10 @@ def _places(table: SnapshotTable, after: SnapshotTable, commits: I64) -> tuple[I
 
 
 def _jobs_at(table: SnapshotTable, rows: I64, entries: Sequence[JobEntry]) -> Iterator[list[JobEntry]]:
-    """Yield the jobs of each row: the one in the metadata of the commit, and those that records name."""
+    """Yield the records of each row: those in the metadata of the commit, and those that name it."""
     named: dict[bytes, list[JobEntry]] = {}
     for each in entries:
         named.setdefault(each.snapshot, []).append(each)
     for commit in table.entries(rows):
-        record = commit.metadata.get(JOB)
-        own = (
-            [JobEntry(str(record["id"]), commit.id, work=str(record.get("work", "")))]
-            if isinstance(record, dict) and "id" in record
-            else []
-        )
+        own = entries_of_commit(commit)
         yield list(dict.fromkeys([*own, *(replace(each, branch="") for each in named.get(commit.id, ()))]))

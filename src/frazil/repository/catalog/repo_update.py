@@ -162,13 +162,14 @@ def update_repo_info(
                 if applied := sent.settled():
                     return applied
                 raise not_applied(error) from error
+            host.pause(policy.pause(attempt))
         else:
             if isinstance(answer, Stored):
                 _store_in_cache(cache, encoded, at.info, after)
                 return after
             refused.append(at.backup)
             _log.debug("attempt %d to update the repository: another writer was first", attempt + 1)
-        host.pause(policy.pause(attempt))
+            host.pause(policy.pause_after_loss(attempt))
     if applied := sent.settled():
         return applied
     raise attempts_exhausted(policy)

@@ -194,6 +194,9 @@ class LeaseInfo(Record):
         host: The name of the host of the holder. Empty if it is not known.
         user: The name of the user of the holder. Empty if it is not known.
         process: The id of the process of the holder. 0 if it is not known.
+        held_objects: How many files without use the lease protects from a collection with the chosen cut-off.
+            Only the summary of a dry run knows it; else None. Several leases may protect the same files.
+        held_bytes: The size of these files in bytes, or None.
     """
 
     id: str
@@ -205,6 +208,8 @@ class LeaseInfo(Record):
     host: str = ""
     user: str = ""
     process: int = 0
+    held_objects: int | None = None
+    held_bytes: int | None = None
 
     shown_as: ClassVar[str] = "ops.LeaseInfo"
 
@@ -230,7 +235,8 @@ class LeaseInfo(Record):
         return " ".join(parts)
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
-        return ((each.name, literal(getattr(self, each.name))) for each in fields(self))
+        values = ((each.name, getattr(self, each.name)) for each in fields(self))
+        return ((name, literal(value)) for name, value in values if value is not None)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -254,7 +260,7 @@ class GCSummary(Record):
             than the cut-off. ``Repository.list_leases`` shows leases.
         spared_since: Because of these leases, files that are not older than this time of the storage's clock
             were spared. None without such leases.
-        leases: These leases.
+        leases: These leases. In a dry run, each with the number and size of the files that it holds back.
         files: The files that the collection would delete, with reasons. Only a dry run lists them.
     """
 

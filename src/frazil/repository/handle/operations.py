@@ -8,7 +8,8 @@ from frazil.maintenance.compaction.operation import CompactionOptions, compact, 
 from frazil.maintenance.deletion import Patience
 from frazil.maintenance.expire import Expiring, Expiry, expiry_report
 from frazil.maintenance.expire_v1 import expire_v1
-from frazil.maintenance.garbage import Collection, collect, look
+from frazil.maintenance.garbage import Collection, collect
+from frazil.maintenance.garbage_preview import look
 from frazil.maintenance.repair.plan import RepairRequest, repair_plan
 from frazil.maintenance.retention.decision import Retaining, decide
 from frazil.maintenance.retention.policy import branch_policies

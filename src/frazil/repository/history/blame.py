@@ -16,7 +16,7 @@ from frazil.format.columns import I64, U32
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.job_records import JOB
+from frazil.repository.catalog.job_entry import JOB
 from frazil.repository.clock import to_datetime
 from frazil.repository.history.cells import chunk_of_cell
 from frazil.repository.history.chunk_origins import ArrayLogs, chunk_origins, segments

@@ -2,7 +2,7 @@
 
 Conditions are frozen, compare by value, and can be keys of a dictionary. A regular expression matches if any
 part of the text matches it. An expression that does not compile matches nothing, because another
-implementation may have written it in its own dialect.
+implementation may have written it in its own dialect. ``linear_search`` has the dialect.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, Final, Self, cast, override
 
 from frazil.arguments import checked
@@ -190,8 +189,8 @@ class ConditionFamily[C: ArrayCondition](ArrayCondition):
         """Return a condition that holds for arrays whose full path contains a match.
 
         Args:
-            regex: The regular expression. One that does not compile, or has more than 1,000 characters,
-                matches nothing.
+            regex: The regular expression, in the syntax of RE2. One that does not compile, for example with
+                ``(?=...)``, or has more than 1,000 characters, matches nothing.
 
         Returns:
             The condition.
@@ -210,8 +209,8 @@ class ConditionFamily[C: ArrayCondition](ArrayCondition):
         The name is the last part of the path.
 
         Args:
-            regex: The regular expression. One that does not compile, or has more than 1,000 characters,
-                matches nothing.
+            regex: The regular expression, in the syntax of RE2. One that does not compile, for example with
+                ``(?=...)``, or has more than 1,000 characters, matches nothing.
 
         Returns:
             The condition.
@@ -238,22 +237,24 @@ class ConditionFamily[C: ArrayCondition](ArrayCondition):
         return tuple(conditions)
 
 
-#: A longer expression, from a saved configuration, can take minutes to compile.
-_LONGEST_REGEX: Final = 1000
+#: The usual names of coordinates in the CF conventions and in practice.
+COORDINATE_NAMES: Final = (
+    r"(?i)^(t|time|min|minute|hour|day|week|month|year|step|valid_time"
+    r"|x|i|nlon|rlon|lon|longitude|glam\w*|nav_lon\w*"
+    r"|y|j|nlat|rlat|lat|latitude|gphi\w*|nav_lat\w*"
+    r"|z|lev|level|levels|nav_lev|depth|height|hght|altitude|sigma|pressure|pres|isobaric\w*)\d*$"
+)
+#: The expressions of the defaults. Nobody else can change them, and ``re`` matches them in linear time.
+_OWN: Final = frozenset((".*", COORDINATE_NAMES))
 
 
 def matches(regex: str, text: str) -> bool:
     """Return whether a regular expression matches any part of the text."""
-    pattern = _compiled(regex)
-    return pattern is not None and pattern.search(text) is not None
+    if regex in _OWN:
+        return re.search(regex, text) is not None
+    from frazil.repository.settings.linear_search import search
 
-
-@lru_cache(maxsize=1024)
-def _compiled(regex: str) -> re.Pattern[str] | None:
-    try:
-        return re.compile(regex) if len(regex) <= _LONGEST_REGEX else None
-    except (re.error, OverflowError, RecursionError):
-        return None
+    return search(regex, text)
 
 
 def _require_text(regex: object) -> None:

@@ -136,6 +136,31 @@ def splitting_document(splitting: ManifestSplittingConfig) -> dict[str, Any]:
     return document
 
 
+#: The keys whose values are regular expressions.
+_EXPRESSIONS: Final = ("regex", "DimensionName")
+#: The largest number of regular expressions. Each may take 10 ms to compile, and 256 KiB of memory.
+_MOST_EXPRESSIONS: Final = 1000
+
+
+def _require_few_expressions(document: dict[str, Any]) -> None:
+    """Refuse a saved configuration with more regular expressions than the limit."""
+    pending: list[Any] = [document.get("manifest")]
+    count = 0
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            count += sum(isinstance(value.get(key), str) for key in _EXPRESSIONS)
+            pending += value.values()
+        elif isinstance(value, list | tuple):
+            pending += value
+    if count > _MOST_EXPRESSIONS:
+        raise InvalidInputError(
+            f"expected at most {_MOST_EXPRESSIONS} regular expressions in a saved configuration, got "
+            f"{count}. Combine some of them with `|`",
+            ErrorKind.CONFIG_DESERIALIZATION,
+        )
+
+
 def to_document(config: RepositoryConfig) -> dict[str, Any]:
     """Return the configuration as the map that is saved.
 
@@ -143,6 +168,7 @@ def to_document(config: RepositoryConfig) -> dict[str, Any]:
     100
     """
     document: dict[str, Any] = CONFIG.write(config)
+    _require_few_expressions(document)
     document["previous_file"] = config.previous_file
     own = {key: write_optional(form, getattr(config, name)) for name, (key, form) in OWN.items()}
     if any(value is not None for value in own.values()):
@@ -158,6 +184,7 @@ def from_document(document: Any) -> RepositoryConfig:
     """
     try:
         config: RepositoryConfig = CONFIG.read(document)
+        _require_few_expressions(document)
         previous_file = as_map(document).get("previous_file")
         config.previous_file = None if previous_file is None else as_text(previous_file)
         own = document.get("frazil")

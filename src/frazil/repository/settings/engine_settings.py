@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from frazil.format.chunk_trailer import IS_FAST
+from frazil.repository.settings.array_conditions import COORDINATE_NAMES
 from frazil.repository.settings.conditions import ManifestPreloadCondition
 from frazil.repository.settings.config import (
     DEFAULT_SESSION_LIFETIME,
@@ -35,15 +36,10 @@ if TYPE_CHECKING:
 
     from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 
-#: Small coordinate arrays, by their usual names in the CF conventions and in practice.
+#: Small coordinate arrays, by their usual names.
 DEFAULT_PRELOAD: Final = ManifestPreloadCondition.and_conditions(
     [
-        ManifestPreloadCondition.name_matches(
-            r"(?i)^(t|time|min|minute|hour|day|week|month|year|step|valid_time"
-            r"|x|i|nlon|rlon|lon|longitude|glam\w*|nav_lon\w*"
-            r"|y|j|nlat|rlat|lat|latitude|gphi\w*|nav_lat\w*"
-            r"|z|lev|level|levels|nav_lev|depth|height|hght|altitude|sigma|pressure|pres|isobaric\w*)\d*$"
-        ),
+        ManifestPreloadCondition.name_matches(COORDINATE_NAMES),
         ManifestPreloadCondition.num_refs(0, 1001),
     ]
 )

@@ -35,7 +35,7 @@ from frazil.repository.handle.repository import Repository
 from frazil.spark.streams.batch_rows import DUPLICATES, MODES, BatchWrite, check, write_rows
 from frazil.spark.streams.stamps import Stamp, commit_once
 from frazil.spark.tables.data_source_writer import chunks_option
-from frazil.spark.tables.location import Options, choice, listed, require_branch
+from frazil.spark.tables.location import Options, choice, flag, listed, require_branch
 from frazil.spark.tables.process_errors import causes_only
 from frazil.spark.tables.row_chunks import message_of
 from frazil.spark.tables.write_options import WriteOptions
@@ -68,6 +68,12 @@ class RowsWriter(DataSourceStreamArrowWriter):
             options.get("append-dim"),
             chunks_option(options),
         )
+        if flag(options, "merge-schema", False):
+            raise InvalidInputError(
+                "Option `merge-schema` must not be true for a stream, whose columns are checked before its "
+                "first batch. Add the arrays with one batch write of rows",
+                ErrorKind.INVALID_ARGUMENT,
+            )
         group = "/" + options.get("group", "/").strip("/")
         self._target = BatchWrite(group, write_options, choice(options, "duplicates", DUPLICATES))
         check(repo.writable_session(self._branch), names, self._target)

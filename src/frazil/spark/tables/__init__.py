@@ -4,6 +4,7 @@ Options of the data source:
 
     options                 the names of all options, and advice for unknown ones
     location                the repository and the version that options name
+    profiles                names of locations with defaults of options
     process_errors          errors of Frazil in processes of Spark
 
 Arrays to rows:
@@ -22,10 +23,11 @@ Rows to arrays:
     write_job               the job that writes rows
     row_sources             where the rows come from; `dataframe_rows`: from a DataFrame
     write_layout            dimensions and arrays that rows are written to; `row_groups`: units and tasks
-    target_arrays           arrays are created or grow; `new_arrays`, `axes`
+    target_arrays           arrays are created or grow; `new_arrays`, `added_columns`, `axes`
     row_chunks              rows to chunks
     encoding                values of a column to elements of an array
     cf_times                times of both, by xarray
+    data_source_reader      ``spark.read.format("frazil")``
     data_source_writer      ``df.write.format("frazil")``
 
 Tables about a repository:
@@ -33,7 +35,6 @@ Tables about a repository:
     repository_tables       all tables; `snapshot_tables`, `content_tables`, `usage_tables`, `change_table`
     repository_schemas      their columns
     table_sessions          the session and the arrays that a table reads
-    sql_functions           the tables as functions of SQL
     arrow_columns, schemas  columns and schemas of Arrow and of Spark
 """
 

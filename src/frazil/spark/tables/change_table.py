@@ -8,15 +8,14 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
 
-from frazil.format.ids import id_to_text
+from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.manifest import ChunkTable
-from frazil.repository.catalog.missing_names import no_version
 from frazil.repository.catalog.repo_requirements import require_snapshot
-from frazil.repository.catalog.version_names import find_snapshot
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.differences import difference
 from frazil.spark.tables.arrow_columns import constant_column, index_column, paths_by_id
+from frazil.spark.tables.location import snapshot_named
 from frazil.spark.tables.repository_schemas import NUMBERS, SCHEMAS
 
 
@@ -34,9 +33,13 @@ def changes(
     """
     context = context_of(repo)
     info = context.catalog.repo_info()
-    after = _snapshot(repo, end or "main")
+    after = id_from_text(snapshot_named(repo, end or "main"))
     row = require_snapshot(info, after)
-    before = _snapshot(repo, start) if start is not None else info.snapshots.entry(row).parent or after
+    before = (
+        id_from_text(snapshot_named(repo, start))
+        if start is not None
+        else info.snapshots.entry(row).parent or after
+    )
     diff = difference(context, info, before, after)
     kinds = ("new_group", "new_array", "deleted_group", "deleted_array", "updated_group", "updated_array")
     named = [(kind, path) for kind in kinds for path in sorted(getattr(diff, f"{kind}s"))]
@@ -86,13 +89,3 @@ def _chunk_changes(path: str, index: NDArray[np.uint32], old: ChunkTable | None,
         },
         SCHEMAS["changes"],
     )
-
-
-def _snapshot(repo: Repository, name: str) -> bytes:
-    """Return the snapshot of a text: its id or the first characters of it, a branch or a tag."""
-    info = context_of(repo).catalog.repo_info()
-    id_ = find_snapshot(name, lambda: info)
-    if id_ is None:
-        raise no_version(info, name)
-    require_snapshot(info, id_)
-    return id_

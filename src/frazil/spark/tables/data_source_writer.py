@@ -27,6 +27,7 @@ from frazil.jobs.versions import Target
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import ForkSession, Session
 from frazil.spark.tables import location
+from frazil.spark.tables.added_columns import new_columns
 from frazil.spark.tables.axes import GROWING, MODES
 from frazil.spark.tables.location import Options
 from frazil.spark.tables.process_errors import causes_only
@@ -66,6 +67,7 @@ class TableWriter(DataSourceArrowWriter):
             location.listed(options, "dims") or None,
             options.get("append-dim"),
             chunks_option(options),
+            merge_schema=location.flag(options, "merge-schema", False),
         )
         self._schema = schema
         self._repo = repo
@@ -76,8 +78,11 @@ class TableWriter(DataSourceArrowWriter):
         self._base = session.snapshot_id
         self._fork: ForkSession | None = None
         self._layout: Layout | None = None
+        group = "/" + self._target.group.strip("/")
+        if self._write_options.merge_schema and new_columns(session, group, schema.names):
+            return  # the driver creates arrays, and writes all rows
         try:
-            layout = layout_of(session, "/" + self._target.group.strip("/"), schema.names)
+            layout = layout_of(session, group, schema.names)
         except NodeNotFoundError:
             if not self._write_options.dims:
                 raise

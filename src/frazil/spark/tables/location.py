@@ -1,6 +1,7 @@
 """The repository and the version that the options of a data source name, as text.
 
-    path                  a folder or a URL, see ``frazil.storage.url_parts``
+    path                  a folder or a URL, see ``frazil.storage.url_parts``, or the name of a profile
+    profile               instead of a path, the name of a profile: see `frazil.spark.tables.profiles`
     region, endpoint-url, allow-http, force-path-style, anonymous
     access-key-id, secret-access-key, session-token
     service-account-file, service-account-key, application-credentials, bearer-token
@@ -10,9 +11,10 @@
     authorize-virtual     prefixes of virtual chunks that may be read, separated by commas
     virtual-credentials   for these prefixes: ``anonymous`` (the default), or ``environment`` for the
                           credentials in the environment of each process
-    branch, tag, snapshot-id, as-of-timestamp
+    branch, tag, snapshot-id, as-of-timestamp, version
                           the version; the default is ``main``. A timestamp is text in ISO 8601 (UTC without
-                          a zone) or a number of milliseconds since 1970, and belongs to a branch.
+                          a zone) or a number of milliseconds since 1970, and belongs to a branch. The option
+                          ``version`` is the name of a branch or tag, or (the start of) a snapshot id.
 
 Options are part of a query's plan, and Spark keeps the options of a table in its catalog. So keys should be
 in the environment of the processes instead. ``CREATE TABLE`` never keeps the options in ``SECRET``.
@@ -25,6 +27,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.format.ids import id_to_text
+from frazil.repository.catalog.missing_names import no_version
+from frazil.repository.catalog.repo_requirements import require_snapshot
+from frazil.repository.catalog.version_names import find_snapshot
+from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
 from frazil.storage import Storage
@@ -37,9 +44,12 @@ type Options = Mapping[str, str]
 #: Options with secrets, which are never saved.
 SECRET: Final = frozenset(name.replace("_", "-") for name in SECRET_OPTION_NAMES)
 _STORAGE: Final = frozenset(name.replace("_", "-") for name in OPTION_NAMES)
-_VERSION: Final = ("branch", "tag", "snapshot-id", "as-of-timestamp")
+#: The options that name a version.
+VERSION_OPTIONS: Final = ("branch", "tag", "snapshot-id", "as-of-timestamp", "version")
 #: The options of `repository_at` and `session_at`.
-PLACE_OPTIONS: Final = _STORAGE | frozenset({"path", "authorize-virtual", "virtual-credentials", *_VERSION})
+PLACE_OPTIONS: Final = _STORAGE | frozenset(
+    {"path", "profile", "authorize-virtual", "virtual-credentials", *VERSION_OPTIONS}
+)
 
 
 def storage_at(options: Options) -> Storage:
@@ -80,14 +90,16 @@ def session_at(repo: Repository, options: Options) -> Session:
     Raises ``InvalidInputError`` (``conflicting-arguments``) if they name two, ``RefNotFoundError`` and
     ``SnapshotNotFoundError`` if the version does not exist.
     """
-    given = {name: options[name] for name in _VERSION if name in options}
+    given = {name: options[name] for name in VERSION_OPTIONS if name in options}
     at = given.pop("as-of-timestamp", None)
     if len(given) > 1 or (at is not None and given.keys() - {"branch"}):
         raise InvalidInputError(
-            "The version must be one of the options branch, tag and snapshot-id, or as-of-timestamp with a "
-            f"branch, got {', '.join(sorted(name for name in _VERSION if name in options))}",
+            "The version must be one of the options branch, tag, snapshot-id and version, or as-of-timestamp "
+            f"with a branch, got {', '.join(sorted(name for name in VERSION_OPTIONS if name in options))}",
             ErrorKind.CONFLICTING_ARGUMENTS,
         )
+    if "version" in given:
+        return repo.readonly_session(snapshot_id=snapshot_named(repo, given["version"]))
     if "tag" in given:
         return repo.readonly_session(tag=given["tag"])
     if "snapshot-id" in given:
@@ -96,12 +108,25 @@ def session_at(repo: Repository, options: Options) -> Session:
     return repo.readonly_session(given.get("branch", "main"), as_of=as_of)
 
 
+def snapshot_named(repo: Repository, name: str) -> str:
+    """Return the snapshot id for a branch, a tag, a snapshot id, or the first characters of an id.
+
+    Raises ``RefNotFoundError`` for another text, ``SnapshotNotFoundError`` for an id that does not exist.
+    """
+    info = context_of(repo).catalog.repo_info()
+    id_ = find_snapshot(name, lambda: info)
+    if id_ is None:
+        raise no_version(info, name)
+    require_snapshot(info, id_)
+    return id_to_text(id_)
+
+
 def require_branch(options: Options) -> str:
     """Return the branch of a stream or a writer.
 
     Raises ``InvalidInputError`` (``invalid-argument``) if options name a version that cannot change.
     """
-    given = [name for name in ("tag", "snapshot-id", "as-of-timestamp") if name in options]
+    given = [name for name in VERSION_OPTIONS if name in options and name != "branch"]
     if given:
         raise InvalidInputError(
             f"The version must be a branch for writers and streams, got the option {', '.join(given)}. Set "

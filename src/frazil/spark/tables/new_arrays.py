@@ -84,7 +84,7 @@ def create_arrays(
             values = values.cast(pa.float32())
         sizes.append(len(values))
         step = max(chunks.get(dim, 0), LABELS)
-        _create(node, dim, values.type, (len(values),), [dim], (step,))
+        create_array(node, dim, values.type, (len(values),), [dim], (step,))
         array = open_array(session, group, dim)
         assert array is not None
         codec = decoder(array.path, array.dtype, array.attrs.asdict())
@@ -92,7 +92,7 @@ def create_arrays(
     shape = tuple(sizes)
     steps = _steps(shape, dims, chunks)
     for name in variables:
-        _create(node, name, schema.field(name).type, shape, dims, steps)
+        create_array(node, name, schema.field(name).type, shape, dims, steps)
     return existing
 
 
@@ -109,7 +109,7 @@ def _steps(shape: tuple[int, ...], dims: Sequence[str], chunks: Mapping[str, int
     return tuple(reversed(out))
 
 
-def _create(
+def create_array(
     group: zarr.Group,
     name: str,
     column: pa.DataType,
@@ -117,6 +117,7 @@ def _create(
     dims: Sequence[str],
     chunks: tuple[int, ...],
 ) -> None:
+    """Create an array for a column. Raise ``InvalidInputError`` for a type that no array has."""
     attributes: dict[str, Any] = {}
     if pa.types.is_timestamp(column) or pa.types.is_date(column):
         dtype, attributes = "int64", {"units": UNITS, "calendar": "proleptic_gregorian"}

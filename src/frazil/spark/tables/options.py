@@ -1,4 +1,8 @@
-"""The names of the options of the data source, and advice for unknown ones."""
+"""The names of the options of the data source, their aliases, and advice for unknown names.
+
+The name of an option may be in upper or lower case, with ``_`` instead of ``-``, or without both:
+``snapshotId`` is ``snapshot-id``. ``_ALIASES`` has the names that Iceberg and Delta use.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,12 @@ from pyspark.sql.types import StructType
 
 from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.spark.tables.location import PLACE_OPTIONS, Options
+from frazil.spark.tables.location import PLACE_OPTIONS, VERSION_OPTIONS, Options
 
 #: The name of the options of a table in the metadata of its first column.
 TABLE_OPTIONS: Final = "frazil"
 
-_VERSIONS: Final = frozenset({"tag", "snapshot-id", "as-of-timestamp"})
+_VERSIONS: Final = frozenset(VERSION_OPTIONS) - {"branch"}
 _READING: Final = frozenset(
     {
         "group",
@@ -46,6 +50,7 @@ _WRITING: Final = frozenset(
         "append-dim",
         "chunks",
         "duplicates",
+        "merge-schema",
         "message",
         "job-id",
         "txnappid",
@@ -65,15 +70,17 @@ _STREAMING: Final = frozenset(
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})  # for a stream
 _ALL: Final = PLACE_OPTIONS | _READING | _WRITING | _STREAMING | _OF_SPARK
 
+#: Names of other data sources, letters and digits only -> option.
+_ALIASES: Final[Mapping[str, str]] = {
+    "versionasof": "version",
+    "timestampasof": "as-of-timestamp",
+}
+
 #: Option of other data sources, letters and digits only -> advice.
 _FOREIGN: Final[Mapping[str, str]] = {
-    "versionasof": "use `tag` or `snapshot-id`",
-    "timestampasof": "use `as-of-timestamp`",
-    "asoftimestamp": "use `as-of-timestamp`",
     "asof": "use `as-of-timestamp`",
     "snapshot": "use `snapshot-id`",
-    "version": "use `tag`, `branch` or `snapshot-id`",
-    "ref": "use `branch` or `tag`",
+    "ref": "use `version`, `branch` or `tag`",
     "startsnapshotid": "use `start`, with the option `table`",
     "endsnapshotid": "use `end`, with the option `table`",
     "startingversion": "use `stream-from`",
@@ -85,7 +92,6 @@ _FOREIGN: Final[Mapping[str, str]] = {
     "readchangedata": "use the option `table` with the value `changes`",
     "pushdown": "use `where`, which belongs to one relation. If Spark passed on the conditions of one query, "
     "they would also apply to other queries of the same relation",
-    "mergeschema": "use frazil.spark.write_table to write new columns",
     "overwriteschema": "delete the arrays first, and write them again",
     "replacewhere": 'mode("overwrite") replaces the box around the rows',
     "partitionoverwritemode": 'mode("overwrite") replaces the box around the rows',
@@ -117,37 +123,84 @@ WRITE: Final = Use("writing", (PLACE_OPTIONS - _VERSIONS) | _WRITING)
 STREAM: Final = Use("a stream", (PLACE_OPTIONS - _VERSIONS) | _STREAMING)
 
 
+def canonical(query: Options) -> dict[str, str]:
+    """Return options under their own names; unknown names stay.
+
+    Raises ``InvalidInputError`` (``conflicting-arguments``) for two names of one option.
+
+    >>> canonical({"versionAsOf": "v1", "access_key_id": "key", "brunch": "dev"})
+    {'version': 'v1', 'access-key-id': 'key', 'brunch': 'dev'}
+    """
+    names: dict[str, str] = {}
+    for each in query:
+        name = _canonical_name(each.lower())
+        if name in names:
+            raise InvalidInputError(
+                f"An option must be set once, got `{names[name]}` and `{each}`, which are names of `{name}`",
+                ErrorKind.CONFLICTING_ARGUMENTS,
+            )
+        names[name] = each
+    return {name: query[each] for name, each in names.items()}
+
+
+def _canonical_name(name: str) -> str:
+    letters = _letters(name)
+    return name if name in _ALL else _ALIASES.get(letters) or _BY_LETTERS.get(letters, name)
+
+
+def is_option(name: str) -> bool:
+    """Return whether the data source has an option of this name."""
+    return name in _ALL
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, name))
+
+
+_BY_LETTERS: Final = {_letters(name): name for name in sorted(_ALL)}
+
+
 def options_of(query: Options, use: Use, schema: StructType | None = None) -> dict[str, str]:
     """Return the options of a reader or writer: those of the query, or those in the schema of a table.
 
     Options of another ``use`` are allowed, because a table has options for reading and for writing. Raises
-    ``InvalidInputError`` (``invalid-argument``) for an unknown option.
+    ``InvalidInputError`` for an unknown option (``invalid-argument``), and for an option under two names
+    (``conflicting-arguments``).
     """
     # A catalog passes each option of a table twice, and adds its own options.
-    options = {name.lower().removeprefix("option."): value for name, value in query.items()}
+    options = canonical({name.lower().removeprefix("option."): value for name, value in query.items()})
     if "provider" in options:
-        options = {name: value for name, value in options.items() if name in _ALL}
-    if "path" not in options and schema is not None:
+        # A table with a profile has no path. Its catalog adds the path of a folder that it manages.
+        unused = {"path"} if "profile" in options else set()
+        options = {name: value for name, value in options.items() if name in _ALL - unused}
+    if options.keys().isdisjoint({"path", "profile"}) and schema is not None:
         metadata = (field.metadata or {} for field in schema.fields)
         stored = next((each[TABLE_OPTIONS] for each in metadata if TABLE_OPTIONS in each), None)
         if stored is not None:
-            options = {**json.loads(stored), **options}
+            options = with_defaults(options, json.loads(stored))
     unknown = sorted(options.keys() - _ALL)
     if unknown:
         raise InvalidInputError("; ".join(advice(name, use) for name in unknown), ErrorKind.INVALID_ARGUMENT)
     return options
 
 
+def with_defaults(options: Options, defaults: Options) -> dict[str, str]:
+    """Return options with defaults. Options that name a version replace all defaults that name one.
+
+    >>> with_defaults({"tag": "v1"}, {"branch": "dev", "group": "/air"})
+    {'group': '/air', 'tag': 'v1'}
+    """
+    replaced = VERSION_OPTIONS if not options.keys().isdisjoint(VERSION_OPTIONS) else ()
+    return {**{name: value for name, value in defaults.items() if name not in replaced}, **options}
+
+
 def advice(name: str, use: Use) -> str:
     """Return a message about an unknown option.
 
-    >>> advice("versionasof", READ), advice("brunch", WRITE), advice("snapshot_id", READ)
-    ('unknown option `versionasof`: use `tag` or `snapshot-id`', \
-'unknown option `brunch`. Did you mean `branch`?', 'unknown option `snapshot_id`: use `snapshot-id`')
+    >>> advice("brunch", WRITE), advice("partitionBy", WRITE)
+    ('unknown option `brunch`. Did you mean `branch`?', 'unknown option `partitionBy`: use `chunks`')
     """
-    letters = "".join(filter(str.isalnum, name))
-    same = next((each for each in _ALL if each.replace("-", "") == letters), None)
-    instead = _FOREIGN.get(letters) if same is None else f"use `{same}`"
+    instead = _FOREIGN.get(_letters(name.lower()))
     if instead is not None:
         return f"unknown option `{name}`: {instead}"
     near = suggest(name, sorted(use.options)) or suggest(name, sorted(_ALL))

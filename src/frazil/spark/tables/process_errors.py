@@ -1,8 +1,9 @@
 """Errors in the processes of Spark, without traceback and causes.
 
-Spark shows users the whole traceback of its Python process, with those of all causes, before the message.
-The text of an error of Frazil is enough, so it leaves the entry points of a data source without a traceback.
-The log has the tracebacks at the level ``debug``. Other errors are defects, and keep their tracebacks.
+Spark shows users the whole traceback of its Python process, with those of all causes, before the message. The
+text of an error of Frazil is enough, so it leaves the entry points of a data source or function without a
+traceback. The log has the tracebacks at the level ``debug``. Other errors are defects, and keep their
+tracebacks.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _ENTRIES: Final = (
     "abort",
     "initialOffset",
     "latestOffset",
+    "analyze",
+    "eval",
 )
 
 
@@ -37,7 +40,9 @@ def causes_only[C: type](cls: C) -> C:
     """Return a class for Spark whose entry points raise errors of Frazil without traceback and causes."""
     for name in _ENTRIES:
         method = vars(cls).get(name)
-        if inspect.isgeneratorfunction(method):
+        if isinstance(method, staticmethod):
+            setattr(cls, name, staticmethod(_calling(method.__func__)))
+        elif inspect.isgeneratorfunction(method):
             setattr(cls, name, _generating(method))
         elif inspect.isfunction(method):
             setattr(cls, name, _calling(method))

@@ -16,6 +16,7 @@ import zarr
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
+from frazil.spark.tables.added_columns import add_columns
 from frazil.spark.tables.axes import GROWING, MODES, Growth, coordinate_text, grow_axis, require_behind
 from frazil.spark.tables.decoding import decoder
 from frazil.spark.tables.encoding import encode
@@ -46,6 +47,8 @@ def prepare(
         raise InvalidInputError(
             f"mode must be one of {', '.join(MODES)}, got {mode!r}", ErrorKind.UNKNOWN_CHOICE
         )
+    if options.merge_schema:
+        add_columns(session, group, schema, options.chunks or {})
     try:
         layout = layout_of(session, group, schema.names)
     except NodeNotFoundError:

@@ -127,7 +127,8 @@ def layout_of(session: Session, group: str, names: Sequence[str]) -> Layout:
     for name in names:
         if name not in dims and (name not in variables or set(dims_of(variables[name])) != set(dims)):
             raise InvalidInputError(
-                f"The columns must be dimensions ({', '.join(dims)}) or arrays on all dimensions, got {name}",
+                f"The columns must be dimensions ({', '.join(dims)}) or arrays on all dimensions, got {name}"
+                f"{'' if name in variables else '. merge_schema (the option mergeSchema) adds an array'}",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
     missing = [dim for dim in dims if dim not in names]

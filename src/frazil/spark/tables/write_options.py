@@ -15,3 +15,4 @@ class WriteOptions:
     append_dim: str | None = None
     chunks: Mapping[str, int] | None = None
     partitions: int | None = None
+    merge_schema: bool = False

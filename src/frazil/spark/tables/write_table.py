@@ -35,14 +35,17 @@ class WriteRunOptions(TypedDict, total=False):
         job_id: The id of the job. If the history of the branch has a commit of this job, the call returns its
             result without writing. The default, None, is a new id for each call.
         message: The message of the commit. The default, None, is a message that names the operation.
-        metadata: More metadata of the commit.
-        progress: A `Progress`, which shows how many tasks are done. The default, None, shows nothing.
+        metadata: More metadata of the commit. progress: A `Progress`, which shows how many tasks are done.
+        The default, None, shows nothing. merge_schema: Whether columns that are neither an array nor a
+        dimension become arrays, with the dimensions
+            and chunks of the existing arrays. The default, False, raises an error for such columns.
     """
 
     job_id: str | None
     message: str | None
     metadata: Mapping[str, Any] | None
     progress: Progress | None
+    merge_schema: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class WriteRun:
     message: str | None = None
     metadata: Mapping[str, Any] | None = None
     progress: Progress | None = None
+    merge_schema: bool = False
 
 
 @with_options(WriteRunOptions, WriteRun)
@@ -90,7 +94,7 @@ def write_table(
         chunks: The chunk lengths of new arrays, by dimension.
         partitions: The number of tasks. The default, None, is about 128 MiB of elements for each task.
         **run_options: The options of `frazil.spark.tables.write_table.WriteRunOptions`: ``job_id``,
-            ``message``, ``metadata``, ``progress``.
+            ``message``, ``metadata``, ``progress``, ``merge_schema``.
 
     Returns:
         The `JobResult`, whose ``version`` has the rows.
@@ -112,7 +116,7 @@ def write_table(
     """
     run = WriteRun(**run_options)
     source: RowSource = InMemory(_without_views(rows)) if isinstance(rows, pa.Table) else DataFrameRows(rows)
-    options = WriteOptions(mode, dims, append_dim, chunks, partitions)
+    options = WriteOptions(mode, dims, append_dim, chunks, partitions, run.merge_schema)
     job, engine = job_of(source, target, options, id=run.job_id, message=run.message, metadata=run.metadata)
     return run_job(job, engine, progress=run.progress)
 

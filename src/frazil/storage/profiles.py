@@ -1,5 +1,7 @@
 """Profiles: short names of locations, for ``frazil log prod`` instead of ``frazil log s3://bucket/ice``.
 
+The command line and the data source of Spark read them.
+
 The file is ``~/.config/frazil/profiles.toml``, or the file that ``FRAZIL_PROFILES`` names. Each table is a
 profile: its location, and options of the storage as in ``frazil.storage_from_url``. ::
 
@@ -14,6 +16,7 @@ have no credentials: these come from the environment, as the tools of the clouds
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -45,12 +48,20 @@ def profile_of(location: str) -> Profile:
         InvalidInputError: ``invalid-argument`` for a file that is not TOML, and for a profile without a
             location, or with an unknown option.
     """
-    if not set("/\\:.").isdisjoint(location):
+    if not is_name(location):
         return Profile(location)
     variable = os.environ.get(_VARIABLE + location.upper().replace("-", "_"))
-    if variable:
-        return Profile(variable)
-    table = tables().get(location)
+    return Profile(variable) if variable else profile_in(tables(), location)
+
+
+def is_name(location: str) -> bool:
+    """Return whether a location can be the name of a profile."""
+    return set("/\\:.").isdisjoint(location)
+
+
+def profile_in(tables: Mapping[str, Any], location: str) -> Profile:
+    """Return the profile with a name in the tables of a profile file, as `profile_of` does."""
+    table = tables.get(location) if is_name(location) else None
     return Profile(location) if table is None else _profile(location, table)
 
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from frazil.cli.main import main
-from frazil.cli.profiles import Profile, profile_of
 from frazil.errors import InvalidInputError
+from frazil.storage.profiles import Profile, profile_of
 
 
 @pytest.fixture
@@ -16,14 +15,6 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "names.toml"
     monkeypatch.setenv("FRAZIL_PROFILES", str(path))
     return path
-
-
-def test_a_profile_names_a_location(file: Path, beside: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file.write_text(f'[prod]\nlocation = "{beside / "ice"}"\nregion = "eu-west-1"\n')
-    assert main(["log", "prod@v1", "-n", "1"]) == 0
-    assert "(v1) Create the arrays" in capsys.readouterr().out
-    assert main(["log", "./prod"]) == 1
-    assert "repository-not-found" in capsys.readouterr().err
 
 
 def test_other_locations_are_no_profiles(file: Path) -> None:
@@ -41,7 +32,7 @@ def test_a_variable_comes_before_the_file(file: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_usual_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("FRAZIL_PROFILES")
+    monkeypatch.delenv("FRAZIL_PROFILES", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     (tmp_path / "frazil").mkdir()
     (tmp_path / "frazil" / "profiles.toml").write_text('[a]\nlocation = "b"\n')

@@ -1,0 +1,324 @@
+"""Functions of SQL: rows of a version, upkeep, and profiles, on a real Spark and in its processes."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import shutil
+import signal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import frazil
+from frazil.errors import AlreadyExistsError, ConflictError, InvalidInputError
+from frazil.spark import register
+from frazil.spark.functions import storage_functions
+from frazil.spark.functions.arguments import options_of_call
+from frazil.spark.functions.upkeep_calls import upkeep_udtf
+from frazil.spark.functions.upkeep_function import Call, UpkeepFunction
+from frazil.spark.functions.upkeep_table import UPKEEP
+from frazil.spark.tables.options import READ
+from frazil.spark.tables.profiles import Profiles
+from frazil.spark.tables.repository_schemas import SCHEMAS
+
+FUNCTIONS = {each.name.removeprefix("frazil_"): each for each in UPKEEP}
+LATER = datetime.now(UTC) + timedelta(days=1)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Versions: `one`, with the tag v1; `two` to `nine`, each with one more chunk."""
+    path = tmp_path_factory.mktemp("functions") / "ice"
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(path)))
+    with repo.transaction("main", message="one") as store:
+        zarr.create_array(store, name="x", data=np.arange(9.0), dimension_names=["x"])
+        shape: dict[str, Any] = {"shape": (9, 999), "chunks": (1, 999), "dtype": "f4", "compressors": None}
+        zarr.create_array(store, name="t", dimension_names=["x", "y"], **shape)
+    repo.create_tag("v1", repo.lookup_branch("main"))
+    for row, name in enumerate(("two", "three", "four", "five", "six", "seven", "eight", "nine"), 1):
+        with repo.transaction("main", message=name) as store:
+            zarr.open_array(store, path="t")[row] = row
+    return path
+
+
+@pytest.fixture
+def repo(template: Path, tmp_path: Path) -> frazil.Repository:
+    shutil.copytree(template, tmp_path / "ice")
+    return frazil.Repository.open(frazil.local_filesystem_storage(str(tmp_path / "ice")))
+
+
+@dataclass
+class Statement:
+    """A statement that Spark has analyzed: it may be evaluated more than once, each time in a new process."""
+
+    function: UpkeepFunction
+    call: Call
+
+    def rows(self) -> list[Mapping[str, Any]]:
+        call = pickle.loads(pickle.dumps(self.call))
+        rows = [dict(each) for each in self.function.work(call)]
+        assert all(list(each) == self.function.schema.names for each in rows)
+        return rows
+
+    def row(self) -> Mapping[str, Any]:
+        [row] = self.rows()
+        return row
+
+
+def analyzed(repo: frazil.Repository, name: str, /, **arguments: Any) -> Statement:
+    function = FUNCTIONS[name]
+    _, given = function.split(arguments)
+    call = Call(repo, function.with_defaults(given), Profiles())
+    return Statement(function, Call(repo, call.values, call.profiles, function.pin(call)))
+
+
+def messages(repo: frazil.Repository, branch: str = "main") -> list[str]:
+    return [commit.message for commit in repo.ancestry(branch=branch)][:-1]
+
+
+def commit(repo: frazil.Repository, message: str = "by another writer", branch: str = "main") -> str:
+    return repo.writable_session(branch).commit(message, allow_empty=True)
+
+
+def test_a_tag_is_created_once_at_the_version_of_the_statement(repo: frazil.Repository) -> None:
+    tip = repo.lookup_branch("main")
+    statement = analyzed(repo, "tag", name="v2")
+    assert statement.row() == {"tag": "v2", "snapshot_id": tip, "done_before": False}
+    commit(repo)
+    assert statement.row() == {"tag": "v2", "snapshot_id": tip, "done_before": True}
+    with pytest.raises(AlreadyExistsError, match="v2"):
+        analyzed(repo, "tag", name="v2").rows()
+    assert analyzed(repo, "tag", name="v3", version="v1").row()["snapshot_id"] == repo.lookup_tag("v1")
+
+
+def test_a_rollback_never_removes_the_commits_of_others(repo: frazil.Repository) -> None:
+    tip, first = repo.lookup_branch("main"), repo.lookup_tag("v1")
+    late = analyzed(repo, "rollback", branch="main", to="v1")
+    statement = analyzed(repo, "rollback", branch="main", to="v1")
+    row = statement.row()
+    assert (row["previous_snapshot_id"], row["snapshot_id"], row["done_before"]) == (tip, first, False)
+    assert repo.lookup_branch("main") == first
+    commit(repo)
+    assert statement.row()["done_before"]
+    assert messages(repo) == ["by another writer", "one"]
+    assert late.row()["done_before"]
+    stale = analyzed(repo, "rollback", branch="main", to="v1")
+    commit(repo, "one more")
+    with pytest.raises(ConflictError):
+        stale.rows()
+    assert analyzed(repo, "rollback", branch="main", to=repo.lookup_branch("main")).row()["done_before"]
+
+
+def test_a_branch_is_published_once(repo: frazil.Repository) -> None:
+    repo.create_branch("dev", repo.lookup_branch("main"))
+    new = commit(repo, "new", "dev")
+    statement = analyzed(repo, "publish", branch="dev", tag="v2")
+    assert statement.row() == {"branch": "main", "snapshot_id": new, "tag": "v2", "done_before": False}
+    commit(repo)
+    commit(repo, "newer", "dev")
+    assert statement.row()["done_before"]
+    assert repo.lookup_tag("v2") == new
+    repo.create_branch("next", repo.lookup_branch("main"))
+    commit(repo, "checked", "next")
+    stale = analyzed(repo, "publish", branch="next")
+    commit(repo, "not checked", "next")
+    with pytest.raises(ConflictError, match="when Spark analyzed the statement"):
+        stale.rows()
+
+
+def test_manifests_are_rewritten_once(repo: frazil.Repository) -> None:
+    statement = analyzed(repo, "rewrite_manifests", message="fewer")
+    first = statement.row()
+    commit(repo)
+    again = statement.row()
+    assert (first["done_before"], again["done_before"]) == (False, True)
+    assert first["snapshot_id"] == again["snapshot_id"]
+    assert messages(repo)[:2] == ["by another writer", "fewer"]
+
+
+def test_what_deletes_makes_a_dry_run_by_default(repo: frazil.Repository) -> None:
+    count = len(messages(repo))
+    plan = analyzed(repo, "expire", older_than=LATER).rows()
+    assert {each["message"] for each in plan} == {"two", "three", "four", "five", "six", "seven", "eight"}
+    assert not any(each["removed"] for each in plan)
+    assert len(messages(repo)) == count
+    statement = analyzed(repo, "expire", older_than=LATER.isoformat(), dry_run=False)
+    assert {each["name"] for each in statement.rows()} == {each["name"] for each in plan}
+    assert messages(repo) == ["nine"]
+    assert statement.rows() == []
+
+    planned = analyzed(repo, "collect", older_than=LATER).row()
+    assert (planned["dry_run"], planned["snapshots_deleted"]) == (True, 7)
+    statement = analyzed(repo, "collect", older_than=LATER, dry_run="false")
+    assert statement.row() == {**planned, "dry_run": False}
+    assert statement.row()["snapshots_deleted"] == 0
+
+
+def test_expired_refs_are_rows(repo: frazil.Repository) -> None:
+    repo.create_branch("dev", repo.lookup_tag("v1"))
+    rows = analyzed(
+        repo, "expire", older_than=LATER, delete_branches=True, delete_tags=True, dry_run=False
+    ).rows()
+    assert {(each["kind"], each["name"]) for each in rows if each["kind"] != "version"} == {
+        ("branch", "dev"), ("tag", "v1"),
+    }  # fmt: skip
+    assert repo.list_branches() == {"main"}
+
+
+def test_chunk_files_are_merged_once(repo: frazil.Repository) -> None:
+    plan = analyzed(repo, "compact", dry_run=True).row()
+    assert (plan["files"], plan["snapshot_id"]) == (8, None)
+    statement = analyzed(repo, "compact")
+    row = statement.row()
+    assert (row["files"], row["new_files"], row["snapshot_id"]) == (8, 1, repo.lookup_branch("main"))
+    assert (statement.row()["files"], statement.row()["snapshot_id"]) == (0, None)
+    assert messages(repo)[0] == "Merge chunk files"
+
+
+def test_a_copy_is_continued(repo: frazil.Repository, tmp_path: Path) -> None:
+    statement = analyzed(repo, "copy", target=str(tmp_path / "copy"))
+    copied = statement.row()
+    assert copied["objects"] > 9
+    assert statement.row()["objects"] == 0
+    copy = frazil.Repository.open(frazil.local_filesystem_storage(str(tmp_path / "copy")))
+    assert messages(copy) == messages(repo)
+
+
+@pytest.mark.not_for_the_reference("a chunk file is missing")
+def test_findings_are_rows(repo: frazil.Repository, tmp_path: Path) -> None:
+    assert analyzed(repo, "verify", level="exists").rows() == []
+    next((tmp_path / "ice" / "chunks").iterdir()).unlink()
+    row = analyzed(repo, "verify", level="exists").row()
+    assert (row["severity"], row["path"], len(row["coordinates"])) == ("loss", "/t", 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("tag", {}, "frazil_tag must have the argument name"),
+        ("tag", {"nam": "v1"}, "Did you mean `name`"),
+        ("tag", {"name": 1}, "name must be text, got 1"),
+        ("collect", {"older_than": 3}, "older_than must be a TIMESTAMP"),
+        ("collect", {"older_than": "yesterday"}, "ISO 8601"),
+        ("compact", {"dry_run": "maybe"}, "dry_run must be true or false"),
+        ("verify", {"level": "all"}, "level must be metadata"),
+        ("copy", {"target": "x", "target_options": "brunch=1"}, "unknown option `brunch`"),
+    ],
+)
+def test_wrong_arguments(repo: frazil.Repository, name: str, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        analyzed(repo, name, **arguments).rows()
+
+
+def test_options_of_a_call() -> None:
+    call = {"path": "ice", "as_of_timestamp": "2024-01-01", "options": "branch=dev", "where": None}
+    assert options_of_call(call, READ) == {
+        "path": "ice", "as-of-timestamp": "2024-01-01", "branch": "dev",
+    }  # fmt: skip
+    with pytest.raises(InvalidInputError, match="as an argument and in the argument options"):
+        options_of_call({"path": "ice", "tag": "v1", "options": "tag=v2"}, READ)
+
+
+def test_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "profiles.toml").write_text('[air]\nlocation = "s3://bucket/air"\nallow_http = true\n')
+    monkeypatch.setenv("FRAZIL_PROFILES", str(tmp_path / "profiles.toml"))
+    prefix = "spark.frazil.profile."
+    profiles = Profiles.of_configuration(
+        {
+            f"{prefix}climate.location": "gs://bucket/ice",
+            f"{prefix}climate.branch": "dev",
+            f"{prefix}climate.accountKey": "secret",
+            f"{prefix}nowhere.branch": "dev",
+            f"{prefix}wrong.location": "ice",
+            f"{prefix}wrong.brunch": "dev",
+            "spark.app.name": "climate",
+        }
+    )
+    monkeypatch.delenv("FRAZIL_PROFILES")  # an executor has no file
+    options = {"path": "gs://bucket/ice", "branch": "dev", "account-key": "secret"}
+    assert profiles.resolve({"path": "climate"}) == options
+    assert profiles.resolve({"profile": "climate"}) == options
+    assert profiles.resolve({"path": "climate", "tag": "v1", "cf": "false"}) == {
+        "path": "gs://bucket/ice", "account-key": "secret", "tag": "v1", "cf": "false",
+    }  # fmt: skip
+    assert profiles.resolve({"path": "air"}) == {"path": "s3://bucket/air", "allow-http": "true"}
+    for path in ("./climate", "ice", "s3://climate"):
+        assert profiles.resolve({"path": path}) == {"path": path}
+    for options, message in (
+        ({"path": "nowhere"}, "must have a location"),
+        ({"path": "wrong"}, "The profile `wrong` has an unknown option `brunch`"),
+        ({"profile": "ice"}, "must be the name of a profile"),
+        ({"profile": "climate", "path": "ice"}, "one of the options path and profile"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            profiles.resolve(options)
+
+
+@pytest.fixture
+def climate(spark: SparkSession, repo: frazil.Repository, tmp_path: Path) -> SparkSession:
+    """The session has the profile `climate`."""
+    name = "spark.frazil.profile.climate.location"
+    spark.conf.set(name, str(tmp_path / "ice"))
+    register(spark)
+    spark.conf.unset(name)
+    return spark
+
+
+@pytest.mark.deep
+@pytest.mark.spark
+def test_functions_on_spark(climate: SparkSession, repo: frazil.Repository) -> None:
+    for name in ("rows", *SCHEMAS, *FUNCTIONS):
+        assert climate.catalog.functionExists(f"frazil_{name}")
+
+    def one(query: str) -> tuple[Any, ...]:
+        return tuple(climate.sql(f"SELECT {query}").collect()[0])
+
+    total = "round(sum(t)), count(*) FROM frazil_rows('climate', where => 'x > 1 AND y IN (3, 4)'"
+    assert one(f"{total}, columns => 't')") == (2 * sum(range(2, 9)), 14)
+    assert one(f"{total}, version => 'v1')") == (0, 14)
+    assert one("count(*) FROM frazil_history('climate', tag => 'v1')") == (2,)
+    statement = climate.sql("SELECT * FROM frazil_rewrite_manifests('climate', message => 'fewer')")
+    assert [statement.collect()[0].done_before, statement.collect()[0].done_before] == [False, True]
+    assert one("count(*) FROM frazil_expire('climate', current_timestamp() + INTERVAL 1 DAY)") == (8,)
+    with pytest.raises(PySparkException, match=r"InvalidInputError: .* Did you mean `name`"):
+        climate.sql("SELECT * FROM frazil_tag('climate', nam => 'v3')")
+    climate.sql("CREATE TABLE climate_rows USING frazil OPTIONS (profile 'climate', branch 'main')")
+    try:
+        assert one("max(t) FROM climate_rows") == (8,)
+        assert one("max(t) FROM climate_rows WITH (version = 'v1')") == (0,)
+    finally:
+        climate.sql("DROP TABLE climate_rows")
+
+
+def lost_once(mark: Path, call: Call) -> Iterator[Mapping[str, Any]]:
+    """Do the work. The first process that does it is killed before Spark gets the result."""
+    rows = list(storage_functions.rewrite_manifests(call))
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    yield from rows
+
+
+@pytest.mark.deep
+@pytest.mark.spark
+def test_a_task_that_is_retried_does_its_work_once(
+    spark: SparkSession, repo: frazil.Repository, tmp_path: Path
+) -> None:
+    work = functools.partial(lost_once, tmp_path / "mark")
+    function = replace(FUNCTIONS["rewrite_manifests"], name="lost_once", work=work)
+    spark.udtf.register("lost_once", upkeep_udtf(function, Profiles()))
+    [row] = spark.sql(f"SELECT * FROM lost_once('{tmp_path / 'ice'}', message => 'fewer')").collect()
+    assert (tmp_path / "mark").exists()
+    assert row.done_before
+    assert row.snapshot_id == repo.lookup_branch("main")
+    assert messages(repo)[:2] == ["fewer", "nine"]
