@@ -74,7 +74,7 @@ def log(implementation: str, number: int) -> Measured:
             "log": (frazil("log", "ice"), ["git", "log", "--oneline"]),
             "log -n 10": (frazil("log", "ice", "-n", "10"), ["git", "log", "--oneline", "-n", "10"]),
         }
-        return measured(implementation, root, rows)
+        return measured(implementation, root, rows, 1)
 
 
 def ls(implementation: str, arrays: int) -> Measured:
@@ -84,7 +84,9 @@ def ls(implementation: str, arrays: int) -> Measured:
             import_into_git(root, tree(arrays))
         else:
             many_arrays(f"{root}/ice", arrays)
-        return measured(implementation, root, {"ls": (frazil("ls", "ice"), ["git", "ls-tree", "HEAD"])}, 1)
+        return measured(
+            implementation, root, {"ls": (frazil("ls", "ice"), ["git", "ls-tree", "-r", "HEAD"])}, 1
+        )
 
 
 def origins(implementation: str, side: int, number: int, chunks: int) -> Measured:
@@ -140,7 +142,7 @@ def tree(files: int) -> Iterator[str]:
     """Yield one commit of many small files."""
     yield "commit refs/heads/main\ncommitter A <a@b> 1700000000 +0000\ndata 4\nmany\n"
     for count in range(files):
-        yield f"M 644 inline a{count}\ndata 2\nx\n\n"
+        yield f"M 644 inline d{count // 1000}/a{count}\ndata 2\nx\n\n"  # large folders take minutes here
 
 
 def import_into_git(root: str, lines: Iterator[str]) -> None:
