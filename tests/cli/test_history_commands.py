@@ -91,6 +91,16 @@ def test_the_doctor_names_commands(own: Path, repo: frazil.Repository, run: Run)
     assert command_for(collect, "ice") == "frazil gc ice --older-than 2026-11-01T00:00:00"
 
 
+def test_blame_has_the_chunks_of_each_commit(beside: Path, run: Run) -> None:
+    rows = json.loads(run("blame ice:era5/t --json"))
+    assert [(each["chunks"], each["indices"]) for each in rows] == [
+        (1, [[0, 0]]),
+        (3, [[1, 0], [2, 0], [3, 0]]),
+    ]
+    assert json.loads(run("blame ice@dev:era5/p --json")) == []
+    assert run("blame ice@dev:era5/p") == ""
+
+
 def test_rewritten_arrays(own: Path, repo: frazil.Repository, run: Run) -> None:
     pytest.importorskip("xarray")
     before = run("cat ice:era5/t")

@@ -32,13 +32,19 @@ def command(output: Output, target: Target, chunks: bool) -> None:
     version = open_version(target)
     blame = version.repo.blame(version.path, snapshot_id=version.id)
     counts = np.bincount(blame.number, minlength=len(blame.commits)).tolist()
+    indices: list[Any] = [[]] * len(counts)
+    if chunks or output.as_json:
+        order = np.argsort(blame.number, kind="stable")
+        indices = [
+            part.tolist() for part in np.split(blame.index[order], np.cumsum(counts)[:-1])[: len(counts)]
+        ]
     documents: list[dict[str, Any]] = [
         {
             **commit_document(each),
             "chunks": count,
-            "indices": blame.index[blame.number == number].tolist(),
+            "indices": index,
         }
-        for number, (each, count) in enumerate(zip(blame.commits, counts, strict=True))
+        for each, count, index in zip(blame.commits, counts, indices, strict=True)
     ]
     rows = table(map(_row, documents))
     lines = []
