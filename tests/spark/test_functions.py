@@ -292,6 +292,10 @@ def test_functions_on_spark(climate: SparkSession, repo: frazil.Repository) -> N
     assert one("count(*) FROM frazil_expire('climate', current_timestamp() + INTERVAL 1 DAY)") == (8,)
     with pytest.raises(PySparkException, match=r"InvalidInputError: .* Did you mean `name`"):
         climate.sql("SELECT * FROM frazil_tag('climate', nam => 'v3')")
+    frame = climate.read.format("frazil").options(path="climate", table="row_changes", columns="x,t")
+    assert {tuple(row) for row in frame.options(start="v1", where="x > 7").load().distinct().collect()} == {
+        ("updated", 8.0, 8.0)
+    }
     climate.sql("CREATE TABLE climate_rows USING frazil OPTIONS (profile 'climate', branch 'main')")
     try:
         assert one("max(t) FROM climate_rows") == (8,)

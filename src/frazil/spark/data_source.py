@@ -42,6 +42,8 @@ from frazil.spark.tables.location import SECRET, Options
 from frazil.spark.tables.options import READ, STREAM, TABLE_OPTIONS, WRITE, Use, options_of
 from frazil.spark.tables.process_errors import causes_only
 from frazil.spark.tables.profiles import Profiles
+from frazil.spark.tables.repository_schemas import ROW_CHANGES
+from frazil.spark.tables.row_changes_reader import RowChangesReader, later_version, schema_of_row_changes
 from frazil.spark.tables.schemas import to_arrow_schema, to_spark
 
 
@@ -74,6 +76,9 @@ class FrazilDataSource(spark.DataSource):
         options = self.profiles.resolve(named)
         if options.get("table") == FEED:
             return to_spark(SCHEMA, metadata)
+        if options.get("table") == ROW_CHANGES:
+            self._session = later_version(self._repository(options), options)
+            return to_spark(schema_of_row_changes(self._session, options), metadata)
         if "table" in options:
             return to_spark(repository_tables.schema_of(options["table"]), metadata)
         self._session = location.session_at(self._repository(options), options)
@@ -89,6 +94,9 @@ class FrazilDataSource(spark.DataSource):
                 "table changes",
                 ErrorKind.INVALID_ARGUMENT,
             )
+        if options.get("table") == ROW_CHANGES:
+            after = self._session or later_version(repo, options)
+            return RowChangesReader(repo, after, options, to_arrow_schema(schema))
         if "table" in options:
             return MetadataReader(repo, options, to_arrow_schema(schema))
         session = self._session or location.session_at(repo, options)

@@ -30,6 +30,11 @@ Rows to arrays:
     data_source_reader      ``spark.read.format("frazil")``
     data_source_writer      ``df.write.format("frazil")``
 
+Rows that are new or different in a later version:
+
+    row_changes             the comparison of rows by their labels
+    row_changes_plan        the blocks that may have such rows; `row_changes_reader`: in the data source
+
 Tables about a repository:
 
     repository_tables       all tables; `snapshot_tables`, `content_tables`, `usage_tables`, `change_table`

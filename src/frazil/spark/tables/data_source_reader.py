@@ -46,6 +46,11 @@ def schema_of_rows(session: Session, options: Options) -> pa.Schema:
     return pa.schema([grid.schema.field(grid.column(name).name) for name in names])
 
 
+def split_of(options: Options) -> Split:
+    """Return how the options split rows into tasks."""
+    return Split(location.count(options, "partitions"), location.count(options, "rows-per-partition"))
+
+
 @causes_only
 class GridReader(spark.DataSourceReader):
     """The reader of rows that meet the conditions of the option ``where``.
@@ -61,7 +66,7 @@ class GridReader(spark.DataSourceReader):
         self._options = dict(options)
         self._schema = schema
         self._grid: Grid = grid_of(session, selection_of(options))
-        _require_columns(self._grid, schema)
+        require_columns(self._grid, schema)
         self._where = predicates(self._grid, options.get("where", ()))
         self._plan: tuple[Scan, list[ScanTask]] | None = None
 
@@ -86,9 +91,7 @@ class GridReader(spark.DataSourceReader):
                 self._where,
                 schema=self._schema,
                 missing=location.choice(options, "include-missing", MISSING),
-                split=Split(
-                    location.count(options, "partitions"), location.count(options, "rows-per-partition")
-                ),
+                split=split_of(options),
                 batch_rows=location.count(options, "batch-rows") or 1 << 17,
             )
         return self._plan
@@ -103,7 +106,7 @@ class GridReader(spark.DataSourceReader):
         return (_of_tasks, (scan,))
 
 
-def _require_columns(grid: Grid, schema: pa.Schema) -> None:
+def require_columns(grid: Grid, schema: pa.Schema) -> None:
     """Raise ``InvalidInputError`` for columns of Spark that do not fit the repository.
 
     The repository may lack a column, or have it with values of another kind, or the schema may name it twice.

@@ -14,6 +14,10 @@ TIME: Final = pa.timestamp("us", "UTC")
 NUMBERS: Final = pa.list_(pa.int64())
 
 
+#: The table of rows of arrays, whose columns are those of the arrays.
+ROW_CHANGES: Final = "row_changes"
+
+
 def _schema(**fields: pa.DataType) -> pa.Schema:
     return pa.schema(list(fields.items()))
 
@@ -100,8 +104,9 @@ SCHEMAS: Final[Mapping[str, pa.Schema]] = {
 def schema_of(name: str) -> pa.Schema:
     """Return the columns of a table. Raise ``InvalidInputError`` for an unknown name."""
     if name not in SCHEMAS:
+        names = [*SCHEMAS, ROW_CHANGES]
         raise InvalidInputError(
-            f"Option `table` must be one of {', '.join(SCHEMAS)}, got {name!r}{suggest(name, SCHEMAS)}",
+            f"Option `table` must be one of {', '.join(names)}, got {name!r}{suggest(name, names)}",
             ErrorKind.UNKNOWN_CHOICE,
         )
     return SCHEMAS[name]

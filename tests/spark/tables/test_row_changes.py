@@ -1,0 +1,118 @@
+"""Changed rows beside the comparison of all rows of both versions."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import zarr
+
+import frazil
+from frazil.errors import InvalidInputError
+from frazil.spark import Target, write_table
+from frazil.spark.data_source import FrazilDataSource
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> frazil.Repository:
+    """Ten days, six places; the version has the tag v1."""
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "ice")))
+    with repo.transaction("main", message="ten days") as store:
+        group = zarr.open_group(store)
+        group.create_array("day", data=np.arange(0, 100, 10), dimension_names=["day"])
+        group.create_array("place", data=np.array(list("abcdef")), dimension_names=["place"])
+        shape: dict[str, Any] = {"shape": (10, 6), "chunks": (2, 3), "dtype": "f8", "fill_value": np.nan}
+        tas = group.create_array("tas", dimension_names=["day", "place"], **shape)
+        tas[:8] = np.arange(48).reshape(8, 6)
+        group.create_array("height", data=np.arange(6), dimension_names=["place"])
+    repo.create_tag("v1", repo.lookup_branch("main"))
+    return repo
+
+
+def changes(tmp_path: Path, **options: str) -> list[tuple[Any, ...]]:
+    """What Spark does, with a pickle for each of its processes; the rows without their order."""
+    given = {"path": str(tmp_path / "ice"), "table": "row_changes", "variables": "tas", **options}
+    source = pickle.loads(pickle.dumps(FrazilDataSource(given)))
+    reader = source.reader(source.schema())
+    parts = reader.partitions()
+    on_executor = pickle.loads(pickle.dumps(reader))
+    batches = [batch for part in parts for batch in on_executor.read(pickle.loads(pickle.dumps(part)))]
+    rows = pa.Table.from_batches(batches).to_pylist() if batches else []
+    return sorted(tuple(None if each != each else each for each in row.values()) for row in rows)
+
+
+def upsert(repo: frazil.Repository, **columns: Any) -> None:
+    write_table(pa.table(columns), Target(repo))
+
+
+def test_new_labels_and_other_values_are_changes(repo: frazil.Repository, tmp_path: Path) -> None:
+    upsert(repo, day=[30, 30, 200], place=["b", "c", "a"], tas=[19.0, 0.5, 7.0])  # the first is the same
+    new_day = [("inserted", 200, place, None) for place in "bcdef"]
+    expected = [("inserted", 200, "a", 7.0), *new_day, ("updated", 30, "c", 0.5)]
+    assert changes(tmp_path, start="v1") == expected
+    assert changes(tmp_path) == expected  # the default is the parent of the newest version
+    assert changes(tmp_path, start="v1", end="v1") == []
+    assert changes(tmp_path, start="v1", where="day < 100 AND tas > 0.2") == expected[-1:]
+    assert changes(tmp_path, start="v1", columns="tas", where="day < 100") == [("updated", 0.5)]
+    assert changes(tmp_path, start="main", end="v1")[-1] == ("updated", 30, "c", 20.0)
+
+
+def test_rows_behind_an_inserted_label_are_the_same(repo: frazil.Repository, tmp_path: Path) -> None:
+    upsert(repo, day=[15], place=["c"], tas=[1.0])
+    assert [row[:3] for row in changes(tmp_path, start="v1")] == [
+        ("inserted", 15, place) for place in "abcdef"
+    ]
+    upsert(repo, day=[85, 15], place=["a", "g"], tas=[2.0, 3.0])
+    inserted = [row for row in changes(tmp_path, start="v1") if row[3] is not None]
+    assert inserted == [
+        ("inserted", 15, "c", 1.0), ("inserted", 15, "g", 3.0), ("inserted", 85, "a", 2.0),
+    ]  # fmt: skip
+    assert len(changes(tmp_path, start="v1")) == 12 * 7 - 10 * 6
+
+
+def test_only_changed_chunks_are_read(repo: frazil.Repository, tmp_path: Path) -> None:
+    with repo.transaction("main", message="one cell, and the same values again") as store:
+        tas = zarr.open_array(store, path="tas")
+        tas[7, 5] = -1
+        tas[2:4, :3] = tas[2:4, :3]
+    given = {"path": str(tmp_path / "ice"), "table": "row_changes", "variables": "tas", "start": "v1"}
+    source = FrazilDataSource({**given, "block-rows": "1"})
+    parts = source.reader(source.schema()).partitions()
+    assert sorted(tuple(block) for part in parts for block in part.value.scan.blocks.tolist()) == [
+        (1, 0),
+        (3, 1),
+    ]
+    assert all(len(part.value.tables["/tas"]) == 1 for part in parts)
+    assert changes(tmp_path, start="v1") == [("updated", 70, "f", -1.0)]
+
+
+def test_an_array_of_fewer_dimensions_and_a_new_array(repo: frazil.Repository, tmp_path: Path) -> None:
+    with repo.transaction("main", message="another height") as store:
+        zarr.open_array(store, path="height")[1] = 9
+    rows = changes(tmp_path, start="v1", variables="tas,height")
+    assert len(rows) == 10
+    assert {row[:1] + row[2:3] for row in rows} == {("updated", "b")}
+    with repo.transaction("main", message="a new array") as store:
+        shape: dict[str, Any] = {"shape": (10, 6), "chunks": (2, 3), "dtype": "f8", "fill_value": np.nan}
+        new = zarr.create_array(store, name="new", dimension_names=["day", "place"], **shape)
+        new.attrs["_FillValue"] = "AAAAAAAA+H8="
+        new[4, 4] = 1
+    assert [row[:3] for row in changes(tmp_path, variables="new")] == [("updated", 40, "e")]
+
+
+def test_a_version_without_the_arrays(repo: frazil.Repository, tmp_path: Path) -> None:
+    first = list(repo.ancestry(branch="main"))[-1].id
+    rows = changes(tmp_path, start=first)
+    assert len(rows) == 60
+    assert {row[0] for row in rows} == {"inserted"}
+
+
+def test_a_column_named_change(repo: frazil.Repository, tmp_path: Path) -> None:
+    with repo.transaction("main", message="change") as store:
+        zarr.create_array(store, name="change", data=np.zeros((10, 6)), dimension_names=["day", "place"])
+    with pytest.raises(InvalidInputError, match="must not have the name change"):
+        changes(tmp_path, start="v1", variables="change")
