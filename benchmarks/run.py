@@ -20,6 +20,7 @@ import json
 import os
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+from commands import GIT
 from pipeline.names import PACKAGES_OF_PIPELINE
 from report import Round, missed, section, with_sections
 from shared_inputs import INPUTS
@@ -161,6 +163,8 @@ def package_of(implementation: str) -> str:
 
 
 def installed(implementation: str) -> bool:
+    if implementation == GIT:
+        return shutil.which(GIT) is not None
     return importlib.util.find_spec(package_of(implementation)) is not None
 
 

@@ -11,6 +11,9 @@ from workload import BOTH, FRAZIL, REFERENCE, Workload
 ALL = (*BOTH, "LocalStore", "tensorstore")
 
 SMALL = {"chunks": 4096, "chunk_kib": 16}
+#: Files of text stand for arrays.
+COMMANDS = (FRAZIL, "git")
+
 LARGE = {"chunks": 128, "chunk_kib": 1024}
 FEW = {"chunks": 8, "chunk_kib": 1}
 
@@ -69,6 +72,34 @@ WORKLOADS = (
     ),
     Workload("A repository of 1,000 commits", "history.long", {"commits": 1000}, {"commits": 20}),
     Workload("A repository of 10,000 commits", "history.long", {"commits": 10_000}, {"commits": 20}),
+    Workload("The start of a command", "commands.start", {}, {}, COMMANDS, compare=(COMMANDS,), rounds=2),
+    Workload(
+        "The command log of 100,000 commits",
+        "commands.log",
+        {"number": 100_000},
+        {"number": 20},
+        COMMANDS,
+        compare=(COMMANDS,),
+        rounds=1,
+    ),
+    Workload(
+        "The command ls of 100,000 arrays",
+        "commands.ls",
+        {"arrays": 100_000},
+        {"arrays": 20},
+        COMMANDS,
+        compare=(COMMANDS,),
+        rounds=1,
+    ),
+    Workload(
+        "Blame of a million chunks, and bisection, over 10,000 commits",
+        "commands.origins",
+        {"side": 1000, "number": 10_000, "chunks": 300},
+        {"side": 4, "number": 20, "chunks": 3},
+        COMMANDS,
+        compare=(COMMANDS,),
+        rounds=1,
+    ),
     Workload(
         "Upkeep of 1,000 versions with a million references",
         "upkeep.operations",

@@ -118,7 +118,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "frazil.storage.local_constructors": frozenset(("numpy",)),
     "frazil.repository.handle.repository": frozenset(("asyncio", "numpy", "ssl", "yaml")),
     "frazil.maintenance.garbage": frozenset(("asyncio", "numpy", "ssl", "yaml")),
-    "frazil.cli.main": frozenset(("asyncio", "email", "numpy", "obstore", "ssl", "yaml")),
+    "frazil.cli.main": frozenset(),
     "frazil.spark.data_source": SLOW
     - {"cftime", "dask", "datasketches", "h5py", "netCDF4", "pandas", "urllib3", "xarray"},
 }

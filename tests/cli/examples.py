@@ -12,6 +12,7 @@ from frazil.cli.verb_table import VERBS
 RUNS = {
     *(
         "log",
+        "history",
         "show",
         "diff",
         "blame",
@@ -28,6 +29,9 @@ RUNS = {
     ),
     *("init", "branch", "tag", "merge", "cherry-pick", "revert", "reset", "mv", "rm", "attrs", "config"),
     *("expire", "gc", "compact", "rewrite-manifests", "upgrade", "completion"),
+    *("set", "restore", "doctor", "man"),
+    # these need the extra `pipeline`
+    *("rechunk", "recompress", "copy", "clone", "export", "protect"),
 }
 
 

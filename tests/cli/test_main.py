@@ -60,6 +60,7 @@ def test_examples_are_right(
     for number, arguments in enumerate(examples_of(name)):
         shutil.copytree(template / "ice", tmp_path / str(number) / "ice")
         monkeypatch.chdir(tmp_path / str(number))
+        Path("rules.yaml").write_text("- {rule: Exists, path: /era5/t}")
         if name in RUNS and not any("://" in each for each in arguments):
             expected = 1 if "--exit-code" in arguments else 0
             assert main(arguments) == expected, (arguments, capsys.readouterr())
@@ -108,10 +109,10 @@ def test_debug_shows_the_trace(beside: object, capsys: Captured) -> None:
 def test_interruptions(
     error: BaseException, status: int, beside: object, monkeypatch: pytest.MonkeyPatch, capfd: Captured
 ) -> None:
-    def fail(_target: object) -> None:
+    def fail(_storage: object) -> None:
         raise error
 
-    monkeypatch.setattr(refs, "context_at", fail)
+    monkeypatch.setattr(refs, "repo_info_of", fail)
     with os.fdopen(os.dup(1), "w") as output:  # the process puts another file below standard output
         monkeypatch.setattr(sys, "stdout", output)
         assert main(["refs", "ice"]) == status

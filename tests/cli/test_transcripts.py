@@ -20,8 +20,10 @@ def masked(text: str) -> str:
     return re.sub(r"\b(?:[0-9A-HJKMNP-TV-Z]{20}|[0-9A-HJKMNP-TV-Z]{8})\b", number, text)
 
 
+@pytest.mark.deep
 def test_transcripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`python -m tests.cli.transcripts` writes the page anew."""
+    pytest.importorskip("xarray")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "110")
     text = PAGE.read_text()

@@ -17,7 +17,7 @@ import frazil
 from frazil.format.keys import backup_key
 from frazil.format.repo_info import decode_repo_info
 from frazil.maintenance.backups import RECENT
-from frazil.repository.catalog.history import ops_log
+from frazil.repository.catalog.ops_history import ops_log
 from frazil.storage.memory import MemoryStorage
 
 TOMORROW = datetime.now(UTC) + timedelta(days=1)

@@ -23,8 +23,8 @@ from frazil.format.transaction_log import decode_transaction_log, encode_transac
 from frazil.importing import upgrade
 from frazil.maintenance.verification import plan, versions
 from frazil.repository.catalog.assets import CacheLimits
-from frazil.repository.catalog.files import older_ops_backup
 from frazil.repository.catalog.findings import Finding, VerificationReport
+from frazil.repository.catalog.ops_history import older_ops_backup
 from frazil.storage.memory import MemoryStorage
 
 LATER = datetime.now(UTC) + timedelta(days=1)

@@ -8,7 +8,7 @@ import pytest
 from frazil.errors import ConflictError, ErrorKind, RefNotFoundError, RepositoryNotFoundError, StorageError
 from frazil.format.keys import OVERWRITTEN, REPO
 from frazil.format.repo_info import UpdateKind, encode_repo_info, new_repo_info
-from frazil.repository.catalog.history import ops_log
+from frazil.repository.catalog.ops_history import ops_log
 from frazil.repository.catalog.repo_changes import create_branch, delete_branch, set_metadata
 from frazil.repository.catalog.repo_info_file import read_repo_info
 from frazil.repository.catalog.repo_update import UpdateSettings, update_repo_info

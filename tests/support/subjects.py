@@ -36,6 +36,10 @@ SUBJECTS: Final = {
     "cli/maintain/test_commands.py": "every command that looks after a repository",
     "cli/move/test_commands.py": "every command that moves data",
     "cli/look/test_commands.py": "every command that looks",
+    "cli/test_history_commands.py": "bisect, watch, restore, protections, the doctor",
+    "cli/test_rehearsals.py": "rehearsals of commands that move data",
+    "cli/test_set.py": "values that change, and who changed them",
+    "cli/test_start.py": "what a command imports before it prints",
     "cli/test_terminal.py": "commands on a real terminal",
     "cli/test_transcripts.py": "the transcripts of the page about the command line",
     # changes

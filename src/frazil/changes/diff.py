@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -47,12 +47,21 @@ def compose_logs(
     logs, newest first). Within a log they are sorted by target, segment by segment. A node that was created
     and deleted on the way is in neither version: the result only has its moves.
     """
-    old, new = _names(before), _names(after)
-    names = {**old, **new}
+    return compose_named(logs, paths_by_id(before), paths_by_id(after), move_logs)
 
-    def named(names: dict[bytes, str], field: str) -> frozenset[str]:
+
+def compose_named(
+    logs: Sequence[TransactionLog],
+    old: Mapping[bytes, str],
+    new: Mapping[bytes, str],
+    move_logs: Sequence[TransactionLog] | None = None,
+) -> ChangedPaths:
+    """Return the result of ``compose_logs``, for the paths of both versions by the ids of their nodes."""
+    names = new if old is new else {**old, **new}
+
+    def named(names: Mapping[bytes, str], field: str) -> frozenset[str]:
         ids = set().union(*(id_list(getattr(log, field)) for log in logs))
-        return frozenset(map(names.__getitem__, ids & names.keys()))
+        return frozenset(map(names.__getitem__, filter(names.__contains__, ids)))
 
     chunks = union_of_chunks([log.updated_chunks for log in logs])
     named_ids = list(filter(names.__contains__, chunks))
@@ -75,6 +84,7 @@ def _moves(log: TransactionLog) -> list[tuple[str, str]]:
     return in_order(pairs_of(log.moves))
 
 
-def _names(nodes: NodeTable) -> dict[bytes, str]:
+def paths_by_id(nodes: NodeTable) -> dict[bytes, str]:
+    """Return the paths of all nodes by their ids."""
     ids, _ = nodes.identities(np.arange(len(nodes)))
     return dict(zip(ids, nodes.paths_list(), strict=True))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from functools import update_wrapper
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -18,7 +18,12 @@ from frazil.cli.target import Target, parse_target
 from frazil.cli.verb_table import SECTIONS, VERBS
 from frazil.display import suggest
 from frazil.errors import InvalidInputError
+from frazil.lazy_names import value_of
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+_SUGGESTIONS: Final = "frazil.cli.suggestions"
 _SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -90,6 +95,26 @@ class TargetType(click.ParamType):  # type: ignore[type-arg]  # generic from cli
         except InvalidInputError as error:
             self.fail(str(error), param, ctx)
 
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the completions of a target: folders, branches and tags, groups and arrays."""
+        completions: list[CompletionItem] = value_of(f"{_SUGGESTIONS}:complete_target")(incomplete)
+        return completions
+
+
+class VersionType(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.5 on
+    """The type of arguments that name a version beside the target: a text, which the shell completes."""
+
+    name = "version"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the branches and tags of the repository."""
+        completions: list[CompletionItem] = value_of(f"{_SUGGESTIONS}:complete_version")(ctx, incomplete)
+        return completions
+
 
 class LocationType(TargetType):
     """The type of arguments ``LOCATION``: a whole repository."""
@@ -109,6 +134,7 @@ class LocationType(TargetType):
 
 
 TARGET: Final = TargetType()
+VERSION: Final = VersionType()
 LOCATION: Final = LocationType()
 
 

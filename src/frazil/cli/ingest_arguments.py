@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from frazil.cli.argument_types import chunk_sizes, comma_separated, container, filter_keys, reader_option
+from frazil.cli.changes import dry_run_option
 from frazil.cli.command import LOCATION
 
 MODES: Final = ("create", "append", "insert", "upsert", "backfill")
@@ -31,6 +32,7 @@ def _value_of(function: Callable[[str], Any], default: Any = None) -> Callable[.
 _PLACES: Final[tuple[Decorator, ...]] = (
     click.argument("source", nargs=-1, required=True),
     click.argument("repository", type=LOCATION),
+    dry_run_option,
     click.option("--inspect", is_flag=True, help="Only print the contents and the problems of the files."),
     click.option(
         "--mode",

@@ -5,12 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, Final
 
+from frazil.cli.changes import emit_tip, writable_storage
 from frazil.cli.command import verb
 from frazil.cli.ingest_arguments import ingest_arguments
-from frazil.cli.opening import storage_of
 from frazil.cli.output import Output
 from frazil.cli.target import Target
 from frazil.cli.wording import for_terminal
+from frazil.display import counted
 from frazil.extras import needs
 from frazil.repository.handle.repository import Repository
 
@@ -19,10 +20,12 @@ Write many files into one dataset, in one commit. The command inspects all files
 fit, it prints their names and problems, and does not write. A second run with the same files does not write
 either; a run with more files writes the new files.
 
-SOURCE is a file, or a glob in quotes: 'data/*.nc'. The repository is created if it does not exist."""
+SOURCE is a file, or a glob in quotes: 'data/*.nc'. The repository is created if it does not exist. A
+rehearsal (--dry-run) reads everything and holds the new chunks in memory."""
 
 _EXAMPLES: Final = """\
 frazil ingest 'era5/*.nc' ice --inspect                print the contents and the problems of the files
+frazil ingest 'era5/*.nc' ice --dry-run                show what the commit would change
 frazil ingest 'era5/*.nc' ice --chunks time=24         write them into one dataset
 frazil ingest 'era5/*.nc' ice --mode append            append new files
 frazil ingest 'gfs/*.grib2' ice --filter-by-keys typeOfLevel=isobaricInhPa
@@ -42,7 +45,7 @@ def command(output: Output, source: tuple[str, ...], repository: Target, **optio
     """Inspect the files, and ingest them."""
     arguments = SimpleNamespace(source=list(source), repository=repository, **options)
     with needs("ingest", extra="pipeline"):
-        from frazil.pipeline import Progress, Target, inspect_files
+        from frazil.pipeline import Target, inspect_files
         from frazil.pipeline.ingest.operation import run_ingest
         from frazil.pipeline.ingest.options import IngestRequest, Settings
         from frazil.pipeline.ingest.source_inspection import inspect_for_new_group
@@ -53,20 +56,19 @@ def command(output: Output, source: tuple[str, ...], repository: Target, **optio
         report = inspect_files(arguments.source, **common)
         output.emit(report_document(report), [for_terminal(str(report))])
         return 1 if report.fatal() else 0
-    progress = Progress("ingest", 0)
-    settings = Settings(
-        mode=arguments.mode,
-        chunks=arguments.chunks,
-        containers=arguments.container,
-        on_problem=arguments.on_problem,
-        on_change=arguments.on_change,
-        message=arguments.message,
-        progress=progress,
-        **common,
-    )
-    request = IngestRequest.of(arguments.source, settings)
-    storage = storage_of(arguments.repository)
-    with progress:
+    storage = writable_storage(arguments.repository, arguments.dry_run)
+    with output.progress("ingest") as progress:
+        settings = Settings(
+            mode=arguments.mode,
+            chunks=arguments.chunks,
+            containers=arguments.container,
+            on_problem=arguments.on_problem,
+            on_change=arguments.on_change,
+            message=arguments.message,
+            progress=progress,
+            **common,
+        )
+        request = IngestRequest.of(arguments.source, settings)
         inspection = None
         if arguments.on_problem == "fail" and not Repository.exists(storage):
             # An inspection that fails must not leave a new repository.
@@ -76,6 +78,11 @@ def command(output: Output, source: tuple[str, ...], repository: Target, **optio
             repo.create_branch(arguments.branch, repo.lookup_branch("main"))
         target = Target(repo, arguments.branch, arguments.group)
         result = run_ingest(request, target, settings.run, inspection)
+    if arguments.dry_run and not result.done_before:
+        version = repo.lookup_snapshot(repo.lookup_branch(arguments.branch))
+        before = version.parent_id
+        emit_tip(output, repo, arguments.branch, before, dry_run=True, further=notes(result))
+        return 0
     output.emit(result_document(result), [summary(result)])
     return 0
 
@@ -87,7 +94,7 @@ def _options(arguments: SimpleNamespace) -> dict[str, Any]:
 
     # Missing files must not leave a new repository.
     small = is_small(arguments.source)
-    automatic = "inline" if small else "local"
+    automatic = "inline" if small or arguments.dry_run else "local"
     return {
         "concat_dim": arguments.concat_dim,
         "variables": arguments.variables,
@@ -111,10 +118,15 @@ def summary(result: Any) -> str:
     if result.done_before:
         return f"nothing to do: {report.unchanged:,} of {len(report.urls):,} files are ingested and unchanged"
     bad = len(report.bad)
-    text = f"{result.snapshot_id}: {len(report.urls) - bad - report.unchanged:,} files"
+    text = f"{result.snapshot_id}: {counted(len(report.urls) - bad - report.unchanged, 'file')}"
     text += f", {report.unchanged:,} ingested before" if report.unchanged else ""
     text += f", {bad:,} skipped (`--inspect` shows the problems)" if bad else ""
-    return "\n".join([text, *(f"note: {each}" for each in report.notes[:_NOTES])])
+    return "\n".join([text, *notes(result)])
+
+
+def notes(result: Any) -> list[str]:
+    """Return the first notes of an ingest, such as changed data types, as lines."""
+    return [f"note: {each}" for each in result.report.notes[:_NOTES]]
 
 
 def report_document(report: Any) -> dict[str, Any]:

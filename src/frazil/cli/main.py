@@ -2,7 +2,7 @@
 
 ==  ===================================================================================================
 0   done
-1   an error of Frazil; or `verify`, `repair`, `diff --exit-code` and others have something to report
+1   an error of Frazil; or `verify`, `repair`, `doctor`, `diff --exit-code` have something to report
 2   wrong arguments
 3   the question before a change was not answered with yes: nothing was changed
 130 Ctrl-C; 141: the reader of a pipe has ended
@@ -40,6 +40,16 @@ Transactional, versioned storage for Zarr arrays in the Icechunk format.
 Most commands take LOCATION[@VERSION][:PATH]. LOCATION is a folder, a URL such as s3://bucket/prefix, or the
 name of a profile; default: this folder. VERSION is a branch, a tag, the first characters of a snapshot id, a
 time such as 2026-11-01, or an ancestor such as main~3. PATH is a group or an array.
+
+\b
+First steps:
+  frazil ingest data.nc ice             write a file (NetCDF, GRIB, ...) into a new repository
+  frazil tree ice                       look at it
+  frazil branch ice fix                 make a branch
+  frazil set ice@fix:t2m 0,1,2 281.5    correct a value on the branch
+  frazil diff ice fix --values          compare it with `main`
+  frazil merge ice fix                  bring it into `main`
+  frazil log ice                        see the versions; `frazil undo ice` goes back
 """
 
 

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import click
 
 from frazil.cli.opening import OpenVersion
 from frazil.format.ids import NODE_ID_BYTES
 from frazil.format.nodes import Node
 from frazil.repository.session.node_view import NodeView
 from frazil.repository.session.workspace import Workspace
+
+#: The option of commands that leave out hidden nodes.
+all_option: Final = click.option(
+    "-a", "--all", "everything", is_flag=True, help="Also show nodes whose names begin with a dot."
+)
+
+
+def shown(names: Iterable[str], everything: bool) -> list[str]:
+    """Return names, without hidden ones unless ``everything`` is shown.
+
+    >>> shown(["t", ".frazil"], False)
+    ['t']
+    """
+    return [name for name in names if everything or not name.startswith(".")]
 
 
 def workspace_of(version: OpenVersion) -> Workspace:

@@ -1,47 +1,57 @@
 """From the text of a target to a storage, a repository, and one version of the repository.
 
-Commands that only look at the history need the context of a repository, and not the class `Repository`, whose
-methods import all maintenance. So they start in half of the time.
+A command imports what it needs. The history, the branches and the tags are in one file, ``repo``. To look at
+nodes, a command opens the context of the repository, and to change it, the class `Repository`, whose methods
+import all maintenance.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
 import frazil
 from frazil.cli.target import Target
 from frazil.cli.version_text import MAIN, VersionText, parse_version
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import ErrorKind, FormatError, InvalidInputError, RepositoryNotFoundError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
-from frazil.repository.catalog.context import Context
+from frazil.lazy_names import value_of
 from frazil.repository.catalog.history import at_time
 from frazil.repository.catalog.missing_names import no_version
+from frazil.repository.catalog.repo_info_file import read_repo_info
 from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.catalog.version_names import find_snapshot
 from frazil.repository.clock import from_datetime
-from frazil.repository.handle.opening import HandleOptions, open_context
 from frazil.storage.base import Storage
 from frazil.storage.profiles import profile_of
 from frazil.storage.urls import storage_from_url
 
 if TYPE_CHECKING:
+    from frazil.repository.catalog.context import Context
     from frazil.repository.handle.repository import Repository
+    from frazil.storage.credentials import AnyCredential
+
+_OPENING: Final = "frazil.repository.handle.opening"
+_ENVIRONMENT: Final = "frazil.storage.access:environment_access"
+#: The variable with the URL prefixes of virtual chunks that commands may read, separated by spaces.
+VIRTUAL_ACCESS: Final = "FRAZIL_VIRTUAL_ACCESS"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OpenVersion:
     """One version of a repository.
 
     Attributes:
-        context: The context of the repository.
+        storage: The storage of the repository.
         info: The refs and snapshots of the repository.
         raw_id: The id of the snapshot as bytes.
         path: The path of the target, ``/`` without one.
     """
 
-    context: Context
+    storage: Storage
     info: RepoInfo
     raw_id: bytes
     path: str
@@ -51,7 +61,12 @@ class OpenVersion:
         """The id of the snapshot as text."""
         return id_to_text(self.raw_id)
 
-    @property
+    @cached_property
+    def context(self) -> Context:
+        """The context of the repository, for its nodes and chunks."""
+        return _context_of(self.storage)
+
+    @cached_property
     def repo(self) -> Repository:
         """The repository, with all its methods."""
         return frazil.Repository(self.context)
@@ -65,12 +80,31 @@ def storage_of(target: Target) -> Storage:
 
 def context_at(target: Target) -> Context:
     """Open the context of the repository at a target's location."""
-    return open_context(storage_of(target), HandleOptions())
+    return _context_of(storage_of(target))
+
+
+def repo_info_of(storage: Storage) -> RepoInfo:
+    """Read the refs and snapshots of a repository, of spec version 1 too.
+
+    Raises:
+        RepositoryNotFoundError: ``repository-not-found`` if ``storage`` contains no repository.
+        FormatError: If the file ``repo`` is damaged.
+    """
+    try:
+        return read_repo_info(storage)[0]
+    except (FormatError, RepositoryNotFoundError):
+        return _context_of(storage).catalog.repo_info()  # spec version 1, or an error with advice
 
 
 def repository_of(target: Target) -> Repository:
     """Open the repository at a target's location."""
-    return frazil.Repository.open(storage_of(target))
+    return frazil.Repository.open(storage_of(target), authorize_virtual_chunk_access=virtual_access())
+
+
+def virtual_access() -> dict[str, AnyCredential] | None:
+    """Return the prefixes of virtual chunks that the environment allows, with its credentials; or None."""
+    prefixes = os.environ.get(VIRTUAL_ACCESS, "").split()
+    return {each: value_of(_ENVIRONMENT)(each) for each in prefixes} or None
 
 
 def open_version(target: Target, default: str = MAIN) -> OpenVersion:
@@ -80,9 +114,9 @@ def open_version(target: Target, default: str = MAIN) -> OpenVersion:
         RefNotFoundError: ``ref-not-found`` for a name that is no branch, no tag and no id.
         SnapshotNotFoundError: ``snapshot-not-found`` for an unknown id.
     """
-    context = context_at(target)
-    info = context.catalog.repo_info()
-    return OpenVersion(context, info, version_id(info, target.version or default), target.path or "/")
+    storage = storage_of(target)
+    info = repo_info_of(storage)
+    return OpenVersion(storage, info, version_id(info, target.version or default), target.path or "/")
 
 
 def version_id(info: RepoInfo, text: str) -> bytes:
@@ -131,3 +165,10 @@ def _ancestor(info: RepoInfo, version: VersionText, text: str) -> bytes:
         f"got {version.back - steps}",
         ErrorKind.INVALID_ARGUMENT,
     )
+
+
+def _context_of(storage: Storage) -> Context:
+    opening = value_of(_OPENING)
+    options = opening.HandleOptions(authorized=virtual_access())
+    context: Context = opening.open_context(storage, options)
+    return context

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import click
 
-from frazil.jobs.progress import Progress
+from frazil.lazy_names import value_of
 
 #: Style -> the number of an ANSI colour.
 STYLES: Final = {
@@ -33,6 +33,8 @@ STYLES: Final = {
 }
 #: Options of the pager `less`: end if the text fits on the screen, pass colours on, leave the text visible.
 _LESS: Final = "FRX"
+
+_PROGRESS: Final = "frazil.jobs.progress:Progress"
 
 
 @dataclass(slots=True)
@@ -75,6 +77,12 @@ class Output:
         else:
             sys.stdout.writelines(f"{line}\n" for line in lines)
 
+    def emit_line(self, document: Any, line: str) -> None:
+        """Print one line of a result that grows, at once: a JSON object, or ``line``."""
+        text = json.dumps(document, ensure_ascii=False, default=_plain) if self.as_json else line
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+
     def cut(self, line: str) -> str:
         """Return a line without colours that fits on the terminal. In a pipe it stays complete."""
         if not self.is_terminal:
@@ -88,7 +96,7 @@ class Output:
         if not sys.stderr.isatty() or self.as_json:
             yield None
             return
-        with Progress(name, 0) as bar:
+        with value_of(_PROGRESS)(name, 0) as bar:
             yield bar
 
 

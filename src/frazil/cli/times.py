@@ -34,4 +34,35 @@ class TimeAgo(click.ParamType):  # type: ignore[type-arg]  # generic from click 
             self.fail(f"{error}. An age such as 12h, 7d or 2w is a time too", param, ctx)
 
 
+class State(TimeAgo):
+    """The type of a state of the repository: a moment, or ``~N`` for the state before N operations."""
+
+    name = "state"
+
+    def convert(  # type: ignore[override]
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime | int:
+        """Return the moment, or the number of operations; a wrong text is wrong usage."""
+        if isinstance(value, str) and value[:1] == "~" and (value[1:] or "1").isdecimal():
+            return int(value[1:] or 1)
+        return super().convert(value, param, ctx)
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.5 on
+    """The type of a duration: ``30s``, ``5m``, ``12h``, ``7d``, ``2w``."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        """Return the duration; a wrong text is wrong usage."""
+        if isinstance(value, timedelta):
+            return value
+        match = _AGE.fullmatch(value)
+        if match is None:
+            self.fail(f"must be a number with a unit, such as 30s, 5m or 12h, got {value!r}", param, ctx)
+        return timedelta(**{_UNITS[match[2]]: int(match[1])})
+
+
+DURATION: Final = Duration()
+STATE: Final = State()
 TIME_AGO: Final = TimeAgo()

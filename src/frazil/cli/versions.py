@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from frazil.cli.output import Output
 from frazil.display import counted
 from frazil.format.ids import id_to_text
-from frazil.format.repo_info import RepoInfo
-from frazil.repository.catalog.version_info import Diff, SnapshotInfo
+
+if TYPE_CHECKING:
+    from frazil.format.repo_info import RepoInfo
+    from frazil.repository.catalog.version_info import Diff, SnapshotInfo
 
 #: The number of characters of an id in a line. JSON and `frazil show` have the whole id.
 SHORT: Final = 8
@@ -63,7 +65,9 @@ def version_line(output: Output, version: Mapping[str, Any]) -> str:
     names += [output.paint(name, "tag") for name in version["tags"]]
     refs = f"({', '.join(names)}) " if names else ""
     message = "".join(filter(str.isprintable, version["message"].partition("\n")[0]))
-    return f"{output.paint(version['id'][:SHORT], 'id')}  {clock(version['time'])}  {refs}{message}"
+    author = version["metadata"].get("author")
+    by = f"  [{author}]" if isinstance(author, str) and author.isprintable() else ""
+    return f"{output.paint(version['id'][:SHORT], 'id')}  {clock(version['time'])}  {refs}{message}{by}"
 
 
 def diff_document(diff: Diff, path: str = "/") -> dict[str, Any]:
@@ -90,6 +94,8 @@ def diff_lines(output: Output, document: Mapping[str, Any], *, chunks: bool = Fa
     listed = {path for path, *_ in rows}
     rows += [(path, "~", "change", "array") for path in updated if path not in listed]
     for path, sign, style, kind in sorted(rows):
+        if "/." in path.rpartition("/")[0]:
+            continue  # in a hidden group, such as the list of ingested files
         count = f"  {counted(len(updated[path]), 'chunk')}" if path in updated else ""
         yield output.paint(f"{sign} {kind} {path}", style) + count
         if chunks and path in updated:

@@ -38,6 +38,12 @@ _ADVICE: Final = (
     (". Open it with Repository.open", ""),
     (". Write something first, or pass allow_empty=True", ": the branch has all of them already"),
     ("Pass overwrite=True to replace it", "--overwrite replaces it"),
+    (
+        "Pass the container in authorize_virtual_chunk_access when you open the repository",
+        "Name the container in the variable FRAZIL_VIRTUAL_ACCESS",
+    ),
+    ("Repository.unprotect_branch removes", "`frazil unprotect` removes"),
+    ("watch it without a cursor", "watch it without --cursor"),
     ("Repository.verify names", "`frazil verify` names"),
 )
 
@@ -59,6 +65,30 @@ def for_terminal(message: str) -> str:
     for method, command in _ADVICE:
         text = text.replace(method, command)
     return text
+
+
+#: Calls of methods in advice -> commands. ``{at}`` is the location of the repository.
+_COMMANDS: Final = (
+    (re.compile(r"repo\.rewrite_manifests\(.*branch='([^']*)'\)"), r"frazil rewrite-manifests {at}@\1"),
+    (re.compile(r"repo\.compact\(.*branch=\"main\"\)"), "frazil compact {at}"),
+    (
+        re.compile(r"repo\.garbage_collect\(datetime\.fromisoformat\('([^'+]*)[^']*'\)\)"),
+        r"frazil gc {at} --older-than \1",
+    ),
+    (re.compile(r"repo\.undo\(branch='([^']*)'\)"), r"frazil undo {at} --branch \1"),
+    (re.compile(r"repo\.protect_branch\('([^']*)', \.\.\.\)"), r"frazil protect {at} \1"),
+)
+
+
+def command_for(call: str, location: str) -> str:
+    r"""Return the command for a call of a method, or the call where there is no command.
+
+    >>> command_for("repo.rewrite_manifests('rewrite manifests', branch='dev')", "ice")
+    'frazil rewrite-manifests ice@dev'
+    """
+    for pattern, text in _COMMANDS:
+        call = pattern.sub(text.replace("{at}", location.replace("\\", "\\\\")), call)
+    return call
 
 
 def lines_of(message: str, kind: str) -> list[str]:

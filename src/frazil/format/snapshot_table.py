@@ -284,8 +284,9 @@ class SnapshotTable:
     def parts(self, row: int) -> Iterator[I64]:
         """Return ``chain`` in parts of growing length. Most callers need only the newest snapshots."""
         rows = self.chain(row)
-        ends = np.minimum(8 * 2 ** np.arange(len(rows).bit_length()), len(rows))
-        return iter(np.split(rows, np.unique(ends)))
+        # ascending without repetitions; `np.unique` imports the masked arrays of numpy
+        ends = np.append(8 * 2 ** np.arange(len(rows).bit_length()), len(rows))
+        return iter(np.split(rows, ends[ends <= len(rows)]))
 
     def added(self, entry: SnapshotEntry) -> SnapshotTable:
         """Return the table with one more snapshot. The rows of parents are renumbered.

@@ -9,8 +9,8 @@ from frazil.jobs.job_record import job_record
 from frazil.jobs.versions import takes_versions
 from frazil.repository.catalog.history import mentioning
 from frazil.repository.catalog.job_entry import JOB
-from frazil.repository.catalog.presentation import snapshot_infos
 from frazil.repository.catalog.repo_requirements import branch_tip
+from frazil.repository.catalog.snapshot_presentation import snapshot_infos
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
 

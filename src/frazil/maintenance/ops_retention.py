@@ -27,8 +27,7 @@ from frazil.format.columns import Ragged
 from frazil.format.keys import backup_key
 from frazil.format.ops_log import OpsLog
 from frazil.format.repo_info import RepoInfo, decode_repo_info, encode_repo_info
-from frazil.repository.catalog.files import older_ops_backup
-from frazil.repository.catalog.history import OPS_START, ops_start
+from frazil.repository.catalog.ops_history import OPS_START, older_ops_backup, ops_start
 from frazil.repository.clock import from_datetime
 from frazil.storage.base import Storage
 

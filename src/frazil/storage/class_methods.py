@@ -15,7 +15,6 @@ from frazil.argument_docs import with_argument_docs
 from frazil.arguments import checked
 from frazil.lazy_names import value_of
 from frazil.storage.object_store_config import S3Options
-from frazil.storage.s3_arguments import S3Arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +34,13 @@ _CONSTRUCTORS: Final[Mapping[str, str]] = {
     "new_http": "frazil.storage.constructors:http_storage",
     "new_redirect": "frazil.storage.constructors:redirect_storage",
 }
+
+#: Imports the credentials of all clouds, which storages without a bucket do not need.
+_S3_ARGUMENTS: Final = "frazil.storage.s3_arguments:S3Arguments"
+
+
+def _s3_arguments(values: Mapping[str, Any]) -> Any:
+    return value_of(_S3_ARGUMENTS).from_values(values)
 
 
 class StorageClassMethods[Storage]:
@@ -119,7 +125,7 @@ class StorageClassMethods[Storage]:
             >>> Storage.new_s3(S3Options(region="eu-west-1", anonymous=True), "ice", "a").label()
             'S3 (native), bucket ice, prefix a, region eu-west-1, anonymous True'
         """
-        return cls._construct("new_s3", S3Arguments.from_values(locals()))
+        return cls._construct("new_s3", _s3_arguments(locals()))
 
     @classmethod
     @checked
@@ -150,7 +156,7 @@ class StorageClassMethods[Storage]:
             >>> Storage.new_s3_object_store(S3Options(anonymous=True), "ice", "a").label()
             'S3, bucket ice, prefix a, anonymous True'
         """
-        return cls._construct("new_s3", S3Arguments.from_values(locals()), shown_as="S3")
+        return cls._construct("new_s3", _s3_arguments(locals()), shown_as="S3")
 
     @classmethod
     @checked
@@ -188,7 +194,7 @@ class StorageClassMethods[Storage]:
             >>> Storage.new_tigris(S3Options(), "ice", "a", use_weak_consistency=True).is_read_only
             True
         """
-        return cls._construct("new_tigris", S3Arguments.from_values(locals()), use_weak_consistency)
+        return cls._construct("new_tigris", _s3_arguments(locals()), use_weak_consistency)
 
     @classmethod
     @checked
@@ -228,7 +234,7 @@ class StorageClassMethods[Storage]:
             >>> storage.bucket.name, storage.prefix
             ('ice', 'a')
         """
-        return cls._construct("new_r2", S3Arguments.from_values(locals()), account_id)
+        return cls._construct("new_r2", _s3_arguments(locals()), account_id)
 
     @classmethod
     @checked
@@ -265,7 +271,7 @@ class StorageClassMethods[Storage]:
             >>> Storage.new_hf(S3Options(), "ice", "a", "me").bucket.options.endpoint_url
             'https://s3.hf.co/me'
         """
-        return cls._construct("new_hf", S3Arguments.from_values(locals()), namespace)
+        return cls._construct("new_hf", _s3_arguments(locals()), namespace)
 
     @classmethod
     @checked

@@ -16,13 +16,13 @@ have no credentials: these come from the environment, as the tools of the clouds
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.lazy_names import value_of
 from frazil.storage.option_names import shown_url
 
 _VARIABLE: Final = "FRAZIL_PROFILE_"
@@ -69,10 +69,11 @@ def tables() -> dict[str, Any]:
     """Return the tables of the profile file by their names, without checks; none where there is no file."""
     path = profile_file()
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
+        loaded: dict[str, Any] = value_of("tomllib:loads")(text)
     except FileNotFoundError:
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # of TOML, or of UTF-8
         raise InvalidInputError(
             f"the profile file {path} must be TOML, got an error: {error}", ErrorKind.INVALID_ARGUMENT
         ) from error
@@ -81,6 +82,7 @@ def tables() -> dict[str, Any]:
             f"the profile file {path} cannot be read: {error.strerror}. FRAZIL_PROFILES names another file",
             ErrorKind.INVALID_ARGUMENT,
         ) from error
+    return loaded
 
 
 def profile_file() -> Path:

@@ -9,35 +9,32 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.lazy_names import value_of
 from frazil.storage.base import Storage
-from frazil.storage.constructors import (
-    azure_storage,
-    gcs_storage,
-    http_storage,
-)
 from frazil.storage.local_constructors import local_filesystem_storage
-from frazil.storage.object_store_config import (
-    AnyObjectStoreConfig,
-    azure_store,
-    gcs_store,
-    http_store,
-    local_filesystem_store,
-    s3_store,
-)
-from frazil.storage.s3_constructors import (
-    s3_storage,
-)
-from frazil.storage.settings import StorageSettings
 from frazil.storage.url_options import UrlOptions
 from frazil.storage.url_parts import UrlParts, parse_parts
 
+if TYPE_CHECKING:
+    from frazil.storage.object_store_config import AnyObjectStoreConfig
+    from frazil.storage.settings import StorageSettings
+
 #: Options by name, or as one object.
 type Options = Mapping[str, Any] | UrlOptions | None
+
+#: Family of a URL -> the function that creates its storage. Its module imports the clients of the clouds.
+_CONSTRUCTORS: Final[Mapping[str, str]] = {
+    "s3": "frazil.storage.s3_constructors:s3_storage",
+    "gs": "frazil.storage.constructors:gcs_storage",
+    "az": "frazil.storage.constructors:azure_storage",
+    "http": "frazil.storage.constructors:http_storage",
+}
+_STORES: Final = "frazil.storage.object_store_config"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +62,15 @@ class StorageUrl(UrlParts):
         return options.arguments(self.family)
 
     def _construct(self, prefix: str, arguments: dict[str, Any]) -> Storage:
-        match self.scheme:
-            case "file":
-                return local_filesystem_storage(self.path)
-            case "s3":
-                return s3_storage(bucket=self.bucket, prefix=prefix, **arguments)
-            case "gs":
-                return gcs_storage(bucket=self.bucket, prefix=prefix, **arguments)
-            case "az":
-                return azure_storage(account=self.account, container=self.bucket, prefix=prefix, **arguments)
-            case "http" | "https":
-                return http_storage(self.url, **arguments)
+        if self.is_local:
+            return local_filesystem_storage(self.path)
+        place: dict[str, Any] = {"bucket": self.bucket, "prefix": prefix}
+        if self.family == "az":
+            place = {"account": self.account, "container": self.bucket, "prefix": prefix}
+        elif self.family == "http":
+            place = {"base_url": self.url}
+        storage: Storage = value_of(_CONSTRUCTORS[self.family])(**place, **arguments)
+        return storage
 
     def split_key(self) -> tuple[StorageUrl, str]:
         """Return the URL of the bucket, folder or server, and the key of the object in it.
@@ -94,22 +89,25 @@ class StorageUrl(UrlParts):
         """Return the store of a virtual chunk container with this URL, without credentials."""
         values = _as_options(options)
         arguments = self._arguments(values)
+        stores = value_of(_STORES)
+        store: AnyObjectStoreConfig
         match self.scheme:
             case "file":
-                return local_filesystem_store(self.path)
+                store = stores.local_filesystem_store(self.path)
             case "s3":
                 names = ("region", "endpoint_url", "allow_http", "force_path_style")
-                return s3_store(
+                store = stores.s3_store(
                     **{name: arguments[name] for name in names},
                     anonymous=values.anonymous,
                     s3_compatible=arguments["endpoint_url"] is not None,
                 )
             case "gs":
-                return gcs_store(arguments["config"])
+                store = stores.gcs_store(arguments["config"])
             case "az":
-                return azure_store(account=self.account, config=arguments["config"])
+                store = stores.azure_store(account=self.account, config=arguments["config"])
             case "http" | "https":
-                return http_store(arguments.get("opts"), arguments.get("headers"))
+                store = stores.http_store(arguments.get("opts"), arguments.get("headers"))
+        return store
 
 
 def _as_options(options: Options) -> UrlOptions:

@@ -33,7 +33,7 @@ def test_from_files_to_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["ingest", files, str(place), *request]) == 0
     captured = capsys.readouterr()
     assert "3 files" in captured.out
-    assert "100%" in captured.err
+    assert captured.err == ""  # progress is for terminals
     after = version(place, "new")
     assert_same_dataset(stored_dataset(after), files_dataset(paths[:3]))
     assert after.session().store.session.config is not None
@@ -46,7 +46,7 @@ def test_from_files_to_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "bad-source" in error
     assert paths[4] in error
     assert main(["ingest", *everything, "--on-problem", "quarantine"]) == 0
-    assert "1 files, 3 ingested before, 1 skipped" in capsys.readouterr().out
+    assert "1 file, 3 ingested before, 1 skipped" in capsys.readouterr().out
     assert_same_dataset(stored_dataset(version(place, "new")), files_dataset(paths[:4]))
     assert main(["ingest", *everything, "--inspect"]) == 1
     assert f"    {paths[4]}: " in capsys.readouterr().out

@@ -16,7 +16,7 @@ from frazil.cli.changes import (
     source_text,
     writable_repository,
 )
-from frazil.cli.command import target_argument, verb
+from frazil.cli.command import VERSION, target_argument, verb
 from frazil.cli.opening import branch_of
 from frazil.cli.output import Output
 from frazil.cli.target import Target
@@ -26,7 +26,7 @@ _SIDES: Final = {"source": "UseOurs", "branch": "UseTheirs"}
 
 _arguments: Final = options(
     target_argument(metavar="LOCATION[@BRANCH]"),
-    click.argument("version"),
+    click.argument("version", type=VERSION),
     message_option,
     metadata_option,
     click.option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from frazil.cli.changes import confirm, dry_run_option, options, source_text, writable_repository, yes_option
-from frazil.cli.command import target_argument, verb
+from frazil.cli.command import VERSION, target_argument, verb
 from frazil.cli.output import Output
 from frazil.cli.target import Target
 from frazil.cli.version_text import MAIN
@@ -34,7 +34,7 @@ TAG: Final = RefKind("tag", "Its name cannot be used again.")
 
 _ref_arguments: Final = options(
     target_argument(),
-    click.argument("name"),
+    click.argument("name", type=VERSION),
     click.option("-d", "--delete", is_flag=True, help="Delete NAME."),
     dry_run_option,
     yes_option,

@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from frazil.cli.changes import confirm, dry_run_option, emit_tip, source_text, writable_repository, yes_option
-from frazil.cli.command import target_argument, verb
+from frazil.cli.command import VERSION, target_argument, verb
 from frazil.cli.opening import branch_of
 from frazil.cli.output import Output
 from frazil.cli.target import Target
@@ -28,7 +28,7 @@ frazil reset ice@dev v1 --dry-run  show what `dev` would lose"""
 
 @verb("reset", description=_DESCRIPTION, examples=_EXAMPLES)
 @target_argument(metavar="LOCATION[@BRANCH]")
-@click.argument("version")
+@click.argument("version", type=VERSION)
 @dry_run_option
 @yes_option
 def command(output: Output, target: Target, version: str, dry_run: bool, yes: bool) -> None:

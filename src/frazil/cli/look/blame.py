@@ -8,10 +8,10 @@ import click
 import numpy as np
 
 from frazil.cli.command import target_argument, verb
+from frazil.cli.look.history import commit_document, commit_row
 from frazil.cli.opening import open_version
 from frazil.cli.output import Output, table
 from frazil.cli.target import Target
-from frazil.cli.versions import SHORT, clock
 
 _DESCRIPTION: Final = """\
 Show which commits wrote the chunks of an array last: id, time in UTC, number of chunks, author, message,
@@ -32,31 +32,28 @@ def command(output: Output, target: Target, chunks: bool) -> None:
     version = open_version(target)
     blame = version.repo.blame(version.path, snapshot_id=version.id)
     counts = np.bincount(blame.number, minlength=len(blame.commits)).tolist()
+    indices: list[Any] = [[]] * len(counts)
+    if chunks or output.as_json:
+        order = np.argsort(blame.number, kind="stable")
+        indices = [
+            part.tolist() for part in np.split(blame.index[order], np.cumsum(counts)[:-1])[: len(counts)]
+        ]
     documents: list[dict[str, Any]] = [
         {
-            "id": each.snapshot_id,
-            "before": each.is_before,
-            "time": each.written_at,
-            "author": each.author,
-            "job": each.job,
-            "message": each.message,
+            **commit_document(each),
             "chunks": count,
-            "indices": blame.index[blame.number == number].tolist(),
+            "indices": index,
         }
-        for number, (each, count) in enumerate(zip(blame.commits, counts, strict=True))
+        for each, count, index in zip(blame.commits, counts, indices, strict=True)
     ]
-    rows = table(
-        (
-            f"{'before ' if each['before'] else ''}{each['id'][:SHORT]}",
-            clock(each["time"]),
-            f"{each['chunks']:,}",
-            each["author"] or "",
-            each["message"].partition("\n")[0],
-        )
-        for each in documents
-    )
+    rows = table(map(_row, documents))
     lines = []
     for row, each in zip(rows, documents, strict=True):
         lines.append(output.cut(row))
         lines += [f"    {','.join(map(str, index))}" for index in each["indices"]] if chunks else []
     output.emit(documents, lines, pages=True)
+
+
+def _row(document: dict[str, Any]) -> tuple[str, ...]:
+    id_, time, author, message = commit_row(document)
+    return (id_, time, f"{document['chunks']:,}", author, message)

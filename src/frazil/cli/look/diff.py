@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final
+from itertools import chain
+from typing import Any, Final
 
 import click
 
-from frazil.cli.command import target_argument, verb
-from frazil.cli.opening import open_version, version_id
+from frazil.cli.command import VERSION, target_argument, verb
+from frazil.cli.opening import OpenVersion, open_version, version_id
 from frazil.cli.output import Output
 from frazil.cli.target import Target
 from frazil.cli.version_text import MAIN
 from frazil.cli.versions import diff_document, diff_lines, is_empty
+from frazil.display import counted
 from frazil.format.ids import id_to_text
 
 _DESCRIPTION: Final = """\
@@ -23,20 +25,46 @@ _EXAMPLES: Final = """\
 frazil diff ice@v1                    what happened on `main` since v1
 frazil diff ice@main dev              how `dev` differs from `main`
 frazil diff ice@main~3:era5 --chunks  changes of a group, with the indices of chunks
+frazil diff ice@v1:era5/t --values    how many values differ, and by how much
 frazil diff ice@v1 v2 --exit-code     the exit status is 1 if there are differences"""
+
+#: The fields of a difference in values.
+_NUMBERS: Final = ("path", "cells", "changed", "mean", "max", "rmse", "chunks_read")
 
 
 @verb("diff", description=_DESCRIPTION, examples=_EXAMPLES)
 @target_argument(metavar="LOCATION@VERSION[:PATH]")
-@click.argument("to", default=MAIN, metavar="[TO]")
+@click.argument("to", type=VERSION, default=MAIN, metavar="[TO]")
 @click.option("--chunks", is_flag=True, help="Also print the indices of changed chunks.")
+@click.option("--values", is_flag=True, help="Compare the values of changed arrays, and read their chunks.")
 @click.option("--exit-code", is_flag=True, help="End with the exit status 1 if there are differences.")
-def command(output: Output, target: Target, to: str, chunks: bool, exit_code: bool) -> int:
+def command(output: Output, target: Target, to: str, chunks: bool, values: bool, exit_code: bool) -> int:
     """Print the differences."""
     version = open_version(target)
     after = id_to_text(version_id(version.info, to.removeprefix("@")))
     diff = version.repo.diff(from_snapshot_id=version.id, to_snapshot_id=after)
     changes = diff_document(diff, version.path)
     document = {"from": version.id, "to": after, **changes}
-    output.emit(document, diff_lines(output, changes, chunks=chunks), pages=True)
+    differences = _value_differences(version, after, changes) if values else []
+    if values:
+        document["values"] = differences
+    lines = chain(diff_lines(output, changes, chunks=chunks), map(_values_line, differences))
+    output.emit(document, lines, pages=True)
     return int(exit_code and not is_empty(changes))
+
+
+def _value_differences(version: OpenVersion, after: str, changes: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the differences in values of arrays that both versions have."""
+    paths = sorted(set(changes["updated_chunks"]).difference(changes["new_arrays"]))
+    return [
+        {name: getattr(each, name) for name in _NUMBERS}
+        for path in paths
+        for each in [version.repo.diff_values(path, from_snapshot_id=version.id, to_snapshot_id=after)]
+    ]
+
+
+def _values_line(document: dict[str, Any]) -> str:
+    text = f"  {document['path']}: {document['changed']:,} of {counted(document['cells'], 'value')} differ"
+    if document["max"] == document["max"]:  # not NaN: the values are numbers
+        text += f", mean {document['mean']:+g}, largest {document['max']:g}, rmse {document['rmse']:g}"
+    return text

@@ -9,7 +9,7 @@ import numpy as np
 
 from frazil.cli.command import target_argument, verb
 from frazil.cli.nodes import node_at, workspace_of
-from frazil.cli.opening import open_version
+from frazil.cli.opening import OpenVersion, open_version
 from frazil.cli.output import Output, table
 from frazil.cli.target import Target
 from frazil.cli.versions import below
@@ -33,11 +33,7 @@ frazil du ice -s          only the sum"""
 def command(output: Output, target: Target, summarize: bool) -> None:
     """Print the bytes of the arrays."""
     version = open_version(target)
-    workspace = workspace_of(version)
-    node_at(workspace.nodes, version.path)  # raises an error for a path without a node
-    nodes = workspace.nodes.node_table()
-    arrays = np.array(nodes.paths_list(), object)[nodes.is_array].tolist()
-    rows = [_sizes(workspace, path) for path in arrays if below(path, version.path)]
+    rows = sizes_below(version)
     rows.sort(key=lambda row: (-row["bytes"], row["path"]))
     numbers = ("chunks", "bytes", "native", "inline", "virtual")
     total = {"path": version.path, **{name: sum(row[name] for row in rows) for name in numbers}}
@@ -46,6 +42,19 @@ def command(output: Output, target: Target, summarize: bool) -> None:
         ((size(row["bytes"]), f"{row['chunks']:,}", row["path"]) for row in shown), right=frozenset({0, 1})
     )
     output.emit({"arrays": [] if summarize else rows, "total": total}, lines, pages=True)
+
+
+def sizes_below(version: OpenVersion) -> list[dict[str, Any]]:
+    """Return the number of chunks and bytes of each array at and below the path of a version.
+
+    Raises:
+        NodeNotFoundError: ``node-not-found`` for a path without a node.
+    """
+    workspace = workspace_of(version)
+    node_at(workspace.nodes, version.path)
+    nodes = workspace.nodes.node_table()
+    arrays = np.array(nodes.paths_list(), object)[nodes.is_array].tolist()
+    return [_sizes(workspace, path) for path in arrays if below(path, version.path)]
 
 
 def _sizes(workspace: Workspace, path: str) -> dict[str, Any]:

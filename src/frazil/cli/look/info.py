@@ -45,13 +45,14 @@ def repository_document(repo: Repository) -> dict[str, Any]:
     """Return the description of a repository in the form that JSON has."""
     newest = repo.lookup_snapshot(repo.lookup_branch("main"))
     is_new = repo.spec_version > 1
+    metadata = repo.metadata if is_new else {}
     return {
         "spec_version": int(repo.spec_version),
         "status": repo.status.availability.name if is_new else "online",
         "branches": sorted(repo.list_branches()),
         "tags": sorted(repo.list_tags()),
         "main": {"id": newest.id, "time": newest.written_at, "message": newest.message},
-        "metadata": repo.metadata if is_new else {},
+        "metadata": {name: value for name, value in metadata.items() if not name.startswith("frazil.")},
     }
 
 

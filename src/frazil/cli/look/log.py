@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
-from itertools import chain, islice, takewhile
+from itertools import islice, repeat, takewhile
 from typing import Any, Final
 
 import click
@@ -23,10 +23,10 @@ from frazil.cli.versions import (
     version_document,
     version_line,
 )
+from frazil.lazy_names import value_of
 from frazil.repository.catalog.history import ancestry
-from frazil.repository.catalog.presentation import snapshot_infos
+from frazil.repository.catalog.snapshot_presentation import snapshot_infos
 from frazil.repository.catalog.version_info import Diff, SnapshotInfo
-from frazil.repository.handle.graph import ancestry_graph
 
 _DESCRIPTION: Final = """\
 Show the versions that lead to a version, newest first: id, time in UTC, branches and tags, message.
@@ -40,6 +40,10 @@ frazil log ice@dev -n 5           the newest five versions of a branch
 frazil log ice --graph            all branches as a graph
 frazil log ice:era5/t --patch     the versions that changed an array, with what they changed
 frazil log ice --since 7d --json  the versions of the last seven days, for programs"""
+
+_CHANGES: Final = "frazil.repository.history.version_changes:version_changes"
+_DIFF: Final = "frazil.repository.catalog.presentation:diff"
+_GRAPH: Final = "frazil.repository.handle.graph:ancestry_graph"
 
 
 @verb("log", description=_DESCRIPTION, examples=_EXAMPLES)
@@ -70,20 +74,28 @@ def command(
 def _documents(version: OpenVersion, since: datetime | None, changes: bool) -> Iterator[dict[str, Any]]:
     """Yield the documents of versions, newest first; with ``changes`` only those that changed the path."""
     refs = refs_of_snapshots(version.info)
-    entries = ancestry(version.info, version.raw_id)
-    versions: Iterator[SnapshotInfo] = chain.from_iterable(map(snapshot_infos, entries))
+    versions = _changed_versions(version) if changes else _versions(version)
     if since is not None:
-        versions = takewhile(lambda each: each.written_at >= since, versions)
-    for each in versions:
-        document = version_document(each, refs.get(each.id, ()))
-        if changes:
-            diff = Diff()
-            if each.parent_id is not None:
-                diff = version.repo.diff(from_snapshot_id=each.parent_id, to_snapshot_id=each.id)
-            document["changes"] = diff_document(diff, version.path)
-            if version.path != "/" and is_empty(document["changes"]):
-                continue
-        yield document
+        versions = takewhile(lambda each: each[0].written_at >= since, versions)
+    for info, changed in versions:
+        if changes and version.path != "/" and is_empty(changed):
+            continue
+        document = version_document(info, refs.get(info.id, ()))
+        yield {**document, "changes": changed} if changes else document
+
+
+def _versions(version: OpenVersion) -> Iterator[tuple[SnapshotInfo, dict[str, Any]]]:
+    for part in ancestry(version.info, version.raw_id):
+        yield from zip(snapshot_infos(part), repeat({}))
+
+
+def _changed_versions(version: OpenVersion) -> Iterator[tuple[SnapshotInfo, dict[str, Any]]]:
+    """Yield versions with the document of what they changed at and below the path of the target."""
+    changes = value_of(_CHANGES)(version.context, version.info, version.raw_id)
+    public = value_of(_DIFF)
+    for entry, changed in changes:
+        diff = Diff() if changed is None else public(changed)
+        yield snapshot_infos([entry])[0], diff_document(diff, version.path)
 
 
 def _lines(output: Output, documents: Iterator[dict[str, Any]], patch: bool) -> Iterator[str]:
@@ -97,7 +109,7 @@ def _lines(output: Output, documents: Iterator[dict[str, Any]], patch: bool) -> 
 def _draw(output: Output, version: OpenVersion, number: int | None, everything: bool) -> None:
     plain = not output.has_colours
     branches, tip = (version.info.branches, None) if everything else ({}, version.raw_id)
-    graph = ancestry_graph(version.info, branches, tip, plain=plain)
+    graph = value_of(_GRAPH)(version.info, branches, tip, plain=plain)
     graph = replace(graph, dots=graph.dots[:number])
     rows = [
         {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from frazil.cli.command import target_argument, verb
-from frazil.cli.nodes import node_at, node_document, summary, workspace_of
+from frazil.cli.nodes import all_option, node_at, node_document, shown, summary, workspace_of
 from frazil.cli.opening import open_version
 from frazil.cli.output import Output, table
 from frazil.cli.target import Target
@@ -21,14 +21,17 @@ frazil ls ice --json        with chunks, codecs and attributes"""
 
 @verb("ls", description=_DESCRIPTION, examples=_EXAMPLES)
 @target_argument()
-def command(output: Output, target: Target) -> None:
+@all_option
+def command(output: Output, target: Target, everything: bool) -> None:
     """Print the members of the group."""
     version = open_version(target)
     nodes = workspace_of(version).nodes
     node = node_at(nodes, version.path)
     if node.array is None:
         prefix = version.path.rstrip("/")
-        members = [nodes.require_node(f"{prefix}/{name}") for name in nodes.children(version.path)]
+        members = [
+            nodes.require_node(f"{prefix}/{name}") for name in shown(nodes.children(version.path), everything)
+        ]
     else:
         members = [node]
     documents = list(map(node_document, members))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from frazil.cli.command import LOCATION, target_argument, verb
-from frazil.cli.opening import context_at
+from frazil.cli.opening import repo_info_of, storage_of
 from frazil.cli.output import Output, table
 from frazil.cli.target import Target
 from frazil.cli.versions import SHORT, clock
@@ -28,7 +28,7 @@ frazil refs ice --json   the same for programs"""
 @target_argument(type=LOCATION, metavar="[LOCATION]")
 def command(output: Output, target: Target) -> None:
     """Print the refs."""
-    documents = ref_documents(context_at(target).catalog.repo_info())
+    documents = ref_documents(repo_info_of(storage_of(target)))
     output.emit(documents, _lines(output, documents), pages=True)
 
 

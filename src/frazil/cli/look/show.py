@@ -12,7 +12,7 @@ from frazil.cli.command import target_argument, verb
 from frazil.cli.opening import open_version
 from frazil.cli.output import Output
 from frazil.cli.target import Target
-from frazil.cli.versions import clock, diff_document, diff_lines, refs_of_snapshots, version_document
+from frazil.cli.versions import SHORT, clock, diff_document, diff_lines, refs_of_snapshots, version_document
 
 _DESCRIPTION: Final = """\
 Show one version: its whole id, parent, time in UTC, branches and tags, metadata and message, and the nodes
@@ -48,7 +48,10 @@ def _lines(output: Output, document: dict[str, Any], chunks: bool) -> Iterator[s
         if document[title]:
             yield f"{title:<8} {', '.join(output.paint(name, kind) for name in document[title])}"
     for name, value in document["metadata"].items():
-        yield f"{name}: {json.dumps(value, ensure_ascii=False)}"
+        if name == "frazil_job":
+            yield f"job      {value.get('name')} {value.get('id', '')[:SHORT]}"
+        elif not name.startswith(("__", "frazil")):  # --json has the records of programs, too
+            yield f"{name}: {json.dumps(value, ensure_ascii=False)}"
     yield ""
     yield from (f"    {line}" for line in document["message"].splitlines() or [""])
     if any(document.get("changes", {}).values()):

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from frazil.cli.command import target_argument, verb
-from frazil.cli.nodes import node_at, node_document, summary, workspace_of
+from frazil.cli.nodes import all_option, node_at, node_document, shown, summary, workspace_of
 from frazil.cli.opening import open_version
 from frazil.cli.output import Output
 from frazil.cli.target import Target
@@ -25,26 +25,29 @@ frazil tree ice --depth 1   only the members of the root"""
 @verb("tree", description=_DESCRIPTION, examples=_EXAMPLES)
 @target_argument()
 @click.option("--depth", type=click.IntRange(min=0), metavar="N", help="Show at most N levels.")
-def command(output: Output, target: Target, depth: int | None) -> None:
+@all_option
+def command(output: Output, target: Target, depth: int | None, everything: bool) -> None:
     """Print the tree."""
     version = open_version(target)
     nodes = workspace_of(version).nodes
-    rows = list(_walk(nodes, version.path, (), depth))
+    rows = list(_walk(nodes, version.path, (), depth, everything))
     output.emit([document for _, document in rows], (output.cut(line) for line in _lines(rows)), pages=True)
 
 
 type Row = tuple[tuple[bool, ...], dict[str, Any]]
 
 
-def _walk(nodes: NodeView, path: str, lasts: tuple[bool, ...], depth: int | None) -> Iterator[Row]:
+def _walk(
+    nodes: NodeView, path: str, lasts: tuple[bool, ...], depth: int | None, everything: bool
+) -> Iterator[Row]:
     """Yield a node and those below it, each with whether it and its groups are the last of their members."""
     node = node_at(nodes, path)
     yield lasts, node_document(node)
     if node.array is not None or depth == len(lasts):
         return
-    names = nodes.children(path)
+    names = shown(nodes.children(path), everything)
     for name in names:
-        yield from _walk(nodes, f"{path.rstrip('/')}/{name}", (*lasts, name == names[-1]), depth)
+        yield from _walk(nodes, f"{path.rstrip('/')}/{name}", (*lasts, name == names[-1]), depth, everything)
 
 
 def _lines(rows: Sequence[Row]) -> Iterator[str]:

@@ -7,11 +7,15 @@ from typing import Any, Final
 import click
 
 import frazil.pipeline
+from frazil.cli.changes import dry_run_option
 from frazil.cli.command import LOCATION, target_argument, verb
+from frazil.cli.look.du import sizes_below
 from frazil.cli.move.replication import emit_report
-from frazil.cli.opening import open_version, storage_of
+from frazil.cli.opening import OpenVersion, open_version, storage_of
 from frazil.cli.output import Output
 from frazil.cli.target import Target
+from frazil.display import counted
+from frazil.jobs.progress import size
 
 _DESCRIPTION: Final = """\
 Write a version without its history: as a plain Zarr store, or a group as a NetCDF file if the name of the
@@ -20,6 +24,7 @@ file TO ends in `.nc`. A Zarr store that was exported before is brought up to da
 _EXAMPLES: Final = """\
 frazil export ice plain.zarr             the newest version of `main` as a Zarr store
 frazil export ice@v1:era5 era5.nc        a group of a tag as a NetCDF file
+frazil export ice plain.zarr --dry-run   count the arrays and chunks
 frazil export ice@v1 s3://bucket/plain   a Zarr store in a bucket"""
 
 
@@ -27,9 +32,13 @@ frazil export ice@v1 s3://bucket/plain   a Zarr store in a bucket"""
 @target_argument(metavar="LOCATION[@VERSION][:PATH]", required=True, default=None)
 @click.argument("to")
 @click.option("--overwrite", is_flag=True, help="Replace an existing NetCDF file.")
-def command(output: Output, target: Target, to: str, overwrite: bool) -> None:
+@dry_run_option
+def command(output: Output, target: Target, to: str, overwrite: bool, dry_run: bool) -> None:
     """Export the version."""
     version = open_version(target)
+    if dry_run:
+        _emit_plan(output, version, to)
+        return
     source: Any = frazil.pipeline.Version.of(version.repo, snapshot_id=version.id)
     if to.endswith(".nc"):
         path = frazil.pipeline.export_netcdf(source, to, group=version.path, overwrite=overwrite)
@@ -41,3 +50,13 @@ def command(output: Output, target: Target, to: str, overwrite: bool) -> None:
     with output.progress("export") as bar:
         report = frazil.pipeline.export_zarr(source, storage, arrays=arrays, engine="inline", progress=bar)
     emit_report(output, report, storage.label())
+
+
+def _emit_plan(output: Output, version: OpenVersion, to: str) -> None:
+    """Print how many arrays, chunks and stored bytes an export reads."""
+    rows = sizes_below(version)
+    document = {"arrays": len(rows), **{name: sum(row[name] for row in rows) for name in ("chunks", "bytes")}}
+    text = f"{counted(document['arrays'], 'array')}, {counted(document['chunks'], 'chunk')}"
+    output.emit(
+        {**document, "dry_run": True}, [f"would write {text} ({size(document['bytes'])} as stored) to {to}"]
+    )

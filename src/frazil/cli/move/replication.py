@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 import frazil.pipeline
-from frazil.cli.changes import options
+from frazil.cli.changes import dry_run_option, options
 from frazil.cli.command import LOCATION, verb
 from frazil.cli.ingest_arguments import ENGINES
 from frazil.cli.opening import repository_of, storage_of
@@ -22,7 +22,11 @@ _arguments: Final = options(
     click.option("--branch", "branches", metavar="PATTERN", multiple=True, help="Only these branches."),
     click.option("--tag", "tags", metavar="PATTERN", multiple=True, help="Only these tags."),
     click.option(
-        "--newest-only", is_flag=True, help="Only the newest version of each branch, without history."
+        "--newest-only",
+        "--shallow",
+        "newest_only",
+        is_flag=True,
+        help="Only the newest version of each branch, without history.",
     ),
     click.option(
         "--engine",
@@ -30,6 +34,7 @@ _arguments: Final = options(
         default="inline",
         help="Where tasks run: in this process (inline), in processes of this machine (local), on Spark.",
     ),
+    dry_run_option,
 )
 
 
@@ -38,6 +43,7 @@ _arguments: Final = options(
     description="Copy a repository into another storage, or bring an earlier copy up to date: only new files "
     "are copied. The copy is complete at every moment.",
     examples="""\
+frazil copy ice backup --dry-run              count the objects to copy
 frazil copy ice backup                        a copy in another folder
 frazil copy s3://bucket/ice backup --compare  also copy files again that differ""",
 )
@@ -54,7 +60,7 @@ def copy(output: Output, source: Target, target: Target, **settings: Any) -> Non
     examples="""\
 frazil clone ice mine                          with all branches and tags
 frazil clone ice mine --branch main            only one branch
-frazil clone ice mine --newest-only            without the history""",
+frazil clone ice mine --shallow                without the history""",
 )
 @_arguments
 def clone(output: Output, source: Target, target: Target, **settings: Any) -> None:
@@ -75,13 +81,18 @@ def _replicate(
         report = operation(
             repository_of(source), storage, part=None if part.is_whole else part, progress=bar, **settings
         )
-    emit_report(output, report, storage.label())
+    emit_report(output, report, storage.label(), dry_run=settings["dry_run"])
 
 
-def emit_report(output: Output, report: Any, label: str) -> None:
+def emit_report(output: Output, report: Any, label: str, *, dry_run: bool = False) -> None:
     """Print how many objects were copied."""
-    document = {"objects": report.objects, "bytes": report.bytes, "existing": report.existing}
+    document = {
+        "objects": report.objects,
+        "bytes": report.bytes,
+        "existing": report.existing,
+        "dry_run": dry_run,
+    }
     existing = f", {counted(report.existing, 'object')} existed" if report.existing else ""
-    output.emit(
-        document, [f"{counted(report.objects, 'object')} ({size(report.bytes)}) to {label}{existing}"]
-    )
+    action = "would copy " if dry_run else ""
+    work = f"{counted(report.objects, 'object')} ({size(report.bytes)})"
+    output.emit(document, [f"{action}{work} to {label}{existing}"])

@@ -48,6 +48,10 @@ class Objects:
     def __len__(self) -> int:
         return sum(map(len, self.files)) + len(self.keys)
 
+    def total_bytes(self) -> int:
+        """Return the size of all objects in bytes."""
+        return sum(int(each.sizes.sum()) for each in self.files) + sum(self.sizes)
+
     def items(self) -> Iterator[tuple[str, U8 | tuple[str, ...], I64]]:
         """Yield the work of each task: a folder, the ids or keys, and the sizes in bytes.
 

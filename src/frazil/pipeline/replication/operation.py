@@ -77,6 +77,7 @@ def copy_repository(
     compare: bool = False,
     engine: Engine | EngineName | None = None,
     progress: Progress | None = None,
+    dry_run: bool = False,
 ) -> Copied:
     """Copy a repository, or a part of it, to a storage that is empty or holds an earlier copy.
 
@@ -102,6 +103,8 @@ def copy_repository(
             is Spark where pyspark is installed, else processes of this machine (`default_engine`).
         progress: A `Progress`, which shows how many objects and bytes are copied. The default, None, shows
             nothing.
+        dry_run: Whether to copy nothing, and to return the numbers of objects and bytes that the target lacks
+            or has with another size.
 
     Returns:
         The number of objects and bytes that were copied, as `Copied`.
@@ -123,6 +126,9 @@ def copy_repository(
     """
     _require_version_2(source)
     part = part or RepositoryPart()
+    if dry_run:
+        copy = _RepositoryCopy(source, target, engine_of(engine), lambda: None, None)
+        return copy.look(part, is_clone=False)
     with _leased(source.storage, f"copy to {target.label()}") as renew:
         copy = _RepositoryCopy(source, target, engine_of(engine), renew, progress)
         return copy.run(part, is_clone=False, compare=compare)
@@ -136,6 +142,7 @@ def clone_repository(
     part: RepositoryPart | None = None,
     engine: Engine | EngineName | None = None,
     progress: Progress | None = None,
+    dry_run: bool = False,
 ) -> Copied:
     """Make a new repository with the history of another one, whose origin it records.
 
@@ -153,6 +160,8 @@ def clone_repository(
             is Spark where pyspark is installed, else processes of this machine (`default_engine`).
         progress: A `Progress`, which shows how many objects and bytes are copied. The default, None, shows
             nothing.
+        dry_run: Whether to copy nothing, and to return the numbers of objects and bytes that the target lacks
+            or has with another size.
 
     Returns:
         The number of objects and bytes that were copied, as `Copied`.
@@ -177,6 +186,9 @@ def clone_repository(
     _require_version_2(source)
     require_empty(target)
     part = part or RepositoryPart()
+    if dry_run:
+        copy = _RepositoryCopy(source, target, engine_of(engine), lambda: None, None)
+        return copy.look(part, is_clone=True)
     with _leased(source.storage, f"copy to {target.label()}") as renew:
         copy = _RepositoryCopy(source, target, engine_of(engine), renew, progress)
         return copy.run(part, is_clone=True, compare=False)
@@ -213,15 +225,16 @@ class _RepositoryCopy:
     bytes: int = 0
     damaged: tuple[str, ...] = ()
 
+    def look(self, part: RepositoryPart, *, is_clone: bool) -> Copied:
+        """Count the objects that the target lacks or has with another size."""
+        copy, _ = self._plan(part, is_clone=is_clone)
+        absent = difference(copy.objects, self.target, checked_before(self.target, part)).absent
+        return Copied(len(absent), absent.total_bytes(), len(copy.objects) - len(absent))
+
     def run(self, part: RepositoryPart, *, is_clone: bool, compare: bool) -> Copied:
         """Copy the objects, check them in the target, and write the repo info."""
-        origin, target = self.source.storage, self.target
-        info, _, repo_object = read_repo_info(origin)
-        condition = IfAbsent() if is_clone else repo_info_condition(info, target, part)
-        if is_clone or not part.is_whole:
-            copy = self._part(info, part, is_clone=is_clone)
-        else:
-            copy = _Plan(info, repo_object, all_objects(origin))
+        target = self.target
+        copy, condition = self._plan(part, is_clone=is_clone)
         since = 0 if compare else checked_before(target, part)
         changed = difference(copy.objects, target, since)
         self._copy(changed.absent, compare=False)
@@ -235,6 +248,15 @@ class _RepositoryCopy:
         with suppress(StorageError):  # without the mark, the next copy compares more objects
             put_checked_mark(target, part)
         return Copied(self.objects, self.bytes, len(copy.objects) - self.objects)
+
+    def _plan(self, part: RepositoryPart, *, is_clone: bool) -> tuple[_Plan, IfAbsent | IfVersion]:
+        """Return the plan, and the condition for the write of the repo info."""
+        origin = self.source.storage
+        info, _, repo_object = read_repo_info(origin)
+        condition = IfAbsent() if is_clone else repo_info_condition(info, self.target, part)
+        if is_clone or not part.is_whole:
+            return self._part(info, part, is_clone=is_clone), condition
+        return _Plan(info, repo_object, all_objects(origin)), condition
 
     def _part(self, info: RepoInfo, part: RepositoryPart, *, is_clone: bool) -> _Plan:
         """Return the plan of a part, or of a clone."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from frazil.format.ids import id_keys, id_list, id_matrix
 from frazil.format.repo_info import RepoInfo, UpdateKind
-from frazil.repository.catalog.files import older_ops_backup
+from frazil.repository.catalog.ops_history import older_ops_backup
 from frazil.storage.base import Storage
 
 _CREATING: Final = np.array(

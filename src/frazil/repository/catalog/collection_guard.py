@@ -46,7 +46,7 @@ from frazil.format.ids import id_keys, ids_to_text
 from frazil.format.keys import CHUNKS, MANIFESTS
 from frazil.format.repo_info import RepoInfo, UpdateKind
 from frazil.repository.catalog.collection_records import collection_records
-from frazil.repository.catalog.files import older_ops_backup
+from frazil.repository.catalog.ops_history import older_ops_backup
 from frazil.repository.catalog.repo_update import Change, Changed, ConditionalChange
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, map_bounded

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from frazil.errors import FormatError
 from frazil.format.ids import id_to_text
 from frazil.format.joined_manifests import decode_chunk_files_together, decode_chunk_ranges_together
-from frazil.format.keys import backup_key, manifest_key, snapshot_key, transaction_key
+from frazil.format.keys import manifest_key, snapshot_key, transaction_key
 from frazil.format.manifest import (
     ChunkFiles,
     ChunkRanges,
@@ -26,7 +26,6 @@ from frazil.format.manifest import (
     decode_chunk_ranges,
     decode_manifest,
 )
-from frazil.format.repo_info import RepoInfo, decode_repo_info
 from frazil.format.snapshot import Snapshot, decode_entry, decode_snapshot
 from frazil.format.snapshot_manifests import (
     ManifestsOfSnapshot,
@@ -127,21 +126,3 @@ MANIFEST_CHUNK_RANGES: Final[FileKind[ChunkRanges]] = FileKind(
 TRANSACTION_LOG: Final[FileKind[TransactionLog]] = FileKind(
     "transaction log", transaction_key, decode_transaction_log
 )
-
-
-def older_ops_backup(storage: Storage, info: RepoInfo) -> RepoInfo | None:
-    """Return the backup with the next older part of the ops log, or None if ``info`` has the oldest part.
-
-    A backup has no id. But all its updates must be older than the updates of the file that names it;
-    otherwise the function raises ``FormatError``. So a loop over the backups always ends.
-    """
-    if info.repo_before_updates is None:
-        return None
-    key = backup_key(info.repo_before_updates)
-    older = decode_repo_info(storage.get(key), key)
-    if len(older.ops) and len(info.ops) and older.ops.updated_at[0] >= info.ops.updated_at[-1]:
-        raise FormatError(
-            f"{key}: the updates must be before {info.ops.updated_at[-1]} us, got an update at "
-            f"{older.ops.updated_at[0]} us. The file has the name of another file. Restore it from a copy"
-        )
-    return older

@@ -1,23 +1,15 @@
-"""The history of a repository: the ancestors of a snapshot, and the ops log."""
+"""The history of a repository: the ancestors of a snapshot."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
 from frazil.errors import ErrorKind, SnapshotNotFoundError
-from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry
-from frazil.repository.catalog.files import older_ops_backup
+from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.clock import utc_text
-from frazil.storage.base import Storage
-
-#: A key of the metadata in the oldest backup of the ops log: the time of the newest operation that a
-#: collection has removed, in microseconds since 1970.
-OPS_START: Final = "frazil.ops_start"
 
 
 def ancestry(info: RepoInfo, id_: bytes) -> Iterator[list[SnapshotEntry]]:
@@ -63,36 +55,3 @@ def at_time(info: RepoInfo, tip: bytes, when_us: int) -> bytes:
         f"{utc_text(oldest)}. Pass this time or a later time",
         ErrorKind.NO_SNAPSHOT_AT_TIME,
     )
-
-
-def ops_log(storage: Storage, info: RepoInfo) -> Iterator[OpsEntry]:
-    """Yield all operations, newest first. Older parts are read from the backups when they are needed."""
-    for name, part in ops_parts(storage, info):
-        yield from entries_of(name, part)
-
-
-def ops_parts(storage: Storage, info: RepoInfo) -> Iterator[tuple[str | None, RepoInfo]]:
-    """Yield the files with the parts of the ops log, newest first. The name of ``repo`` is None."""
-    name: str | None = None
-    while True:
-        yield name, info
-        older = older_ops_backup(storage, info)
-        if older is None:
-            return
-        name, info = info.repo_before_updates, older
-
-
-def entries_of(name: str | None, info: RepoInfo) -> Iterator[OpsEntry]:
-    """Return the operations of one part of the ops log, newest first."""
-    entries = map(info.ops.entry, range(len(info.ops)))
-    # An entry without a path is in this file: the newest, and all entries that an upgrade has written.
-    return (replace(entry, backup_path=entry.backup_path or name) for entry in entries)
-
-
-def ops_start(info: RepoInfo) -> int | None:
-    """Return the time of the newest operation that was removed before the oldest part of the ops log.
-
-    None means that ``info`` is not the oldest part, or that no operation was removed.
-    """
-    start = info.metadata.get(OPS_START)
-    return start if info.repo_before_updates is None and isinstance(start, int) else None

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import chain
-from operator import attrgetter
+from collections.abc import Callable
 from typing import Final
 
 from frazil.changes.diff import ChangedPaths
-from frazil.format.ids import id_matrix, id_to_text, ids_to_text
+from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkRef, InlineRef, NativeRef, VirtualRef
-from frazil.format.repo_info import Availability, OpsEntry, SnapshotEntry, Status, UpdateKind
+from frazil.format.repo_info import Availability, OpsEntry, Status, UpdateKind
 from frazil.repository.catalog.ops_values import AnyUpdateType, Update, UpdateType
-from frazil.repository.catalog.version_info import ChunkType, Diff, RepoAvailability, RepoStatus, SnapshotInfo
-from frazil.repository.clock import to_datetime, to_datetimes
+from frazil.repository.catalog.version_info import ChunkType, Diff, RepoAvailability, RepoStatus
+from frazil.repository.clock import to_datetime
 
 _AVAILABILITY: Final = {
     Availability.ONLINE: RepoAvailability.online,
@@ -47,30 +45,6 @@ def repo_status(status: Status) -> RepoStatus:
 def stored_availability(availability: RepoAvailability) -> Availability:
     """Return the value that the repo info stores for a public availability."""
     return _STORED[availability]
-
-
-def snapshot_info(entry: SnapshotEntry) -> SnapshotInfo:
-    """Return the public description of a snapshot."""
-    return snapshot_infos([entry])[0]
-
-
-def snapshot_infos(entries: Sequence[SnapshotEntry]) -> list[SnapshotInfo]:
-    """Return the public descriptions of many snapshots, with ``map`` for speed."""
-    own = list(map(attrgetter("id"), entries))
-    parents = list(map(attrgetter("parent"), entries))
-    # Most of them are the parents of others.
-    ids = list(dict.fromkeys(chain(own, filter(None, parents))))
-    names: dict[bytes | None, str] = dict(zip(ids, ids_to_text(id_matrix(ids)), strict=True))
-    return list(
-        map(
-            SnapshotInfo,
-            map(names.__getitem__, own),
-            map(names.get, parents),
-            to_datetimes(list(map(attrgetter("flushed_at"), entries))),
-            map(attrgetter("message"), entries),
-            map(dict, map(attrgetter("metadata"), entries)),
-        )
-    )
 
 
 def diff(changes: ChangedPaths) -> Diff:

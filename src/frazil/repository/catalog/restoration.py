@@ -24,12 +24,12 @@ from frazil.format.ids import id_keys, id_list, id_to_text, ids_from_text, ids_t
 from frazil.format.keys import REPO, SNAPSHOTS, backup_key, backup_name, snapshot_key
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKind, encode_repo_info
 from frazil.format.snapshot import Snapshot, decode_snapshot
-from frazil.repository.catalog import presentation
 from frazil.repository.catalog.backups import BackupState, latest_backup, read_backup
 from frazil.repository.catalog.collection_guard import newest_update
-from frazil.repository.catalog.files import older_ops_backup
+from frazil.repository.catalog.ops_history import older_ops_backup
 from frazil.repository.catalog.repo_changes import MAIN
 from frazil.repository.catalog.repo_info_file import read_repo_info
+from frazil.repository.catalog.snapshot_presentation import snapshot_infos
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.clock import from_datetime, new_object_id, now_us
 from frazil.repository.outcome import write_once
@@ -213,4 +213,4 @@ def unlisted_snapshots(
     later = [snapshot for snapshot in snapshots if snapshot.flushed_at > since]
     later.sort(key=lambda snapshot: snapshot.flushed_at)
     entries = [SnapshotEntry(each.id, None, each.flushed_at, each.message, each.metadata) for each in later]
-    return tuple(presentation.snapshot_infos(entries))
+    return tuple(snapshot_infos(entries))

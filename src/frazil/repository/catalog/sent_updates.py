@@ -12,7 +12,7 @@ from functools import partial
 from frazil.errors import FormatError, RepositoryNotFoundError, StorageError
 from frazil.format.keys import backup_key
 from frazil.format.repo_info import OpsEntry, RepoInfo, decode_repo_info
-from frazil.repository.catalog.history import ops_start
+from frazil.repository.catalog.ops_history import ops_start
 from frazil.repository.catalog.repo_info_file import read_repo_info
 from frazil.repository.outcome import outcome_unknown
 from frazil.repository.retries import RetryPolicy, retried

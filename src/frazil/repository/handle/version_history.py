@@ -9,8 +9,10 @@ from frazil.format.ids import id_to_text
 from frazil.repository.asynchronous import BothWays, awaitable
 from frazil.repository.catalog import presentation, repo_requirements
 from frazil.repository.catalog.expired_versions import files_of, snapshots_wanted
-from frazil.repository.catalog.history import ancestry, entries_of, ops_parts, ops_start
+from frazil.repository.catalog.history import ancestry
+from frazil.repository.catalog.ops_history import entries_of, ops_parts, ops_start
 from frazil.repository.catalog.ops_values import Update, UpdateType
+from frazil.repository.catalog.snapshot_presentation import snapshot_info, snapshot_infos
 from frazil.repository.catalog.version_info import Diff, ManifestFileInfo, SnapshotInfo
 from frazil.repository.catalog.version_names import snapshot_id as resolve_id
 from frazil.repository.clock import to_datetime
@@ -49,7 +51,7 @@ class VersionHistory(RepositoryBase):
         """
         info = self._info()
         row = repo_requirements.require_snapshot(info, resolve_id(snapshot_id, lambda: info))
-        return presentation.snapshot_info(info.snapshots.entry(row))
+        return snapshot_info(info.snapshots.entry(row))
 
     def ancestry(
         self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
@@ -82,7 +84,7 @@ class VersionHistory(RepositoryBase):
         tip = snapshot_of_version(info, branch, tag, snapshot_id)
 
         def snapshots() -> Iterator[SnapshotInfo]:
-            return chain.from_iterable(map(presentation.snapshot_infos, ancestry(info, tip)))
+            return chain.from_iterable(map(snapshot_infos, ancestry(info, tip)))
 
         ref = f"branch {branch}" if branch else f"tag {tag}" if tag else f"snapshot {snapshot_id}"
         return BothWays(snapshots(), snapshots_table(f"history of {ref}, newest first", snapshots))

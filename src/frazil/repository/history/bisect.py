@@ -24,10 +24,10 @@ from frazil.format.columns import U8
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.format.transaction_log import ID_LISTS, TransactionLog
-from frazil.repository.catalog import presentation
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.lineage import is_of_compaction
 from frazil.repository.catalog.repo_requirements import require_snapshot
+from frazil.repository.catalog.snapshot_presentation import snapshot_info
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.paths import absolute
 from frazil.threads import Purpose, map_bounded
@@ -84,8 +84,8 @@ def bisect(
     first = candidates[high]
     before = line[first - 1] if first else info.snapshots.entry(require_snapshot(info, good))
     return BisectReport(
-        presentation.snapshot_info(line[first]),
-        presentation.snapshot_info(before),
+        snapshot_info(line[first]),
+        snapshot_info(before),
         checks,
         len(line),
         len(line) - len(candidates),

@@ -28,7 +28,7 @@ from frazil.format.keys import REPO
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.history import ops_parts
+from frazil.repository.catalog.ops_history import ops_parts
 from frazil.repository.clock import to_datetime, utc_text
 
 _KINDS: Final = {

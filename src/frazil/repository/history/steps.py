@@ -14,7 +14,7 @@ import numpy as np
 from frazil.errors import ErrorKind, SessionStateError, StorageError
 from frazil.format.keys import backup_key
 from frazil.format.repo_info import OpsEntry, RepoInfo, decode_repo_info
-from frazil.repository.catalog.history import ops_parts
+from frazil.repository.catalog.ops_history import ops_parts
 from frazil.repository.clock import utc_text
 from frazil.storage.base import Storage
 

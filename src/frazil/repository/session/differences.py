@@ -27,12 +27,12 @@ def difference(context: Context, info: RepoInfo, before: bytes, after: bytes) ->
     old, new = Workspace(context, before), Workspace(context, after)
     if start == end or start not in rows:
         return compare_versions(old.base, new.base, old.chunks.ref_table, new.chunks.ref_table)
-    groups = list(map(partial(_logs, context), map(info.snapshots.entry, rows[: rows.index(start)])))
+    groups = list(map(partial(logs_of, context), map(info.snapshots.entry, rows[: rows.index(start)])))
     oldest_first = list(chain.from_iterable(reversed(groups)))
     return compose_logs(oldest_first, old.base, new.base, list(chain.from_iterable(groups)))
 
 
-def _logs(context: Context, entry: SnapshotEntry) -> list[TransactionLog]:
+def logs_of(context: Context, entry: SnapshotEntry) -> list[TransactionLog]:
     """Return the transaction logs of a snapshot's expired ancestors, oldest first, and its own log.
 
     Some implementations delete the logs of expired ancestors. Deleted logs are left out.

@@ -13,7 +13,8 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from frazil.format.ids import id_to_text
 from frazil.format.ops_log import OpsEntry
 from frazil.format.snapshot_table import SnapshotEntry
-from frazil.repository.catalog.history import ancestry, ops_log
+from frazil.repository.catalog.history import ancestry
+from frazil.repository.catalog.ops_history import ops_log
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
 from frazil.spark.tables.repository_schemas import SCHEMAS, TIME

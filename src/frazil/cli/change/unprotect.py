@@ -1,0 +1,5 @@
+"""``frazil unprotect``."""
+
+from frazil.cli.change.protection import unprotect as command
+
+__all__ = ["command"]

@@ -1,0 +1,112 @@
+"""Commands about the history: bisect, watch, restore, protections, the doctor."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import frazil
+from frazil.cli.wording import command_for
+
+Run = Callable[..., str]
+
+CHECK = (
+    "import json, sys; sys.exit(json.loads(open('known.json').read()).get(sys.argv[1].split('@')[1][:20], 1))"
+)
+
+
+def test_bisect_runs_a_program(own: Path, repo: frazil.Repository, run: Run) -> None:
+    for value in range(4):
+        run(f"set ice:era5/t 0,0 {value}")
+    ids = [each.id for each in repo.ancestry(branch="main")]
+    (own / "known.json").write_text(json.dumps(dict.fromkeys(ids[2:], 0)))
+    (own / "check.py").write_text(CHECK)
+    report = json.loads(run(f"bisect ice:era5/t v1 --json -- {sys.executable} check.py {{}}"))
+    assert (report["first_bad"], report["last_good"]) == (ids[1], ids[2])
+    assert report["skipped"] == 1  # the commit of an attribute
+    assert "no answer" in run("bisect ice v1 -- sh -c 'exit 130'", 2)
+    assert "does not start" in run("bisect ice v1 -- ./absent {}", 2)
+    assert "either --rules FILE or a program" in run("bisect ice v1", 2)
+
+
+def test_bisect_checks_rules(own: Path, run: Run) -> None:
+    pytest.importorskip("xarray")
+    run("set ice:era5/t 1,1 400")
+    (own / "rules.yaml").write_text("- {rule: Range, path: /era5/t, min: 0, max: 100}")
+    lines = run("bisect ice v1 --rules rules.yaml").splitlines()
+    assert lines[0].endswith("Set values of /era5/t")
+    assert lines[2] == "1 check of 3 versions"
+
+
+def test_watch_prints_each_version_once(own: Path, repo: frazil.Repository, run: Run) -> None:
+    lines = run("watch ice@main --since 1d --timeout 0s --json").splitlines()
+    messages = [json.loads(line)["message"] for line in lines]
+    assert messages == ["Create the arrays", "Correct the first step", "Rename the title"]
+    cursor = json.loads(lines[1])["cursor"]
+    assert "commit   Rename the title" in run(f"watch ice --cursor {cursor} --timeout 0s")
+    assert run("watch ice --timeout 0s") == ""
+    assert "30s, 5m or 12h" in run("watch ice --timeout 5", 2)
+
+
+def test_restore_goes_back_by_operations(own: Path, repo: frazil.Repository, run: Run) -> None:
+    before = repo.lookup_branch("main")
+    run("branch ice new")
+    run("set ice:era5/t 0,0 1")
+    assert "would change branch `new`" in run("restore ice ~2 --dry-run")
+    assert "new" in repo.list_branches()
+    text = run("restore ice ~2")
+    assert "changed branch `new`: " in text
+    assert "-> none" in text
+    assert (repo.lookup_branch("main"), "new" in repo.list_branches()) == (before, False)
+    run("tag ice v9")
+    assert "Pass --yes" in run("restore ice ~1", 3)
+    assert "fewer than 500 operations" in run("restore ice ~500", 2)
+
+
+def test_protections(own: Path, repo: frazil.Repository, run: Run) -> None:
+    assert "would protect main" in run("protect ice main --dry-run")
+    assert run("protect ice") == ""
+    run("protect ice main --by ada --by ben --allow-reset")
+    assert run("protect ice") == "main: no deletion; only ada, ben\n"
+    (protection,) = repo.branch_protections()
+    assert (protection.principals, protection.fast_forward_only) == (("ada", "ben"), False)
+
+
+def test_a_protected_branch_does_not_reset(own: Path, run: Run) -> None:
+    run("protect ice main")
+    assert "`frazil unprotect` removes the protection" in run("reset ice main~1 --yes", 1)
+    run("unprotect ice main")
+    run("reset ice main~1 --yes")
+
+
+def test_the_doctor_names_commands(own: Path, repo: frazil.Repository, run: Run) -> None:
+    assert run("doctor ice") == "no findings in 8 checks\n"
+    assert command_for("repo.undo(branch='dev')", "s3://b/ice") == "frazil undo s3://b/ice --branch dev"
+    assert command_for('repo.compact("compact", branch="main")', "ice") == "frazil compact ice"
+    collect = "repo.garbage_collect(datetime.fromisoformat('2026-11-01T00:00:00+00:00'))"
+    assert command_for(collect, "ice") == "frazil gc ice --older-than 2026-11-01T00:00:00"
+
+
+def test_blame_has_the_chunks_of_each_commit(beside: Path, run: Run) -> None:
+    rows = json.loads(run("blame ice:era5/t --json"))
+    assert [(each["chunks"], each["indices"]) for each in rows] == [
+        (1, [[0, 0]]),
+        (3, [[1, 0], [2, 0], [3, 0]]),
+    ]
+    assert json.loads(run("blame ice@dev:era5/p --json")) == []
+    assert run("blame ice@dev:era5/p") == ""
+
+
+def test_rewritten_arrays(own: Path, repo: frazil.Repository, run: Run) -> None:
+    pytest.importorskip("xarray")
+    before = run("cat ice:era5/t")
+    run("rechunk ice:era5/t time=-1")
+    run("recompress ice:era5/t gzip:6")
+    document = json.loads(run("info ice:era5/t --json"))
+    assert (document["chunks"], document["codecs"]) == ([4, 3], ["bytes", "gzip"])
+    assert run("cat ice:era5/t") == before
+    assert "CODEC must be one of zstd, gzip, blosc" in run("recompress ice:era5/t zip", 2)

@@ -1,0 +1,92 @@
+"""`frazil set` and `frazil history`: values that change, and who changed them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import frazil
+from frazil.cli.change.set import value_for
+
+Run = Callable[..., str]
+
+
+def stored(repo: frazil.Repository, path: str, branch: str = "main") -> np.ndarray:
+    return np.asarray(zarr.open_array(repo.readonly_session(branch).store, path=path, mode="r")[:])
+
+
+def test_cells_get_a_value_in_one_commit(repo: frazil.Repository, run: Run) -> None:
+    before = stored(repo, "era5/t")
+    text = run('set ice@dev:era5/t 1:3,-1 -2.5 -m "Remove spikes" --author Ada')
+    assert "~ array /era5/t  2 chunks\n/era5/t: 5.0 -> -2.5, 8.0 -> -2.5\n" in text
+    assert stored(repo, "era5/t", "dev")[1:3, -1].tolist() == [-2.5, -2.5]
+    assert np.array_equal(stored(repo, "era5/t"), before)
+    assert "  [Ada]\n" in run("log ice@dev -n 1")
+    rows = json.loads(run("history ice@dev:era5/t 1,0 --json"))
+    assert [(each["author"], each["message"]) for each in rows] == [
+        ("Ada", "Remove spikes"),
+        (None, "Create the arrays"),
+    ]
+
+
+def test_a_rehearsal_changes_nothing(repo: frazil.Repository, run: Run) -> None:
+    tip = repo.lookup_branch("main")
+    assert "/era5/t: 9.0 -> 7.0" in run("set ice@main:era5/t 0,0 7 --dry-run")
+    assert repo.lookup_branch("main") == tip
+
+
+def test_the_author_of_the_environment(
+    repo: frazil.Repository, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRAZIL_AUTHOR", "Grace")
+    run("attrs ice:era5 source=ECMWF")
+    run("attrs ice:era5 source=DWD --author Ada")
+    authors = [each.metadata.get("author") for each in repo.ancestry(branch="main")]
+    assert authors[:3] == ["Ada", "Grace", None]
+
+
+def test_labels(repo: frazil.Repository, run: Run) -> None:
+    pytest.importorskip("xarray")
+    assert run("cat ice:era5/t time=2") == "6.0 7.0 8.0\n"
+    run("set ice:era5/t time=2 '[1, 2, 3]'")
+    assert run("cat ice:era5/t 2") == "1.0 2.0 3.0\n"
+    rows = json.loads(run("history ice:era5/t 2,0 --json"))
+    assert rows == json.loads(run("history ice:era5/t 2,1 --json"))
+    assert "Create the arrays" in run("history ice:era5/time time=2")
+    assert "no dimension lat in /era5/t: its dimensions have time, x" in run("cat ice:era5/t lat=2", 2)
+    assert "must be labels of the coordinate" in run("cat ice:era5/t time=12", 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("set ice:era5/t 0,0 warm", "must fit float32 and the shape [], got 'warm'"),
+        ("set ice:era5/time 0 1.5", "must be of the type int64, got '1.5'"),
+        ("set ice:era5/t 0 '[1, 2]'", "must fit float32 and the shape [3]"),
+        ("set ice:era5/t 9,0 1", "the array has the shape [4, 3]"),
+        ("set ice:era5/t a,0 1", "must be indices and slices such as 0,:4,::2, or labels"),
+        ("set ice 0 1", "name an array"),
+        ("history ice:era5/t :,0", "name one cell"),
+    ],
+)
+def test_wrong_values(line: str, message: str, beside: Path, run: Run) -> None:
+    assert message in run(line, 2)
+
+
+def test_values_have_the_type_of_the_array() -> None:
+    assert value_for(np.dtype("f4"), (), "nan").dtype == np.dtype("f4")
+    assert value_for(np.dtype("M8[h]"), (), "2026-11-01T06") == np.datetime64("2026-11-01T06", "h")
+    assert value_for(np.dtype("?"), (2,), "[true, false]").tolist() == [True, False]
+    assert value_for(np.dtype("U4"), (), "warm") == "warm"
+
+
+def test_differences_in_values(beside: Path, run: Run) -> None:
+    document = json.loads(run("diff ice@v1 main --values --json"))["values"]
+    assert [(each["path"], each["changed"], each["max"]) for each in document] == [("/era5/t", 3, 9.0)]
+    assert "/era5/t: 3 of 12 values differ, mean +8, largest 9" in run("diff ice@v1 main --values")
+    assert "values" not in json.loads(run("diff ice@v1 main --json"))

@@ -1,0 +1,35 @@
+"""What a command imports before it prints: every package costs time at each start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.patience import patience
+
+#: Packages and rooms that the help and the history do not need.
+UNNEEDED = (
+    *("asyncio", "email", "obstore", "pyspark", "ssl", "urllib.request", "xarray", "yaml", "zarr"),
+    *("frazil.chunks", "frazil.jobs", "frazil.maintenance", "frazil.repository.session"),
+    *("frazil.repository.handle", "frazil.storage.credentials"),
+)
+
+PROGRAM = """
+import sys
+from frazil.cli.main import main
+
+main(["--help"])
+help_alone = set(sys.modules)
+main(["log", "ice"])
+main(["refs", "ice"])
+print("HELP", *sorted(help_alone & set(sys.argv[1:])))
+print("LOG", *sorted(set(sys.modules) & set(sys.argv[1:])))
+"""
+
+
+def test_help_and_history_import_little(beside: Path) -> None:
+    arguments = [sys.executable, "-c", PROGRAM, "numpy", *UNNEEDED]
+    run = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=patience(60))
+    assert "Rename the title" in run.stdout
+    assert run.stdout.splitlines()[-2:] == ["HELP", "LOG numpy"]
