@@ -114,11 +114,11 @@ ALLOWED: dict[str, frozenset[str]] = {
     "frazil": frozenset(),
     "frazil.pipeline": frozenset(),
     "frazil.spark": frozenset(),
+    "frazil.cli.main": frozenset(),
     # Upkeep of a repository in local files
     "frazil.storage.local_constructors": frozenset(("numpy",)),
     "frazil.repository.handle.repository": frozenset(("asyncio", "numpy", "ssl", "yaml")),
     "frazil.maintenance.garbage": frozenset(("asyncio", "numpy", "ssl", "yaml")),
-    "frazil.cli.main": frozenset(),
     "frazil.spark.data_source": SLOW
     - {"cftime", "dask", "datasketches", "h5py", "netCDF4", "pandas", "urllib3", "xarray"},
 }

@@ -32,7 +32,7 @@ from frazil.zarr_store.arrays import array_at
 
 #: The column that tells ``inserted`` from ``updated``.
 CHANGE: Final = "change"
-_KINDS: Final = pa.array(["inserted", "updated"])
+_KINDS: Final = ("inserted", "updated")  # an array of Arrow would import pandas
 
 type Positions = Mapping[str, NDArray[np.int64]]
 
@@ -93,7 +93,7 @@ def change_batches(changes: RowChanges, task: ChangeTask) -> Iterator[pa.RecordB
             exists, differs = _compare(changes.compared, earlier, session, batch)
         rows = np.flatnonzero(~exists | differs)
         if len(rows):
-            kinds = _KINDS.take(pa.array(exists[rows].astype(np.int8)))
+            kinds = pa.array(_KINDS).take(pa.array(exists[rows].astype(np.int8)))
             taken = batch.take(pa.array(rows))
             columns = {name: taken[name] for name in taken.schema.names} | {CHANGE: kinds}
             yield pa.RecordBatch.from_arrays(

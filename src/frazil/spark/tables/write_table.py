@@ -35,10 +35,10 @@ class WriteRunOptions(TypedDict, total=False):
         job_id: The id of the job. If the history of the branch has a commit of this job, the call returns its
             result without writing. The default, None, is a new id for each call.
         message: The message of the commit. The default, None, is a message that names the operation.
-        metadata: More metadata of the commit. progress: A `Progress`, which shows how many tasks are done.
-        The default, None, shows nothing. merge_schema: Whether columns that are neither an array nor a
-        dimension become arrays, with the dimensions
-            and chunks of the existing arrays. The default, False, raises an error for such columns.
+        metadata: More metadata of the commit.
+        progress: A `Progress`, which shows how many tasks are done. The default, None, shows nothing.
+        merge_schema: Whether columns that are neither an array nor a dimension become arrays, with the
+            dimensions and chunks of the existing arrays. The default, False, raises an error for such columns.
     """
 
     job_id: str | None
