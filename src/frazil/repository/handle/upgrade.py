@@ -4,21 +4,24 @@ Snapshots, manifests, transaction logs and chunks do not change, because each fi
 
 1. Read the refs, the configuration and all snapshot files, and build the repo info. Its ops log is
    reconstructed from the refs and snapshots (``upgrade_history``).
-2. Create ``repo``, if absent. From now on all readers see a repository of version 2. 3. Read the refs again.
-If a writer has changed them, build the repo info again and replace the file. 4. Delete the files of version
-1. ``main`` is the first: without it, the other files do not make a repository.
+2. Create ``repo``, if absent, with the status read-only. From now on all readers see a repository of version
+   2, and no writer of version 2 can change it.
+3. Read the refs again. If a writer has changed them, build the repo info again and replace the file.
+4. Set the status to online.
+5. Delete the files of version 1. ``main`` is the first: without it, the other files do not make a repository.
 
-A call that is interrupted before step 2 has changed nothing. After step 2, another call continues: with step
-3, as long as ``main`` exists and the upgraded repository has no new operations, and then with step 4.
+A call that is interrupted before step 2 has changed nothing. After step 2, another call continues with step
+3, and after step 4 with step 5. Repositories that other programs upgraded are online at once: as long as such
+a repository has no new operations, a call does step 3.
 
 A Frazil writer of version 1 that writes after step 3 looks for ``repo`` after its write, and raises an error
-(``catalog_v1``). Writers of the reference implementation do not look, so no process may write during the
-upgrade.
+(``catalog_v1``). One that saw no ``repo`` wrote before step 2, so step 3 reads its refs. Writers of the
+reference implementation do not look, so no process may write during the upgrade.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from frazil.arguments import checked
@@ -54,7 +57,9 @@ from frazil.repository.settings.config_document import to_document
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage, Stored
 
 _PREFETCH: Final = 64
-_TRIES: Final = 5
+_TRIES: Final = 8
+#: The reason of the status until the refs of version 1 are read a second time.
+_INCOMPLETE: Final = "its upgrade to spec version 2 is not complete. Call upgrade_icechunk_repository again"
 
 
 @checked
@@ -67,9 +72,9 @@ def upgrade_icechunk_repository(
 ) -> Repository:
     """Upgrade a repository from spec version 1 to 2.
 
-    No other process should write to the repository at the same time. An interrupted upgrade leaves a readable
-    repository, and another call completes it. The old handle, and other handles of version 1, raise errors
-    after the upgrade.
+    No other process should write to the repository at the same time. An interrupted upgrade leaves a
+    repository that can be read, but not changed. Another call completes it. The old handle, and other
+    handles of version 1, raise errors after the upgrade.
 
     Args:
         repo: A handle on the repository.
@@ -84,7 +89,7 @@ def upgrade_icechunk_repository(
         SessionStateError: ``invalid-repository-migration`` if the repository has spec version 2, and no files
             are left to delete.
         ConflictError: ``branch-update-conflict`` if somebody committed to version 1 after others wrote to the
-            upgraded repository. ``update-attempts-exhausted`` if the refs change in each of 5 attempts.
+            upgraded repository. ``update-attempts-exhausted`` if the refs change in each of 8 attempts.
         RefNotFoundError: ``ref-not-found`` if the branch ``main`` does not exist.
         InvalidInputError: ``invalid-argument`` if ``prefetch_concurrency`` is less than 1.
 
@@ -103,7 +108,8 @@ def upgrade_icechunk_repository(
             ErrorKind.INVALID_ARGUMENT,
         )
     storage = repo.storage
-    if repo._context.spec_version == 2 and not (delete_unused_v1_files and _files_of_version_1(storage)):
+    is_upgraded = repo._context.spec_version == 2 and not _is_incomplete(storage)
+    if is_upgraded and not (delete_unused_v1_files and _files_of_version_1(storage)):
         raise SessionStateError(
             "the repository already has spec version 2. No upgrade is needed",
             ErrorKind.INVALID_REPOSITORY_MIGRATION,
@@ -178,32 +184,21 @@ def _build_repo_info(storage: Storage, state: _StateV1, readers: int) -> RepoInf
 
 
 def _write_repo_info(storage: Storage, level: int, readers: int) -> None:
-    """Do steps 1 to 3. An earlier call may have done some of them."""
+    """Do steps 1 to 4. An earlier call may have done some of them."""
     failure: StorageError | None = None
     for _ in range(_TRIES):
-        existing = _existing_repo_info(storage)
-        condition: Condition = IfAbsent()
-        if existing is not None:
-            info, condition = existing
-            if storage.head(V1_MAIN) is None:
-                return
-            state = _read_state(storage)
-            if _agrees(info, state):
-                return
-            if info.ops.entry(0).kind is not UpdateKind.REPO_MIGRATED:
-                _require_nothing_new(info, state)
-                return
-        else:
-            state = _read_state(storage)
-        data = encode_repo_info(_build_repo_info(storage, state, readers), level=level)
+        next_step = _next_step(storage, readers)
+        if next_step is None:
+            return
+        info, condition = next_step
         try:
-            answer = storage.put(REPO, data, condition)
+            answer = storage.put(REPO, encode_repo_info(info, level=level), condition)
         except StorageError as error:
             # The next attempt reads whether the write took effect.
             failure = error
             continue
         failure = None
-        if isinstance(answer, Stored) and _read_state(storage) == state:
+        if isinstance(answer, Stored) and info.status.availability is Availability.ONLINE:
             return
     if failure is not None:
         raise failure
@@ -212,6 +207,41 @@ def _write_repo_info(storage: Storage, level: int, readers: int) -> None:
         "Stop the writers, and upgrade it again",
         kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
     )
+
+
+def _next_step(storage: Storage, readers: int) -> tuple[RepoInfo, Condition] | None:
+    """Return the repo info to write next, and the condition; None if no step is left."""
+    existing = _existing_repo_info(storage)
+    if existing is None:
+        return _unfinished(_build_repo_info(storage, _read_state(storage), readers)), IfAbsent()
+    info, condition = existing
+    if storage.head(V1_MAIN) is None:
+        return (_finished(info), condition) if info.status.reason == _INCOMPLETE else None
+    state = _read_state(storage)
+    agrees = _agrees(info, state)
+    if info.status.reason == _INCOMPLETE and agrees:
+        return _finished(info), condition
+    if agrees:
+        return None
+    if info.ops.entry(0).kind is not UpdateKind.REPO_MIGRATED:
+        _require_nothing_new(info, state)
+        return None
+    return _unfinished(_build_repo_info(storage, state, readers)), condition
+
+
+def _unfinished(info: RepoInfo) -> RepoInfo:
+    status = replace(info.status, availability=Availability.READ_ONLY, reason=_INCOMPLETE)
+    return replace(info, status=status)
+
+
+def _finished(info: RepoInfo) -> RepoInfo:
+    return replace(info, status=replace(info.status, availability=Availability.ONLINE, reason=None))
+
+
+def _is_incomplete(storage: Storage) -> bool:
+    """Return whether a call was interrupted before it set the status to online."""
+    existing = _existing_repo_info(storage)
+    return existing is not None and existing[0].status.reason == _INCOMPLETE
 
 
 def _existing_repo_info(storage: Storage) -> tuple[RepoInfo, IfVersion] | None:

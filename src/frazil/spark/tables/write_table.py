@@ -38,7 +38,8 @@ class WriteRunOptions(TypedDict, total=False):
         metadata: More metadata of the commit.
         progress: A `Progress`, which shows how many tasks are done. The default, None, shows nothing.
         merge_schema: Whether columns that are neither an array nor a dimension become arrays, with the
-            dimensions and chunks of the existing arrays. The default, False, raises an error for such columns.
+            dimensions and chunks of the existing arrays. The default, False, raises an error for such
+            columns.
     """
 
     job_id: str | None
