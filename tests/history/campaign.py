@@ -34,7 +34,7 @@ class Scope:
         seed: The seed of the random numbers.
         kill_every: The mean number of seconds between two kills. 0: no kills.
         fault_every: The mean number of seconds between two faults, where the store has faults.
-        limit: After so many seconds the campaign fails.
+        limit: After so many seconds in which no operation begins or ends, the campaign fails.
         seconds: After so many seconds all workers are killed, and the campaign ends. 0: never.
     """
 
@@ -43,7 +43,7 @@ class Scope:
     seed: int = 1
     kill_every: float = 10.0
     fault_every: float = 0.5
-    limit: float = 3600.0
+    limit: float = 600.0
     seconds: float = 0.0
 
 
@@ -87,7 +87,7 @@ class Campaign:
         """Create the repository and run all workers to the end.
 
         Raises:
-            ServerFailedError: A worker ends with an error, or the limit is over.
+            ServerFailedError: A worker ends with an error, or no operation begins or ends within the limit.
         """
         repo = frazil.Repository.create(self.store.direct)
         self.first = layout.create(repo)
@@ -105,13 +105,16 @@ class Campaign:
     def _drive(self, launcher: Launcher) -> None:
         chance = random.Random(self.scope.seed)
         start = time.monotonic()
-        deadline = start + self.scope.limit
+        size, change = 0, start
         while sum(self._is_at_work(slot, launcher) for slot in self.slots):
-            if time.monotonic() > deadline:
+            now, written = time.monotonic(), sum(path.stat().st_size for path in self.logs())
+            if written != size:
+                size, change = written, now
+            if now - change > self.scope.limit:
                 raise ServerFailedError(
-                    f"the workers did not end within {self.scope.limit:.0f} s:\n{self._stacks()}"
+                    f"no operation began or ended for {self.scope.limit:.0f} s:\n{self._stacks()}"
                 )
-            if 0 < self.scope.seconds < time.monotonic() - start:
+            if 0 < self.scope.seconds < now - start:
                 return  # the end of the launcher kills the workers
             time.sleep(_TICK)
             if self._is_due(chance, self.scope.kill_every):

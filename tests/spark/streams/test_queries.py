@@ -83,7 +83,7 @@ def stamps(repo: frazil.Repository) -> list[int]:
     return [batch for batch in batches if batch is not None]
 
 
-@pytest.mark.deep
+@pytest.mark.weekly
 def test_each_batch_is_one_commit(
     streaming: SparkSession, repo: frazil.Repository, path: Path, tmp_path: Path
 ) -> None:
