@@ -107,9 +107,9 @@ class Campaign:
         start = time.monotonic()
         size, change = 0, start
         while sum(self._is_at_work(slot, launcher) for slot in self.slots):
-            now, written = time.monotonic(), sum(path.stat().st_size for path in self.logs())
-            if written != size:
-                size, change = written, now
+            now, new_size = time.monotonic(), sum(path.stat().st_size for path in self.logs())
+            if new_size != size:
+                size, change = new_size, now
             if now - change > self.scope.limit:
                 raise ServerFailedError(
                     f"no operation began or ended for {self.scope.limit:.0f} s:\n{self._stacks()}"
