@@ -32,6 +32,12 @@ _LASTING = {
 }
 
 
+def _upgraded(repo: frazil.Repository) -> frazil.Repository:
+    """Complete an upgrade whose client crashed. Until then nobody can change the repository."""
+    is_complete = repo.spec_version == 1 or repo.status.availability is frazil.RepoAvailability.online
+    return repo if is_complete else frazil.upgrade_icechunk_repository(repo, dry_run=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Judge:
     """The judge of a run whose clients have ended."""
@@ -53,7 +59,7 @@ class Judge:
                 frazil.Repository.repair(
                     storage, copies=[without_steps(self.run.network.objects)], dry_run=False
                 )
-            judge = frazil.Repository.open(storage)
+            judge = _upgraded(frazil.Repository.open(storage))
             judge.garbage_collect(limit)
             self._judge_contents()
             report = judge.verify("exists")
