@@ -134,6 +134,11 @@ def ref_of(patch: Patch) -> int:
     return patch.tables(refs_of(patch), 1)[0]
 
 
+def change_id(patch: Patch, at: int) -> None:
+    """Change the last byte of an id. The order of the ids stays."""
+    patch.put("<B", at + 11, patch.number("<B", at + 11) ^ 1)
+
+
 def header(data: bytes, at: int, value: int) -> bytes:
     return data[:at] + bytes([value]) + data[at + 1 :]
 
@@ -225,7 +230,7 @@ BREAKS = [
     breaks("ops-order", REPO, lambda p: p.put("<Q", p.field(table_of(p, 7), 2), 5), others="ops-refs"),
     breaks("backup-name", REPO, lambda p: p.text(table_of(p, 7, 1), 3, b"repo.1")),
     breaks("snapshot-required", SNAPSHOT, lambda p: p.drop(p.root, 4)),
-    breaks("snapshot-id", SNAPSHOT, lambda p: p.put("<B", p.field(p.root, 0), 0)),
+    breaks("snapshot-id", SNAPSHOT, lambda p: change_id(p, p.field(p.root, 0))),
     breaks("snapshot-metadata-sorted", SNAPSHOT, lambda p: p.swap(p.root, 5)),
     breaks("nodes-sorted", SNAPSHOT, lambda p: p.swap(p.root, 2)),
     breaks(
@@ -252,20 +257,18 @@ BREAKS = [
         lambda p: p.put("<Q", p.field(table_of(p, 7), 1), 0),
         others="manifest-size",
     ),
-    breaks(
-        "manifest-listed", SNAPSHOT, lambda p: p.put("<B", p.field(table_of(p, 7), 0), 0), others="missing"
-    ),
+    breaks("manifest-listed", SNAPSHOT, lambda p: change_id(p, p.field(table_of(p, 7), 0)), others="missing"),
     breaks("manifest-size", SNAPSHOT, lambda p: p.put("<Q", p.field(table_of(p, 7), 1), 7)),
     breaks("manifest-count", SNAPSHOT, lambda p: p.put("<I", p.field(table_of(p, 7), 2), 7)),
     breaks("manifest-required", MANIFEST, lambda p: p.drop(refs_of(p), 0)),
-    breaks("manifest-id", MANIFEST, lambda p: p.put("<B", p.field(p.root, 0), 0)),
+    breaks("manifest-id", MANIFEST, lambda p: change_id(p, p.field(p.root, 0))),
     breaks("refs-sorted", MANIFEST, lambda p: p.swap(refs_of(p), 1)),
     breaks("ref-kind", MANIFEST, lambda p: p.drop(ref_of(p), 4)),
     breaks("ref-range", MANIFEST, lambda p: p.put("<Q", p.field(ref_of(p), 2), 2**64 - 1)),
     breaks("ref-rank", MANIFEST, lambda p: p.resize(ref_of(p), 0, 1)),
     breaks("location-compression", MANIFEST, lambda p: p.put("<B", p.field(p.root, 3), 9)),
     breaks("log-required", LOG, lambda p: p.drop(p.root, 4)),
-    breaks("log-id", LOG, lambda p: p.put("<B", p.field(p.root, 0), 0)),
+    breaks("log-id", LOG, lambda p: change_id(p, p.field(p.root, 0))),
     breaks("log-ids-sorted", LOG, lambda p: p.swap(p.root, 5, 8), 1),
     breaks("log-chunks-sorted", LOG, lambda p: p.swap(p.root, 7), 1),
     breaks("log-coords-sorted", LOG, lambda p: p.swap(table_of(p, 7), 1), 1),

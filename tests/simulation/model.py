@@ -27,13 +27,14 @@ class Intent:
 
     ``base`` is the version that its session was opened at, ``changes`` its chunks. ``may_overwrite`` says
     that a solver lets the changes win against those of others. With ``sources``, the commit carries changes
-    of other versions, and each chunk has the value of the parent or of one of the sources.
+    of other versions, and each chunk has the value of the parent or of one of the sources. They are looked up
+    when the version is published, because a merge takes the tip that its branch has then.
     """
 
     base: str
     changes: Content
     may_overwrite: bool = False
-    sources: tuple[str, ...] = ()
+    sources: Callable[[], tuple[str, ...]] = tuple
     amends: bool = False
 
 
@@ -62,13 +63,14 @@ class Model:
         if intent is None:
             raise Violation("exactly-once", f"nobody declared {version.message!r}")
         below = version.previous if version.kind == UpdateKind.COMMIT_AMENDED else version.parent
-        if not {below or intent.base, intent.base, *intent.sources} <= self.contents.keys():
+        sources = intent.sources()
+        if not {below or intent.base, intent.base, *sources} <= self.contents.keys():
             raise Violation("content", f"{version.message!r} follows a version that was never published")
         if (version.kind == UpdateKind.COMMIT_AMENDED) != intent.amends:
             raise Violation("content", f"{version.message!r} was published as {version.kind.name}")
         before = self.contents[below or intent.base]
-        if intent.sources:
-            self.contents[version.id] = self._carried(version, intent, before)
+        if sources:
+            self.contents[version.id] = self._carried(version, sources, before)
             return
         base = self.contents[intent.base]
         theirs = {chunk for chunk in range(CHUNKS) if before.get(chunk) != base.get(chunk)}
@@ -78,9 +80,9 @@ class Model:
             )
         self.contents[version.id] = {**before, **intent.changes}
 
-    def _carried(self, version: Version, intent: Intent, before: Content) -> Content:
+    def _carried(self, version: Version, sources: tuple[str, ...], before: Content) -> Content:
         content = self.read(version.id)
-        others = [before, *(self.contents[source] for source in intent.sources)]
+        others = [before, *(self.contents[source] for source in sources)]
         for chunk in range(CHUNKS):
             if content.get(chunk) not in [each.get(chunk) for each in others]:
                 raise Violation("content", f"{version.message!r}: chunk {chunk} has a value from nowhere")

@@ -331,9 +331,8 @@ def merge(client: ClientRun) -> None:
     """Merge a branch into another."""
     names = sorted(client.run.branches())
     source, into = client.numbers.choice(names), client.branch()
-    tip, target = client.repo.lookup_branch(source), client.repo.lookup_branch(into)
-    mark = client.mark()
-    client.run.model.intents[mark] = Intent(target, {}, sources=(tip, *client.run.tips_of(source)))
+    target, mark = client.repo.lookup_branch(into), client.mark()
+    client.run.model.intents[mark] = Intent(target, {}, sources=lambda: tuple(client.run.tips_of(source)))
     client.attempt(
         mark, lambda: client.repo.merge(source, into, message=mark, fast_forward=False), may_do_nothing=True
     )
@@ -344,7 +343,7 @@ def cherry_pick(client: ClientRun) -> None:
     if version is None or version.parent is None:
         return
     mark, onto = client.mark(), client.branch()
-    client.run.model.intents[mark] = Intent(version.id, {}, sources=(version.id,))
+    client.run.model.intents[mark] = Intent(version.id, {}, sources=lambda: (version.id,))
     client.attempt(mark, lambda: client.repo.cherry_pick(version.id, onto, message=mark), may_do_nothing=True)
 
 
@@ -355,13 +354,13 @@ def revert(client: ClientRun) -> None:
     if parent is None or not len(client.run.model.contents[parent]):
         return
     mark = client.mark()
-    client.run.model.intents[mark] = Intent(tip, {}, sources=(parent,))
+    client.run.model.intents[mark] = Intent(tip, {}, sources=lambda: (parent,))
     client.attempt(mark, lambda: client.repo.revert(tip, branch, message=mark), may_do_nothing=True)
 
 
 def rewrite_manifests(client: ClientRun) -> None:
     branch, mark = client.branch(), client.mark()
-    client.run.model.intents[mark] = Intent(client.repo.lookup_branch(branch), {}, sources=())
+    client.run.model.intents[mark] = Intent(client.repo.lookup_branch(branch), {})
     client.attempt(mark, lambda: client.repo.rewrite_manifests(mark, branch=branch), may_do_nothing=True)
 
 
