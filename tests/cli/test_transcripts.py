@@ -1,12 +1,15 @@
-"""The transcripts of `docs/command-line.md`."""
+"""The transcripts of the pages about the command line."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import click
 import pytest
-from tests.cli.transcripts import PAGE, replayed
+from tests.cli.transcripts import PAGES, replayed
+
+from frazil.cli.main import frazil
 
 
 def masked(text: str) -> str:
@@ -21,11 +24,17 @@ def masked(text: str) -> str:
 
 
 @pytest.mark.deep
-def test_transcripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`python -m tests.cli.transcripts` writes the page anew."""
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_transcripts(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python -m tests.cli.transcripts` writes the pages anew."""
     pytest.importorskip("xarray")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "110")
-    text = PAGE.read_text()
+    text = page.read_text()
     assert "$ frazil log" in text
     assert masked(replayed(text)) == masked(text)
+
+
+def test_each_command_has_a_transcript() -> None:
+    shown = re.findall(r"^\$ frazil ([a-z-]+)", "\n".join(page.read_text() for page in PAGES), re.MULTILINE)
+    assert set(frazil.list_commands(click.Context(frazil))) - set(shown) == set()

@@ -40,7 +40,7 @@ def test_problems_have_status_1(place: Path, capsys: pytest.CaptureFixture[str])
     assert text.startswith("8 problems: level exists")
     assert "loss: missing: chunks/" in text
     assert "of `/t`" in text
-    assert "Restore the file from a copy" in text
+    assert "Run `frazil repair`" in text
     assert main(["verify", str(place), "--level", "exists", "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert (report["ok"], len(report["findings"])) == (False, 8)

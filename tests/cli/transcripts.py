@@ -1,8 +1,7 @@
-"""Transcripts of the page about the command line: they run again, with a fixed clock and fixed ids.
-
+"""Transcripts of the pages about the command line: they run again, with a fixed clock and fixed ids.
 
 A line ``$ frazil ...`` of a block ``console`` has its output below, and ``# exit status N`` unless N is 0.
-``python -m tests.cli.transcripts`` writes the output anew.
+``python -m tests.cli.transcripts`` writes the output of all pages anew.
 """
 
 from __future__ import annotations
@@ -14,13 +13,17 @@ import os
 import re
 import shlex
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from frazil.cli.main import main
 from frazil.host import Host, replace_host
 
-PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
+_CHECKOUT = Path(__file__).parents[2]
+PAGES = tuple(_CHECKOUT / "docs" / name for name in ("command-line.md", "command-data.md"))
+#: The page about data imports this repository from the folder `old`.
+_OLD = _CHECKOUT / "examples" / "how_to" / "old_repository.zip"
 _BLOCK = re.compile(r"```(python|console)\n(.*?)```", re.DOTALL)
 _START_US = 1_793_491_200_000_000  # 2026-11-01
 
@@ -45,10 +48,12 @@ def replayed(text: str) -> str:
     """The text of a page with the output of each command as it is now. Run it in an empty folder."""
     parts = []
     end = 0
+    names = {"__name__": "page"}
+    zipfile.ZipFile(_OLD).extractall("old")
     with replace_host(FixedHost()):
         for block in _BLOCK.finditer(text):
             if block[1] == "python":
-                exec(compile(block[2], PAGE.name, "exec"), {"__name__": "page"})
+                exec(compile(block[2], "page", "exec"), names)
                 continue
             parts += [text[end : block.start(2)], *_outputs(block[2])]
             end = block.end(2)
@@ -68,15 +73,18 @@ def output_of(line: str) -> str:
     output = io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         status = main(arguments)
-    return output.getvalue() + (f"# exit status {status}\n" if status else "")
+    text = output.getvalue().replace(os.getcwd(), "/data")
+    return text + (f"# exit status {status}\n" if status else "")
 
 
 def update() -> None:
-    """Write the page anew."""
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        os.environ["FRAZIL_PROFILES"] = str(Path(folder) / "none.toml")
-        text = replayed(PAGE.read_text())
-    PAGE.write_text(text)
+    """Write the pages anew."""
+    os.environ["COLUMNS"] = "110"
+    for page in PAGES:
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            os.environ["FRAZIL_PROFILES"] = str(Path(folder) / "none.toml")
+            text = replayed(page.read_text())
+        page.write_text(text)
 
 
 if __name__ == "__main__":

@@ -66,8 +66,8 @@ class Check:
 
 #: What to do, by severity, where the table has nothing more exact.
 _ACTIONS: Final = {
-    Severity.LOSS: "Restore the file from a copy of the repository.",
-    Severity.DAMAGE: "Restore the file from a copy, or write the data again.",
+    Severity.LOSS: "Run `frazil repair`, with `--copy` if there is a copy of the repository.",
+    Severity.DAMAGE: "Run `frazil repair`, with `--copy` if there is a copy, or write the data again.",
     Severity.WARNING: "Read the detail of the finding.",
     Severity.INFORMATION: "Nothing.",
 }

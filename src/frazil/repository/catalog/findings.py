@@ -57,7 +57,7 @@ class Finding:
     Examples:
         >>> finding = Finding("missing", "chunks/A")
         >>> finding.severity.value, finding.action
-        ('loss', 'Restore the file from a copy of the repository.')
+        ('loss', 'Run `frazil repair`, with `--copy` if there is a copy of the repository.')
     """
 
     check: str
