@@ -13,13 +13,17 @@ from frazil.cli.main import frazil
 
 
 def masked(text: str) -> str:
-    """A text with times and ids by their order, because each change of a commit changes these."""
+    """A text with times and ids by their order, because each change of a commit changes these.
+
+    The size of a compressed file depends on its ids.
+    """
     numbers: dict[str, int] = {}
 
     def number(match: re.Match[str]) -> str:
         return f"<id {numbers.setdefault(match[0][:8], len(numbers))}>"
 
     text = re.sub(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?", "<time>", text)
+    text = re.sub(r'("size_bytes": |\d objects \()[\d.]+', r"\1<size>", text)
     return re.sub(r"\b(?:[0-9A-HJKMNP-TV-Z]{20}|[0-9A-HJKMNP-TV-Z]{8})\b", number, text)
 
 
