@@ -42,6 +42,7 @@ from frazil.spark.tables.location import SECRET, Options
 from frazil.spark.tables.options import READ, STREAM, TABLE_OPTIONS, WRITE, Use, options_of
 from frazil.spark.tables.process_errors import causes_only
 from frazil.spark.tables.profiles import Profiles
+from frazil.spark.tables.query_conditions import AdvisingReader
 from frazil.spark.tables.repository_schemas import ROW_CHANGES
 from frazil.spark.tables.row_changes_reader import RowChangesReader, later_version, schema_of_row_changes
 from frazil.spark.tables.schemas import to_arrow_schema, to_spark
@@ -52,9 +53,11 @@ class FrazilDataSource(spark.DataSource):
     """The data source ``frazil``; docs/sql.md lists its options.
 
     A subclass with a ``handle``, a pickled repository, does not need a path. A subclass with ``profiles``
-    does not read the profile file of its process.
+    does not read the profile file of its process. With ``advises``, the reader looks at the conditions of a
+    query. Spark refuses such a reader if ``spark.sql.python.filterPushdown.enabled`` is false.
     """
 
+    advises: ClassVar[bool] = False
     handle: ClassVar[bytes | None] = None
     profiles: ClassVar[Profiles] = Profiles()
 
@@ -100,7 +103,8 @@ class FrazilDataSource(spark.DataSource):
         if "table" in options:
             return MetadataReader(repo, options, to_arrow_schema(schema))
         session = self._session or location.session_at(repo, options)
-        return GridReader(session, options, to_arrow_schema(schema))
+        reader = AdvisingReader if self.advises else GridReader
+        return reader(session, options, to_arrow_schema(schema))
 
     @override
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
@@ -157,15 +161,21 @@ def register(spark: SparkSession | None = None) -> None:
     """
     spark = get_spark() if spark is None else spark
     profiles = Profiles.of_configuration(spark.conf.getAll)
-    spark.dataSource.register(_with_profiles(profiles))
+    spark.dataSource.register(_with_profiles(profiles, advises=_passes_conditions(spark)))
     register_functions(spark, profiles)
 
 
-def _with_profiles(named: Profiles) -> type[FrazilDataSource]:
+def _passes_conditions(spark: SparkSession) -> bool:
+    """Return whether Spark passes the conditions of queries to data sources."""
+    return spark.conf.get("spark.sql.python.filterPushdown.enabled", "false") == "true"
+
+
+def _with_profiles(named: Profiles, *, advises: bool) -> type[FrazilDataSource]:
     class WithProfiles(FrazilDataSource):
         """The data source with profiles. It is pickled by value, and its profiles with it."""
 
     WithProfiles.profiles = named
+    WithProfiles.advises = advises
     return WithProfiles
 
 
@@ -182,5 +192,6 @@ def register_repository(spark: SparkSession, repo: Repository) -> str:
             return name
 
     Bound.handle = handle
+    Bound.advises = _passes_conditions(spark)
     spark.dataSource.register(Bound)
     return name
