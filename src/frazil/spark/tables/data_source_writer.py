@@ -6,7 +6,7 @@ this writer is for rows in the order of the arrays, or for few rows. ``write_tab
 the task of its unit.
 
 Nothing is deleted when a job is aborted: the chunks of its tasks are garbage. Spark also aborts after a
-commit whose end it could not see.
+commit whose end it could not see, so the lease of the chunks also stays, until it expires.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from frazil.jobs import wire
 from frazil.jobs.job_run import run_job
 from frazil.jobs.versions import Target
 from frazil.repository.handle.repository import Repository
+from frazil.repository.session.interior import state_of
 from frazil.repository.session.session import ForkSession, Session
 from frazil.spark.tables import location
 from frazil.spark.tables.added_columns import new_columns
@@ -111,6 +112,7 @@ class TableWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         done = [each for each in messages if isinstance(each, TaskWrite)]
         if not sum(each.count for each in done):
+            self._give_back_lease()
             return
         left = sum(len(each.rows) for each in done)
         if left > LEFT_BYTES:
@@ -149,6 +151,12 @@ class TableWriter(DataSourceArrowWriter):
             before=merge,
         )
         run_job(job, engine)
+        self._give_back_lease()
+
+    def _give_back_lease(self) -> None:
+        """End the lease of the fork. Without this, it delays garbage collections until it expires."""
+        if self._fork is not None and (lease := state_of(self._fork).lease) is not None:
+            lease.give_back(self._repo.storage)
 
     def _once(self, rows: pa.Table, units: NDArray[np.int64]) -> None:
         """Raise ``InvalidInputError`` for rows in units that a task wrote whole.
