@@ -74,6 +74,38 @@ def test_rows_behind_an_inserted_label_are_the_same(repo: frazil.Repository, tmp
     assert len(changes(tmp_path, start="v1")) == 12 * 7 - 10 * 6
 
 
+def test_removed_labels_are_deletions(repo: frazil.Repository, tmp_path: Path) -> None:
+    with repo.transaction("main", message="without the last three days") as store:
+        zarr.open_array(store, path="day").resize((7,))
+        zarr.open_array(store, path="tas").resize((7, 6))
+        zarr.open_array(store, path="tas")[0, 0] = -1
+        zarr.create_array(store, name="new", data=np.zeros((7, 6)), dimension_names=["day", "place"])
+    days = [("deleted", 70, place, 42.0 + number) for number, place in enumerate("abcdef")]
+    none = [("deleted", day, place, None) for day in (80, 90) for place in "abcdef"]
+    assert changes(tmp_path, start="v1") == [*days, *none, ("updated", 0, "a", -1.0)]
+    assert changes(tmp_path, start="v1", where="day > 80 AND place = 'b'") == [("deleted", 90, "b", None)]
+    assert changes(tmp_path, start="v1", where="tas BETWEEN 46 AND 99") == days[-2:]
+    assert {row[0] for row in changes(tmp_path, start="main", end="v1")} == {"inserted", "updated"}
+    both = changes(tmp_path, start="v1", variables="tas,new", columns="day,new", where="place = 'f'")
+    assert [row for row in both if row[0] == "deleted"] == [("deleted", day, None) for day in (70, 80, 90)]
+    assert changes(tmp_path, start="v1", variables="tas,new", where="new = 1") == []
+    given = {"path": str(tmp_path / "ice"), "table": "row_changes", "variables": "tas", "start": "v1"}
+    source = FrazilDataSource({**given, "block-rows": "1", "where": "day > 60"})
+    parts = source.reader(source.schema()).partitions()
+    assert sorted(tuple(block) for part in parts for block in part.value.scan.blocks.tolist()) == [
+        (3, 0), (3, 1), (4, 0), (4, 1),
+    ]  # fmt: skip
+
+
+def test_cells_without_labels_are_deleted(repo: frazil.Repository, tmp_path: Path) -> None:
+    with repo.transaction("main", message="no labels") as store:
+        zarr.create_array(store, name="x", data=np.arange(4.0), chunks=(2,), dimension_names=["n"])
+    repo.create_tag("four", "main")
+    with repo.transaction("main", message="three") as store:
+        zarr.open_array(store, path="x").resize((3,))
+    assert changes(tmp_path, start="four", variables="x") == [("deleted", 3, 3.0)]
+
+
 def test_only_changed_chunks_are_read(repo: frazil.Repository, tmp_path: Path) -> None:
     with repo.transaction("main", message="one cell, and the same values again") as store:
         tas = zarr.open_array(store, path="tas")

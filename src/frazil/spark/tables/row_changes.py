@@ -1,12 +1,15 @@
-"""The rows that are new or different in a later version: the table ``row_changes``.
+"""The rows that are new, different or absent in a later version: the table ``row_changes``.
 
     driver   transaction logs -> changed chunks -> blocks; labels that the earlier version lacks -> blocks
     task     rows of a block -> the same labels in the earlier version -> rows that are new or have another
     value
 
+Rows whose labels exist no longer are the new rows of the opposite comparison, from the later version to the
+earlier one.
+
 Rows are compared by their labels, the coordinates of all dimensions. So a label that was inserted in the
 middle does not change the rows behind it, although their chunks change. A dimension without a coordinate has
-the numbers of its cells as labels. Rows whose labels exist no longer have no row here.
+the numbers of its cells as labels.
 """
 
 from __future__ import annotations
@@ -30,9 +33,8 @@ from frazil.spark.tables.scan_plan import Scan, ScanTask
 from frazil.spark.tables.version_slices import SharedVersion
 from frazil.zarr_store.arrays import array_at
 
-#: The column that tells ``inserted`` from ``updated``.
+#: The column with ``inserted``, ``updated`` or ``deleted``.
 CHANGE: Final = "change"
-_KINDS: Final = ("inserted", "updated")  # an array of Arrow would import pandas
 
 type Positions = Mapping[str, NDArray[np.int64]]
 
@@ -67,20 +69,28 @@ class EarlierVersion:
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """What all tasks share. ``earlier`` is None if all rows are new."""
+    """What all tasks of one comparison share.
+
+    ``earlier`` is None if all rows are new. ``inserted`` is the word for new rows.
+    """
 
     scan: Scan
     schema: pa.Schema
     compared: tuple[str, ...]
     earlier: EarlierVersion | None
+    inserted: str = "inserted"
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeTask:
-    """The blocks of one task, and the references of the earlier version for their labels."""
+    """The blocks of one task, and the references of the earlier version for their labels.
+
+    ``deletions`` tells the tasks of the opposite comparison.
+    """
 
     scan: ScanTask
     tables: Mapping[str, ChunkTable]
+    deletions: bool = False
 
 
 def change_batches(changes: RowChanges, task: ChangeTask) -> Iterator[pa.RecordBatch]:
@@ -93,7 +103,7 @@ def change_batches(changes: RowChanges, task: ChangeTask) -> Iterator[pa.RecordB
             exists, differs = _compare(changes.compared, earlier, session, batch)
         rows = np.flatnonzero(~exists | differs)
         if len(rows):
-            kinds = pa.array(_KINDS).take(pa.array(exists[rows].astype(np.int8)))
+            kinds = pa.array((changes.inserted, "updated")).take(pa.array(exists[rows].astype(np.int8)))
             taken = batch.take(pa.array(rows))
             columns = {name: taken[name] for name in taken.schema.names} | {CHANGE: kinds}
             yield pa.RecordBatch.from_arrays(

@@ -16,6 +16,7 @@ from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.differences import difference
 from frazil.repository.session.session import Session
+from frazil.spark.tables.conditions import Conditions, predicates
 from frazil.spark.tables.decoding import to_arrow
 from frazil.spark.tables.grid import Column, Grid, Selection
 from frazil.spark.tables.group_grid import grid_of
@@ -28,7 +29,11 @@ from frazil.spark.tables.version_slices import SharedVersion, rows_in_box
 
 @dataclass(frozen=True, slots=True)
 class ChangeRequest:
-    """Which rows are compared: two versions of a repository, the arrays, and the columns of the result."""
+    """Which rows are compared: two versions of a repository, the arrays, and the columns of the result.
+
+    With ``deletions``, ``before`` is the later version. The result has the rows of ``after`` whose labels
+    ``before`` does not have.
+    """
 
     repo: Repository
     before: Session
@@ -37,11 +42,14 @@ class ChangeRequest:
     where: tuple[Predicate, ...] = ()
     columns: tuple[str, ...] = ()
     split: Split = Split()  # noqa: RUF009  # a frozen value
+    deletions: bool = False
 
 
 def plan_row_changes(request: ChangeRequest, grid: Grid) -> tuple[RowChanges, list[ChangeTask]]:
-    """Return the tasks that find the changed rows of the later version, whose grid is ``grid``."""
+    """Return the tasks that find the changed rows of the version ``after``, whose grid is ``grid``."""
     variables = [each for each in grid.columns if each.path is not None and not each.is_key]
+    if request.deletions:
+        variables = []
     compared = tuple(each.name for each in variables if each.instances is None)
     names = request.columns or tuple(each.name for each in grid.columns)
     needed = [each for each in grid.columns if each.name in {*grid.dims, *compared, *names}]
@@ -55,25 +63,51 @@ def plan_row_changes(request: ChangeRequest, grid: Grid) -> tuple[RowChanges, li
     schema = pa.schema(
         [pa.field(CHANGE, pa.string()), *(pa.field(name, grid.column(name).type) for name in names)]
     )
-    changes = RowChanges(scan, schema, compared, earlier)
+    word = "deleted" if request.deletions else "inserted"
+    changes = RowChanges(scan, schema, compared, earlier, word)
     if earlier is None:
         return changes, [ChangeTask(each, {}) for each in tasks]
     tables = {
         node.path: request.before.workspace.chunks.ref_table(node.path) for node in earlier.shared.nodes
     }
     positions = {dim: earlier.find_positions(dim, _labels(request.after, grid, dim)) for dim in grid.dims}
-    return changes, [ChangeTask(each, _tables_of(each, grid, earlier, tables, positions)) for each in tasks]
+    return changes, [
+        ChangeTask(each, _tables_of(each, grid, earlier, tables, positions), request.deletions)
+        for each in tasks
+    ]
+
+
+def plan_deleted_rows(
+    request: ChangeRequest, where: Conditions
+) -> tuple[RowChanges, list[ChangeTask]] | None:
+    """Return the tasks that find the rows whose labels the later version of ``request`` does not have.
+
+    Columns that the earlier version lacks are not in these rows. A condition on such a column selects no row.
+    None means that there are no rows.
+    """
+    selection = _existing_variables(request.before, request.selection)
+    grid = grid_of(request.before, selection)
+    try:
+        conditions = predicates(grid, where)
+    except InvalidInputError:
+        return None
+    opposite = replace(
+        request,
+        before=request.after,
+        after=request.before,
+        selection=selection,
+        where=tuple(conditions),
+        columns=tuple(each.name for each in grid.columns if each.name in request.columns),
+        deletions=True,
+    )
+    plan, tasks = plan_row_changes(opposite, grid)
+    return (plan, tasks) if tasks else None
 
 
 def _earlier(request: ChangeRequest, grid: Grid, compared: Sequence[str]) -> EarlierVersion | None:
     """Return the earlier version; None if it has no rows with these dimensions."""
-    folder = "/" + request.selection.group.strip("/")
-    nodes = request.before.workspace.nodes
-    existing = [
-        name for name in request.selection.variables if nodes.node(f"{folder.rstrip('/')}/{name}") is not None
-    ]
     try:
-        before = grid_of(request.before, replace(request.selection, variables=tuple(existing)))
+        before = grid_of(request.before, _existing_variables(request.before, request.selection))
     except (NodeNotFoundError, InvalidInputError):
         return None
     if set(before.dims) != set(grid.dims):
@@ -85,6 +119,16 @@ def _earlier(request: ChangeRequest, grid: Grid, compared: Sequence[str]) -> Ear
     columns = {each.name: each for each in before.columns if each.name in compared and each.path is not None}
     paths = sorted({each.path for each in columns.values() if each.path is not None})
     return EarlierVersion(SharedVersion.of(request.before, paths), labels, columns, before.dims)
+
+
+def _existing_variables(session: Session, selection: Selection) -> Selection:
+    """Return the selection without the variables that a version does not have."""
+    folder = "/" + selection.group.strip("/")
+    nodes = session.workspace.nodes
+    existing = [
+        name for name in selection.variables if nodes.node(f"{folder.rstrip('/')}/{name}") is not None
+    ]
+    return replace(selection, variables=tuple(existing))
 
 
 def _labels(session: Session, grid: Grid, dim: str) -> pa.Array:
@@ -99,10 +143,8 @@ def _changed_blocks(
     every = np.ones(counts_of(grid), np.bool_)
     if earlier is None:
         return every
-    context = context_of(request.repo)
-    ids = [id_from_text(each.snapshot_id) for each in (request.before, request.after)]
-    chunks = difference(context, context.catalog.repo_info(), *ids).updated_chunks
     blocks = ~every
+    chunks = _changed_chunks(request) if variables else {}
     for each in variables:
         old = earlier.columns.get(each.name)
         if old is None or repr(old.decoder) != repr(each.decoder):
@@ -117,6 +159,12 @@ def _changed_blocks(
             shape = [-1 if each == axis else 1 for each in range(len(grid.dims))]
             blocks |= np.logical_or.reduceat(fresh, starts).reshape(shape)
     return blocks
+
+
+def _changed_chunks(request: ChangeRequest) -> Mapping[str, NDArray[np.uint32]]:
+    context = context_of(request.repo)
+    ids = [id_from_text(each.snapshot_id) for each in (request.before, request.after)]
+    return difference(context, context.catalog.repo_info(), *ids).updated_chunks
 
 
 def _blocks_of(grid: Grid, column: Column, index: NDArray[np.uint32]) -> Mask:

@@ -18,7 +18,11 @@ from frazil.spark.tables.group_grid import grid_of
 from frazil.spark.tables.location import Options
 from frazil.spark.tables.process_errors import causes_only
 from frazil.spark.tables.row_changes import CHANGE, ChangeTask, RowChanges, change_batches
-from frazil.spark.tables.row_changes_plan import ChangeRequest, plan_row_changes
+from frazil.spark.tables.row_changes_plan import (
+    ChangeRequest,
+    plan_deleted_rows,
+    plan_row_changes,
+)
 
 
 def later_version(repo: Repository, options: Options) -> Session:
@@ -42,7 +46,7 @@ def schema_of_row_changes(session: Session, options: Options) -> pa.Schema:
 
 @causes_only
 class RowChangesReader(spark.DataSourceReader):
-    """The reader of the rows that the version of the option ``start`` does not have."""
+    """The reader of the rows that differ from those of the version of the option ``start``."""
 
     def __init__(self, repo: Repository, after: Session, options: Options, schema: pa.Schema) -> None:
         start = options.get("start")
@@ -62,8 +66,11 @@ class RowChangesReader(spark.DataSourceReader):
             split_of(options),
         )
         self._schema = schema
-        self._tasks: list[ChangeTask]
-        self._plan, self._tasks = plan_row_changes(request, grid)
+        plan, self._tasks = plan_row_changes(request, grid)
+        deleted = None if plan.earlier is None else plan_deleted_rows(request, options.get("where", ()))
+        if deleted is not None:
+            self._tasks += deleted[1]
+        self._plans = (plan, None if deleted is None else deleted[0])
 
     @override
     def partitions(self) -> Sequence[spark.InputPartition]:
@@ -76,17 +83,24 @@ class RowChangesReader(spark.DataSourceReader):
         task: ChangeTask | None = partition.value
         if task is None:
             return
-        for batch in change_batches(self._plan, task):
+        plan = self._plans[task.deletions]
+        assert plan is not None
+        for batch in change_batches(plan, task):
             by_name = {name.lower(): batch[name] for name in batch.schema.names}
-            columns = [by_name[field.name.lower()].cast(field.type) for field in self._schema]
+            columns = [
+                by_name[field.name.lower()].cast(field.type)
+                if field.name.lower() in by_name
+                else pa.nulls(len(batch), field.type)  # the earlier version does not have the column
+                for field in self._schema
+            ]
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The pickle for the tasks does not include the tasks.
-        return (_of_tasks, (self._plan, self._schema))
+        return (_of_tasks, (self._plans, self._schema))
 
 
-def _of_tasks(plan: RowChanges, schema: pa.Schema) -> RowChangesReader:
+def _of_tasks(plans: tuple[RowChanges, RowChanges | None], schema: pa.Schema) -> RowChangesReader:
     reader = RowChangesReader.__new__(RowChangesReader)
-    reader._plan, reader._tasks, reader._schema = plan, [], schema
+    reader._plans, reader._tasks, reader._schema = plans, [], schema
     return reader
