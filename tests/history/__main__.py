@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import pickle
 import sys
 import tempfile
 import time
@@ -65,6 +66,8 @@ def run(name: str, folder: Path, scope: Scope) -> Result:
             campaign.logs(),
             has_faults=store.direct is not store.storage,
         )
+    # The storage of a server is gone after the run.
+    (folder / "history.pickle").write_bytes(pickle.dumps(history))
     return Result(
         name,
         counts(campaign),
@@ -84,7 +87,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--workers", type=int, default=4, help="how many processes at a time")
     parser.add_argument("--seconds", type=float, default=0.0, help="end after so many seconds, 0: never")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="keep logs and local repositories in this folder")
+    parser.add_argument(
+        "--folder", type=Path, help="keep logs, histories and local repositories in this folder"
+    )
     options = parser.parse_args(arguments)
     scope = Scope(options.operations, options.workers, options.seed, seconds=options.seconds)
     print(TITLE, flush=True)

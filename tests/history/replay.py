@@ -70,6 +70,7 @@ class Replay:
             if each.outcome == "ok"
         }
         self._observed = dict(observations(self.history))
+        self._alive = {id_ for ids in self.history.ancestry.values() for id_ in ids}
 
     def run(self) -> None:
         """Apply all entries."""
@@ -173,8 +174,13 @@ class Replay:
         return np.full(layout.WIDTH, ANY), self._row(id_)
 
     def sides_of_commit(self, id_: str | None) -> tuple[Row, Row]:
-        """Return the rows before and after a commit."""
-        return self._row(self.parents.get(id_ or "")), self._row(id_)
+        """Return the rows before and after a commit.
+
+        If the parent was removed from the history meanwhile, the commit has another parent, and contains the
+        changes of the removed version.
+        """
+        parent = self.parents.get(id_ or "")
+        return self._row(parent if parent in self._alive else None), self._row(id_)
 
     def _require_rule(self, operation: Operation, entry: Entry, before: Row) -> None:
         """Report a commit that undoes a change of another worker."""

@@ -17,7 +17,9 @@ import frazil
 from frazil.format.keys import backup_key
 from frazil.format.repo_info import decode_repo_info
 from frazil.maintenance.backups import RECENT
+from frazil.repository.catalog.leases import Lease
 from frazil.repository.catalog.ops_history import ops_log
+from frazil.repository.clock import now_us
 from frazil.storage.memory import MemoryStorage
 
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
@@ -69,6 +71,19 @@ def test_the_ops_log_stays_whole(keep: int) -> None:
         names += [f"after{round_}.{number}" for number in range(25)]
     logged = [entry.name for entry in log(storage)[::-1] if str(entry.name).startswith("after")]
     assert logged == names
+
+
+def test_leases_of_copies_protect_backups() -> None:
+    """A copy has read a `repo` whose log continues in the backups. A session with forks needs none."""
+    storage = MemoryStorage()
+    repo = updated(storage, 40, 10)
+    before = backups(storage)
+    repo.writable_session("main").fork()
+    copy = Lease.take(storage, 0, now_us() + 3_600_000_000, purpose="copy")
+    assert repo.garbage_collect(TOMORROW).backups_deleted == 0
+    assert before.keys() <= backups(storage).keys()
+    copy.give_back(storage)
+    assert repo.garbage_collect(TOMORROW).backups_deleted > 0
 
 
 @pytest.mark.deep

@@ -159,7 +159,9 @@ def collect(context: Context, what: Collection) -> GCSummary:
     try:
         phases = garbage(after, old, live)
         done = _swept(storage, phases, what, spared, record)
-        done |= _swept_backups(context, old, after, what) if len(done) == len(phases) else {}
+        spared.refresh()
+        if len(done) == len(phases) and not spared.protects_all:
+            done |= _swept_backups(context, old, after, what)
         delete_abandoned(storage, what.older_than)
         walk.store(live.snapshots, live.manifests)
         return collection_summary(phases, done, spared)
@@ -228,6 +230,9 @@ def _swept(
 
 def _swept_backups(context: Context, old: Old, after: RepoInfo, what: Collection) -> dict[str, Swept]:
     """Bound the ops log, and delete backups that ``after`` does not lead to.
+
+    Sessions and jobs need no backup, so their leases do not count. The caller looks for leases of copies: a
+    copy may have read a ``repo`` from before the update of the collection. Its log continues in the backups.
 
     If a damaged backup hides the rest of the log, no backup is deleted.
     """

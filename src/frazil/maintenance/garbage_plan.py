@@ -70,7 +70,7 @@ class Live:
 def old_files(storage: Storage, before: int, backups_before: int, listings: int) -> Old:
     """Return the old files: step 1.
 
-    Backups have their own limit, because no session needs them. So leases do not protect them.
+    Backups have their own limit, because no session needs them. Only the lease of a copy protects them.
 
     Args:
         storage: Storage of the repository.

@@ -38,6 +38,8 @@ ROUNDING: Final = 2_000_000
 LONGEST: Final = timedelta(days=8)
 
 _LONGEST_US: Final = LONGEST // timedelta(microseconds=1)
+#: In microseconds since 1970. A lease with an earlier ``since`` protects everything: no file is that old.
+_ANCIENT_US: Final = timedelta(days=7300) // timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,11 @@ class StoredLease:
     host: str = ""
     user: str = ""
     process: int = 0
+
+    @property
+    def protects_all(self) -> bool:
+        """Whether the lease protects files of any age, as that of a copy does."""
+        return self.since < _ANCIENT_US
 
 
 def leases(storage: Storage) -> list[StoredLease]:
@@ -169,6 +176,11 @@ class LeaseLimit:
     def older_than(self) -> int:
         """The cut-off that the leases allow."""
         return min((self.limit, *(lease.since for lease in self.leases.values())))
+
+    @property
+    def protects_all(self) -> bool:
+        """Whether a lease protects files of any age."""
+        return any(lease.protects_all for lease in self.leases.values())
 
     def refresh(self) -> int:
         """Read the leases again, because some may be new. Return ``older_than``."""
