@@ -36,7 +36,7 @@ from frazil.spark.streams.change_feed import FEED, SCHEMA
 from frazil.spark.streams.sink import RowsWriter, stream_writer
 from frazil.spark.streams.source import FeedReader, stream_reader
 from frazil.spark.tables import location, repository_tables
-from frazil.spark.tables.data_source_reader import GridReader, MetadataReader, schema_of_rows
+from frazil.spark.tables.data_source_reader import MetadataReader, schema_of_rows
 from frazil.spark.tables.data_source_writer import TableWriter
 from frazil.spark.tables.location import SECRET, Options
 from frazil.spark.tables.options import READ, STREAM, TABLE_OPTIONS, WRITE, Use, options_of
@@ -53,11 +53,9 @@ class FrazilDataSource(spark.DataSource):
     """The data source ``frazil``; docs/sql.md lists its options.
 
     A subclass with a ``handle``, a pickled repository, does not need a path. A subclass with ``profiles``
-    does not read the profile file of its process. With ``advises``, the reader looks at the conditions of a
-    query. Spark refuses such a reader if ``spark.sql.python.filterPushdown.enabled`` is false.
+    does not read the profile file of its process.
     """
 
-    advises: ClassVar[bool] = False
     handle: ClassVar[bytes | None] = None
     profiles: ClassVar[Profiles] = Profiles()
 
@@ -103,8 +101,7 @@ class FrazilDataSource(spark.DataSource):
         if "table" in options:
             return MetadataReader(repo, options, to_arrow_schema(schema))
         session = self._session or location.session_at(repo, options)
-        reader = AdvisingReader if self.advises else GridReader
-        return reader(session, options, to_arrow_schema(schema))
+        return AdvisingReader(session, options, to_arrow_schema(schema))
 
     @override
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
@@ -161,21 +158,15 @@ def register(spark: SparkSession | None = None) -> None:
     """
     spark = get_spark() if spark is None else spark
     profiles = Profiles.of_configuration(spark.conf.getAll)
-    spark.dataSource.register(_with_profiles(profiles, advises=_passes_conditions(spark)))
+    spark.dataSource.register(_with_profiles(profiles))
     register_functions(spark, profiles)
 
 
-def _passes_conditions(spark: SparkSession) -> bool:
-    """Return whether Spark passes the conditions of queries to data sources."""
-    return spark.conf.get("spark.sql.python.filterPushdown.enabled", "false") == "true"
-
-
-def _with_profiles(named: Profiles, *, advises: bool) -> type[FrazilDataSource]:
+def _with_profiles(named: Profiles) -> type[FrazilDataSource]:
     class WithProfiles(FrazilDataSource):
         """The data source with profiles. It is pickled by value, and its profiles with it."""
 
     WithProfiles.profiles = named
-    WithProfiles.advises = advises
     return WithProfiles
 
 
@@ -192,6 +183,5 @@ def register_repository(spark: SparkSession, repo: Repository) -> str:
             return name
 
     Bound.handle = handle
-    Bound.advises = _passes_conditions(spark)
     spark.dataSource.register(Bound)
     return name

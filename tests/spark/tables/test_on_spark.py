@@ -35,11 +35,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-@pytest.fixture
-def pushing(spark: SparkSession) -> Iterator[SparkSession]:
-    spark.conf.set(PUSHDOWN, "true")
+@pytest.fixture(params=["true", "false"])
+def pushing(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """Set the conf after `register` was called with either value."""
+    before = spark.conf.get(PUSHDOWN, "false")
+    spark.conf.set(PUSHDOWN, "false" if request.param == "true" else "true")
+    register(spark)
+    spark.conf.set(PUSHDOWN, request.param)
     yield spark
-    spark.conf.unset(PUSHDOWN)
+    spark.conf.set(PUSHDOWN, before)
 
 
 @pytest.mark.deep

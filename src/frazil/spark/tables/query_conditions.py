@@ -8,7 +8,7 @@ does not use them (see `GridReader`). It counts the blocks that the same conditi
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime
 from typing import Any, Final, override
 
@@ -35,16 +35,34 @@ _OPERATORS: Final[Mapping[type[spark.Filter], str]] = {
 }
 
 
+class Advice:
+    """The method ``pushFilters`` of a reader that takes no condition.
+
+    Spark refuses to read with a reader that defines ``pushFilters`` if the setting above is false, as the
+    conditions of such a reader would be lost. This reader loses none. So the attribute ``__func__``, which
+    Spark compares, names the method that the reader inherits.
+    """
+
+    def __init__(self, advise: Callable[[list[spark.Filter]], str | None]) -> None:
+        self.__func__ = spark.DataSourceReader.pushFilters
+        self._advise = advise
+
+    def __call__(self, filters: list[spark.Filter]) -> list[spark.Filter]:
+        """Warn if the option ``where`` would skip data; return all conditions."""
+        text = self._advise(filters)
+        if text is not None:
+            warnings.warn(text, UserWarning, stacklevel=2)
+        return filters
+
+
 @causes_only
 class AdvisingReader(GridReader):
     """A reader of rows that warns if the option ``where`` would skip a part of the data."""
 
+    @property
     @override
-    def pushFilters(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:
-        text = advice(self._session, self._grid, self._where, filters)
-        if text is not None:
-            warnings.warn(text, UserWarning, stacklevel=2)
-        return filters
+    def pushFilters(self) -> Advice:
+        return Advice(lambda filters: advice(self._session, self._grid, self._where, filters))
 
 
 def advice(
