@@ -90,7 +90,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "repository.handle": {*OF_REPOSITORY, "maintenance", *CORE},
     "repository.__init__": {*OF_REPOSITORY, "storage"},  # the public names
     "zarr_store": {"repository.session", "repository.settings", "repository"},
-    "arrays": {"repository.session", "repository", "changes", "chunks", "format"},
+    "arrays": {"zarr_store", "repository.session", "repository", "changes", "chunks", "format"},
     "maintenance": {"repository.session", "repository.catalog", "repository.settings", "repository", *CORE},
     "importing": {*OF_REPOSITORY, *CORE},
     "readers": {"storage"},
@@ -131,6 +131,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "types": NAMES,
     "virtual": NAMES | {"chunks"},
     "xarray": NAMES | {"dask", "distributed"},
+    "zarr_pipeline": {"arrays"},
 }
 #: Rooms whose modules may import pyspark. All others run where it is not installed.
 WITH_PYSPARK = {
@@ -164,6 +165,7 @@ ONLY_IN: dict[str, set[str]] = {
     "yaml": {"repository.settings", "pipeline.validation"},
     "zarr": {
         "arrays",
+        "zarr_pipeline",
         "zarr_store",
         "xarray",
         "dask",

@@ -1,5 +1,5 @@
 """Arrays with numpy's indexing: reads of whole selections, planned as columns.
 
-selection ──selection──> axes ──blocks──> rows: one for each chunk
-──references──> byte ranges ──requests──> few reads ──decoders──> blocks ──placement──> result
+selection ──selection──> axes ──pieces──> rows: one for each chunk
+──references──> byte ranges ──requests──> few reads ──decoders──> pieces ──placement──> result
 """

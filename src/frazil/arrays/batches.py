@@ -1,4 +1,4 @@
-"""Work on the bytes of requests: groups of rows, batches of limited size, and threads."""
+"""Work on the bytes of requests: rows by number, batches of limited size, and threads."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _SMALL: Final = 1 << 20
 _BATCH: Final = 4 << 20
 
 
-def groups_of(numbers: NDArray[Any]) -> list[I64]:
+def rows_by_number(numbers: NDArray[Any]) -> list[I64]:
     """Return the rows of each distinct number.
 
     Examples:
-        >>> [rows.tolist() for rows in groups_of(np.array([5, 2, 5]))]
+        >>> [rows.tolist() for rows in rows_by_number(np.array([5, 2, 5]))]
         [[1], [0, 2]]
     """
     if not len(numbers) or (numbers == numbers[0]).all():
@@ -58,5 +58,5 @@ def process_all(
         failures += map(process, remote)
     else:
         failures += shared_pool(Purpose.CHUNK_READS).map(process, remote)
-    rows = [each for part in failures for each in part]
+    rows = [each for one in failures for each in one]
     return np.sort(np.concatenate(rows)) if rows else np.zeros(0, np.int64)

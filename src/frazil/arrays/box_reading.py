@@ -8,17 +8,17 @@ import numpy as np
 import zarr
 
 from frazil.arrays.axes import chunks_of_slice
-from frazil.arrays.block_reading import BlockReading
-from frazil.arrays.blocks import blocks_of_axes
 from frazil.arrays.chunk_source import chunks_of
+from frazil.arrays.piece_reading import PieceReading
+from frazil.arrays.pieces import pieces_of_axes
 from frazil.arrays.selection import AxisSlice
 from frazil.arrays.single_chunk import read_in_chunk
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from frazil.arrays.blocks import Blocks
     from frazil.arrays.encoding import Encoding
+    from frazil.arrays.pieces import Pieces
     from frazil.format.columns import I64
     from frazil.repository.session.session import Session
 
@@ -39,23 +39,23 @@ def read_box(session: Session, path: str, encoding: Encoding, slices: tuple[Axis
         if values is not None:
             return values
     out = np.empty(shape, encoding.dtype)
-    blocks, failures = read_box_into(session, path, encoding, slices, out)
+    pieces, failures = read_box_into(session, path, encoding, slices, out)
     if len(failures):
-        _read_with_zarr(zarr_array(session, path), blocks, failures, slices, out)
+        _read_with_zarr(zarr_array(session, path), pieces, failures, slices, out)
     return out
 
 
 def read_box_into(
     session: Session, path: str, encoding: Encoding, slices: tuple[AxisSlice, ...], out: NDArray[Any]
-) -> tuple[Blocks, I64]:
-    """Read a box that is not empty into ``out``. Return its blocks, and the rows of the failed ones."""
+) -> tuple[Pieces, I64]:
+    """Read a box that is not empty into ``out``. Return its pieces, and the rows of the failed ones."""
     axes = [
         chunks_of_slice(each.start, each.count, each.step, length)
         for each, length in zip(slices, encoding.lengths, strict=True)
     ]
-    blocks = blocks_of_axes(axes)
+    pieces = pieces_of_axes(axes)
     chunks = chunks_of(session.workspace, path, encoding)
-    return blocks, BlockReading(chunks, encoding, blocks, out).run()
+    return pieces, PieceReading(chunks, encoding, pieces, out).run()
 
 
 def zarr_array(session: Session, path: str) -> zarr.Array[Any]:
@@ -64,12 +64,12 @@ def zarr_array(session: Session, path: str) -> zarr.Array[Any]:
 
 
 def _read_with_zarr(
-    array: zarr.Array[Any], blocks: Blocks, rows: I64, slices: tuple[AxisSlice, ...], out: NDArray[Any]
+    array: zarr.Array[Any], pieces: Pieces, rows: I64, slices: tuple[AxisSlice, ...], out: NDArray[Any]
 ) -> None:
-    """Read blocks with the codecs of zarr, which raise the errors of damaged chunks."""
+    """Read pieces with the codecs of zarr, which raise the errors of damaged chunks."""
     for row in rows.tolist():
-        counts = blocks.parts[int(blocks.group[row])].counts
-        target = blocks.target[row].tolist()
+        counts = pieces.regions[int(pieces.region[row])].counts
+        target = pieces.target[row].tolist()
         spot = tuple(slice(a, a + n) for a, n in zip(target, counts, strict=True))
         source = tuple(
             AxisSlice(each.start + a * each.step, n, each.step).as_slice()

@@ -1,40 +1,20 @@
-"""The chunks of one array of a session: their references as columns, and the reader of their bytes."""
+"""The chunks of an array, or the inner chunks of its shards."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from frazil.arrays.array_chunks import ArrayChunks
 from frazil.arrays.shards import ShardedChunks
 
 if TYPE_CHECKING:
     from frazil.arrays.encoding import Encoding
-    from frazil.chunks.reader import ChunkReader
-    from frazil.format.columns import I64, U32
-    from frazil.format.manifest import ChunkTable
     from frazil.repository.session.workspace import Workspace
 
-
-class ArrayChunks:
-    """The chunks of the array at ``path``.
-
-    Attributes:
-        reader: The reader of the bytes of chunks.
-    """
-
-    def __init__(self, workspace: Workspace, path: str) -> None:
-        self._workspace = workspace
-        self._path = path
-        self.reader: ChunkReader = workspace.reader
-
-    def refs(self, index: U32) -> tuple[ChunkTable, I64]:
-        """Return the references of chunks, in the order of ``index``, and the rows that have failed."""
-        self._workspace.notes.note_chunks(self._path, index)
-        return self._workspace.chunks.refs_at(self._path, index), np.zeros(0, np.int64)
+type ChunkSource = ArrayChunks | ShardedChunks
 
 
-def chunks_of(workspace: Workspace, path: str, encoding: Encoding) -> ArrayChunks | ShardedChunks:
+def chunks_of(workspace: Workspace, path: str, encoding: Encoding) -> ChunkSource:
     """Return the chunks of an array: its shards' inner chunks if it has shards."""
     chunks = ArrayChunks(workspace, path)
     return chunks if encoding.shards is None else ShardedChunks(chunks, encoding.shards)

@@ -12,16 +12,13 @@ from numcodecs import blosc  # type: ignore[import-untyped]  # zarr requires it
 from numpy.lib.stride_tricks import as_strided
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
+from frazil.errors import FormatError
 from frazil.format.columns import I64, U8, copy_rows
 
 #: Returns the decoded bytes of m chunks, uint8 of shape (m, size). Arguments: the bytes that contain the
 #: chunks, the first byte and the length of each chunk, and the size of a decoded chunk. It raises any error
 #: for chunks that it cannot decode.
 type Decoder = Callable[[U8, I64, I64, int], U8]
-
-
-class SizeError(ValueError):
-    """A chunk has more or fewer bytes than its array requires."""
 
 
 def plain(data: U8, offset: I64, length: I64, size: int) -> U8:
@@ -33,7 +30,7 @@ def plain(data: U8, offset: I64, length: I64, size: int) -> U8:
         [[1, 2], [5, 6]]
     """
     if (length != size).any():
-        raise SizeError(f"a chunk must have {size} bytes, got {length[length != size][0]}")
+        raise FormatError(f"a chunk must have {size} bytes, got {length[length != size][0]}")
     first = int(offset[0])
     if len(offset) == 1:
         return data[first : first + size].reshape(1, size)
@@ -77,7 +74,7 @@ def blosc_chunks(data: U8, offset: I64, length: I64, size: int) -> U8:
         source = data[start : start + count]
         claim = int.from_bytes(source[4:8].tobytes(), "little")
         if claim != size:
-            raise SizeError(f"a chunk must have {size} bytes, got {claim}")
+            raise FormatError(f"a chunk must have {size} bytes, got {claim}")
         blosc.decompress(source, out[row])
     return out
 
@@ -89,7 +86,7 @@ def gzip(data: U8, offset: I64, length: I64, size: int) -> U8:
         member = zlib.decompressobj(wbits=31)
         chunk = member.decompress(data[start : start + count], size + 1)
         if len(chunk) != size or not member.eof or member.unused_data:
-            raise SizeError(f"a chunk must be one gzip member of {size} bytes")
+            raise FormatError(f"a chunk must be one gzip member of {size} bytes")
         out[row] = np.frombuffer(chunk, np.uint8)
     return out
 

@@ -65,8 +65,8 @@ class Encoding:
         """Return chunks of one shape, from their decoded bytes of shape (m, bytes)."""
         if self.is_in_c_order:
             return data.view(self.stored).reshape(len(data), *shape)
-        blocks = data.view(self.stored).reshape(len(data), *(shape[d] for d in self.order))
-        return blocks.transpose(0, *(1 + self.order.index(d) for d in range(len(shape))))
+        pieces = data.view(self.stored).reshape(len(data), *(shape[d] for d in self.order))
+        return pieces.transpose(0, *(1 + self.order.index(d) for d in range(len(shape))))
 
     def chunk_bytes(self, shape: tuple[int, ...]) -> int:
         """Return the number of bytes of a decoded chunk."""

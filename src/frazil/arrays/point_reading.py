@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from frazil.arrays.batches import batches_of, groups_of, process_all
+from frazil.arrays.batches import batches_of, process_all, rows_by_number
 from frazil.arrays.decoders import plain
 from frazil.chunks.column_reads import requests_of
 from frazil.format.columns import ranges, windows
@@ -15,10 +15,9 @@ from frazil.format.manifest import ChunkKind
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from frazil.arrays.chunk_source import ArrayChunks
+    from frazil.arrays.chunk_source import ChunkSource
     from frazil.arrays.encoding import Encoding
     from frazil.arrays.points import Points
-    from frazil.arrays.shards import ShardedChunks
     from frazil.chunks.column_reads import ColumnRequest
     from frazil.format.columns import I64
 
@@ -33,9 +32,7 @@ class PointReading:
         out: The result, shape (n,), which ``run`` fills.
     """
 
-    def __init__(
-        self, source: ArrayChunks | ShardedChunks, encoding: Encoding, points: Points, out: NDArray[Any]
-    ) -> None:
+    def __init__(self, source: ChunkSource, encoding: Encoding, points: Points, out: NDArray[Any]) -> None:
         self._source = source
         self._encoding = encoding
         self._points = points
@@ -85,7 +82,7 @@ class PointReading:
         if int((request.offset + self._length[chunks]).max()) > len(data):
             return [self._points_in(chunks)]
         failures = []
-        for group in groups_of(self._points.size[chunks]):
+        for group in rows_by_number(self._points.size[chunks]):
             size = int(self._points.size[chunks[group[0]]]) * stored.itemsize
             for batch in batches_of(group, size):
                 chosen = chunks[batch]

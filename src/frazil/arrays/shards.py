@@ -22,7 +22,7 @@ from frazil.format.manifest import ChunkKind, ChunkTable
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from frazil.arrays.chunk_source import ArrayChunks
+    from frazil.arrays.array_chunks import ArrayChunks
     from frazil.chunks.column_reads import ColumnRequest
     from frazil.chunks.reader import ChunkReader
     from frazil.format.columns import I64, U8, U32, U64

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from frazil.arrays.block_reading import strided_parts
-from frazil.arrays.blocks import Part
 from frazil.arrays.decoders import plain
+from frazil.arrays.piece_reading import strided_regions
+from frazil.arrays.pieces import Region
 from frazil.repository.session.chunk_view import size_of
 
 if TYPE_CHECKING:
@@ -41,23 +41,23 @@ def read_in_chunk(
         shape.append(length)
         inner.append(slice(first, last + 1, each.step))
     counts = tuple(each.count for each in slices)
-    part = Part(tuple(shape), tuple(inner), counts)
+    region = Region(tuple(shape), tuple(inner), counts)
     workspace.notes.note_chunk(path, tuple(coords))
     try:
         ref = workspace.chunks.ref(path, tuple(coords))
         if ref is None:
             return np.full(counts, encoding.fill, encoding.dtype)
-        length, size = size_of(ref), encoding.chunk_bytes(part.shape)
+        length, size = size_of(ref), encoding.chunk_bytes(region.shape)
         if encoding.decoder is plain and encoding.is_in_c_order:
             if length != size:
                 return None
-            first, end = (each * encoding.stored.itemsize for each in part.elements())
+            first, end = (each * encoding.stored.itemsize for each in region.elements())
             span = np.frombuffer(workspace.chunks.read_ref(ref, first, end), encoding.stored)
-            values = strided_parts(part, span.reshape(1, -1))
+            values = strided_regions(region, span.reshape(1, -1))
         else:
             data = np.frombuffer(workspace.chunks.read_ref(ref), np.uint8)
             chunk = encoding.decoder(data, np.zeros(1, np.int64), np.full(1, length), size)
-            values = encoding.decoded(chunk, part.shape)[(slice(None), *part.slices)]
+            values = encoding.decoded(chunk, region.shape)[(slice(None), *region.slices)]
     except Exception:
         return None
     return values[0, ...].astype(encoding.dtype)

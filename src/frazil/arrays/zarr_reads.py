@@ -92,11 +92,11 @@ def zarr_read(batch: Sequence[tuple[Any, ...]], out: Any) -> ZarrRead | None:
         return None
     bounds = _chunk_bounds(encoding, spec.shape)
     slices = tuple(map(_box, first, batch[-1][2], coords, last_coords, bounds))
-    kept = [isinstance(each, slice) for each in first]
-    counts = tuple(each.count for each, is_kept in zip(slices, kept, strict=True) if is_kept)
+    is_slice = [isinstance(each, slice) for each in first]
+    counts = tuple(each.count for each, is_axis in zip(slices, is_slice, strict=True) if is_axis)
     if counts != values.shape or 0 in counts or _touched(slices, bounds) != len(batch):
         return None
-    whole = values[tuple(slice(None) if each else None for each in kept)]
+    whole = values[(*(slice(None) if each else None for each in is_slice), ...)]
     return ZarrRead(session, path, encoding, slices, whole)
 
 

@@ -1,8 +1,7 @@
-"""The blocks of a selection: the part of each chunk that is read, and its place in the result.
+"""The pieces of a selection: the selected elements of each chunk, and their place in the result.
 
-Blocks are columns. Blocks with the same part of a chunk of the same shape are a *group*: the decoder and the
-copy treat all blocks of a group in one call. A box has at most three groups for each dimension, however many
-chunks it has.
+Pieces are columns. The *region* of a piece is the selection in its chunk. A box has at most three regions for
+each dimension, however many chunks it has. The decoder and the copy treat all pieces of a region in one call.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from frazil.format.columns import I64, U32
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """The part of a chunk that a group reads.
+class Region:
+    """The elements of a chunk that are selected.
 
     Attributes:
         shape: The shape of the chunk.
         slices: The selected elements of the chunk, for each dimension.
-        counts: The shape of the part.
+        counts: The shape of the region.
     """
 
     shape: tuple[int, ...]
@@ -36,11 +35,11 @@ class Part:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the part is the chunk."""
+        """Whether the region is the chunk."""
         return self.shape == self.counts
 
     def elements(self) -> tuple[int, int]:
-        """Return the first element of the part in the chunk, in C order, and the element after the last."""
+        """Return the first element of the region in the chunk, in C order, and the element after the last."""
         first = last = 0
         for length, each in zip(self.shape, self.slices, strict=True):
             first = first * length + each.start
@@ -49,75 +48,75 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Blocks:
-    """The blocks of a selection, m rows.
+class Pieces:
+    """The pieces of a selection, m rows.
 
     Attributes:
         index: The coordinates of the chunks, uint32 of shape (m, ndim).
-        target: The first element of each block in the result, int64 of shape (m, ndim).
-        group: The number of the part of each block, int64 of shape (m,).
-        parts: The parts.
+        target: The first element of each piece in the result, int64 of shape (m, ndim).
+        region: The number of the region of each piece, int64 of shape (m,).
+        regions: The regions.
     """
 
     index: U32
     target: I64
-    group: I64
-    parts: tuple[Part, ...]
+    region: I64
+    regions: tuple[Region, ...]
 
     def __len__(self) -> int:
         return len(self.index)
 
 
-def blocks_of_axes(axes: Sequence[AxisChunks]) -> Blocks:
-    """Return the blocks of the box that the selections of all dimensions span. A scalar has one block.
+def pieces_of_axes(axes: Sequence[AxisChunks]) -> Pieces:
+    """Return the pieces of the box that the selections of all dimensions span. A scalar has one piece.
 
     Examples:
         >>> from frazil.arrays.axes import chunks_of_slice
-        >>> blocks = blocks_of_axes([chunks_of_slice(0, 4, 1, 2), chunks_of_slice(1, 2, 1, 2)])
-        >>> blocks.index.tolist(), len(blocks.parts)
+        >>> pieces = pieces_of_axes([chunks_of_slice(0, 4, 1, 2), chunks_of_slice(1, 2, 1, 2)])
+        >>> pieces.index.tolist(), len(pieces.regions)
         ([[0, 0], [0, 1], [1, 0], [1, 1]], 2)
     """
     shape = tuple(len(axis.number) for axis in axes)
     m, ndim = prod(shape), len(axes)
     index, target = np.empty((m, ndim), np.uint32), np.empty((m, ndim), np.int64)
-    group = np.zeros(shape, np.int64)
+    region = np.zeros(shape, np.int64)
     rows_of_classes: list[I64] = []
     for d, axis in enumerate(axes):
         across = tuple(-1 if e == d else 1 for e in range(ndim))
         index.reshape(*shape, ndim)[..., d] = axis.number.reshape(across)
         target.reshape(*shape, ndim)[..., d] = axis.target.reshape(across)
         class_, rows = axis.classes()
-        group *= len(rows)
-        group += class_.reshape(across)
+        region *= len(rows)
+        region += class_.reshape(across)
         rows_of_classes.append(rows)
-    return Blocks(index, target, group.reshape(m), _parts(axes, rows_of_classes))
+    return Pieces(index, target, region.reshape(m), _regions(axes, rows_of_classes))
 
 
-def _parts(axes: Sequence[AxisChunks], rows_of_classes: Sequence[I64]) -> tuple[Part, ...]:
-    parts = [Part((), (), ())]
+def _regions(axes: Sequence[AxisChunks], rows_of_classes: Sequence[I64]) -> tuple[Region, ...]:
+    regions = [Region((), (), ())]
     for axis, rows in zip(axes, rows_of_classes, strict=True):
         columns = (axis.length[rows], axis.first[rows], axis.count[rows])
         classes = list(zip(*(column.tolist() for column in columns), strict=True))
-        parts = [
-            Part(
-                (*part.shape, length),
-                (*part.slices, slice(first, first + (count - 1) * axis.step + 1, axis.step)),
-                (*part.counts, count),
+        regions = [
+            Region(
+                (*region.shape, length),
+                (*region.slices, slice(first, first + (count - 1) * axis.step + 1, axis.step)),
+                (*region.counts, count),
             )
-            for part in parts
+            for region in regions
             for length, first, count in classes
         ]
-    return tuple(parts)
+    return tuple(regions)
 
 
-def place_blocks(out: NDArray[Any], target: I64, counts: tuple[int, ...], values: NDArray[Any]) -> None:
-    """Copy blocks of one shape to their places in the result.
+def place_pieces(out: NDArray[Any], target: I64, counts: tuple[int, ...], values: NDArray[Any]) -> None:
+    """Copy pieces of one shape to their places in the result.
 
     Args:
         out: The result.
-        target: The first element of each block in the result, int64 of shape (m, ndim).
-        counts: The shape of a block.
-        values: The blocks, shape (m, ...), or one element for all blocks.
+        target: The first element of each piece in the result, int64 of shape (m, ndim).
+        counts: The shape of a piece.
+        values: The pieces, shape (m, ...), or one element for all pieces.
     """
     if not counts:
         out[...] = values.reshape(())
