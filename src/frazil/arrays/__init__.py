@@ -1,5 +1,4 @@
 """Arrays with numpy's indexing: reads of whole selections, planned as columns.
 
-selection ──selection──> axes ──pieces──> rows: one for each chunk
-──references──> byte ranges ──requests──> few reads ──decoders──> pieces ──placement──> result
+index -> slices -> pieces (one row for each chunk) -> references -> requests -> decoded pieces in the result
 """

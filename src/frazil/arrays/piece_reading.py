@@ -110,7 +110,7 @@ class PieceReading:
 
 
 def strided_regions(region: Region, spans: NDArray[Any]) -> NDArray[Any]:
-    """Return regions of chunks in C order, from the elements between the first and the last of each region."""
+    """Return regions of chunks in C order. ``spans`` has the elements from the first to the last of each."""
     distance = np.cumprod([1, *region.shape[:0:-1]])[::-1]
     steps = (each * s.step * spans.itemsize for each, s in zip(distance.tolist(), region.slices, strict=True))
     return as_strided(spans, (len(spans), *region.counts), (spans.strides[0], *steps), writeable=False)
