@@ -35,8 +35,10 @@ FOLDER = Path(__file__).resolve().parent
 CORPUS = FOLDER / "corpus"
 CACHE = FOLDER.parents[1] / ".cache" / "fuzz"
 LARGEST_INPUT = 1 << 14
-#: Address space of a process, in bytes: libraries need about 2 GiB.
-ADDRESS_SPACE = 6 << 30
+#: Address space of a process, in bytes. Libraries need about 2 GiB. atheris does not free changed inputs: it
+#: needs up to 5 GiB for a million of them.
+ADDRESS_SPACE = 9 << 30
+MOST_RESIDENT_MIB = 7000
 #: Modules whose lines count as coverage.
 INSTRUMENTED = [
     *("frazil.format", "frazil.jobs", "frazil.readers", "frazil.changes", "frazil.repository.catalog"),
@@ -235,7 +237,7 @@ def _coverage(atheris: Any, run: Run) -> None:
         f"-max_total_time={max(1, round(run.seconds))}",
         f"-max_len={LARGEST_INPUT}",
         "-timeout=60",
-        "-rss_limit_mb=3000",
+        f"-rss_limit_mb={MOST_RESIDENT_MIB}",
         f"-seed={run.seed % (1 << 31) or 1}",
         f"-artifact_prefix={run.folder}/",
         str(folder),
