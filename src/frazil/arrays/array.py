@@ -21,6 +21,7 @@ from frazil.arrays.selection import (
 )
 from frazil.display import Lines
 from frazil.repository.paths import absolute
+from frazil.repository.session.session import Session
 
 if TYPE_CHECKING:
     import zarr
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from frazil.arrays.encoding import Encoding
     from frazil.format.snapshot import Node
-    from frazil.repository.session.session import Session
 
 #: The most points that are read together: each needs about 50 bytes of memory.
 _MOST_POINTS: Final = 1 << 22
