@@ -103,6 +103,26 @@ def test_other_reads_stay_with_zarr(reads: list[ZarrRead]) -> None:
             zarr.open_array(session.store, path="empty", mode="r")[:]
 
 
+def test_a_list_that_is_no_box() -> None:
+    session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+    array = zarr.create_array(session.store, name="t", data=np.arange(15), chunks=(5,))
+    lists: list[list[Any]] = []
+
+    class Recorder(frazil.zarr_pipeline.BulkCodecPipeline):
+        async def read(self, batch_info: Any, out: Any, drop_axes: tuple[int, ...] = ()) -> Any:
+            lists.append(list(batch_info))
+            return await super().read(lists[-1], out, drop_axes)
+
+    pipeline = array.async_array.codec_pipeline
+    object.__setattr__(array.async_array, "codec_pipeline", Recorder(**vars(pipeline)))
+    array[:]
+    ((first, middle, last),) = lists
+    out = zarr.core.buffer.cpu.NDBuffer.from_numpy_array(np.zeros(15, int))
+    assert zarr_reads.zarr_read([first, middle, last], out) is not None
+    assert zarr_reads.zarr_read([first, last], out) is None
+    assert zarr_reads.zarr_read([first, middle], out) is None
+
+
 def test_damage_is_an_error(tmp_path: Path) -> None:
     repo = local(tmp_path)
     session = repo.writable_session("main")

@@ -130,7 +130,11 @@ def same(actual: Any, expected: Any) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("shards", [None, (4, 6)])
-def test_codecs(session: frazil.Session, codec: str, shards: tuple[int, int] | None) -> None:
+def test_codecs(
+    session: frazil.Session, codec: str, shards: tuple[int, int] | None, request: pytest.FixtureRequest
+) -> None:
+    if codec in FAST:
+        request.getfixturevalue("in_bulk")
     values = np.arange(130, dtype="i4").reshape(10, 13)
     options = CODECS[codec](2)
     if shards is not None and "filters" in options:
@@ -149,6 +153,7 @@ def test_codecs(session: frazil.Session, codec: str, shards: tuple[int, int] | N
     same(array[:], values)
 
 
+@pytest.mark.usefixtures("in_bulk")
 def test_shards_with_the_index_first(session: frazil.Session) -> None:
     values = np.arange(60, dtype="f4").reshape(6, 10)
     codec = ShardingCodec(chunk_shape=(2, 2), codecs=[BytesCodec(), ZstdCodec()], index_location="start")
@@ -160,6 +165,7 @@ def test_shards_with_the_index_first(session: frazil.Session) -> None:
     same(frazil.Array(session, "/t")[1:6, ::3], values[1:6, ::3])
 
 
+@pytest.mark.usefixtures("in_bulk")
 def test_rectilinear_grids(session: frazil.Session) -> None:
     values = np.arange(77, dtype="i8").reshape(7, 11)
     with zarr.config.set({"array.rectilinear_chunks": True}):

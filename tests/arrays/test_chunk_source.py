@@ -29,6 +29,7 @@ def chunks_of_config(**chunks: int) -> frazil.RepositoryConfig:
 
 
 @pytest.mark.parametrize("compressor", [None, zarr.codecs.ZstdCodec()])
+@pytest.mark.usefixtures("in_bulk")
 def test_remote_chunks(waits: list[str], compressor: object) -> None:
     values = np.arange(4000.0).reshape(40, 100)
     repo = frazil.Repository.create(LatencyStorage(frazil.in_memory_storage()), chunks_of_config())
@@ -71,6 +72,7 @@ def test_virtual_chunks(tmp_path: Path) -> None:
         array[:]
 
 
+@pytest.mark.usefixtures("in_bulk")
 def test_chunks_of_several_kinds_and_manifests(tmp_path: Path) -> None:
     """Inline, native and uncommitted chunks, and references in several manifests."""
     config = chunks_of_config(inline=40)

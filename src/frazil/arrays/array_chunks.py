@@ -26,6 +26,6 @@ class ArrayChunks:
         self.reader: ChunkReader = workspace.reader
 
     def refs(self, index: U32) -> tuple[ChunkTable, I64]:
-        """Return the references of chunks, in the order of ``index``, and the rows that have failed."""
+        """Return the references of chunks, in the order of ``index``, and no failed rows."""
         self._workspace.notes.note_chunks(self._path, index)
         return self._workspace.chunks.refs_at(self._path, index), np.zeros(0, np.int64)

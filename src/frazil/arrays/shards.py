@@ -50,9 +50,8 @@ class ShardedChunks:
         number, local = np.divmod(index, counts)
         distinct, shard = np.unique(number, axis=0, return_inverse=True)
         shard = shard.reshape(-1)
-        refs, failures = self._shards.refs(distinct)
+        refs, _ = self._shards.refs(distinct)
         entries, is_failed = self._indexes(refs)
-        is_failed[failures] = True
         place = (
             np.ravel_multi_index(tuple(local.T), self._layout.counts) if local.shape[1] else np.zeros(1, int)
         )
