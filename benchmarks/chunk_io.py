@@ -13,7 +13,14 @@ from measure import Measured, scratch
 
 POINTS = 500
 COMPRESSORS: dict[str, Any] = {"none": None, "zstd": zarr.codecs.ZstdCodec(level=1)}
-PIPELINES = {"default": "Batched", "fused": "Fused"}
+BATCHED, FUSED = (f"zarr.core.codec_pipeline.{name}CodecPipeline" for name in ("Batched", "Fused"))
+#: The pipelines of Frazil, icechunk and LocalStore. "handle" is `frazil.Array`.
+PIPELINES = {
+    "default": (BATCHED, BATCHED, BATCHED),
+    "fused": (FUSED, FUSED, FUSED),
+    "bulk": ("frazil.zarr_pipeline.BulkCodecPipeline", BATCHED, FUSED),
+    "handle": (BATCHED, BATCHED, FUSED),
+}
 
 
 def local(
@@ -24,15 +31,29 @@ def local(
     rng = np.random.default_rng(0)
     data = np.round(np.cumsum(rng.standard_normal(chunks * values)).astype("f4"), 2)
     points = (rng.integers(0, chunks, POINTS) * values + 5).tolist()
-    zarr.config.set({"codec_pipeline.path": f"zarr.core.codec_pipeline.{PIPELINES[pipeline]}CodecPipeline"})
     with scratch() as root:
         if implementation == "tensorstore":
             return _tensorstore(root, data, values, codec, points)
-        return _zarr(implementation, root, data, values, codec, points)
+        _use_pipeline(implementation, pipeline)
+        return _zarr(implementation, root, data, values, codec, points, pipeline == "handle")
+
+
+def _use_pipeline(implementation: str, pipeline: str) -> None:
+    if implementation == "frazil" and pipeline == "bulk":
+        importlib.import_module("frazil.zarr_pipeline").enable()
+        return
+    number = {"frazil": 0, "icechunk": 1, "LocalStore": 2}[implementation]
+    zarr.config.set({"codec_pipeline.path": PIPELINES[pipeline][number]})
 
 
 def _zarr(
-    implementation: str, root: str, data: np.ndarray, values: int, codec: str, points: list[int]
+    implementation: str,
+    root: str,
+    data: np.ndarray,
+    values: int,
+    codec: str,
+    points: list[int],
+    has_handle: bool,
 ) -> Measured:
     out = Measured()
     icechunk: Any = None
@@ -58,8 +79,12 @@ def _zarr(
             session.commit("data")
     if icechunk:
         repo = icechunk.Repository.open(icechunk.local_filesystem_storage(root))
-        store = repo.readonly_session("main").store
-    array = zarr.open_array(store, path="a", mode="r")
+        session = repo.readonly_session("main")
+        store = session.store
+    if has_handle and implementation == "frazil":
+        array = icechunk.Array(session, "a")
+    else:
+        array = zarr.open_array(store, path="a", mode="r")
     with out.seconds_of_all("read"):
         found = array[:]
     assert np.array_equal(found, data)
@@ -67,6 +92,47 @@ def _zarr(
         for point in points:
             array[point]
     return out
+
+
+def points(implementation: str, chunks: int, count: int, codec: str = "none") -> Measured:
+    """Measure points in random places of many chunks, in one call."""
+    rng = np.random.default_rng(0)
+    shape = (chunks, 64, 64)
+    data = np.round(np.cumsum(rng.standard_normal(np.prod(shape))).astype("f4"), 2).reshape(shape)
+    wanted = tuple(rng.integers(0, n, count) for n in shape)
+    out = Measured()
+    with scratch() as root:
+        if implementation == "tensorstore":
+            array: Any = _new_tensorstore(root, shape, (1, 64, 64), codec)
+            array.write(data).result()
+            with out.seconds_of_all("read"):
+                values = array.vindex[wanted].read().result()
+        else:
+            store, session = _store_of_points(implementation, root, data, codec)
+            if implementation == "frazil":
+                array = importlib.import_module("frazil").Array(session, "a")
+            else:
+                array = zarr.open_array(store, path="a", mode="r").vindex
+            with out.seconds_of_all("read"):
+                values = array[wanted]
+    assert np.array_equal(values, data[wanted])
+    return out
+
+
+def _store_of_points(implementation: str, root: str, data: np.ndarray, codec: str) -> tuple[Any, Any]:
+    """Return a store with the array, and its session."""
+    options = {"name": "a", "data": data, "chunks": (1, 64, 64), "compressors": COMPRESSORS[codec]}
+    if implementation == "LocalStore":
+        store = zarr.storage.LocalStore(root)
+        zarr.create_array(store, **options)
+        return store, None
+    module = importlib.import_module(implementation)
+    repo = module.Repository.create(module.local_filesystem_storage(root))
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, **options)
+    session.commit("data")
+    session = repo.readonly_session("main")
+    return session.store, session
 
 
 def twice(implementation: str, chunks: int, chunk_kib: int) -> Measured:
@@ -95,24 +161,33 @@ def twice(implementation: str, chunks: int, chunk_kib: int) -> Measured:
     return out
 
 
-def _tensorstore(root: str, data: np.ndarray, values: int, codec: str, points: list[int]) -> Measured:
+def _new_tensorstore(root: str, shape: tuple[int, ...], chunks: tuple[int, ...], codec: str) -> Any:
     import tensorstore
 
     codecs: list[dict[str, Any]] = [{"name": "bytes", "configuration": {"endian": "little"}}]
     if codec == "zstd":
         codecs.append({"name": "zstd", "configuration": {"level": 1}})
-    where = {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{root}/a"}}
     metadata = {
-        "shape": list(data.shape),
+        "shape": list(shape),
         "data_type": "float32",
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [values]}},
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunks)}},
         "codecs": codecs,
     }
+    return tensorstore.open({**_tensorstore_at(root), "metadata": metadata}, create=True).result()
+
+
+def _tensorstore_at(root: str) -> dict[str, Any]:
+    return {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{root}/a"}}
+
+
+def _tensorstore(root: str, data: np.ndarray, values: int, codec: str, points: list[int]) -> Measured:
+    import tensorstore
+
     out = Measured()
-    array = tensorstore.open({**where, "metadata": metadata}, create=True).result()
+    array = _new_tensorstore(root, data.shape, (values,), codec)
     with out.seconds_of_all("write and commit"):
         array.write(data).result()
-    array = tensorstore.open(where).result()
+    array = tensorstore.open(_tensorstore_at(root)).result()
     with out.seconds_of_all("read"):
         found = array.read().result()
     assert np.array_equal(found, data)

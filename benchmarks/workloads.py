@@ -14,6 +14,7 @@ SMALL = {"chunks": 4096, "chunk_kib": 16}
 #: Files of text stand for arrays.
 COMMANDS = (FRAZIL, "git")
 
+LARGER = {"chunks": 256, "chunk_kib": 1024}
 LARGE = {"chunks": 128, "chunk_kib": 1024}
 FEW = {"chunks": 8, "chunk_kib": 1}
 
@@ -54,6 +55,29 @@ WORKLOADS = (
         {**LARGE, "codec": "zstd", "pipeline": "fused"},
         {**FEW, "codec": "zstd", "pipeline": "fused"},
         (FRAZIL, REFERENCE, "LocalStore"),
+    ),
+    *(
+        Workload(
+            f"{title}{', zstd' if codec == 'zstd' else ''}, read with {how}",
+            "chunk_io.local",
+            {**sizes, "codec": codec, "pipeline": pipeline},
+            {**FEW, "codec": codec, "pipeline": pipeline},
+            ALL,
+        )
+        for title, sizes in (("4,096 chunks of 16 KiB", SMALL), ("256 chunks of 1 MiB", LARGER))
+        for codec in ("none", "zstd")
+        for pipeline, how in (("handle", "frazil.Array"), ("bulk", "frazil.zarr_pipeline"))
+    ),
+    *(
+        Workload(
+            f"100,000 points in 10,000 chunks of 16 KiB{', zstd' if codec == 'zstd' else ''}, in one call",
+            "chunk_io.points",
+            {"chunks": 10_000, "count": 100_000, "codec": codec},
+            {"chunks": 4, "count": 10, "codec": codec},
+            ALL,
+            expected={"read, s": 0.05},
+        )
+        for codec in ("none", "zstd")
     ),
     Workload("128 chunks of 1 MiB, twice, with deduplication", "chunk_io.twice", LARGE, FEW),
     Workload(

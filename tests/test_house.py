@@ -26,7 +26,7 @@ OF_REPOSITORY = {
     "repository",
     *(f"repository.{room}" for room in ("settings", "catalog", "session", "history", "handle")),
 }
-ROOMS = CORE | OF_REPOSITORY | {"zarr_store"}
+ROOMS = CORE | OF_REPOSITORY | {"arrays", "zarr_store"}
 
 # What every room may use. They import nothing but each other.
 COMMON = {
@@ -90,6 +90,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "repository.handle": {*OF_REPOSITORY, "maintenance", *CORE},
     "repository.__init__": {*OF_REPOSITORY, "storage"},  # the public names
     "zarr_store": {"repository.session", "repository.settings", "repository"},
+    "arrays": {"zarr_store", "repository.session", "repository", "changes", "chunks", "format"},
     "maintenance": {"repository.session", "repository.catalog", "repository.settings", "repository", *CORE},
     "importing": {*OF_REPOSITORY, *CORE},
     "readers": {"storage"},
@@ -130,6 +131,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "types": NAMES,
     "virtual": NAMES | {"chunks"},
     "xarray": NAMES | {"dask", "distributed"},
+    "zarr_pipeline": {"arrays"},
 }
 #: Rooms whose modules may import pyspark. All others run where it is not installed.
 WITH_PYSPARK = {
@@ -146,7 +148,7 @@ NOT_RE_EXPORTED = {
     *(each for each in MAY_IMPORT if each.split(".")[0] in ("repository", "pipeline", "spark")),
 }
 PUBLIC_MODULES = set(MAY_IMPORT) - ROOMS - COMMON - NOT_RE_EXPORTED
-MAY_IMPORT["__init__"] = {*OF_REPOSITORY, "zarr_store", "storage", "importing"} | PUBLIC_MODULES
+MAY_IMPORT["__init__"] = {*OF_REPOSITORY, "arrays", "zarr_store", "storage", "importing"} | PUBLIC_MODULES
 MAY_IMPORT["__main__"] = {"cli"}
 MAY_IMPORT["compat"] = {"__init__"}
 MAY_IMPORT["testing"] = set(MAY_IMPORT) - {"__init__", "__main__"}
@@ -162,6 +164,8 @@ ONLY_IN: dict[str, set[str]] = {
     "urllib3": {"storage"},
     "yaml": {"repository.settings", "pipeline.validation"},
     "zarr": {
+        "arrays",
+        "zarr_pipeline",
         "zarr_store",
         "xarray",
         "dask",

@@ -16,6 +16,7 @@ from frazil.lazy_names import import_on_demand
 
 if TYPE_CHECKING:
     from frazil.about import __version__, user_agent
+    from frazil.arrays.array import Array
     from frazil.config import (
         Attribution,
         CachingConfig,
@@ -152,6 +153,7 @@ import_on_demand(
     {
         "__version__": "frazil.about",
         "user_agent": "frazil.about",
+        "Array": "frazil.arrays.array",
         "Attribution": "frazil.config",
         "CachingConfig": "frazil.config",
         "ChunksConfig": "frazil.config",
@@ -309,6 +311,7 @@ __all__ = [
     "AnyGcsStaticCredential",
     "AnyObjectStoreConfig",
     "AnyS3Credential",
+    "Array",
     "Attribution",
     "AzureCredentials",
     "AzureRefreshableCredential",

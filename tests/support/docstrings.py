@@ -36,6 +36,7 @@ PUBLIC_MODULES = (
     "frazil.types",
     "frazil.virtual",
     "frazil.xarray",
+    "frazil.zarr_pipeline",
 )
 LONGEST_SUMMARY = 110
 

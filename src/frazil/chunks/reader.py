@@ -12,14 +12,24 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from frazil.chunks.ranges import ByteRange, Job, MergeLimits, Outcome, StoredObject, fetch, raised_all
+from frazil.chunks.ranges import (
+    ByteRange,
+    Job,
+    MergeLimits,
+    Outcome,
+    Readable,
+    StoredObject,
+    fetch,
+    raised_all,
+)
 from frazil.chunks.read_batches import LoopReads
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.keys import chunk_key
-from frazil.format.manifest import ChunkRef, InlineRef, NativeRef
+from frazil.format.manifest import ChunkRef, InlineRef, NativeRef, VirtualRef
 from frazil.threads import SIZES, Purpose, ThreadPool
 
 if TYPE_CHECKING:
@@ -37,6 +47,39 @@ _LIMITS: Final = MergeLimits()
 _name_of = lru_cache(4096)(chunk_key)
 
 _LARGEST_OBJECT: Final = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnChunks:
+    """A chunk file that the session may have written, and that may not be durable yet."""
+
+    chunk_id: bytes
+    stored: StoredObject
+    writer: ChunkWriter = field(compare=False)
+
+    @property
+    def name(self) -> str:
+        """The key of the file."""
+        return self.stored.name
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the storage is local."""
+        return self.stored.is_local
+
+    def get(self, start: int, stop: int) -> Buffer:
+        """Return the bytes from ``start`` up to ``stop``."""
+        data = self.writer.pending(self.chunk_id, start, stop)
+        return self.stored.get(start, stop) if data is None else data
+
+    async def get_async(self, start: int, stop: int) -> Buffer:
+        """Return the result of ``get``."""
+        data = self.writer.pending(self.chunk_id, start, stop)
+        return await self.stored.get_async(start, stop) if data is None else data
+
+    def size(self) -> int | None:
+        """Return the number of bytes of the stored file."""
+        return self.stored.size()
 
 
 class ChunkReader:
@@ -127,6 +170,17 @@ class ChunkReader:
         """Return the bytes of each (reference, start, stop). Raises the first error in this order."""
         answers, wanted, job = self._prepare(requests)
         return _filled(answers, wanted, job, self._fetch_all(job.requests))
+
+    def object_of(self, ref: ChunkRef | None) -> Readable:
+        """Return the object of a reference: a chunk file, a pack in memory, or a foreign object.
+
+        Raises ``InvalidInputError`` for a virtual chunk without an authorised container.
+        """
+        if isinstance(ref, VirtualRef):
+            return self._virtual.locate(ref)
+        assert isinstance(ref, NativeRef)
+        stored = StoredObject(_name_of(ref.chunk_id), self._storage)
+        return stored if self._writer is None else _OwnChunks(ref.chunk_id, stored, self._writer)
 
     # Internal
 

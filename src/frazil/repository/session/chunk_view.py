@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from frazil.changes.change_set import check_coords, manifest_covers
 from frazil.changes.chunk_changes import Coords
 from frazil.errors import FormatError, StorageError
+from frazil.format.columns import U32
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, Manifest, NativeRef
 from frazil.format.snapshot import Node
 from frazil.repository.catalog.expired_versions import require_listed
 from frazil.repository.session.array_entry import ArrayEntry
+from frazil.repository.session.chunk_rows import ChunkRows
 from frazil.repository.session.workspace_layers import WorkspaceLayers
 
 
@@ -49,6 +51,29 @@ class ChunkView:
             if row >= 0:
                 return table.ref(row)
         return None
+
+    def refs_at(self, path: str, index: U32) -> ChunkTable:
+        """Return the references of many chunks of an array, in the order of their coordinates ``index``.
+
+        Missing chunks have rows of the kind ``ABSENT``. Coordinates may repeat.
+        """
+        workspace = self._workspace
+        rows = ChunkRows(index)
+        entry = workspace.array_entry(path)
+        if entry is None:
+            return rows.table()
+        for edits in entry.edits:
+            with workspace.lock:
+                rows.look_up(edits.table())
+        assert entry.node.array is not None
+        manifests = entry.node.array.manifests
+        boxes = [ref.extents.astype(np.int64) for ref in manifests]
+        wanted = [rows.missing_in(box[:, 0], box[:, 1]) for box in boxes]
+        numbers = [number for number, each in enumerate(wanted) if len(each)]
+        self._manifests([manifests[number].id for number in numbers])  # all at once
+        for number in numbers:
+            rows.look_up(self._manifest_table(entry.node, number), wanted[number])
+        return rows.table()
 
     def is_cached(self, path: str, coords: Coords) -> bool:
         """Return whether ``ref`` needs no request for a manifest or the snapshot."""

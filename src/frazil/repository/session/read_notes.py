@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_changes import Coords
+from frazil.format.columns import U32
 from frazil.repository.session.workspace_layers import WorkspaceLayers
 
 #: Chunk coordinates are less than this number.
@@ -54,6 +57,21 @@ class ReadNotes:
             is_own = any(edits.find_change(coords)[0] for edits in entry.edits)
         if not is_own and not self._is_own_tree(path):
             workspace.reads.chunk(path, coords)
+
+    def note_chunks(self, path: str, index: U32) -> None:
+        """Note reads of many chunks of an array, whose coordinates are rows of ``index``."""
+        workspace = self._workspace
+        if workspace.reads is None or self._is_own_tree(path):
+            return
+        entry = workspace.array_entry(path)
+        if entry is None:
+            self.note_document(path)
+            return
+        is_foreign = np.ones(len(index), np.bool_)
+        for edits in entry.edits:
+            with workspace.lock:
+                is_foreign &= edits.table().find_chunks(index) < 0
+        workspace.reads.chunks(path, index[is_foreign])
 
     def _layers(self) -> tuple[ChangeSet, ...]:
         return self._workspace.layers()

@@ -107,6 +107,11 @@ class ReadTracker:
         with self.lock:
             self._coordinates(path, len(coords)).add(coords)
 
+    def chunks(self, path: str, index: U32) -> None:
+        """Add reads of many chunks, whose coordinates are rows of ``index``."""
+        with self.lock:
+            self._coordinates(path, index.shape[1]).join([index])
+
     def _coordinates(self, path: str, ndim: int) -> _Coordinates:
         coordinates = self._chunks.get((path, ndim))
         if coordinates is None:

@@ -1,0 +1,210 @@
+"""A handle of one array of a session, with numpy's indexing."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from frazil.arguments import checked
+from frazil.arrays.box_reading import read_box, zarr_array
+from frazil.arrays.chunk_source import chunks_of
+from frazil.arrays.encoding import encoding_of
+from frazil.arrays.point_reading import PointReading
+from frazil.arrays.points import points_of
+from frazil.arrays.selection import (
+    BoxSelection,
+    PointSelection,
+    outer_selection,
+    selection_of,
+)
+from frazil.display import Lines
+from frazil.repository.paths import absolute
+from frazil.repository.session.session import Session
+
+if TYPE_CHECKING:
+    import zarr
+    from numpy.typing import NDArray
+
+    from frazil.arrays.encoding import Encoding
+    from frazil.format.snapshot import Node
+
+#: The most points that are read together: each needs about 50 bytes of memory.
+_MOST_POINTS: Final = 1 << 22
+
+
+class Array:
+    """An array of a session, for reads of whole selections.
+
+    A read is planned for all its chunks at once, and decodes many chunks in one call. It returns the same
+    values as zarr. Arrays with codecs or dtypes that have no fast decoder are read by zarr.
+
+    The handle sees the uncommitted changes of its session. It can be pickled if its session can be pickled.
+
+    Args:
+        session: The session.
+        path: The path of the array.
+
+    Raises:
+        NodeNotFoundError: ``node-not-found`` if there is no node at the path.
+        InvalidInputError: ``not-an-array`` for a group; ``invalid-path`` for a text that is not a path.
+
+    Examples:
+        >>> import frazil, numpy as np, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="an array") as store:
+        ...     array = zarr.create_array(store, name="t", data=np.arange(12).reshape(3, 4), chunks=(2, 2))
+        >>> t = frazil.Array(repo.readonly_session("main"), "/t")
+        >>> t.shape, t[1, ::2].tolist(), t[[0, 2], [3, 1]].tolist()
+        ((3, 4), [4, 6], [3, 9])
+    """
+
+    __slots__ = ("_path", "_session")
+
+    @checked
+    def __init__(self, session: Session, path: str) -> None:
+        self._session = session
+        self._path = absolute(path)
+        session.workspace.notes.note_document(self._path)
+        self._node()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Array, (self._session, self._path))
+
+    def __repr__(self) -> str:
+        return f"<frazil.Array {self._path}, shape {self.shape}, dtype {self.dtype}>"
+
+    def _repr_html_(self) -> str:
+        """Return the array as HTML, for notebooks."""
+        return Lines("frazil.Array", repr(self))._repr_html_()
+
+    @property
+    def path(self) -> str:
+        """The path of the array."""
+        return self._path
+
+    @property
+    def session(self) -> Session:
+        """The session of the array."""
+        return self._session
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths of the dimensions."""
+        node = self._node()
+        assert node.array is not None
+        return tuple(node.array.shape)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the elements in memory."""
+        encoding = self._encoding()
+        return np.dtype(self._zarr().dtype) if encoding is None else encoding.dtype
+
+    @property
+    def dimension_names(self) -> tuple[str | None, ...] | None:
+        """The names of the dimensions, or None."""
+        node = self._node()
+        assert node.array is not None
+        return node.array.dimension_names
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """The attributes of the array, as a copy."""
+        attributes: dict[str, Any] = json.loads(self._node().user_data).get("attributes", {})
+        return attributes
+
+    @property
+    def oindex(self) -> OuterIndex:
+        """Reads in which each array of an index stands for its own dimension, as in ``numpy.ix_``.
+
+        Examples:
+            >>> import frazil, numpy as np, zarr
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> session = repo.writable_session("main")
+            >>> array = zarr.create_array(session.store, name="t", data=np.arange(12).reshape(3, 4))
+            >>> frazil.Array(session, "/t").oindex[[0, 2], [3, 1]].tolist()
+            [[3, 1], [11, 9]]
+        """
+        return OuterIndex(self)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("an array without dimensions has no length")
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("an array of a repository cannot become a numpy array without a copy")
+        return np.asarray(self[...], dtype)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return the selected elements as a numpy array; a single element as a scalar.
+
+        Args:
+            index: An index of numpy: integers, slices, ``...``, ``None``, integer and boolean arrays.
+
+        Raises:
+            InvalidInputError: ``invalid-argument`` for an invalid index. It is an ``IndexError``.
+            StorageError: A chunk cannot be read.
+            FormatError: A chunk is damaged.
+        """
+        return self._read(selection_of(index, self.shape))
+
+    def _read(self, selection: BoxSelection | PointSelection) -> Any:
+        encoding = self._encoding()
+        if isinstance(selection, PointSelection):
+            return self._read_points(encoding, selection)[selection.view]
+        if encoding is None:
+            box = np.asarray(self._zarr()[tuple(each.as_slice() for each in selection.slices)])
+            return box.reshape([each.count for each in selection.slices])[selection.view]
+        return read_box(self._session, self._path, encoding, selection.slices)[selection.view]
+
+    def _read_points(self, encoding: Encoding | None, selection: PointSelection) -> NDArray[Any]:
+        array = self._zarr() if encoding is None else None
+        out = np.empty(selection.shape, self.dtype)
+        flat = out.reshape(-1)
+        coordinates = [np.broadcast_to(each, selection.shape).reshape(-1) for each in selection.coordinates]
+        for begin in range(0, len(flat), _MOST_POINTS):
+            part = slice(begin, begin + _MOST_POINTS)
+            columns = tuple(each[part] for each in coordinates)
+            if encoding is None:
+                assert array is not None
+                flat[part] = array.vindex[columns]
+                continue
+            points = points_of(encoding, columns)
+            chunks = chunks_of(self._session.workspace, self._path, encoding)
+            failures = PointReading(chunks, encoding, points, flat[part]).run()
+            if len(failures):
+                flat[part][failures] = self._zarr().vindex[tuple(each[failures] for each in columns)]
+        return out
+
+    def _node(self) -> Node:
+        workspace = self._session.workspace
+        entry = workspace.array_entry(self._path)
+        return workspace.nodes.require_array(self._path) if entry is None else entry.node
+
+    def _encoding(self) -> Encoding | None:
+        return encoding_of(self._node().user_data)
+
+    def _zarr(self) -> zarr.Array[Any]:
+        return zarr_array(self._session, self._path)
+
+
+class OuterIndex:
+    """The value of ``Array.oindex``."""
+
+    __slots__ = ("_array",)
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return the selected elements. See ``Array.oindex``."""
+        return self._array._read(outer_selection(index, self._array.shape))

@@ -1,0 +1,96 @@
+"""Reads of many chunks by their references as columns, without a Python object for each chunk.
+
+ChunkTable ──requests_of──> ColumnRequest: one range of one object, with the rows that are in it
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from frazil.chunks.coalesce import plan_reads
+from frazil.chunks.ranges import ByteRange, MergeLimits, Readable
+from frazil.format.manifest import ChunkKind, ChunkTable
+
+if TYPE_CHECKING:
+    from frazil.chunks.reader import ChunkReader
+    from frazil.format.columns import I64, U8
+
+_LIMITS: Final = MergeLimits()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnRequest:
+    """A range of an object, or bytes in memory, with the wanted ranges in it.
+
+    Attributes:
+        where: The range of an object, or the bytes.
+        rows: The rows of the wanted ranges, int64 of shape (n,), by their position.
+        offset: The first byte of each wanted range in the bytes of the request, int64 of shape (n,).
+    """
+
+    where: ByteRange | U8
+    rows: I64
+    offset: I64
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the bytes are in memory or in local files."""
+        return not isinstance(self.where, ByteRange) or self.where.where.is_local
+
+    def read(self) -> U8:
+        """Return the bytes. They may be fewer than the request asks for. Raises the errors of the storage."""
+        if not isinstance(self.where, ByteRange):
+            return self.where
+        return np.frombuffer(self.where.where.get(self.where.start, self.where.stop), np.uint8)
+
+
+def requests_of(
+    reader: ChunkReader, refs: ChunkTable, start: I64, length: I64, limits: MergeLimits = _LIMITS
+) -> list[ColumnRequest]:
+    """Return the requests for ``length`` bytes from byte ``start`` of each chunk.
+
+    Args:
+        reader: The reader of the session.
+        refs: The references of the chunks, in any order. Rows of the kind ``ABSENT`` are left out.
+        start: The first byte in each chunk, int64 of shape (n,).
+        length: The number of bytes, at least 1, int64 of shape (n,).
+        limits: The limits of merged requests.
+
+    Raises:
+        InvalidInputError: A virtual chunk has no container, or its container is not authorised.
+    """
+    requests: list[ColumnRequest] = []
+    is_inline = refs.kind == ChunkKind.INLINE
+    if is_inline.any():
+        rows = np.flatnonzero(is_inline)
+        first = refs.inline.starts[refs.source[rows]] + refs.offset[rows].astype(np.int64) + start[rows]
+        requests.append(ColumnRequest(refs.inline.values, rows, first))
+    rows = np.flatnonzero((refs.kind == ChunkKind.NATIVE) | (refs.kind == ChunkKind.VIRTUAL))
+    if not len(rows):
+        return requests
+    objects, keys = _objects(reader, refs, rows)
+    first = refs.offset[rows].astype(np.int64) + start[rows]
+    plan = plan_reads(keys, first, first + length[rows], limits.max_gap, limits.max_waste, limits.max_size)
+    order = np.lexsort((plan.offset, plan.part))
+    ends = np.cumsum(np.bincount(plan.part, minlength=len(plan))).tolist()
+    begin = 0
+    columns = zip(plan.key.tolist(), plan.start.tolist(), plan.stop.tolist(), ends, strict=True)
+    for key, low, high, end in columns:
+        part = order[begin:end]
+        requests.append(ColumnRequest(ByteRange(objects[key], low, high), rows[part], plan.offset[part]))
+        begin = end
+    return requests
+
+
+def _objects(reader: ChunkReader, refs: ChunkTable, rows: I64) -> tuple[list[Readable], I64]:
+    """Return the distinct objects of some rows, and the number of the object of each row."""
+    code = refs.source[rows].astype(np.int64) * 4 + refs.kind[rows]
+    if (code == code[0]).all():
+        distinct, keys = rows[:1], np.zeros(len(rows), np.int64)
+    else:
+        _, first, keys = np.unique(code, return_index=True, return_inverse=True)
+        distinct = rows[first]
+    return [reader.object_of(refs.ref(row)) for row in distinct.tolist()], keys

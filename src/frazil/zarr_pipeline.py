@@ -1,0 +1,62 @@
+"""A codec pipeline for zarr that reads all chunks of a selection in one call.
+
+>>> import frazil.zarr_pipeline, zarr
+>>> with frazil.zarr_pipeline.enable():
+...     array = zarr.create_array(frazil.Repository.create(
+...         frazil.in_memory_storage()).writable_session("main").store, name="t", shape=(4,), dtype="i4")
+>>> array[:].tolist()
+[0, 0, 0, 0]
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, override
+
+import zarr
+from zarr.core.codec_pipeline import FusedCodecPipeline
+
+from frazil.arrays.zarr_reads import zarr_read
+
+__all__ = ["BulkCodecPipeline", "enable"]
+
+
+class BulkCodecPipeline(FusedCodecPipeline):
+    """zarr's ``FusedCodecPipeline``, with reads of boxes from Frazil in one call.
+
+    All writes, reads from other stores, reads with arrays of indices, and arrays with codecs or dtypes that
+    Frazil does not decode in bulk are those of ``FusedCodecPipeline``.
+    """
+
+    @override
+    async def read(
+        self, batch_info: Iterable[tuple[Any, ...]], out: Any, drop_axes: tuple[int, ...] = ()
+    ) -> tuple[Any, ...]:
+        """Read the chunks of a selection into ``out``. zarr calls this method."""
+        batch = list(batch_info)
+        read = zarr_read(batch, out) if batch and not drop_axes else None
+        if read is not None:
+            # One thread for the whole read: the event loop is free for other callers.
+            is_complete = await asyncio.to_thread(read.run)
+            if is_complete:
+                return tuple({"status": "present"} for _ in batch)
+        result: tuple[Any, ...] = await super().read(batch, out, drop_axes)
+        return result
+
+
+def enable() -> Any:
+    """Make zarr use the pipeline for arrays that are opened from now on.
+
+    Returns:
+        A context manager. At its end, zarr uses the pipeline from before for new arrays. Without ``with``,
+        the pipeline stays.
+
+    Examples:
+        >>> import frazil.zarr_pipeline, zarr
+        >>> with frazil.zarr_pipeline.enable():
+        ...     zarr.config.get("codec_pipeline.path")
+        'frazil.zarr_pipeline.BulkCodecPipeline'
+    """
+    zarr.registry.register_pipeline(BulkCodecPipeline)
+    return zarr.config.set({"codec_pipeline.path": "frazil.zarr_pipeline.BulkCodecPipeline"})

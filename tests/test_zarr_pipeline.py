@@ -1,0 +1,147 @@
+"""zarr with the pipeline of Frazil beside zarr without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from tests.arrays.test_array import CODECS, arrays, local, same
+from zarr.storage import MemoryStore
+
+import frazil
+import frazil.zarr_pipeline
+from frazil.arrays import zarr_reads
+from frazil.arrays.zarr_reads import ZarrRead
+
+
+@pytest.fixture(autouse=True)
+def pipeline() -> Iterator[None]:
+    with frazil.zarr_pipeline.enable():
+        yield
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[ZarrRead]:
+    """The reads that Frazil takes."""
+    reads: list[ZarrRead] = []
+    run = ZarrRead.run
+
+    def counted(read: ZarrRead) -> bool:
+        reads.append(read)
+        return run(read)
+
+    monkeypatch.setattr(zarr_reads.ZarrRead, "run", counted)
+    return reads
+
+
+@pytest.mark.deep
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_as_numpy(data: st.DataObject) -> None:
+    values, options = data.draw(arrays())
+    session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+    with frazil.zarr_pipeline.enable():
+        array = zarr.create_array(session.store, name="t", shape=values.shape, dtype=values.dtype, **options)
+        expected = np.full(values.shape, array.fill_value, values.dtype)
+        spot = tuple(slice(data.draw(st.integers(0, n)), None) for n in values.shape)
+        array[spot] = values[spot]
+        expected[spot] = values[spot]
+        index = data.draw(hnp.basic_indices(values.shape, allow_ellipsis=True).filter(_is_of_zarr))
+        np.testing.assert_array_equal(array[index], expected[index])
+        if values.size:
+            chosen = [
+                data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=4)) for n in values.shape
+            ]
+            if chosen:
+                np.testing.assert_array_equal(array.oindex[tuple(chosen)], expected[np.ix_(*chosen)])
+
+
+def _is_of_zarr(index: Any) -> bool:
+    items = index if isinstance(index, tuple) else (index,)
+    return not any(isinstance(item, slice) and (item.step or 1) < 1 for item in items)
+
+
+@pytest.mark.parametrize("codec", ["plain", "zstd"])
+@pytest.mark.parametrize("shards", [None, (4, 6)])
+def test_boxes_are_taken(reads: list[ZarrRead], codec: str, shards: tuple[int, int] | None) -> None:
+    session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+    values = np.arange(130, dtype="i4").reshape(10, 13)
+    array = zarr.create_array(
+        session.store, name="t", data=values, chunks=(2, 3), shards=shards, **CODECS[codec](2)
+    )
+    for number, index in enumerate((np.s_[:], np.s_[3:9:2, ::5], np.s_[..., 4], np.s_[7, 2:], np.s_[9:, 12])):
+        same(np.asarray(array[index]), np.asarray(values[index]))
+        assert len(reads) == number + 1
+    same(array.blocks[1, 0], values[2:4, :3] if shards is None else values[4:8, :6])
+
+
+def test_other_reads_stay_with_zarr(reads: list[ZarrRead]) -> None:
+    session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+    values = np.arange(40, dtype="i4")
+    array = zarr.create_array(session.store, name="t", data=values, chunks=(5,))
+    same(array.oindex[[1, 30]], values[[1, 30]])
+    same(array.vindex[[1, 30]], values[[1, 30]])
+    same(array[values > 30], values[values > 30])
+    other = zarr.create_array(MemoryStore(), data=values, chunks=(5,))
+    same(other[:], values)
+    texts = zarr.create_array(session.store, name="s", data=np.array(["a", "bc"], "T"), chunks=(1,))
+    assert texts[:].tolist() == ["a", "bc"]
+    assert not reads
+    out = np.zeros(40, "f8")
+    array.get_basic_selection(out=zarr.core.buffer.cpu.NDBuffer.from_numpy_array(out))
+    same(out, values.astype("f8"))
+    with zarr.config.set({"array.read_missing_chunks": False}):
+        zarr.create_array(session.store, name="empty", shape=(5,), dtype="i4")
+        with pytest.raises(Exception, match="not found"):
+            zarr.open_array(session.store, path="empty", mode="r")[:]
+
+
+def test_a_list_that_is_no_box() -> None:
+    session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+    array = zarr.create_array(session.store, name="t", data=np.arange(15), chunks=(5,))
+    lists: list[list[Any]] = []
+
+    class Recorder(frazil.zarr_pipeline.BulkCodecPipeline):
+        async def read(self, batch_info: Any, out: Any, drop_axes: tuple[int, ...] = ()) -> Any:
+            lists.append(list(batch_info))
+            return await super().read(lists[-1], out, drop_axes)
+
+    pipeline = array.async_array.codec_pipeline
+    object.__setattr__(array.async_array, "codec_pipeline", Recorder(**vars(pipeline)))
+    array[:]
+    ((first, middle, last),) = lists
+    out = zarr.core.buffer.cpu.NDBuffer.from_numpy_array(np.zeros(15, int))
+    assert zarr_reads.zarr_read([first, middle, last], out) is not None
+    assert zarr_reads.zarr_read([first, last], out) is None
+    assert zarr_reads.zarr_read([first, middle], out) is None
+
+
+def test_damage_is_an_error(tmp_path: Path) -> None:
+    repo = local(tmp_path)
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="t", data=np.arange(100.0), chunks=(10,), compressors=None)
+    session.commit("values")
+    (pack,) = (tmp_path / "repo" / "chunks").iterdir()
+    pack.chmod(0o644)
+    pack.write_bytes(pack.read_bytes()[:300])
+    array = zarr.open_array(repo.readonly_session("main").store, path="t", mode="r")
+    refs = repo.readonly_session("main").workspace.chunks.refs_at("/t", np.arange(10, dtype="u4")[:, None])
+    first = int(np.argmin(refs.offset))
+    same(array.blocks[first], np.arange(10.0 * first, 10.0 * first + 10))
+    with pytest.raises(frazil.IcechunkError, match="must have at least"):
+        array[:]
+
+
+def test_the_pipeline_ends_with_the_context() -> None:
+    with frazil.zarr_pipeline.enable():
+        assert "frazil" in zarr.config.get("codec_pipeline.path")
+    with zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline"}):
+        array = zarr.create_array(MemoryStore(), shape=(2,), dtype="i4")
+        assert type(array.async_array.codec_pipeline).__name__ == "BatchedCodecPipeline"
