@@ -34,6 +34,12 @@ def long(implementation: str, commits: int) -> Measured:
         with out.milliseconds_each("ancestry", 1):
             found = sum(1 for _ in repo.ancestry(branch="main"))
         assert found == commits
+        with out.milliseconds_each("ancestry as columns", 1):
+            # The reference has objects only.
+            is_ours = implementation == "frazil"
+            read = repo.ancestry_table if is_ours else repo.ancestry
+            table = read(branch="main") if is_ours else list(read(branch="main"))
+        assert len(table["id"] if is_ours else table) == commits
         with out.milliseconds_each("a commit", ROUNDS):
             for count in range(ROUNDS):
                 session = repo.writable_session("main")

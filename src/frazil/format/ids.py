@@ -109,13 +109,19 @@ def is_id_text(text: str, size: int = OBJECT_ID_BYTES) -> bool:
 
 def ids_to_text(ids: NDArray[np.uint8]) -> list[str]:
     """Return the text forms of a matrix of ids of shape (n, size)."""
+    texts: list[str] = id_texts(ids).tolist()
+    return texts
+
+
+def id_texts(ids: NDArray[np.uint8]) -> NDArray[np.str_]:
+    """Return the text forms of a matrix of ids of shape (n, size), as an array of texts."""
     count, size = ids.shape
     length = _TEXT_LENGTH[size]
     bits = np.zeros((count, length * 5), np.uint8)
     bits[:, : size * 8] = np.unpackbits(ids, axis=1)
     digits = bits.reshape(count, length, 5) @ _DIGIT_BITS
-    text: list[str] = _DIGITS[digits].view(f"S{length}").astype(f"U{length}").reshape(count).tolist()
-    return text
+    texts: NDArray[np.str_] = _DIGITS[digits].view(f"S{length}").astype(f"U{length}").reshape(count)
+    return texts
 
 
 def ids_from_text(

@@ -67,6 +67,9 @@ class Snapshots(Protocol):
     def entries(self, rows: I64) -> Iterable[SnapshotEntry]:
         """Return many rows as values."""
 
+    def messages(self, rows: I64) -> list[str]:
+        """Return the messages of many rows."""
+
     def mentioning(self, rows: I64, name: str, text: str = "") -> I64:
         """Return those of some rows whose metadata have an item of this name.
 
@@ -211,6 +214,14 @@ class SnapshotTable:
                 metadata.load_all(),
                 logs,
             )
+
+    def messages(self, rows: I64) -> list[str]:
+        """Return the messages of many rows. Raise ``FormatError`` if one of them is damaged."""
+        messages = self._messages.take(rows)
+        with reading(self._source):
+            if messages.total() > len(messages.values):  # rows of a damaged file share bytes
+                return list(map(messages.text, range(len(rows))))
+            return messages.texts()
 
     def mentioning(self, rows: I64, name: str, text: str = "") -> I64:
         """Return those of some rows whose metadata have an item of this name. Nothing is decoded.

@@ -160,6 +160,10 @@ class SnapshotsV1:
         """Return the snapshots in some rows."""
         return map(self._entries.__getitem__, rows.tolist())
 
+    def messages(self, rows: I64) -> list[str]:
+        """Return the messages of the snapshots in some rows."""
+        return [entry.message for entry in self.entries(rows)]
+
     def mentioning(self, rows: I64, name: str, text: str = "") -> I64:
         """Return the rows whose metadata have an item ``name``. ``text`` is ignored."""
         return rows[np.fromiter((name in entry.metadata for entry in self.entries(rows)), bool, len(rows))]
