@@ -422,6 +422,12 @@ class InvalidInputError(IcechunkError, ValueError):
     default_kind = ErrorKind.INVALID_KEY
 
 
+class InvalidIndexError(InvalidInputError, IndexError):
+    """An index does not select elements of an array. The message has the dimension and its length."""
+
+    default_kind = ErrorKind.INVALID_ARGUMENT
+
+
 class InvalidMetadataError(InvalidInputError, TypeError):
     """Metadata of a commit or of the repository that JSON cannot hold."""
 

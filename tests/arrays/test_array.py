@@ -26,7 +26,7 @@ from zarr.codecs import (
 
 import frazil
 from frazil.arrays.encoding import encoding_of
-from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
+from frazil.errors import ErrorKind, InvalidIndexError, InvalidInputError, NodeNotFoundError
 
 #: Codecs with a fast decoder, and codecs that zarr decodes.
 CODECS: dict[str, Callable[[int], dict[str, Any]]] = {
@@ -201,6 +201,7 @@ def test_properties_of_the_handle(session: frazil.Session) -> None:
     assert repr(array) == "<frazil.Array /a/t, shape (4, 5), dtype float32>"
     assert "frazil.Array" in array._repr_html_()
     assert np.asarray(array).shape == (4, 5)
+    assert [row.shape for row in array] == [(5,)] * 4
     assert np.asarray(array, "f8").dtype == np.dtype("f8")
     with pytest.raises(ValueError, match="without a copy"):
         np.asarray(array, copy=False)
@@ -241,12 +242,15 @@ def test_wrong_paths(session: frazil.Session) -> None:
         (([0, 1], [0, 1, 2]), "shapes that broadcast"),
         ([True], r"must have the shape \(5,\)"),
         ([0, 9], "from -5 to 4, got 9"),
+        (True, "boolean arrays of one or more dimensions, got True"),
+        ((0, np.True_), "boolean arrays of one or more dimensions"),
     ],
 )
 def test_wrong_indices(session: frazil.Session, index: Any, text: str) -> None:
     zarr.create_array(session.store, name="t", shape=(5, 3), dtype="f4")
-    with pytest.raises(InvalidInputError, match=text) as error:
+    with pytest.raises(InvalidIndexError, match=text) as error:
         frazil.Array(session, "/t")[index]
+    assert isinstance(error.value, IndexError)
     assert error.value.kind == ErrorKind.INVALID_ARGUMENT
 
 
@@ -254,6 +258,18 @@ def test_outer_indices_have_one_dimension(session: frazil.Session) -> None:
     zarr.create_array(session.store, name="t", shape=(5, 3), dtype="f4")
     with pytest.raises(InvalidInputError, match="must have one dimension"):
         frazil.Array(session, "/t").oindex[[[0, 1]], [0]]
+
+
+@pytest.mark.parametrize("codec", ["plain", "zstd", "crc32c"])
+def test_points_in_steps(session: frazil.Session, monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
+    """Many points are read in several steps, whatever the shape of the index."""
+    values = np.arange(60).reshape(6, 10)
+    zarr.create_array(session.store, name="t", data=values, chunks=(2, 3), **CODECS[codec](2))
+    monkeypatch.setattr("frazil.arrays.array._MOST_POINTS", 7)
+    array = frazil.Array(session, "/t")
+    same(array[[5, 0, 3]], values[[5, 0, 3]])
+    same(array[:, [9, 0, 3], None], values[:, [9, 0, 3], None])
+    same(array[values % 7 == 1], values[values % 7 == 1])
 
 
 @pytest.mark.parametrize("codec", ["plain", "zstd", "blosc", "gzip"])

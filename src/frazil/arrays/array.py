@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -139,6 +140,9 @@ class Array:
             raise TypeError("an array without dimensions has no length")
         return self.shape[0]
 
+    def __iter__(self) -> Iterator[Any]:
+        return (self[number] for number in range(len(self)))
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
             raise ValueError("an array of a repository cannot become a numpy array without a copy")
@@ -151,7 +155,7 @@ class Array:
             index: An index of numpy: integers, slices, ``...``, ``None``, integer and boolean arrays.
 
         Raises:
-            InvalidInputError: ``invalid-argument`` for an invalid index. It is an ``IndexError``.
+            InvalidIndexError: ``invalid-argument`` for an invalid index. It is an ``IndexError``.
             StorageError: A chunk cannot be read.
             FormatError: A chunk is damaged.
         """
@@ -170,7 +174,7 @@ class Array:
         array = self._zarr() if encoding is None else None
         out = np.empty(selection.shape, self.dtype)
         flat = out.reshape(-1)
-        coordinates = [np.broadcast_to(each, selection.shape).reshape(-1) for each in selection.coordinates]
+        coordinates = [np.broadcast_to(each, selection.shape).flat for each in selection.coordinates]
         for begin in range(0, len(flat), _MOST_POINTS):
             part = slice(begin, begin + _MOST_POINTS)
             columns = tuple(each[part] for each in coordinates)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidIndexError
 from frazil.format.columns import I64
 
 #: One item of a normalized index.
@@ -69,7 +69,7 @@ def selection_of(index: Any, shape: tuple[int, ...]) -> BoxSelection | PointSele
     """Return what an index of numpy selects.
 
     Raises:
-        InvalidInputError: ``invalid-argument`` for an index that numpy refuses.
+        InvalidIndexError: ``invalid-argument`` for an index that numpy refuses.
 
     Examples:
         >>> box = selection_of((slice(None, None, -2), 3), (5, 4))
@@ -101,13 +101,13 @@ def outer_selection(index: Any, shape: tuple[int, ...]) -> BoxSelection | PointS
     """Return what an index selects if each array stands for its own dimension, as in ``numpy.ix_``.
 
     Raises:
-        InvalidInputError: ``invalid-argument`` for an array of more than one dimension, and as in
+        InvalidIndexError: ``invalid-argument`` for an array of more than one dimension, and as in
             ``selection_of``.
     """
     items, end = _normalized(index, shape)
     arrays = [item for item in items if isinstance(item, np.ndarray)]
     if any(item.ndim != 1 for item in arrays):
-        raise _invalid("an array of an outer index must have one dimension, got more")
+        raise InvalidIndexError("an array of an outer index must have one dimension, got more")
     if len(arrays) < 2 and not any(isinstance(item, int) for item in items):
         return selection_of(index, shape)
     is_axis = [not isinstance(item, int) for item in items]
@@ -132,10 +132,12 @@ def _normalized(index: Any, shape: tuple[int, ...]) -> tuple[list[_Item], tuple[
     items = [_item(each) for each in items]
     used = sum(_rank(each) for each in items)
     if used > len(shape):
-        raise _invalid(f"an index of {len(shape)} dimensions must have at most as many items, got {used}")
+        raise InvalidIndexError(
+            f"an index of {len(shape)} dimensions must have at most as many items, got {used}"
+        )
     ellipses = [number for number, item in enumerate(items) if item is Ellipsis]
     if len(ellipses) > 1:
-        raise _invalid("an index must have at most one ellipsis (...), got more")
+        raise InvalidIndexError("an index must have at most one ellipsis (...), got more")
     at = ellipses[0] if ellipses else len(items)
     items[at : at + 1] = [slice(None)] * (len(shape) - used)
     normalized: list[_Item] = []
@@ -160,10 +162,12 @@ def _item(item: Any) -> _Item | EllipsisType:
         except TypeError:
             pass
     array = np.asarray(item)
+    if array.dtype == bool and not array.ndim:
+        raise InvalidIndexError(f"an index must have boolean arrays of one or more dimensions, got {item!r}")
     if not array.size and array.dtype == np.float64 and not isinstance(item, np.ndarray):
         array = array.astype(np.int64)  # an empty list
     if array.dtype.kind not in "iub":
-        raise _invalid(
+        raise InvalidIndexError(
             f"an index must have integers, slices, integer or boolean arrays, ... and None, got {item!r:.100}"
         )
     return array
@@ -178,9 +182,7 @@ def _rank(item: _Item | EllipsisType) -> int:
 
 def _of_mask(mask: NDArray[np.bool_], shape: tuple[int, ...]) -> list[_Item]:
     if mask.shape != shape:
-        raise _invalid(f"a boolean array must have the shape {shape}, got {mask.shape}")
-    if not mask.ndim:
-        return [None, np.zeros(int(mask), np.int64)]
+        raise InvalidIndexError(f"a boolean array must have the shape {shape}, got {mask.shape}")
     return list(mask.nonzero())
 
 
@@ -189,7 +191,9 @@ def _inside(item: NDArray[Any] | int, length: int, axis: int) -> NDArray[Any] | 
     low, high = (item, item) if isinstance(item, int) else (item.min(initial=0), item.max(initial=-1))
     if low < -length or high >= length:
         wrong = low if low < -length else high
-        raise _invalid(f"an index of dimension {axis} must be from {-length} to {length - 1}, got {wrong}")
+        raise InvalidIndexError(
+            f"an index of dimension {axis} must be from {-length} to {length - 1}, got {wrong}"
+        )
     if isinstance(item, int):
         return item + length if item < 0 else item
     array = item.astype(np.int64)
@@ -201,7 +205,9 @@ def _axis_slice(item: slice, length: int) -> tuple[AxisSlice, bool]:
     try:
         start, stop, step = item.indices(length)
     except (TypeError, ValueError) as error:
-        raise _invalid(f"a slice must have integers, and a step other than 0, got {item!r:.100}") from error
+        raise InvalidIndexError(
+            f"a slice must have integers, and a step other than 0, got {item!r:.100}"
+        ) from error
     count = len(range(start, stop, step))
     if step > 0:
         return AxisSlice(start, count, step), False
@@ -221,7 +227,7 @@ def _points(items: Sequence[_Item], shape: tuple[int, ...]) -> tuple[tuple[I64, 
     try:
         block = np.broadcast_shapes(*(np.asarray(items[number]).shape for number in advanced))
     except ValueError as error:
-        raise _invalid(f"the arrays of an index must have shapes that broadcast: {error}") from error
+        raise InvalidIndexError(f"the arrays of an index must have shapes that broadcast: {error}") from error
     is_adjacent = advanced[-1] - advanced[0] + 1 == len(advanced)
     begin = advanced[0] if is_adjacent else 0
     others = len(items) - len(advanced)
@@ -246,7 +252,3 @@ def _points(items: Sequence[_Item], shape: tuple[int, ...]) -> tuple[tuple[I64, 
             lead = (1,) * (begin + len(block) - array.ndim)
             coordinates.append(array.reshape(lead + array.shape + (1,) * after))
     return tuple(coordinates), tuple(result)
-
-
-def _invalid(message: str) -> InvalidInputError:
-    return InvalidInputError(message, ErrorKind.INVALID_ARGUMENT)

@@ -45,12 +45,6 @@ class ZarrRead:
     slices: tuple[AxisSlice, ...]
     out: NDArray[Any]
 
-    @property
-    def is_local(self) -> bool:
-        """Whether the read never waits for a network."""
-        context = self.session.workspace.context
-        return context.storage.is_local and all(each.is_local for each in context.virtual.containers)
-
     def run(self) -> bool:
         """Read the box. Return whether all chunks were read and decoded."""
         _, failures = read_box_into(self.session, self.path, self.encoding, self.slices, self.out)
