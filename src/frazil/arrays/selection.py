@@ -107,7 +107,9 @@ def outer_selection(index: Any, shape: tuple[int, ...]) -> BoxSelection | PointS
     items, end = _normalized(index, shape)
     arrays = [item for item in items if isinstance(item, np.ndarray)]
     if any(item.ndim != 1 for item in arrays):
-        raise InvalidIndexError("an array of an outer index must have one dimension, got more")
+        raise InvalidIndexError(
+            "an array of an outer index must have one dimension, got more. Use numpy.ravel"
+        )
     if len(arrays) < 2 and not any(isinstance(item, int) for item in items):
         return selection_of(index, shape)
     is_axis = [not isinstance(item, int) for item in items]
@@ -192,7 +194,7 @@ def _inside(item: NDArray[Any] | int, length: int, axis: int) -> NDArray[Any] | 
     if low < -length or high >= length:
         wrong = low if low < -length else high
         raise InvalidIndexError(
-            f"an index of dimension {axis} must be in {-length} to {length - 1}, got {wrong}"
+            f"an index of dimension {axis} must be from {-length} to {length - 1}, got {wrong}"
         )
     if isinstance(item, int):
         return item + length if item < 0 else item
@@ -205,7 +207,9 @@ def _axis_slice(item: slice, length: int) -> tuple[AxisSlice, bool]:
     try:
         start, stop, step = item.indices(length)
     except (TypeError, ValueError) as error:
-        raise InvalidIndexError(f"a slice must have integers, and a step but 0, got {item!r:.100}") from error
+        raise InvalidIndexError(
+            f"a slice must have integers and a step other than 0, got {item!r:.100}"
+        ) from error
     count = len(range(start, stop, step))
     if step > 0:
         return AxisSlice(start, count, step), False
