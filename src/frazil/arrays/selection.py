@@ -31,8 +31,9 @@ class AxisSlice:
     step: int
 
     def as_slice(self) -> slice:
-        """Return the slice. ``count`` must be at least 1, or ``start`` 0."""
-        return slice(self.start, self.start + (self.count - 1) * self.step + 1, self.step)
+        """Return the slice."""
+        last = self.start + (self.count - 1) * self.step
+        return slice(self.start, last + 1 if self.count else self.start, self.step)
 
 
 @dataclass(frozen=True, slots=True)
