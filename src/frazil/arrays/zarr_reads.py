@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,15 @@ from frazil.arrays.axes import chunks_of_slice
 from frazil.arrays.box_reading import read_box_into
 from frazil.arrays.encoding import Encoding, encoding_of
 from frazil.arrays.selection import AxisSlice
+from frazil.arrays.single_chunk import read_in_chunk
 from frazil.errors import InvalidInputError
 from frazil.format.columns import I64
 from frazil.repository.session.session import Session
 from frazil.zarr_store.keys import parse_key
 from frazil.zarr_store.store import IcechunkStore
+
+#: The size of a chunk whose decoding does not hold up an event loop, in bytes.
+_SMALL_CHUNK: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +41,8 @@ class ZarrRead:
         encoding: The encoding of the array.
         slices: The box.
         out: The result, with all dimensions of the array.
+        chunks: The number of chunks, or of shards.
+        chunk_bytes: The number of bytes of the first chunk or shard after decoding.
     """
 
     session: Session
@@ -44,9 +50,24 @@ class ZarrRead:
     encoding: Encoding
     slices: tuple[AxisSlice, ...]
     out: NDArray[Any]
+    chunks: int
+    chunk_bytes: int
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether the read is of one small chunk, and never waits for a network."""
+        context = self.session.workspace.context
+        is_local = context.storage.is_local and all(each.is_local for each in context.virtual.containers)
+        return is_local and self.chunks == 1 and self.chunk_bytes <= _SMALL_CHUNK
 
     def run(self) -> bool:
         """Read the box. Return whether all chunks were read and decoded."""
+        if self.chunks == 1 and self.encoding.shards is None:
+            values = read_in_chunk(self.session.workspace, self.path, self.encoding, self.slices)
+            if values is None:
+                return False
+            self.out[...] = values
+            return True
         _, failures = read_box_into(self.session, self.path, self.encoding, self.slices, self.out)
         return not len(failures)
 
@@ -91,7 +112,8 @@ def zarr_read(batch: Sequence[tuple[Any, ...]], out: Any) -> ZarrRead | None:
     if counts != values.shape or 0 in counts or _touched(slices, bounds) != len(batch):
         return None
     whole = values[(*(slice(None) if each else None for each in is_slice), ...)]
-    return ZarrRead(session, path, encoding, slices, whole)
+    chunk_bytes = prod(spec.shape) * encoding.dtype.itemsize
+    return ZarrRead(session, path, encoding, slices, whole, len(batch), chunk_bytes)
 
 
 def _chunk_bounds(encoding: Encoding, chunk_shape: tuple[int, ...]) -> list[int | I64]:
