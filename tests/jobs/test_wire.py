@@ -21,6 +21,7 @@ from frazil.format.manifest import ChunkTable, InlineRef, NativeRef, VirtualRef
 from frazil.format.snapshot import ArrayData, ManifestRef, Node, NodeTable
 from frazil.format.transaction_log import Move
 from frazil.jobs import wire
+from frazil.jobs.wire_columns import read_columns
 
 U64 = st.integers(0, 2**64 - 1)
 NODE_IDS = st.binary(min_size=8, max_size=8)
@@ -224,3 +225,18 @@ def test_a_thousand_parts_come_together_and_none_twice() -> None:
     with pytest.raises(SessionStateError, match=re.escape(f"{tuple(GRID[777].tolist())}")) as caught:
         merge_forks(NodeTable.from_nodes([]), ChangeSet(), [*forks, wire.decode(wire.encode(part(again)))])
     assert caught.value.kind == ErrorKind.MERGE_FAILED
+
+
+def test_sizes_of_buffers_in_a_damaged_message() -> None:
+    """A message whose batch declares longer buffers is read, or is an error of its format."""
+    table = ChunkTable.from_inline([[0, 0], [0, 1]], [b"one", b"two"])
+    payload = zstandard.decompress(wire.encode(part(table)))
+    changed = 0
+    for at in range(len(payload) - 8):
+        size = int.from_bytes(payload[at : at + 8], "little")
+        if 0 < size < len(payload) and size % 8 == 0:
+            changed += 1
+            longer = payload[:at] + (size + 1).to_bytes(8, "little") + payload[at + 8 :]
+            with suppress(FormatError):
+                read_columns(zstandard.compress(longer))
+    assert changed > 2

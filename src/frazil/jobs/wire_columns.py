@@ -183,7 +183,8 @@ def read_columns(data: bytes) -> ColumnReader:
         if names.null_count or widths.null_count or values.null_count:
             raise FormatError("a column without name or values")
         _, places, content = values.buffers()
-        stops = np.frombuffer(places, np.int64)[values.offset : values.offset + len(values) + 1].tolist()
+        # A damaged message may have a buffer that is longer than the places.
+        stops = np.frombuffer(places, np.int64, len(values) + 1, 8 * values.offset).tolist()
         every = np.frombuffer(content, np.uint8) if content is not None else np.zeros(0, np.uint8)
         parts = map(every.__getitem__, map(slice, stops[:-1], stops[1:]))
         pairs = zip(widths.to_pylist(), parts, strict=True)
