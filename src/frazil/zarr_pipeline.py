@@ -1,9 +1,9 @@
 """A codec pipeline for zarr that reads all chunks of a selection in one call.
 
 >>> import frazil.zarr_pipeline, zarr
+>>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
 >>> with frazil.zarr_pipeline.enable():
-...     array = zarr.create_array(frazil.Repository.create(
-...         frazil.in_memory_storage()).writable_session("main").store, name="t", shape=(4,), dtype="i4")
+...     array = zarr.create_array(session.store, name="t", shape=(4,), dtype="i4")
 >>> array[:].tolist()
 [0, 0, 0, 0]
 """

@@ -10,7 +10,9 @@ import zarr
 from tests.arrays.test_array import same
 
 import frazil
+from frazil.arrays.array_chunks import ArrayChunks
 from frazil.credentials import LocalFileSystemAccess
+from frazil.format.manifest import NativeRef
 from frazil.testing.latency import LatencyStorage
 
 
@@ -115,4 +117,33 @@ def test_an_expired_version(tmp_path: Path) -> None:
         file.unlink()
     for index in np.s_[:], np.s_[3], np.s_[[3, 4]]:
         with pytest.raises(frazil.IcechunkError, match="the chunk"):
+            array[index]
+
+
+@pytest.mark.parametrize("compressor", [None, zarr.codecs.ZstdCodec()])
+@pytest.mark.parametrize(
+    ("offset", "length"),
+    [(0, 0), (2**64 - 10, 20), (2**63 - 1, 100), (3, 2**64 - 1), (0, 2**63)],
+)
+def test_impossible_references(compressor: object, offset: int, length: int) -> None:
+    """A damaged manifest may have any numbers. No decoder gets them."""
+    repo = frazil.Repository.create(frazil.in_memory_storage(), chunks_of_config())
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="t", data=np.arange(40.0), chunks=(10,), compressors=compressor)
+    session.commit("values")
+    session = repo.writable_session("main")
+    chunks = session.workspace.chunks
+    good = chunks.ref("/t", (0,))
+    assert isinstance(good, NativeRef)
+    chunks.set_ref("/t", (2,), NativeRef(good.chunk_id, offset, length))
+    refs, rows = ArrayChunks(session.workspace, "/t").refs(np.arange(4, dtype="u4")[:, None])
+    assert rows.tolist() == [2]
+    assert refs.ref(2) is None
+    array = frazil.Array(session, "/t")
+    same(array[:20], np.arange(20.0))
+    same(array[[0, 19, 35]], np.array([0.0, 19, 35]))
+    for index in np.s_[:], np.s_[25], np.s_[[0, 25]]:
+        with pytest.raises(Exception, match=r".") as expected:
+            zarr.open_array(session.store, path="t", mode="r")[25]
+        with pytest.raises(type(expected.value)):
             array[index]

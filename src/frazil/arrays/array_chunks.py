@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
+from frazil.format.manifest import ChunkKind
 
 if TYPE_CHECKING:
     from frazil.chunks.reader import ChunkReader
     from frazil.format.columns import I64, U32
     from frazil.format.manifest import ChunkTable
     from frazil.repository.session.workspace import Workspace
+
+#: The largest offset and length. The sum of two of them is a number of 64 bits with a sign.
+_LARGEST: Final = np.uint64(1 << 61)
 
 
 class ArrayChunks:
@@ -26,6 +32,15 @@ class ArrayChunks:
         self.reader: ChunkReader = workspace.reader
 
     def refs(self, index: U32) -> tuple[ChunkTable, I64]:
-        """Return the references of chunks, in the order of ``index``, and no failed rows."""
+        """Return the references of chunks, in the order of ``index``, and the rows of impossible references.
+
+        A damaged manifest may contain ranges of bytes that no object has. Their rows are ``ABSENT``.
+        """
         self._workspace.notes.note_chunks(self._path, index)
-        return self._workspace.chunks.refs_at(self._path, index), np.zeros(0, np.int64)
+        refs = self._workspace.chunks.refs_at(self._path, index)
+        is_wrong = (refs.kind != ChunkKind.ABSENT) & (
+            (refs.length == 0) | (refs.length > _LARGEST) | (refs.offset > _LARGEST)
+        )
+        if is_wrong.any():
+            refs = replace(refs, kind=np.where(is_wrong, np.uint8(ChunkKind.ABSENT), refs.kind))
+        return refs, np.flatnonzero(is_wrong)

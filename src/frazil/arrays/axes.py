@@ -50,11 +50,9 @@ class AxisChunks:
             _, rows, class_ = np.unique(columns, axis=0, return_index=True, return_inverse=True)
             return class_.reshape(-1), rows
         # The usual case, without a sort: the first, the middle and the last chunks.
+        rows = np.unique([0, 1, k - 1])
         class_ = np.ones(k, np.int64)
-        class_[0], class_[-1] = 0, 2
-        rows = np.array([0, 1, k - 1] if k > 2 else [0, k - 1])
-        if k == 2:
-            class_[-1] = 1
+        class_[0], class_[-1] = 0, len(rows) - 1
         return _joined(class_, rows, (self.first, self.count, self.length))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.chunks.column_reads import ColumnRequest
+from frazil.chunks.reader import ChunkReader
 from frazil.format.columns import I64
 from frazil.threads import Purpose, shared_pool
 
@@ -38,11 +39,15 @@ def batches_of(rows: I64, size: int) -> list[I64]:
 
 
 def process_all(
-    process: Callable[[ColumnRequest], list[I64]], requests: list[ColumnRequest], size: int
+    reader: ChunkReader,
+    process: Callable[[ColumnRequest], list[I64]],
+    requests: list[ColumnRequest],
+    size: int,
 ) -> I64:
     """Process all requests, in threads if they are large or remote. Return the failed rows in order.
 
     Args:
+        reader: The reader of the session, which limits the number of remote requests at the same time.
         process: Reads a request and processes its bytes. Returns the rows that failed.
         requests: The requests.
         size: The bytes of all requests together.
@@ -57,6 +62,6 @@ def process_all(
     if len(remote) < 2:
         failures += map(process, remote)
     else:
-        failures += shared_pool(Purpose.CHUNK_READS).map(process, remote)
+        failures += reader.map_requests(process, remote)
     rows = [each for one in failures for each in one]
     return np.sort(np.concatenate(rows)) if rows else np.zeros(0, np.int64)

@@ -72,9 +72,9 @@ def blosc_chunks(data: U8, offset: I64, length: I64, size: int) -> U8:
     out = np.empty((len(offset), size), np.uint8)
     for row, (start, count) in enumerate(zip(offset.tolist(), length.tolist(), strict=True)):
         source = data[start : start + count]
-        claim = int.from_bytes(source[4:8].tobytes(), "little")
-        if claim != size:
-            raise FormatError(f"a chunk must have {size} bytes, got {claim}")
+        claim, stored = (int.from_bytes(source[at : at + 4].tobytes(), "little") for at in (4, 12))
+        if claim != size or stored > count:
+            raise FormatError(f"a chunk must have {size} bytes in {count}, got {claim} in {stored}")
         blosc.decompress(source, out[row])
     return out
 

@@ -21,6 +21,8 @@ from frazil.format.columns import I64
 
 #: The largest size of a document in the cache of small documents, in bytes.
 _SMALL_DOCUMENT: Final = 1 << 16
+#: The largest length of a dimension or chunk. Sums of such lengths are numbers of 64 bits with a sign.
+_LONGEST: Final = 1 << 61
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,6 +95,8 @@ def _encoding(document: bytes) -> Encoding | None:
         if shards is None:
             return None
         lengths, codecs = codecs[0].chunk_shape, codecs[0].codecs
+    if any(isinstance(each, int) and each > _LONGEST for each in (*lengths, *metadata.shape)):
+        return None
     chain = _chain(codecs, len(metadata.shape), dtype)
     if chain is None:
         return None

@@ -56,7 +56,7 @@ class PieceReading:
             if self._encoding.is_in_c_order:
                 self._narrow(start)
         requests = requests_of(self._source.reader, refs, start, self._length)
-        failed = process_all(self._process, requests, int(self._length.sum()))
+        failed = process_all(self._source.reader, self._process, requests, int(self._length.sum()))
         return failed if not len(failures) else np.union1d(failures, failed)
 
     def _fill(self, rows: I64) -> None:

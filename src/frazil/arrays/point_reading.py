@@ -53,12 +53,12 @@ class PointReading:
                 return np.arange(len(points.chunk))
             start, length = points.element * itemsize, np.full(len(points.chunk), itemsize, np.int64)
             requests = requests_of(self._source.reader, refs.select_chunks(points.chunk), start, length)
-            return process_all(self._take, requests, int(length.sum()))
+            return process_all(self._source.reader, self._take, requests, int(length.sum()))
         self._order = np.argsort(points.chunk, kind="stable")
         self._bounds = np.searchsorted(points.chunk[self._order], np.arange(len(refs) + 1))
         self._length = refs.length.astype(np.int64)
         requests = requests_of(self._source.reader, refs, np.zeros(len(refs), np.int64), self._length)
-        return process_all(self._decode, requests, int(self._length.sum()))
+        return process_all(self._source.reader, self._decode, requests, int(self._length.sum()))
 
     def _take(self, request: ColumnRequest) -> list[I64]:
         """Copy elements of chunks without compression."""

@@ -50,8 +50,9 @@ class ShardedChunks:
         number, local = np.divmod(index, counts)
         distinct, shard = np.unique(number, axis=0, return_inverse=True)
         shard = shard.reshape(-1)
-        refs, _ = self._shards.refs(distinct)
+        refs, failures = self._shards.refs(distinct)
         entries, is_failed = self._indexes(refs)
+        is_failed[failures] = True
         place = (
             np.ravel_multi_index(tuple(local.T), self._layout.counts) if local.shape[1] else np.zeros(1, int)
         )
@@ -96,7 +97,7 @@ class ShardedChunks:
         if len(rows):
             sizes = np.full(len(rows), size, np.int64)
             requests = requests_of(self.reader, refs.select_chunks(rows), start, sizes)
-            is_failed[rows[process_all(process, requests, size * len(rows))]] = True
+            is_failed[rows[process_all(self.reader, process, requests, size * len(rows))]] = True
         return entries, is_failed
 
 

@@ -6,19 +6,17 @@ ChunkTable ──requests_of──> ColumnRequest: one range of one object, with
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from frazil.chunks.coalesce import plan_reads
-from frazil.chunks.ranges import ByteRange, MergeLimits, Readable
+from frazil.chunks.ranges import ByteRange, Readable
 from frazil.format.manifest import ChunkKind, ChunkTable
 
 if TYPE_CHECKING:
     from frazil.chunks.reader import ChunkReader
     from frazil.format.columns import I64, U8
-
-_LIMITS: Final = MergeLimits()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,17 +45,14 @@ class ColumnRequest:
         return np.frombuffer(self.where.where.get(self.where.start, self.where.stop), np.uint8)
 
 
-def requests_of(
-    reader: ChunkReader, refs: ChunkTable, start: I64, length: I64, limits: MergeLimits = _LIMITS
-) -> list[ColumnRequest]:
+def requests_of(reader: ChunkReader, refs: ChunkTable, start: I64, length: I64) -> list[ColumnRequest]:
     """Return the requests for ``length`` bytes from byte ``start`` of each chunk.
 
     Args:
-        reader: The reader of the session.
+        reader: The reader of the session, with the limits of merged requests.
         refs: The references of the chunks, in any order. Rows of the kind ``ABSENT`` are left out.
         start: The first byte in each chunk, int64 of shape (n,).
         length: The number of bytes, at least 1, int64 of shape (n,).
-        limits: The limits of merged requests.
 
     Raises:
         InvalidInputError: A virtual chunk has no container, or its container is not authorised.
@@ -73,6 +68,7 @@ def requests_of(
         return requests
     objects, keys = _objects(reader, refs, rows)
     first = refs.offset[rows].astype(np.int64) + start[rows]
+    limits = reader.limits
     plan = plan_reads(keys, first, first + length[rows], limits.max_gap, limits.max_waste, limits.max_size)
     order = np.lexsort((plan.offset, plan.part))
     ends = np.cumsum(np.bincount(plan.part, minlength=len(plan))).tolist()

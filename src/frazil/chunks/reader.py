@@ -33,7 +33,7 @@ from frazil.format.manifest import ChunkRef, InlineRef, NativeRef, VirtualRef
 from frazil.threads import SIZES, Purpose, ThreadPool
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Sequence
+    from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
 
     from frazil.chunks.byte_cache import ByteCache
     from frazil.chunks.virtual import VirtualSources
@@ -170,6 +170,15 @@ class ChunkReader:
         """Return the bytes of each (reference, start, stop). Raises the first error in this order."""
         answers, wanted, job = self._prepare(requests)
         return _filled(answers, wanted, job, self._fetch_all(job.requests))
+
+    @property
+    def limits(self) -> MergeLimits:
+        """The limits of merged requests."""
+        return self._limits
+
+    def map_requests[T, R](self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """Call a function that makes one remote request for each item, with the limit of this reader."""
+        return self._pool.map(function, items)
 
     def object_of(self, ref: ChunkRef | None) -> Readable:
         """Return the object of a reference: a chunk file, a pack in memory, or a foreign object.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from frazil.format.chunk_table import ChunkKind, ChunkTable, stack
+from frazil.format.chunk_table import ChunkTable, stack
 from frazil.format.columns import I64, U32
 
 
@@ -49,9 +51,7 @@ class ChunkRows:
         if len(self._parts) == 1 and not len(self._missing):
             return self._parts[0][1]
         if len(self._missing) or not self._parts:
-            absent = ChunkTable.empty(self._index.shape[1])
-            zeros = np.zeros(len(self._missing), np.int64)
-            self._parts.append((self._missing, _repeated(absent, self._index[self._missing], zeros)))
+            self._parts.append((self._missing, _absent(self._index[self._missing])))
         rows = np.concatenate([rows for rows, _ in self._parts])
         tables = [table for _, table in self._parts]
         stacked = stack(tables, np.concatenate([table.index for table in tables]))
@@ -60,15 +60,7 @@ class ChunkRows:
         return stacked.select_chunks(order)
 
 
-def _repeated(empty: ChunkTable, index: U32, zeros: I64) -> ChunkTable:
+def _absent(index: U32) -> ChunkTable:
     """Return a table of missing chunks in the order of ``index``, which may be unsorted."""
-    return ChunkTable(
-        index,
-        np.full(len(index), ChunkKind.ABSENT, np.uint8),
-        zeros.astype(np.uint32),
-        zeros.astype(np.uint64),
-        zeros.astype(np.uint64),
-        empty.chunk_ids,
-        empty.foreign,
-        empty.inline,
-    )
+    one = ChunkTable.from_absent(np.zeros((1, index.shape[1]), np.uint32))
+    return replace(one.select_chunks(np.zeros(len(index), np.int64)), index=index)
