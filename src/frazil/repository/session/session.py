@@ -320,7 +320,7 @@ class Session(Rearranging, Inspection):
             message,
             {**state.default_metadata, **metadata},
             state.session_start(),
-            workspace.writer.flush,
+            workspace.writer.begin_flush,
             workspace.earlier_manifests,
             state.note,
         )
