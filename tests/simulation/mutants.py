@@ -311,7 +311,7 @@ MUTANTS = (
     Mutant(
         "a commit does not wait for its packs",
         _COMMIT,
-        "pending.begin_flush()",
+        "wait_for_chunks()",
         "pass",
         ("content", "verify"),
         ("commit",),

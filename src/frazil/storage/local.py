@@ -274,7 +274,7 @@ class LocalStorage(SynchronousStorage):
 
     def _write_and_name_all(
         self, stack: ExitStack, objects: Iterable[tuple[str, Buffer]]
-    ) -> list[UnnamedFile]:
+    ) -> Sequence[UnnamedFile]:
         files = [self._write(stack, key, data) for key, data in objects]
         for file in files:
             file.set_name()
@@ -296,7 +296,7 @@ class LocalStorage(SynchronousStorage):
 
     def _back_up(
         self, stack: ExitStack, key: str, data: Buffer, to: str
-    ) -> tuple[list[UnnamedFile], list[Callable[[], None]]]:
+    ) -> tuple[Sequence[UnnamedFile], Sequence[Callable[[], None]]]:
         """Name the backup. Return the files and the other flushes that make its bytes durable."""
         target, view = self._path(to), memoryview(data).cast("B")
         with file_errors(to, "write"):

@@ -40,7 +40,7 @@ def write_and_name(
         descriptor = _open_new(temporary, flusher)
         try:
             for part in parts:
-                write_all(descriptor, part)
+                _write_all(descriptor, part)
             flusher.flush_file(descriptor)
         finally:
             os.close(descriptor)
@@ -64,7 +64,7 @@ class UnnamedFile:
         with file_errors(key, "write"):
             self._descriptor = _open_new(self._temporary, flusher)
             try:
-                write_all(self._descriptor, memoryview(data).cast("B"))
+                _write_all(self._descriptor, memoryview(data).cast("B"))
             except BaseException:
                 self.__exit__()
                 raise
@@ -94,7 +94,7 @@ class UnnamedFile:
         return FileStamp.of(os.fstat(self._descriptor))
 
 
-def write_all(descriptor: int, data: memoryview) -> None:
+def _write_all(descriptor: int, data: memoryview) -> None:
     while data:
         data = data[os.write(descriptor, data[: reads.CALL_BYTES]) :]
 
@@ -142,6 +142,7 @@ def update_file(
 
 
 def temporary_name(path: str) -> str:
+    """Return a hidden name beside ``path`` that no other writer uses."""
     return f"{path}#{int.from_bytes(host.random_bytes(8)) | 1 << 63}"
 
 
