@@ -86,7 +86,7 @@ class LocalStorage(SynchronousStorage):
     Args:
         root: Path of the directory.
         settings: Settings of the storage. Default: ``default_settings()``.
-        flushes: Whether writes are flushed to the disk before they return. Default: True. Without it, a power
+        flush: Whether writes are flushed to the disk before they return. Default: True. Without it, a power
             cut can lose or damage the last commits, and the whole repository: see
             ``local_filesystem_storage``.
 
@@ -100,14 +100,14 @@ class LocalStorage(SynchronousStorage):
     """
 
     def __init__(
-        self, root: str | os.PathLike[str], settings: StorageSettings | None = None, *, flushes: bool = True
+        self, root: str | os.PathLike[str], settings: StorageSettings | None = None, *, flush: bool = True
     ) -> None:
         # Absolute, because the process may change its working directory later.
         self._root = os.path.abspath(os.fspath(root))
         self._base = self._root.rstrip("/") + "/"
         self._settings = settings
-        self._flushes = flushes
-        self._flusher = FLUSH if flushes else NO_FLUSH
+        self._flush = flush
+        self._flusher = FLUSH if flush else NO_FLUSH
 
     @property
     def root(self) -> Path:
@@ -115,11 +115,11 @@ class LocalStorage(SynchronousStorage):
         return Path(self._root)
 
     def __repr__(self) -> str:
-        durability = "" if self._flushes else "flushes: False\n"
+        durability = "" if self._flush else "flush: False\n"
         return f"<frazil.Storage>\ntype: local filesystem\npath: {self._root}\n{durability}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_local_storage, (self._root, self._settings, self._flushes))
+        return (_local_storage, (self._root, self._settings, self._flush))
 
     @override
     def label(self) -> str:
@@ -378,12 +378,12 @@ class LocalStorage(SynchronousStorage):
 
     @override
     def with_settings(self, settings: StorageSettings) -> LocalStorage:
-        return LocalStorage(self._root, settings, flushes=self._flushes)
+        return LocalStorage(self._root, settings, flush=self._flush)
 
 
-def _local_storage(root: str, settings: StorageSettings | None, flushes: bool) -> LocalStorage:
+def _local_storage(root: str, settings: StorageSettings | None, flush: bool) -> LocalStorage:
     """Return the storage of a pickle."""
-    return LocalStorage(root, settings, flushes=flushes)
+    return LocalStorage(root, settings, flush=flush)
 
 
 def _info(key: str, status: os.stat_result) -> ObjectInfo:
