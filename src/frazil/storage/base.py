@@ -47,6 +47,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Buffer, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Self
@@ -453,6 +454,32 @@ class Storage(StorageClassMethods["Storage"], ABC):
         self.put_many(objects)
         self.backup(replacement.key, replacement.version, replacement.old, replacement.backup)
         return OpenReplacement(self, replacement)
+
+    def turn(self, key: str) -> AbstractContextManager[None]:
+        """Return a context in which this writer of an object has its turn.
+
+        Turns save work. A writer that reads an object, changes it, and writes it with a condition loses if
+        another writer is faster, and begins again. Writers with turns work one after the other. Turns are no
+        condition: a storage may let a writer continue without one, and other programs do not know them.
+
+        The base class never waits. A local storage waits for writers on the same machine, for a second at
+        most.
+
+        Args:
+            key: Key of the object.
+
+        Returns:
+            A context manager.
+
+        Raises:
+            InvalidInputError: ``bad-key-prefix`` for an invalid key.
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> with in_memory_storage().turn("repo"):
+            ...     pass  # read `repo`, and write it with a condition
+        """
+        return nullcontext()
 
     @abstractmethod
     def head(self, key: str) -> ObjectInfo | None:

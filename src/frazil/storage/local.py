@@ -55,6 +55,7 @@ from frazil.storage.files import reads
 from frazil.storage.files.failures import MISSING_FILE, file_errors, file_failure
 from frazil.storage.files.flusher import FLUSH, NO_FLUSH
 from frazil.storage.files.links import open_inside
+from frazil.storage.files.locks import writer_turn
 from frazil.storage.files.reads import check_short_read, read_large, version_of
 from frazil.storage.files.replacements import BackupLink, FileReplacement, flush_all
 from frazil.storage.files.writes import UnnamedFile, create_file, update_file, write_and_name
@@ -69,6 +70,7 @@ from frazil.storage.traffic import TRAFFIC
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
 #: Larger objects, such as packs of chunks, need no version. Hashing runs only at 2 GB/s.
 _LARGEST_HASHED_ALWAYS: Final = 256 << 10
@@ -322,6 +324,11 @@ class LocalStorage(SynchronousStorage):
             new = self._write(stack, replacement.key, replacement.data)
             flush_all([new, *files, *copies], others, directories, self._flusher)
             return FileReplacement(self, replacement, stack.pop_all(), new, self._flusher)
+
+    @override
+    def turn(self, key: str) -> AbstractContextManager[None]:
+        """Wait for the turn of this writer, for a second at most, as ``Storage.turn``."""
+        return writer_turn(self._path(key))
 
     @override
     def delete(self, keys: Iterable[str]) -> None:
