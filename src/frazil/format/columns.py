@@ -44,6 +44,19 @@ def ranges(starts: I64, lengths: I64) -> I64:
     return shift + np.arange(total, dtype=np.int64)
 
 
+def with_row(values: NDArray[Any], at: int, row: Any) -> NDArray[Any]:
+    """Return an array with one more row before row ``at``. ``np.insert`` needs ten times as long.
+
+    >>> with_row(np.array([1, 2]), 1, 9).tolist()
+    [1, 9, 2]
+    """
+    out = np.empty((len(values) + 1, *values.shape[1:]), values.dtype)
+    out[:at] = values[:at]
+    out[at] = row
+    out[at + 1 :] = values[at:]
+    return out
+
+
 def windows(data: U8, width: int) -> NDArray[Any]:
     """Return every sequence of ``width`` bytes as one item. The items overlap and are not copies."""
     return np.ndarray((max(0, len(data) - width + 1),), f"V{width}", data, 0, data.strides)
@@ -104,7 +117,7 @@ class Ragged:
     def from_lengths(cls, values: NDArray[Any], lengths: NDArray[Any]) -> Ragged:
         """Create rows that lie one after the other in ``values``."""
         lengths = np.asarray(lengths, np.int64)
-        return cls(values, np.cumsum(lengths) - lengths, lengths)
+        return cls(values, lengths.cumsum() - lengths, lengths)
 
     @classmethod
     def of_bytes(cls, rows: Sequence[bytes]) -> Ragged:
@@ -159,8 +172,8 @@ class Ragged:
         size = self.values.dtype.itemsize
         if total * size > MAX_COPIED_BYTES:
             raise FormatError(f"rows must have at most {MAX_COPIED_BYTES} bytes in total, got {total * size}")
-        starts = np.cumsum(self.lengths) - self.lengths
-        if total == len(self.values) and np.array_equal(starts, self.starts):
+        starts = self.lengths.cumsum() - self.lengths
+        if total == len(self.values) and bool((starts == self.starts).all()):
             return self
         out = np.empty(total, self.values.dtype)
         if total:

@@ -14,6 +14,7 @@ Specification: *Binary File Format*.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Buffer, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -167,19 +168,45 @@ def _end_of_frames(body: memoryview, frames: int = -1) -> int:
     return at
 
 
+#: Payloads up to this number of bytes are joined before they are compressed.
+_SMALL_PAYLOAD: Final = 128 << 10
+
+
+class _OfThread(threading.local):
+    """The compressors of each thread, by level. Threads cannot share a compressor."""
+
+    def __init__(self) -> None:
+        self.compressors: dict[int, zstandard.ZstdCompressor] = {}
+
+
+_of_thread: Final = _OfThread()
+
+
 def seal(parts: Sequence[Any], file_type: FileType, *, spec_version: int = 2, level: int = 3) -> bytes:
     """Return a whole file: the header and the compressed parts of the payload.
 
-    The parts are never joined uncompressed. zstd adds a checksum, because documents and metadata are text, in
-    which a flipped bit would not be detected. A payload that compresses too well for readers is compressed
-    less.
+    The parts of a large file are never joined uncompressed. zstd adds a checksum, because documents and
+    metadata are text, in which a flipped bit would not be detected. A payload that compresses too well for
+    readers is compressed less.
     """
     head = MAGIC + IMPLEMENTATION.encode().ljust(24) + bytes((spec_version, file_type, Compression.ZSTD))
     size = sum(len(part) for part in parts)
-    file = _compressed(head, parts, size, zstandard.ZstdCompressor(level=level, write_checksum=True))
+    if size <= _SMALL_PAYLOAD:
+        file = head + _small_compressor(level).compress(b"".join(parts))
+    else:
+        file = _compressed(head, parts, size, zstandard.ZstdCompressor(level=level, write_checksum=True))
     if size > largest_payload(len(file) - len(head)):
         file = _compressed(head, parts, size, zstandard.ZstdCompressor(compression_params=_SMALL_BLOCKS))
     return file
+
+
+def _small_compressor(level: int) -> zstandard.ZstdCompressor:
+    """Return the compressor of this thread for small payloads. A new one costs as much as its work."""
+    compressors = _of_thread.compressors
+    compressor = compressors.get(level)
+    if compressor is None:
+        compressor = compressors[level] = zstandard.ZstdCompressor(level=level, write_checksum=True)
+    return compressor
 
 
 def _compressed(head: bytes, parts: Sequence[Any], size: int, compressor: zstandard.ZstdCompressor) -> bytes:

@@ -495,7 +495,7 @@ class Writer:
         size = layout.dtype.itemsize
         part, start = self.reserve(n * size, 8)
         records = part.view(layout.dtype)
-        positions = start + np.arange(n, dtype=np.int64) * size
+        positions = np.arange(start, start + n * size, size, dtype=np.int64)
         records["vtable"] = positions - vtable
         return records, positions
 
@@ -545,20 +545,34 @@ class Writer:
         if alignment > 4 and (self.size + 4) % alignment:
             self.reserve(4)
         part, position = self.reserve(4 + size)
-        part[:4] = np.array([count], _U4).view(np.uint8)
+        part[:4].view(_U4)[0] = count
         return part, position
 
     def _ragged(self, rows: Ragged, terminator: int) -> I64:
         width = rows.values.dtype.itemsize
+        if len(rows) < 2:
+            return self._single_row(rows, terminator, width)
         sizes = rows.lengths * width
         strides = (4 + sizes + terminator + 3) // 4 * 4
-        ends = np.cumsum(strides)
-        part, position = self.reserve(int(ends[-1]) if len(ends) else 0)
+        ends = strides.cumsum()
+        part, position = self.reserve(int(ends[-1]))
         places = ends - strides
         part.view(_U4)[places >> 2] = rows.lengths
         source = np.ascontiguousarray(rows.values).view(np.uint8).reshape(-1)
         copy_rows(part, places + 4, source, rows.starts * width, sizes)
         return position + places
+
+    def _single_row(self, rows: Ragged, terminator: int, width: int) -> I64:
+        """Write no row, or one row: small files have many columns of one row."""
+        if not len(rows):
+            return np.zeros(0, np.int64)
+        values = rows.row(0)
+        size = len(values) * width
+        part, position = self.reserve((4 + size + terminator + 3) // 4 * 4)
+        part[:4].view(_U4)[0] = len(values)
+        if size:
+            part[4 : 4 + size] = np.ascontiguousarray(values).view(np.uint8)
+        return np.array([position], np.int64)
 
 
 def link(records: NDArray[Any], layout: Layout, slot: int, positions: ArrayLike, targets: ArrayLike) -> None:

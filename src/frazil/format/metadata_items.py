@@ -168,6 +168,8 @@ def write_metadata(
     vectors = OffsetVectors(writer, column.rows.lengths)
     link(records, layout, slot, positions, vectors.positions)
     flat = column.rows.compact().values
+    if not len(flat):
+        return
     items, places = writer.tables(_ITEM, len(flat))
     vectors.fill(places)
     link(items, _ITEM, 0, places, writer.strings(writable(column.names.take(flat))))

@@ -393,6 +393,8 @@ def write_ops(writer: Writer, log: OpsLog) -> int:
     entry_records = []
     for with_backup, layout in _UPDATE_LAYOUTS.items():
         rows = np.flatnonzero(backed == with_backup)
+        if not len(rows):
+            continue
         records, places = writer.tables(layout, len(rows))
         targets[rows] = places
         records["f0"] = log.kinds[rows]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -176,7 +177,7 @@ def encode_repo_info(info: RepoInfo, *, level: int = 3) -> bytes:
         _EXTRA: info.extra is not None,
     }
     stored = [slot for slot, is_set in optional.items() if is_set]
-    layout = Layout(_REQUIRED | dict.fromkeys(stored, "u4"), slots=max([7, *stored]) + 1)
+    layout = _root_layout(tuple(stored))
     writer = Writer()
     root, at = writer.table(layout)
     root["f0"] = _SPEC_VERSION
@@ -199,6 +200,12 @@ def encode_repo_info(info: RepoInfo, *, level: int = 3) -> bytes:
     if info.extra is not None:
         link(root, layout, _EXTRA, at, writer.vectors(Ragged.of_bytes([info.extra])))
     return seal(writer.finish(at), FileType.REPO_INFO, level=level)
+
+
+@cache
+def _root_layout(optional: tuple[int, ...]) -> Layout:
+    """Return the layout of the root table with these optional slots."""
+    return Layout(_REQUIRED | dict.fromkeys(optional, "u4"), slots=max([7, *optional]) + 1)
 
 
 def _write_refs(writer: Writer, refs: Mapping[str, bytes], snapshots: SnapshotTable) -> int:

@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from frazil.errors import FormatError
-from frazil.format.columns import I64, MAX_COPIED_BYTES, Ragged
+from frazil.format.columns import I64, MAX_COPIED_BYTES, Ragged, with_row
 from frazil.format.flatbuffer import Writer, ranges_by
 
 _WORD: Final = 8
@@ -68,7 +68,7 @@ def insert_row(rows: Ragged, at: int, values: NDArray[Any]) -> Ragged:
     """Return the rows with one more row before row ``at``. The values of other rows are not moved."""
     joined = np.concatenate([rows.values, values.astype(rows.values.dtype)]) if len(values) else rows.values
     start = len(rows.values) if len(values) else 0
-    return Ragged(joined, np.insert(rows.starts, at, start), np.insert(rows.lengths, at, len(values)))
+    return Ragged(joined, with_row(rows.starts, at, start), with_row(rows.lengths, at, len(values)))
 
 
 def set_row(rows: Ragged, at: int, values: NDArray[Any]) -> Ragged:
@@ -159,14 +159,24 @@ class OffsetVectors:
     __slots__ = ("_elements", "_start", "_words", "positions")
 
     def __init__(self, writer: Writer, counts: NDArray[Any]) -> None:
+        if len(counts) == 1:
+            self._reserve_one(writer, int(counts[0]))
+            return
         counts = np.asarray(counts, np.int64)
         sizes = 4 + 4 * counts
         part, self._start = writer.reserve(int(sizes.sum()))
-        starts = np.cumsum(sizes) - sizes
+        starts = sizes.cumsum() - sizes
         self._words: NDArray[np.uint32] = part.view("<u4")
         self._words[starts >> 2] = counts
         self._elements: I64 = ranges_by(starts + 4, counts, 4)
         self.positions: I64 = self._start + starts
+
+    def _reserve_one(self, writer: Writer, count: int) -> None:
+        part, self._start = writer.reserve(4 + 4 * count)
+        self._words = part.view("<u4")
+        self._words[0] = count
+        self._elements = np.arange(4, 4 + 4 * count, 4, dtype=np.int64)
+        self.positions = np.array([self._start], np.int64)
 
     @classmethod
     def single(cls, writer: Writer, count: int) -> OffsetVectors:

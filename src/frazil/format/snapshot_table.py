@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, FormatError, InternalError
-from frazil.format.columns import I64, U8, Ragged
+from frazil.format.columns import I64, U8, Ragged, with_row
 from frazil.format.envelope import reading
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
@@ -316,14 +316,14 @@ class SnapshotTable:
             raise InternalError(
                 f"parent {id_to_text(entry.parent)} is not listed", ErrorKind.SNAPSHOT_NOT_FOUND
             )
-        parents = np.insert(self._parents, at, parent)
+        parents = with_row(self._parents, at, parent)
         parents += (parents >= at).astype(np.int32)
         message = np.frombuffer(entry.message.encode(), np.uint8)
         pruned = np.frombuffer(b"".join(entry.pruned_ancestor_tx_logs), _ID)
         return SnapshotTable(
-            np.insert(self._ids, at, np.frombuffer(entry.id, np.uint8), axis=0),
+            with_row(self._ids, at, np.frombuffer(entry.id, np.uint8)),
             parents,
-            np.insert(self._flushed, at, entry.flushed_at),
+            with_row(self._flushed, at, entry.flushed_at),
             insert_row(self._messages, at, message),
             self._metadata.inserted(at, entry.metadata),
             insert_row(self._pruned, at, pruned),
@@ -416,6 +416,8 @@ def write_snapshots(writer: Writer, table: SnapshotTable) -> int:
     targets = np.zeros(len(table), np.int64)
     for with_logs, layout in _LAYOUTS.items():
         rows = np.flatnonzero(pruned == with_logs)
+        if not len(rows):
+            continue
         records, places = writer.tables(layout, len(rows))
         targets[rows] = places
         records["f0"] = structs(table._ids[rows])

@@ -102,6 +102,8 @@ def encode_transaction_log(log: TransactionLog, *, level: int = 3, spec_version:
 
 
 def _sorted_ids(ids: U8) -> U8:
+    if len(ids) < 2:
+        return ids
     return ids[np.unique(id_keys(ids), return_index=True)[1]]
 
 

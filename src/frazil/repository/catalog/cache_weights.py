@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -28,17 +29,23 @@ def held_bytes(value: object) -> int:
         if isinstance(each, np.ndarray):
             owner, size = _owner(each)
             buffers[id(owner)] = size
-        elif is_dataclass(each):
-            pending += [getattr(each, field.name) for field in fields(each)]
+        elif names := _field_names(type(each)):
+            pending += [getattr(each, name) for name in names]
         elif isinstance(each, Mapping):
             first = next(iter(each.values()), None)
-            if is_dataclass(first) or isinstance(first, np.ndarray):
+            if _field_names(type(first)) or isinstance(first, np.ndarray):
                 pending += each.values()
             else:
                 total += len(str(each))
         elif isinstance(each, str | bytes):
             total += len(each)
     return total + sum(buffers.values())
+
+
+@cache
+def _field_names(kind: Hashable) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass. Other types have none."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
 
 
 def _owner(array: np.ndarray[Any, Any]) -> tuple[object, int]:

@@ -110,7 +110,6 @@ class BackupLink:
         self._descriptor = -1
         self.is_made = False
         try:
-            flusher.make_directory(os.path.dirname(target))
             self._descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
             self._status = os.fstat(self._descriptor)
             if self._status.st_size == len(data) and read_large(self._descriptor, source, 0, None) == data:
@@ -128,12 +127,25 @@ class BackupLink:
             os.close(self._descriptor)
 
     def _link(self, target: str) -> bool:
-        """Link under a temporary name. If it is the open file, rename it to ``target``."""
-        temporary = temporary_name(target)
         try:
-            os.link(self._source, temporary)
-            # The name may be another file now. The inode of an open file is not reused.
-            if not os.path.samestat(self._status, os.stat(temporary)):
+            self._link_to(target)
+        except FileExistsError:
+            return self._replace(target)
+        if self._is_open_file(target):
+            return True
+        os.unlink(target)
+        return False
+
+    def _is_open_file(self, name: str) -> bool:
+        """Return whether ``name`` is the file that was compared. The inode of an open file is not reused."""
+        return os.path.samestat(self._status, os.stat(name))
+
+    def _replace(self, target: str) -> bool:
+        """Link under a temporary name, and rename it to ``target``."""
+        temporary = temporary_name(target)
+        self._link_to(temporary)
+        try:
+            if not self._is_open_file(temporary):
                 return False
             os.replace(temporary, target)
         finally:
@@ -141,6 +153,13 @@ class BackupLink:
             with suppress(OSError):
                 os.unlink(temporary)
         return True
+
+    def _link_to(self, name: str) -> None:
+        try:
+            os.link(self._source, name)
+        except FileNotFoundError:
+            self._flusher.make_directory(os.path.dirname(name))
+            os.link(self._source, name)
 
     def flushes(self) -> list[Callable[[], None]]:
         """Return the flush of the bytes.
