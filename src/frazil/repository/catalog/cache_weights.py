@@ -29,11 +29,11 @@ def held_bytes(value: object) -> int:
         if isinstance(each, np.ndarray):
             owner, size = _owner(each)
             buffers[id(owner)] = size
-        elif names := _field_names(type(each)):
+        elif names := _field_names(_type_of(each)):
             pending += [getattr(each, name) for name in names]
         elif isinstance(each, Mapping):
             first = next(iter(each.values()), None)
-            if _field_names(type(first)) or isinstance(first, np.ndarray):
+            if _field_names(_type_of(first)) or isinstance(first, np.ndarray):
                 pending += each.values()
             else:
                 total += len(str(each))
@@ -46,6 +46,10 @@ def held_bytes(value: object) -> int:
 def _field_names(kind: Hashable) -> tuple[str, ...]:
     """Return the names of the fields of a dataclass. Other types have none."""
     return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
+
+
+def _type_of(value: object) -> Hashable:
+    return type(value)
 
 
 def _owner(array: np.ndarray[Any, Any]) -> tuple[object, int]:
