@@ -48,7 +48,7 @@ def _field_names(kind: Hashable) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
 
 
-def _type_of(value: object) -> Hashable:
+def _type_of(value: object) -> Any:
     return type(value)
 
 
