@@ -107,12 +107,14 @@ class Assets:
     Threads may share it. A pickled copy starts with empty caches.
     """
 
-    def __init__(self, storage: Storage, limits: CacheLimits) -> None:
+    def __init__(
+        self, storage: Storage, limits: CacheLimits, repo_info_cache: RepoInfoCache | None = None
+    ) -> None:
         self.storage = storage
         self.limits = limits
         self._snapshots: DecodedCache[Snapshot] = DecodedCache(limits.snapshot_nodes * _NODE_BYTES)
         self._manifests: DecodedCache[Manifest] = DecodedCache(limits.chunk_refs * _REFERENCE_BYTES)
-        self.repo_info_cache = RepoInfoCache()
+        self.repo_info_cache = repo_info_cache or RepoInfoCache()
         #: A commit that is retried holds this lock. Otherwise the threads of one handle would make each
         #: other's commits late.
         self.retry_lock = RLock()

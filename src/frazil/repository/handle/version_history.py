@@ -9,6 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from frazil.format.ids import id_to_text
+from frazil.format.repo_info import SnapshotTable
 from frazil.repository.asynchronous import BothWays, awaitable
 from frazil.repository.catalog import presentation, repo_requirements
 from frazil.repository.catalog.ancestry_columns import ancestry_columns
@@ -16,6 +17,7 @@ from frazil.repository.catalog.expired_versions import files_of, snapshots_wante
 from frazil.repository.catalog.history import ancestry
 from frazil.repository.catalog.ops_history import entries_of, ops_parts, ops_start
 from frazil.repository.catalog.ops_values import Update, UpdateType
+from frazil.repository.catalog.snapshot_block import late_snapshot_infos
 from frazil.repository.catalog.snapshot_presentation import snapshot_info, snapshot_infos
 from frazil.repository.catalog.version_info import Diff, ManifestFileInfo, SnapshotInfo
 from frazil.repository.catalog.version_names import snapshot_id as resolve_id
@@ -88,6 +90,8 @@ class VersionHistory(RepositoryBase):
         tip = snapshot_of_version(info, branch, tag, snapshot_id)
 
         def snapshots() -> Iterator[SnapshotInfo]:
+            if isinstance(table := info.snapshots, SnapshotTable):
+                return late_snapshot_infos(table, table.parts(repo_requirements.require_snapshot(info, tip)))
             return chain.from_iterable(map(snapshot_infos, ancestry(info, tip)))
 
         ref = f"branch {branch}" if branch else f"tag {tag}" if tag else f"snapshot {snapshot_id}"
