@@ -42,7 +42,7 @@ def others(implementation: str, commits: int, references: int) -> Measured:
 
 
 def forks(implementation: str, number: int, references: int) -> Measured:
-    """Measure the merge of forks, at once and one by one, and pickling a fork with all of their references."""
+    """Measure the merge of forks, at once and one by one, and the pickling of one with all references."""
     out = Measured()
     with scratch() as root:
         repo, arrays = _repository(implementation, root, number, references)
