@@ -1,8 +1,8 @@
 """Some small transaction logs, which are read together.
 
-A rebase over a thousand commits reads a thousand logs. A function of numpy takes as long for ten rows as for a thousand. So the payloads of several logs are joined,
-and the lists of all logs are read as columns (``joined_files``). Logs with moves are read alone: they are
-rare.
+A rebase over a thousand commits reads a thousand logs. A function of numpy takes as long for ten rows as for
+a thousand. So the payloads of several logs are joined, and the lists of all logs are read as columns
+(``joined_files``). Logs with moves are read alone: they are rare.
 
 Specification: *Transaction Log Files*.
 """
