@@ -11,7 +11,7 @@ numpy, and sets the slots of the descriptions. All later reads are reads of slot
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, repeat
 from threading import Lock
@@ -22,8 +22,10 @@ import numpy as np
 from frazil.format.columns import I64
 from frazil.format.ids import ids_to_text
 from frazil.format.late_fields import Decoders
-from frazil.format.repo_info import SnapshotTable
-from frazil.repository.catalog.snapshot_presentation import snapshot_info
+from frazil.format.repo_info import RepoInfo, SnapshotTable
+from frazil.repository.catalog.history import ancestry
+from frazil.repository.catalog.repo_requirements import require_snapshot
+from frazil.repository.catalog.snapshot_presentation import snapshot_info, snapshot_infos
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.clock import to_datetimes
 
@@ -36,16 +38,25 @@ _SLOTS: Final = {
 _set_decoders: Final[Callable[[SnapshotInfo, Decoders], None]] = SnapshotInfo._decoders.__set__  # type: ignore[attr-defined]  # a slot
 
 
-def late_snapshot_infos(table: SnapshotTable, parts: Iterable[I64]) -> Iterator[SnapshotInfo]:
-    """Return the public descriptions of rows of a table. Their fields are decoded when they are read.
+def history_infos(info: RepoInfo, tip: bytes) -> Iterator[SnapshotInfo]:
+    """Return the public descriptions of a snapshot and all its ancestors, newest first.
+
+    Their fields are decoded when they are read. Reads of damaged fields raise ``FormatError``.
 
     Args:
-        table: The versions of a repository.
-        parts: Row numbers, in parts of any lengths.
+        info: The repo info.
+        tip: The id of the snapshot.
 
     Returns:
-        An iterator of descriptions, in the order of the rows.
+        An iterator of descriptions.
+
+    Raises:
+        SnapshotNotFoundError: There is no such snapshot.
     """
+    table = info.snapshots
+    if not isinstance(table, SnapshotTable):  # spec version 1, where each version is a file
+        return chain.from_iterable(map(snapshot_infos, ancestry(info, tip)))
+    parts = table.parts(require_snapshot(info, tip))
     blocks = (rows[at : at + _BLOCK] for rows in parts for at in range(0, len(rows), _BLOCK))
     return chain.from_iterable(_SnapshotBlock(table, rows).infos() for rows in blocks)
 
