@@ -27,7 +27,9 @@ def file(*chunks: tuple[int, int], ids: int = 0, moves: tuple[Move, ...] = ()) -
         for count, rank in chunks
     }
     lists = {name: RANDOM.integers(0, 256, (ids, 8), np.uint8) for name in ID_LISTS}
-    return encode_transaction_log(TransactionLog(RANDOM.bytes(12), **lists, updated_chunks=updated, moves=moves))
+    return encode_transaction_log(
+        TransactionLog(RANDOM.bytes(12), **lists, updated_chunks=updated, moves=moves)
+    )
 
 
 def content(log: TransactionLog) -> Any:

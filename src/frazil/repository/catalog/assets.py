@@ -193,11 +193,11 @@ class Assets:
         ids = list(snapshot_ids)
         is_threaded = not self.storage.is_local
         files = map_bounded(Purpose.CATALOG_READS, fetch, ids) if is_threaded else map(fetch, ids)
-        found: dict[bytes, TransactionLog | None] = dict.fromkeys(ids)
+        by_id: dict[bytes, TransactionLog | None] = dict.fromkeys(ids)
         for part in small_parts((id_, data) for id_, data in files if data is not None):
             for logs in TRANSACTION_LOG.decoded_together(part):
-                found.update((log.id, log) for log in logs)
-        return [found[id_] for id_ in ids]
+                by_id.update((log.id, log) for log in logs)
+        return [by_id[id_] for id_ in ids]
 
 
 def _weight_of_snapshot(snapshot: Snapshot) -> int:
