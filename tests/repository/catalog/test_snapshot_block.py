@@ -140,7 +140,7 @@ def test_a_block_forgets_its_descriptions() -> None:
 def count_reachable(info: SnapshotInfo) -> int:
     """How many descriptions a description keeps in memory."""
     reachable, count = gc.get_referents(info), 0
-    for _ in range(5):
+    for _ in range(7):
         count += sum(type(each) is SnapshotInfo for each in reachable)
         reachable = gc.get_referents(*reachable)
     return count
