@@ -55,7 +55,12 @@ def test_damaged_rows(values: list[Any], data: st.DataObject) -> None:
     assert repr(together(rows)) == repr(alone(rows))  # repr, because a damaged number may be NaN
 
 
-@pytest.mark.parametrize("row", [b"", b"\1", b"\0\1", b"\4\1", b"\xff\x14\x01", b"a\0\xff\x14\x01"])
-def test_short_rows(row: bytes) -> None:
-    rows = [flexbuffer.dumps(1)] * 20 + [row]
+TEXT = flexbuffer.dumps("abc")
+
+
+@pytest.mark.parametrize(
+    "row", [b"", b"\1", b"\0\1", b"\4\1", b"\xff\x14\x01", b"a\0\xff\x14\x01", b"\x20" + TEXT[1:]]
+)
+def test_rows_that_lead_out_of_themselves(row: bytes) -> None:
+    rows = [*[TEXT] * 20, row, *[TEXT] * 20]
     assert together(rows) == alone(rows) == FormatError

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 
+from frazil.errors import FormatError
 from frazil.format.envelope import FileType, open_envelope, seal
+from frazil.format.flatbuffer import Buffer
+from frazil.format.joined_files import JoinedFiles
 from frazil.format.joined_logs import decode_logs_together
 from frazil.format.transaction_log import (
     ID_LISTS,
@@ -73,15 +78,25 @@ def test_no_file_reads_the_bytes_of_another() -> None:
     good = file((3, 2), ids=2)
     payload = bytearray(open_envelope(good, FileType.TRANSACTION_LOG)[1])
     others = 0
-    for place in range(0, len(payload) - 3, 4):
+    for place, value in product(range(0, len(payload) - 3, 4), (len(payload) + 64, 40)):
         changed = bytearray(payload)
-        changed[place : place + 4] = (len(payload) + 64).to_bytes(4, "little")
+        changed[place : place + 4] = value.to_bytes(4, "little")
         data = seal([bytes(changed)], FileType.TRANSACTION_LOG)
         together = decode_logs_together([data, good, good])
         if together is None:
             others += 1
         else:
-            assert list(map(content, together)) == [
-                content(decode_transaction_log(each, "x")) for each in (data, good, good)
-            ]
+            alone = [content(decode_transaction_log(each, "x")) for each in (data, good)]
+            assert list(map(content, together)) == [*alone, alone[1]]
     assert others > 10
+
+
+def test_a_vector_ends_in_its_file() -> None:
+    payload = bytes(open_envelope(file(ids=2), FileType.TRANSACTION_LOG)[1])
+    place = int(Buffer(payload).root().targets(1)[0][0])
+    fits = (len(payload) - place - 4) // 8
+    for count, is_inside in ((fits, True), (fits + 1, False)):
+        changed = payload[:place] + count.to_bytes(4, "little") + payload[place + 4 :]
+        roots = JoinedFiles.of([changed, payload]).roots()
+        with nullcontext() if is_inside else pytest.raises(FormatError, match="out of its file"):
+            assert roots.vectors(1, 8)[1].tolist() == [fits, 2]

@@ -115,13 +115,15 @@ def test_damage_is_an_error_of_the_field() -> None:
         infos[12].message  # noqa: B018
 
 
-def test_versions_that_share_their_bytes_are_decoded_alone() -> None:
+def test_versions_that_share_their_bytes_are_decoded_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a file that has one long message for all versions."""
     table = opened(line(40, "a long message " * 20)).table
     messages = table._messages
     shared = dataclasses.replace(messages, values=messages.values[: int(messages.starts.min()) + 400])
     one = dataclasses.replace(shared, starts=shared.starts * 0 + int(messages.starts.min()))
     info = dataclasses.replace(new_repo_info(0), snapshots=dataclasses.replace(table, _messages=one))
+    monkeypatch.delattr(SnapshotTable, "messages")  # which would copy the bytes of all versions
+    monkeypatch.delattr(SnapshotTable, "metadata")
     infos = list(history_infos(info, line(40)[-1].id))
     assert infos[5].message == infos[7].message
     assert [each.metadata for each in infos] == [each.metadata for each in line(40)[::-1]]
