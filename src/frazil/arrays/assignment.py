@@ -82,7 +82,7 @@ def box_values(values: NDArray[Any], selection: BoxSelection) -> NDArray[Any]:
             continue
         # None stands for a dimension of length 1 that the box does not have, and an integer for the opposite.
         inverse: Any = 0 if item is None else item if isinstance(item, slice) else None
-        spot: tuple[Any, ...] = (*[slice(None)] * axis, inverse)
+        spot: tuple[Any, ...] = (*[slice(None)] * axis, inverse, ...)
         box = box[spot]
         axis += item is not None
     return box

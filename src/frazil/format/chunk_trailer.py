@@ -91,12 +91,11 @@ def crc32c_rows(data: U8, length: I64) -> U32:
         ['0xe3069283', '0xb4d2aec9']
     """
     ends = np.cumsum(length)
-    first = int(length[0]) if len(length) else 0
-    if first and first <= _PART and (length == first).all():
-        rows: Iterable[U8] = data.reshape(len(length), first)
-        return np.fromiter(map(google_crc32c.value, rows), np.uint32, len(length))
-    bounds = map(slice, (ends - length).tolist(), ends.tolist())
-    return np.fromiter(map(crc32c, map(data.__getitem__, bounds)), np.uint32, len(length))
+    rows: Iterable[U8] = map(data.__getitem__, map(slice, (ends - length).tolist(), ends.tolist()))
+    if len(length) and (length == length[0]).all():
+        rows = data.reshape(len(length), int(length[0]))
+    is_short = not len(length) or length.max() <= _PART
+    return np.fromiter(map(google_crc32c.value if is_short else crc32c, rows), np.uint32, len(length))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
