@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from typing import Final
 
@@ -61,10 +61,7 @@ def worker(
     """Return the function that works on a partition. It gets the tasks of a batch by its first argument."""
 
     def work(tasks_of: TasksOf, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # Spark's worker collects garbage after each task: frozen objects of numpy and zarr are skipped.
-        if not gc.get_freeze_count():
-            gc.collect()
-            gc.freeze()
+        _freeze_imports()
         context = TaskContext.get()
         begin_attempt(0 if context is None else context.attemptNumber())
         for batch in batches:
@@ -77,3 +74,15 @@ def worker(
                 yield pa.RecordBatch.from_arrays(arrays, ["number", "result"])
 
     return work
+
+
+@cache
+def _freeze_imports() -> None:
+    """Collect garbage and freeze the rest, once in each process, unless the daemon has done so.
+
+    Spark's worker collects garbage after each task: frozen objects of numpy and zarr are skipped. The number
+    of frozen objects is not asked for in each task, because the interpreter counts them one by one.
+    """
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
