@@ -337,9 +337,9 @@ MUTANTS = (
     Mutant(
         "a handle reads from its cache",
         "frazil.repository.catalog.catalog:CatalogV2.repo_info",
-        "return read_repo_info(self.storage, self.assets.repo_info_cache)[0]",
+        "info = open_current_repo_info(self.storage, self.assets.repo_info_cache)",
         "last = self.assets.repo_info_cache._last; "
-        "return last[1] if last else read_repo_info(self.storage, self.assets.repo_info_cache)[0]",
+        "info = last[1] if last else open_current_repo_info(self.storage, self.assets.repo_info_cache)",
         ("recent",),
         ("read", "read", "commit"),
         seed=1,

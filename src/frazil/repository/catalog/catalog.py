@@ -16,7 +16,7 @@ from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.backups import hinting
 from frazil.repository.catalog.collection_guard import unless_collected
 from frazil.repository.catalog.protection import guarded
-from frazil.repository.catalog.repo_info_file import read_repo_info
+from frazil.repository.catalog.repo_info_file import open_current_repo_info
 from frazil.repository.catalog.repo_update import (
     Change,
     ConditionalChange,
@@ -92,7 +92,9 @@ class CatalogV2:
     def repo_info(self) -> RepoInfo:
         """See ``Catalog.repo_info``."""
         with hinting(self.storage):
-            return read_repo_info(self.storage, self.assets.repo_info_cache)[0]
+            info = open_current_repo_info(self.storage, self.assets.repo_info_cache)
+            info.snapshots  # noqa: B018  # decoded here, so that damage gets the hint
+            return info
 
     def full_repo_info(self) -> RepoInfo:
         """See ``Catalog.full_repo_info``."""
