@@ -27,7 +27,7 @@ def test_a_mutant_leaves_no_files_for_later_runs() -> None:
     """A template that a mutant had written would be damaged in all later runs of the process."""
     sound = dict(template(2, "files"))
     template.cache_clear()
-    with applied(next(each for each in MUTANTS if each.name == "no backup of a commit")):
+    with applied(next(each for each in MUTANTS if each.name == "no backup of an update")):
         assert len(template(2, "files")) < len(sound)
     assert template(2, "files") == sound
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -17,8 +18,9 @@ import pytest
 from tests.support.patience import patience
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
-from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage, Stored, Version
+from frazil.storage.base import IfAbsent, IfVersion, Refused, Replacement, Storage, Stored, Version
 from frazil.storage.files import locks, reads
+from frazil.storage.files.flusher import Flusher
 from frazil.storage.local import LocalStorage
 from frazil.storage.local_constructors import local_filesystem_storage
 from frazil.testing.storage_suite import StorageSuite, add_line
@@ -354,6 +356,54 @@ def test_every_write_is_flushed_before_and_after_it_gets_its_name(
     storage.put_many([("chunks/b", b"3"), ("repo", b"4"), ("chunks/c", b"5")])
     assert calls[:3] == ["replace"] * 3  # all at once, and all of it before it returns
     assert sorted(calls[3:]) == ["fsync"] * 3 + ["fsync directory"] * 2
+
+
+def test_a_replacement_waits_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = LocalStorage(tmp_path)
+    rounds: list[int] = []
+    _put(storage, b"1")
+    monkeypatch.setattr(Flusher, "flush_together", lambda self, flushes: rounds.append(len(flushes)))
+    monkeypatch.setattr(Flusher, "flush_names", lambda self, path: rounds.append(1))
+    for number in range(2):
+        old, version = storage.get_versioned("repo")
+        replacement = Replacement("repo", b"2%d" % number, version, old, f"overwritten/{number}")
+        with storage.open_replacement(replacement, [(f"snapshots/{number}", b"new")]) as ready:
+            assert isinstance(ready.finish(), Stored)
+    # The new bytes and the new object, with the directories of the object and of the backup; then the root.
+    # The first replacement also flushes the old bytes, because another program may have written them.
+    assert rounds == [5, 1, 4, 1]
+
+
+def _put(storage: LocalStorage, data: bytes) -> Version:
+    stored = storage.put("repo", data, IfAbsent())
+    assert isinstance(stored, Stored)
+    return stored.version
+
+
+def test_without_flush_nothing_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(descriptor: int) -> None:
+        raise AssertionError("a flush")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    storage = pickle.loads(pickle.dumps(LocalStorage(tmp_path / "ice", flush=False)))
+    storage = storage.with_settings(storage.default_settings())
+    assert "flush: False" in repr(storage)
+    version = _put(storage, b"1")
+    storage.put("chunks/a", b"1")
+    storage.put_many([("chunks/b", b"1"), ("deep/folder/c", b"1")])
+    storage.backup("repo", version, b"1", "overwritten/1")
+    with storage.open_replacement(Replacement("repo", b"2", version, b"1", "overwritten/2")) as ready:
+        assert isinstance(ready.finish(), Stored)
+    assert {info.key for info in storage.list("overwritten")} == {"overwritten/1", "overwritten/2"}
+
+
+def test_a_writer_continues_without_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "TURN_SECONDS", 0.01)
+    storage, other = LocalStorage(tmp_path), LocalStorage(tmp_path / "missing")
+    with storage.turn("repo"), storage.turn("repo"), other.turn("repo"):
+        _put(storage, b"1")
+    assert [info.key for info in storage.list("")] == ["repo"]
+    assert storage.delete_abandoned(datetime.now(UTC) + timedelta(hours=1)) == 0
 
 
 @pytest.mark.parametrize("failing", ["write", "fsync", "replace"])

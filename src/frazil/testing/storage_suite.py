@@ -14,13 +14,14 @@ import asyncio
 import pickle
 import threading
 import uuid
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
-from frazil.storage.base import ALWAYS, IfAbsent, IfVersion, Refused, Storage, Stored, Version
+from frazil.storage.base import ALWAYS, IfAbsent, IfVersion, Refused, Replacement, Storage, Stored, Version
 from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
@@ -264,6 +265,37 @@ class StorageSuite:
         storage.backup("repo", version, data, "overwritten/repo.3")
         assert bytes(storage.get("overwritten/repo.3")) == b"first"
 
+    def test_open_replacement(self, storage: Storage) -> None:
+        """A replacement stores new objects and a backup first, and replaces the version that was read."""
+        storage.put("repo", b"first", IfAbsent())
+        old, version = storage.get_versioned("repo")
+        replacement = Replacement("repo", b"second", version, old, "overwritten/repo.1")
+        with storage.open_replacement(replacement, [("snapshots/a", b"new"), ("snapshots/b", b"")]):
+            pass  # without `finish`
+        assert bytes(storage.get("repo")) == b"first"
+        assert [bytes(storage.get(f"snapshots/{name}")) for name in "ab"] == [b"new", b""]
+        with storage.open_replacement(replacement) as early, storage.open_replacement(replacement) as late:
+            assert bytes(storage.get("repo")) == b"first"
+            _stored(late.finish())
+            assert isinstance(early.finish(), Refused)
+        assert bytes(storage.get("repo")) == b"second"
+        assert bytes(storage.get("overwritten/repo.1")) == b"first"
+        keys = {info.key for info in storage.list("")}
+        assert keys == {"repo", "overwritten/repo.1", "snapshots/a", "snapshots/b"}
+
+    def test_no_replacement_is_lost(self, storage: Storage) -> None:
+        """Concurrent replacements in a loop lose no change, with turns and without."""
+        storage.put("repo", b"begin", IfAbsent())
+
+        def work() -> None:
+            for number in range(self.rounds):
+                with storage.turn("repo") if number % 2 else nullcontext():
+                    replace_with_line(storage, "repo", uuid.uuid4().hex)
+
+        _in_threads(self.threads, work)
+        lines = bytes(storage.get("repo")).decode().split("\n")
+        assert len(lines) == len(set(lines)) == 1 + self.threads * self.rounds
+
     # head, list and delete
 
     def test_head(self, storage: Storage) -> None:
@@ -397,6 +429,23 @@ def add_line(storage: Storage, key: str, line: str) -> None:
         try:
             if isinstance(storage.put(key, f"{text}\n{line}".encode(), IfVersion(version)), Stored):
                 return
+        except StorageError:
+            continue
+
+
+def replace_with_line(storage: Storage, key: str, line: str) -> None:
+    """Append ``line`` to an object with replacements, until the object contains it. See ``add_line``."""
+    while True:
+        old, version = storage.get_versioned(key)
+        text = bytes(old).decode()
+        if line in text.split("\n"):
+            return
+        backup = f"overwritten/{uuid.uuid4().hex}"
+        replacement = Replacement(key, f"{text}\n{line}".encode(), version, old, backup)
+        try:
+            with storage.open_replacement(replacement) as ready:
+                if isinstance(ready.finish(), Stored):
+                    return
         except StorageError:
             continue
 
