@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from frazil.chunks.coalesce import plan_reads
-from frazil.chunks.ranges import ByteRange, Readable
+from frazil.chunks.ranges import ByteRange, Readable, too_short
 from frazil.format.manifest import ChunkKind, ChunkTable
 
 if TYPE_CHECKING:
@@ -43,6 +43,20 @@ class ColumnRequest:
         if not isinstance(self.where, ByteRange):
             return self.where
         return np.frombuffer(self.where.where.get(self.where.start, self.where.stop), np.uint8)
+
+    def read_into(self, begin: int, out: memoryview) -> None:
+        """Read the bytes of the request from byte ``begin`` into memory, and fill all of it.
+
+        Raises the errors of the storage; ``StorageError`` (``invalid-object-size``) for an object that is too
+        short.
+        """
+        if not isinstance(self.where, ByteRange):
+            np.frombuffer(out, np.uint8)[:] = self.where[begin : begin + len(out)]
+            return
+        first = self.where.start + begin
+        length = self.where.where.get_into(first, out)
+        if length < len(out):
+            raise too_short(self.where, first + length)
 
 
 def requests_of(reader: ChunkReader, refs: ChunkTable, start: I64, length: I64) -> list[ColumnRequest]:

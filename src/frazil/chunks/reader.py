@@ -23,6 +23,7 @@ from frazil.chunks.ranges import (
     Outcome,
     Readable,
     StoredObject,
+    copy_into,
     fetch,
     raised_all,
 )
@@ -76,6 +77,11 @@ class _OwnChunks:
         """Return the result of ``get``."""
         data = self.writer.pending(self.chunk_id, start, stop)
         return await self.stored.get_async(start, stop) if data is None else data
+
+    def get_into(self, start: int, out: memoryview) -> int:
+        """Read the bytes from ``start`` into memory. Return their number."""
+        data = self.writer.pending(self.chunk_id, start, start + len(out))
+        return self.stored.get_into(start, out) if data is None else copy_into(data, out)
 
     def size(self) -> int | None:
         """Return the number of bytes of the stored file."""

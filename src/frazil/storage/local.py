@@ -55,7 +55,7 @@ from frazil.storage.files.directories import flush_names
 from frazil.storage.files.failures import MISSING_FILE, file_errors, file_failure
 from frazil.storage.files.links import open_inside
 from frazil.storage.files.process_state import process_state
-from frazil.storage.files.reads import check_short_read, read_large, version_of
+from frazil.storage.files.reads import check_short_read, read_into, read_large, version_of
 from frazil.storage.files.writes import UnnamedFile, create_file, link_if_equal, update_file, write_and_name
 from frazil.storage.keys import check_key, check_prefix, check_range
 from frazil.storage.settings import (
@@ -144,6 +144,21 @@ class LocalStorage(SynchronousStorage):
                 if len(data) < stop - start:
                     check_short_read(descriptor, key, start, len(data))
                 return TRAFFIC.count_read(data)
+            finally:
+                os.close(descriptor)
+
+    @override
+    def get_into(self, key: str, start: int, out: memoryview) -> int:
+        check_range(start, start + len(out))
+        TRAFFIC.count_request()
+        with file_errors(key, "read"):
+            descriptor = self._open(self._path(key))
+            try:
+                length = read_into(descriptor, start, out)
+                if length < len(out):
+                    check_short_read(descriptor, key, start, length)
+                TRAFFIC.count_read(out[:length])
+                return length
             finally:
                 os.close(descriptor)
 

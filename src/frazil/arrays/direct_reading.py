@@ -1,0 +1,104 @@
+"""The read of chunks without compression straight into the result.
+
+The bytes of some pieces are in the same order in their chunk and in the result. Neighbouring pieces of this
+kind are a *run*: their bytes follow each other in an object and in the result. A run is read by one call into
+the memory of the result, without a copy.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from frazil.arrays.decoders import plain
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from frazil.arrays.encoding import Encoding
+    from frazil.arrays.pieces import Pieces, Region
+    from frazil.chunks.column_reads import ColumnRequest
+    from frazil.format.columns import I64
+
+#: The smallest mean length of the runs of a request, in bytes. A call costs more than the copy of fewer bytes.
+_SHORTEST_RUN: Final = 64 << 10
+
+
+class DirectReading:
+    """The places of pieces in the memory of a result.
+
+    Args:
+        pieces: The pieces. Their bytes in the chunk and in the result must be in the same order.
+        out: The result, in C order.
+        length: The number of bytes of each piece, int64 of shape (m,).
+    """
+
+    def __init__(self, pieces: Pieces, out: NDArray[Any], length: I64) -> None:
+        self._memory = memoryview(out.reshape(-1).view(np.uint8))
+        self._place = pieces.target @ np.array(out.strides, np.int64)
+        self._length = length
+
+    def read(self, request: ColumnRequest) -> bool:
+        """Read a request into the result. Return False if its runs are too short; then nothing is read.
+
+        Raises:
+            StorageError: The bytes cannot be read.
+        """
+        rows = request.rows
+        if len(rows) == 1:
+            self._read_run(
+                request, int(request.offset[0]), int(self._place[rows[0]]), int(self._length[rows[0]])
+            )
+            return True
+        place, length, offset = self._place[rows], self._length[rows], request.offset
+        is_next = (offset[1:] == offset[:-1] + length[:-1]) & (place[1:] == place[:-1] + length[:-1])
+        begins = np.flatnonzero(np.concatenate([[True], ~is_next]))
+        sizes = np.add.reduceat(length, begins)
+        if sizes.sum() < _SHORTEST_RUN * len(begins):
+            return False
+        runs = zip(offset[begins].tolist(), place[begins].tolist(), sizes.tolist(), strict=True)
+        for begin, place_of_run, size in runs:
+            self._read_run(request, begin, place_of_run, size)
+        return True
+
+    def _read_run(self, request: ColumnRequest, begin: int, place: int, size: int) -> None:
+        request.read_into(begin, self._memory[place : place + size])
+
+
+def direct_reading(
+    encoding: Encoding, pieces: Pieces, out: NDArray[Any], length: I64
+) -> DirectReading | None:
+    """Return the direct reading of pieces, or None if their bytes are in another order in the result.
+
+    Args:
+        encoding: The encoding of the array.
+        pieces: The pieces.
+        out: The result.
+        length: The number of bytes from the first to the last element of each piece, int64 of shape (m,).
+    """
+    is_same = encoding.decoder is plain and encoding.is_in_c_order and encoding.stored == out.dtype
+    if not is_same or not out.flags.c_contiguous:
+        return None
+    if not all(_is_dense(region, out.shape) for region in pieces.regions):
+        return None
+    return DirectReading(pieces, out, length)
+
+
+def _is_dense(region: Region, shape: tuple[int, ...]) -> bool:
+    """Return whether the elements of a region follow each other in the chunk, and in an array of a shape."""
+    first, last = region.elements()
+    return last - first == prod(region.counts) and _is_run(region.counts, shape)
+
+
+def _is_run(counts: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Return whether a box of ``counts`` elements is one run of an array in C order.
+
+    Examples:
+        >>> _is_run((2, 8), (6, 8)), _is_run((1, 3), (6, 8)), _is_run((2, 3), (6, 8))
+        (True, True, False)
+    """
+    is_whole = [count == length for count, length in zip(counts, shape, strict=True)]
+    longer = [axis for axis, count in enumerate(counts) if count > 1]
+    return not longer or all(is_whole[longer[0] + 1 :])
