@@ -247,9 +247,9 @@ class Storage(StorageClassMethods["Storage"], ABC):
             >>> from frazil.storage import in_memory_storage
             >>> storage = in_memory_storage()
             >>> stored = storage.put("chunks/A", b"0123456789")
-            >>> out = bytearray(4)
+            >>> out = bytearray(b"....")
             >>> storage.get_into("chunks/A", 8, memoryview(out)), bytes(out)
-            (2, b'89\\x00\\x00')
+            (2, b'89..')
         """
         data = memoryview(self.get(key, start, start + len(out))).cast("B")
         out[: len(data)] = data
