@@ -6,6 +6,7 @@ The workloads of the pipeline are in `pipeline.workloads`.
 from __future__ import annotations
 
 from pipeline.workloads import PIPELINE
+from selections import SELECTIONS
 from workload import BOTH, FRAZIL, REFERENCE, Workload
 
 ALL = (*BOTH, "LocalStore", "tensorstore")
@@ -14,7 +15,6 @@ SMALL = {"chunks": 4096, "chunk_kib": 16}
 #: Files of text stand for arrays.
 COMMANDS = (FRAZIL, "git")
 
-LARGER = {"chunks": 256, "chunk_kib": 1024}
 LARGE = {"chunks": 128, "chunk_kib": 1024}
 FEW = {"chunks": 8, "chunk_kib": 1}
 
@@ -56,18 +56,7 @@ WORKLOADS = (
         {**FEW, "codec": "zstd", "pipeline": "fused"},
         (FRAZIL, REFERENCE, "LocalStore"),
     ),
-    *(
-        Workload(
-            f"{title}{', zstd' if codec == 'zstd' else ''}, read with {how}",
-            "chunk_io.local",
-            {**sizes, "codec": codec, "pipeline": pipeline},
-            {**FEW, "codec": codec, "pipeline": pipeline},
-            ALL,
-        )
-        for title, sizes in (("4,096 chunks of 16 KiB", SMALL), ("256 chunks of 1 MiB", LARGER))
-        for codec in ("none", "zstd")
-        for pipeline, how in (("handle", "frazil.Array"), ("bulk", "frazil.zarr_pipeline"))
-    ),
+    *SELECTIONS,
     *(
         Workload(
             f"100,000 points in 10,000 chunks of 16 KiB{', zstd' if codec == 'zstd' else ''}, in one call",
