@@ -109,7 +109,9 @@ def zarr_read(batch: Sequence[tuple[Any, ...]], out: Any) -> ZarrRead | None:
     slices = tuple(map(_box, first, batch[-1][2], coords, last_coords, bounds))
     is_slice = [isinstance(each, slice) for each in first]
     counts = tuple(each.count for each, is_axis in zip(slices, is_slice, strict=True) if is_axis)
-    if counts != values.shape or 0 in counts or _touched(slices, bounds) != len(batch):
+    if counts != values.shape or 0 in counts:
+        return None
+    if len(batch) > 1 and _touched(slices, bounds) != len(batch):
         return None
     whole = values[(*(slice(None) if each else None for each in is_slice), ...)]
     chunk_bytes = prod(spec.shape) * encoding.dtype.itemsize
