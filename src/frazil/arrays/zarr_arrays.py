@@ -85,14 +85,14 @@ def _box_of(array: BulkArray, selection: Any, options: dict[str, Any]) -> NDArra
         return None
     counts = tuple(each.count for each in slices.slices)
     if 0 in counts:
-        return np.empty(counts, encoding.dtype)[slices.view]
+        return np.asarray(np.empty(counts, encoding.dtype)[slices.view])
     if encoding.shards is None:
         values = read_in_chunk(session.workspace, path, encoding, slices.slices)
         if values is not None:
-            return values[slices.view]
+            return np.asarray(values[slices.view])
     out = np.empty(counts, encoding.dtype)
     _, failures = read_box_into(session, path, encoding, slices.slices, out)
-    return None if len(failures) else out[slices.view]
+    return None if len(failures) else np.asarray(out[slices.view])
 
 
 def _slices_of(selection: Any, shape: tuple[int, ...]) -> BoxSelection | None:
@@ -110,5 +110,5 @@ def _slices_of(selection: Any, shape: tuple[int, ...]) -> BoxSelection | None:
 
 def _is_plain_item(item: Any) -> bool:
     if isinstance(item, slice):
-        return item.step is None or (isinstance(item.step, int | np.integer) and item.step > 0)
+        return item.step is None or bool(isinstance(item.step, int | np.integer) and item.step > 0)
     return item is Ellipsis or (isinstance(item, int | np.integer) and not isinstance(item, bool))

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from frazil.chunks.cached_reads import CacheAdditions, WantedRanges, cached_chunks
 from frazil.chunks.coalesce import plan_reads
-from frazil.chunks.ranges import ByteRange, Readable, too_short
+from frazil.chunks.ranges import ByteRange, MergeLimits, Readable, too_short
 from frazil.format.manifest import ChunkKind, ChunkTable
 
 if TYPE_CHECKING:
+    from frazil.chunks.byte_cache import ByteCache
     from frazil.chunks.reader import ChunkReader
     from frazil.format.columns import I64, U8
 
@@ -27,11 +29,13 @@ class ColumnRequest:
         where: The range of an object, or the bytes.
         rows: The rows of the wanted ranges, int64 of shape (n,), by their position.
         offset: The first byte of each wanted range in the bytes of the request, int64 of shape (n,).
+        additions: The chunks to add to the cache, or None without a cache.
     """
 
     where: ByteRange | U8
     rows: I64
     offset: I64
+    additions: CacheAdditions | None = None
 
     @property
     def is_local(self) -> bool:
@@ -42,7 +46,10 @@ class ColumnRequest:
         """Return the bytes. They may be fewer than the request asks for. Raises the errors of the storage."""
         if not isinstance(self.where, ByteRange):
             return self.where
-        return np.frombuffer(self.where.where.get(self.where.start, self.where.stop), np.uint8)
+        data = np.frombuffer(self.where.where.get(self.where.start, self.where.stop), np.uint8)
+        if self.additions is not None:
+            self.additions.add(data, self.offset)
+        return data
 
     def read_into(self, begin: int, out: memoryview) -> None:
         """Read the bytes of the request from byte ``begin`` into memory, and fill all of it.
@@ -80,17 +87,35 @@ def requests_of(reader: ChunkReader, refs: ChunkTable, start: I64, length: I64) 
     rows = np.flatnonzero((refs.kind == ChunkKind.NATIVE) | (refs.kind == ChunkKind.VIRTUAL))
     if not len(rows):
         return requests
-    objects, keys = _objects(reader, refs, rows)
-    first = refs.offset[rows].astype(np.int64) + start[rows]
-    limits = reader.limits
-    plan = plan_reads(keys, first, first + length[rows], limits.max_gap, limits.max_waste, limits.max_size)
+    wanted = WantedRanges(
+        *_objects(reader, refs, rows),
+        rows,
+        *(each[rows].astype(np.int64) for each in (refs.offset, refs.length, start, length)),
+    )
+    cache = reader.cache if wanted.has_remote else None
+    if cache is not None:
+        cached = cached_chunks(cache, wanted)
+        if len(cached.rows):
+            requests.append(ColumnRequest(cached.data, rows[cached.rows], cached.offset))
+            wanted = wanted.select(np.delete(np.arange(len(rows)), cached.rows))
+    return requests + _planned(wanted, reader.limits, cache)
+
+
+def _planned(wanted: WantedRanges, limits: MergeLimits, cache: ByteCache | None) -> list[ColumnRequest]:
+    """Return the requests for ranges of objects, with merged neighbours."""
+    first = wanted.offset + wanted.start
+    last = first + wanted.length
+    plan = plan_reads(wanted.key, first, last, limits.max_gap, limits.max_waste, limits.max_size)
     order = np.lexsort((plan.offset, plan.part))
     ends = np.cumsum(np.bincount(plan.part, minlength=len(plan))).tolist()
+    requests: list[ColumnRequest] = []
     begin = 0
     columns = zip(plan.key.tolist(), plan.start.tolist(), plan.stop.tolist(), ends, strict=True)
     for key, low, high, end in columns:
         part = order[begin:end]
-        requests.append(ColumnRequest(ByteRange(objects[key], low, high), rows[part], plan.offset[part]))
+        where = ByteRange(wanted.objects[key], low, high)
+        additions = None if cache is None else CacheAdditions(cache, wanted.select(part))
+        requests.append(ColumnRequest(where, wanted.row[part], plan.offset[part], additions))
         begin = end
     return requests
 

@@ -178,6 +178,11 @@ class ChunkReader:
         return _filled(answers, wanted, job, self._fetch_all(job.requests))
 
     @property
+    def cache(self) -> ByteCache | None:
+        """The cache of remote chunks, or None."""
+        return self._cache
+
+    @property
     def limits(self) -> MergeLimits:
         """The limits of merged requests."""
         return self._limits
@@ -195,7 +200,9 @@ class ChunkReader:
             return self._virtual.locate(ref)
         assert isinstance(ref, NativeRef)
         stored = StoredObject(_name_of(ref.chunk_id), self._storage)
-        return stored if self._writer is None else _OwnChunks(ref.chunk_id, stored, self._writer)
+        if self._writer is None or self._writer.pending(ref.chunk_id, 0, 1) is None:
+            return stored
+        return _OwnChunks(ref.chunk_id, stored, self._writer)
 
     # Internal
 
