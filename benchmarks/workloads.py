@@ -75,6 +75,16 @@ WORKLOADS = (
         {"chunks": 1000, "chunk_kib": 16},
         FEW,
     ),
+    *(
+        Workload(
+            f"256 chunks of {kib} KiB{', zstd' if codec == 'zstd' else ''}, on S3 with a latency of 20 ms",
+            "remote.far",
+            {"chunks": 256, "chunk_kib": kib, "latency_ms": 20, "codec": codec},
+            {"chunks": 4, "chunk_kib": 1, "latency_ms": 1, "codec": codec},
+            limits={"cold read, rounds": 4, "warm read, rounds": 2},
+        )
+        for kib, codec in ((1, "none"), (16, "none"), (16, "zstd"))
+    ),
     Workload("Small commits, one process", "commits.alone", {"commits": 100}, {"commits": 3}),
     Workload(
         "Small commits, 8 processes at once",
