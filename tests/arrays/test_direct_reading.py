@@ -16,8 +16,9 @@ from tests.arrays.test_array import CODECS, local, same
 import frazil
 import frazil.zarr_pipeline
 from frazil.arrays import direct_reading
-from frazil.arrays.direct_reading import DirectReading
-from frazil.storage.local import LocalStorage
+from frazil.arrays.direct_reading import DirectDecoding, DirectReading
+from frazil.chunks.column_reads import ColumnRequest
+from frazil.format.manifest import NativeRef
 
 
 @pytest.fixture
@@ -25,13 +26,13 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the reads into memory, with runs of any length."""
     monkeypatch.setattr(direct_reading, "_SHORTEST_RUN", 1)
     sizes: list[int] = []
-    get_into = LocalStorage.get_into
+    read_into = ColumnRequest.read_into
 
-    def counted(storage: LocalStorage, key: str, start: int, out: memoryview) -> int:
+    def counted(request: ColumnRequest, begin: int, out: memoryview) -> None:
         sizes.append(len(out))
-        return get_into(storage, key, start, out)
+        read_into(request, begin, out)
 
-    monkeypatch.setattr(LocalStorage, "get_into", counted)
+    monkeypatch.setattr(ColumnRequest, "read_into", counted)
     return sizes
 
 
@@ -73,6 +74,46 @@ def test_chunks_in_another_order(reads: list[int], tmp_path: Path) -> None:
     values[32:] = 0
     same(frazil.Array(session, "/t")[:], values)
     assert sorted(reads) == [32, 96]
+
+
+@pytest.mark.parametrize(
+    ("index", "count"),
+    [(np.s_[:], 5), (np.s_[3:9], 2), (np.s_[::-1], 5), (np.s_[:, 1:3], 0), (np.s_[::2], 0)],
+)
+def test_zstd_frames_are_decoded_into_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: Any, count: int
+) -> None:
+    """Chunks that are selected whole. The last chunk has more elements than the array."""
+    monkeypatch.setattr(direct_reading, "_SHORTEST_RUN", 1)
+    rows: list[int] = []
+    decode = DirectDecoding.decode
+
+    def counted(decoding: DirectDecoding, *args: Any) -> Any:
+        rows.append(len(args[-1]))
+        return decode(decoding, *args)
+
+    monkeypatch.setattr(DirectDecoding, "decode", counted)
+    values = np.arange(44, dtype="f4").reshape(11, 4)
+    session = stored(tmp_path, values, (2, 4), **CODECS["zstd"](2))
+    same(frazil.Array(session, "/t")[index], values[index])
+    assert sum(rows) == count
+
+
+def test_damaged_zstd_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct_reading, "_SHORTEST_RUN", 1)
+    values = np.random.default_rng(0).random(64)
+    session = stored(tmp_path, values, (16,), **CODECS["zstd"](1))
+    (pack,) = (tmp_path / "repo" / "chunks").iterdir()
+    ref = session.workspace.chunks.ref("/t", (2,))
+    assert isinstance(ref, NativeRef)
+    data = bytearray(pack.read_bytes())
+    data[ref.offset + 20 : ref.offset + 40] = bytes(20)
+    pack.chmod(0o644)
+    pack.write_bytes(data)
+    array = frazil.Array(session, "/t")
+    same(array[:32], values[:32])
+    with pytest.raises(RuntimeError, match="Zstd"):
+        array[:]
 
 
 @pytest.mark.parametrize("codec", ["big-endian", "transposed-plain", "zstd"])
@@ -129,7 +170,7 @@ def test_as_numpy(data: st.DataObject) -> None:
     shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=3, max_side=9))
     dtype = np.dtype(data.draw(st.sampled_from(["u1", "i4", ">i4", "f8", "M8[s]", "S3"])))
     values = np.arange(int(np.prod(shape))).astype(dtype.newbyteorder("=")).reshape(shape)
-    codec = data.draw(st.sampled_from(["plain", "big-endian", "transposed-plain"]))
+    codec = data.draw(st.sampled_from(["plain", "big-endian", "transposed-plain", "zstd"]))
     chunks = tuple(data.draw(st.integers(1, n)) for n in shape)
     config = frazil.RepositoryConfig.default()
     config.inline_chunk_threshold_bytes = 0

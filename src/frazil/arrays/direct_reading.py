@@ -1,4 +1,4 @@
-"""The read of chunks without compression straight into the result.
+"""The read of chunks without compression straight into the result, and the decoding of zstd frames into it.
 
 The bytes of some pieces are in the same order in their chunk and in the result. Neighbouring pieces of this
 kind are a *run*: their bytes follow each other in an object and in the result. A run is read by one call into
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from frazil.arrays.decoders import plain
+from frazil.arrays.decoders import plain, zstd, zstd_into
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from frazil.arrays.encoding import Encoding
     from frazil.arrays.pieces import Pieces, Region
     from frazil.chunks.column_reads import ColumnRequest
-    from frazil.format.columns import I64
+    from frazil.format.columns import I64, U8
 
 #: The smallest mean length of the runs of a request, in bytes. Fewer bytes are copied faster than read alone.
 _SHORTEST_RUN: Final = 64 << 10
@@ -59,6 +59,43 @@ class DirectReading:
         return True
 
 
+class DirectDecoding:
+    """The decoding of large zstd frames into the memory of a result.
+
+    Args:
+        encoding: The encoding of the array.
+        pieces: The pieces.
+        out: The result, in C order.
+    """
+
+    def __init__(self, encoding: Encoding, pieces: Pieces, out: NDArray[Any]) -> None:
+        self._memory = memoryview(out.reshape(-1).view(np.uint8))
+        self._place = pieces.target @ np.array(out.strides, np.int64)
+        self._sizes = [
+            encoding.chunk_bytes(region.shape) if region.is_whole and _is_run(region.counts, out.shape) else 0
+            for region in pieces.regions
+        ]
+
+    def is_for(self, region: int) -> bool:
+        """Return whether the chunks of a region can be decoded in this way."""
+        return self._sizes[region] >= _SHORTEST_RUN
+
+    def decode(self, region: int, data: U8, offset: I64, length: I64, rows: I64) -> I64:
+        """Decode the chunks of some pieces of a region. Return the rows that failed.
+
+        The loop runs once for each chunk. Large chunks are few.
+        """
+        size = self._sizes[region]
+        failures: list[int] = []
+        for row, at, count in zip(rows.tolist(), offset.tolist(), length.tolist(), strict=True):
+            first = int(self._place[row])
+            try:
+                zstd_into(data[at : at + count], self._memory[first : first + size])
+            except Exception:  # zarr reads these chunks again, and raises the error
+                failures.append(row)
+        return np.array(failures, np.int64)
+
+
 def direct_reading(
     encoding: Encoding, pieces: Pieces, out: NDArray[Any], length: I64
 ) -> DirectReading | None:
@@ -70,12 +107,24 @@ def direct_reading(
         out: The result.
         length: The number of bytes from the first to the last element of each piece, int64 of shape (m,).
     """
-    is_same = encoding.decoder is plain and encoding.is_in_c_order and encoding.stored == out.dtype
-    if not is_same or not out.flags.c_contiguous:
+    if encoding.decoder is not plain or not _is_same_order(encoding, out):
         return None
     if not all(_is_dense(region, out.shape) for region in pieces.regions):
         return None
     return DirectReading(pieces, out, length)
+
+
+def direct_decoding(encoding: Encoding, pieces: Pieces, out: NDArray[Any]) -> DirectDecoding | None:
+    """Return the direct decoding of pieces, or None if no frame can be decoded into the result."""
+    if encoding.decoder is not zstd or not _is_same_order(encoding, out):
+        return None
+    decoding = DirectDecoding(encoding, pieces, out)
+    return decoding if any(map(decoding.is_for, range(len(pieces.regions)))) else None
+
+
+def _is_same_order(encoding: Encoding, out: NDArray[Any]) -> bool:
+    """Return whether elements have the same bytes in chunks and in the result, both in C order."""
+    return encoding.is_in_c_order and encoding.stored == out.dtype and bool(out.flags.c_contiguous)
 
 
 def _is_dense(region: Region, shape: tuple[int, ...]) -> bool:

@@ -5,8 +5,9 @@ ChunkTable ──requests_of──> ColumnRequest: one range of one object, with
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -19,6 +20,25 @@ if TYPE_CHECKING:
     from frazil.chunks.byte_cache import ByteCache
     from frazil.chunks.reader import ChunkReader
     from frazil.format.columns import I64, U8
+
+
+#: The largest request whose memory is used again, in bytes. A merged request has at most half of it.
+_LARGEST_REUSED: Final = 8 << 20
+
+
+class _ThreadMemory(threading.local):
+    """Memory of a thread for the bytes of one request. New memory costs as much time as reading into it."""
+
+    memory: U8 = np.empty(0, np.uint8)
+
+    def memory_of(self, size: int) -> U8:
+        """Return ``size`` bytes."""
+        if len(self.memory) < size:
+            self.memory = np.empty(size, np.uint8)
+        return self.memory[:size]
+
+
+_thread: Final = _ThreadMemory()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,9 +63,17 @@ class ColumnRequest:
         return not isinstance(self.where, ByteRange) or self.where.where.is_local
 
     def read(self) -> U8:
-        """Return the bytes. They may be fewer than the request asks for. Raises the errors of the storage."""
+        """Return the bytes. They may be fewer than the request asks for. Raises the errors of the storage.
+
+        The bytes of a local file are in memory that the next call in this thread uses again. To decode and
+        copy them first is the task of the caller.
+        """
         if not isinstance(self.where, ByteRange):
             return self.where
+        size = self.where.stop - self.where.start
+        if self.where.where.is_local and size <= _LARGEST_REUSED:
+            memory = _thread.memory_of(size)
+            return memory[: self.where.where.get_into(self.where.start, memory.data)]
         data = np.frombuffer(self.where.where.get(self.where.start, self.where.stop), np.uint8)
         if self.additions is not None:
             self.additions.add(data, self.offset)
