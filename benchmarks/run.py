@@ -34,6 +34,7 @@ from pathlib import Path
 
 import file_readers
 from commands import GIT
+from commit_peers import PACKAGES_OF_COMMITS
 from pipeline.names import PACKAGES_OF_PIPELINE
 from report import Round, missed, section, with_sections
 from shared_inputs import INPUTS
@@ -48,7 +49,12 @@ PACKAGES = (
     *("pyspark", "pyarrow", "xarray", "dask", "virtualizarr", "h5netcdf"),
 )
 #: The package of an implementation, if the two have different names.
-PACKAGE_OF = {"LocalStore": "zarr", **file_readers.PACKAGES, **PACKAGES_OF_PIPELINE}
+PACKAGE_OF = {
+    "LocalStore": "zarr",
+    **file_readers.PACKAGES,
+    **PACKAGES_OF_PIPELINE,
+    **PACKAGES_OF_COMMITS,
+}
 
 
 def main(arguments: Sequence[str]) -> int:
