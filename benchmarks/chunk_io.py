@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import file_readers
 import numpy as np
 import zarr
 from measure import Measured, scratch
@@ -34,6 +35,8 @@ def local(
     with scratch() as root:
         if implementation == "tensorstore":
             return _tensorstore(root, data, values, codec, points)
+        if implementation in (file_readers.PLAIN_FILES, file_readers.ZARRISTA):
+            return file_readers.read(implementation, root, data, values, COMPRESSORS[codec], points)
         _use_pipeline(implementation, pipeline)
         return _zarr(implementation, root, data, values, codec, points, pipeline == "handle")
 

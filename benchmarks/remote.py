@@ -6,11 +6,14 @@ import importlib
 import os
 import secrets
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import zarr
 from measure import Measured
+from slow_network import slow_network
 
 # The tests use the same server.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -30,16 +33,7 @@ def s3(implementation: str, chunks: int, chunk_kib: int) -> Measured:
     with ministack() as server:
         bucket = f"bucket-{secrets.token_hex(8)}"
         server.make_bucket(bucket)
-        storage = icechunk.s3_storage(
-            bucket=bucket,
-            prefix="repo",
-            region="us-east-1",
-            endpoint_url=f"http://127.0.0.1:{server.port}",
-            allow_http=True,
-            force_path_style=True,
-            access_key_id="testkey",
-            secret_access_key="testsecret",
-        )
+        storage = _storage(icechunk, bucket, server.port)
         repo = icechunk.Repository.create(storage)
         session = repo.writable_session("main")
         array = zarr.create_array(
@@ -60,3 +54,65 @@ def s3(implementation: str, chunks: int, chunk_kib: int) -> Measured:
             values_read = array[:]
         assert np.array_equal(values_read, data)
     return out
+
+
+def far(implementation: str, chunks: int, chunk_kib: int, latency_ms: int, codec: str = "none") -> Measured:
+    """Measure reads of a whole array with a latency for each request, as multiples of the latency.
+
+    ``cold`` opens the repository, a session and the array. ``warm`` reads with an open array whose references
+    are not in memory. ``again`` repeats the read.
+    """
+    from tests.support.servers import ministack
+
+    icechunk = importlib.import_module(implementation)
+    values = chunk_kib * 256
+    data = np.round(np.cumsum(np.random.default_rng(0).standard_normal(chunks * values)).astype("f4"), 2)
+    compressor = zarr.codecs.ZstdCodec(level=1) if codec == "zstd" else None
+    out = Measured()
+    with ministack() as server:
+        bucket = f"bucket-{secrets.token_hex(8)}"
+        server.make_bucket(bucket)
+        repo = icechunk.Repository.create(_storage(icechunk, bucket, server.port))
+        session = repo.writable_session("main")
+        zarr.create_array(
+            session.store, name="a", data=data, chunks=(values,), compressors=compressor, filters=None
+        )
+        session.commit("data")
+        with slow_network(server.port, latency_ms) as port:
+            storage = _storage(icechunk, bucket, port)
+            array = _array(implementation, icechunk.Repository.open(storage))  # connections, imports
+            array[:values]
+            for name in ("cold", "warm"):
+                if name == "warm":
+                    array = _array(implementation, icechunk.Repository.open(storage))
+                start = time.perf_counter()
+                if name == "cold":
+                    array = _array(implementation, icechunk.Repository.open(storage))
+                found = array[:]
+                out[f"{name} read, rounds"] = (time.perf_counter() - start) * 1000 / latency_ms
+                assert np.array_equal(found, data)
+            start = time.perf_counter()
+            array[:]
+            out["the read again, rounds"] = (time.perf_counter() - start) * 1000 / latency_ms
+    return out
+
+
+def _array(implementation: str, repo: Any) -> Any:
+    """Return the array to read: Frazil's own handle, or an array of zarr."""
+    session = repo.readonly_session("main")
+    if implementation == "frazil":
+        return importlib.import_module("frazil").Array(session, "a")
+    return zarr.open_array(session.store, path="a", mode="r")
+
+
+def _storage(module: Any, bucket: str, port: int) -> Any:
+    return module.s3_storage(
+        bucket=bucket,
+        prefix="repo",
+        region="us-east-1",
+        endpoint_url=f"http://127.0.0.1:{port}",
+        allow_http=True,
+        force_path_style=True,
+        access_key_id="testkey",
+        secret_access_key="testsecret",
+    )

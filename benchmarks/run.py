@@ -32,6 +32,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+import file_readers
 from commands import GIT
 from commit_peers import PACKAGES_OF_COMMITS
 from pipeline.names import PACKAGES_OF_PIPELINE
@@ -44,11 +45,16 @@ HERE = Path(__file__).parent
 TITLE = "# Frazil beside the reference"
 MEASUREMENT_SECONDS = 900
 PACKAGES = (
-    *("frazil", "icechunk", "zarr", "tensorstore", "numpy", "obstore", "zstandard"),
+    *("frazil", "icechunk", "zarr", "tensorstore", "zarrista", "numpy", "obstore", "zstandard"),
     *("pyspark", "pyarrow", "xarray", "dask", "virtualizarr", "h5netcdf"),
 )
 #: The package of an implementation, if the two have different names.
-PACKAGE_OF = {"LocalStore": "zarr", **PACKAGES_OF_PIPELINE, **PACKAGES_OF_COMMITS}
+PACKAGE_OF = {
+    "LocalStore": "zarr",
+    **file_readers.PACKAGES,
+    **PACKAGES_OF_PIPELINE,
+    **PACKAGES_OF_COMMITS,
+}
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from commit_peers import DURABLE, NO_FLUSH
 from pipeline.workloads import PIPELINE
+from selections import SELECTIONS
 from workload import BOTH, FRAZIL, REFERENCE, Workload
 
 ALL = (*BOTH, "LocalStore", "tensorstore")
@@ -18,7 +19,6 @@ EIGHT = {"processes": 8, "commits": 15}
 #: Files of text stand for arrays.
 COMMANDS = (FRAZIL, "git")
 
-LARGER = {"chunks": 256, "chunk_kib": 1024}
 LARGE = {"chunks": 128, "chunk_kib": 1024}
 FEW = {"chunks": 8, "chunk_kib": 1}
 
@@ -60,18 +60,7 @@ WORKLOADS = (
         {**FEW, "codec": "zstd", "pipeline": "fused"},
         (FRAZIL, REFERENCE, "LocalStore"),
     ),
-    *(
-        Workload(
-            f"{title}{', zstd' if codec == 'zstd' else ''}, read with {how}",
-            "chunk_io.local",
-            {**sizes, "codec": codec, "pipeline": pipeline},
-            {**FEW, "codec": codec, "pipeline": pipeline},
-            ALL,
-        )
-        for title, sizes in (("4,096 chunks of 16 KiB", SMALL), ("256 chunks of 1 MiB", LARGER))
-        for codec in ("none", "zstd")
-        for pipeline, how in (("handle", "frazil.Array"), ("bulk", "frazil.zarr_pipeline"))
-    ),
+    *SELECTIONS,
     *(
         Workload(
             f"100,000 points in 10,000 chunks of 16 KiB{', zstd' if codec == 'zstd' else ''}, in one call",
@@ -89,6 +78,16 @@ WORKLOADS = (
         "remote.s3",
         {"chunks": 1000, "chunk_kib": 16},
         FEW,
+    ),
+    *(
+        Workload(
+            f"256 chunks of {kib} KiB{', zstd' if codec == 'zstd' else ''}, on S3 with a latency of 20 ms",
+            "remote.far",
+            {"chunks": 256, "chunk_kib": kib, "latency_ms": 20, "codec": codec},
+            {"chunks": 4, "chunk_kib": 1, "latency_ms": 1, "codec": codec},
+            limits={"cold read, rounds": 4, "warm read, rounds": 2},
+        )
+        for kib, codec in ((1, "none"), (16, "none"), (16, "zstd"))
     ),
     Workload(
         "Small commits, one process",

@@ -17,6 +17,7 @@ from frazil.lazy_names import import_on_demand
 if TYPE_CHECKING:
     from frazil.about import __version__, user_agent
     from frazil.arrays.array import Array
+    from frazil.arrays.reading import read
     from frazil.config import (
         Attribution,
         CachingConfig,
@@ -155,6 +156,7 @@ import_on_demand(
         "__version__": "frazil.about",
         "user_agent": "frazil.about",
         "Array": "frazil.arrays.array",
+        "read": "frazil.arrays.reading",
         "Attribution": "frazil.config",
         "CachingConfig": "frazil.config",
         "ChunksConfig": "frazil.config",
@@ -435,6 +437,7 @@ __all__ = [
     "local_filesystem_store",
     "print_debug_info",
     "r2_storage",
+    "read",
     "redirect_storage",
     "s3_anonymous_credentials",
     "s3_credentials",

@@ -221,6 +221,20 @@ def test_properties_of_the_handle(session: frazil.Session) -> None:
     assert pickle.loads(pickle.dumps(frozen)).attrs == {"units": "K"}
 
 
+@pytest.mark.usefixtures("in_bulk")
+def test_a_read_in_one_call(session: frazil.Session) -> None:
+    values = np.arange(20).reshape(4, 5)
+    zarr.create_array(session.store, name="a/t", data=values, chunks=(3, 2))
+    same(frazil.read(session, "/a/t"), values)
+    same(frazil.read(session, "a/t", np.s_[1:3, ::-1]), values[1:3, ::-1])
+    same(frazil.read(session, "/a/t", ([3, 0], [4, 1])), values[[3, 0], [4, 1]])
+    assert frazil.read(session, "/a/t", (2, 3)) == 13
+    with pytest.raises(InvalidInputError, match="must be an array, got a group"):
+        frazil.read(session, "/a", 0)
+    with pytest.raises(InvalidIndexError):
+        frazil.read(session, "/a/t", 4)
+
+
 def test_wrong_paths(session: frazil.Session) -> None:
     zarr.create_group(session.store, path="g")
     with pytest.raises(InvalidInputError, match="must be an array, got a group"):

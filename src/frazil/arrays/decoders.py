@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import zstandard
 from numcodecs import blosc  # type: ignore[import-untyped]  # zarr requires it
+from numcodecs.zstd import decompress as decompress_zstd  # type: ignore[import-untyped]
 from numpy.lib.stride_tricks import as_strided
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
@@ -47,6 +48,12 @@ def plain(data: U8, offset: I64, length: I64, size: int) -> U8:
 
 def zstd(data: U8, offset: I64, length: I64, size: int) -> U8:
     """Return chunks with one zstd frame each. The frames have no Python object."""
+    if len(offset) == 1:
+        frame = data[int(offset[0]) : int(offset[0] + length[0])].data
+        # The decoder allocates as many bytes as the frame says.
+        if zstandard.frame_content_size(frame) == size:
+            chunk = zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
+            return np.frombuffer(chunk, np.uint8).reshape(1, size)
     frames = zstandard.BufferWithSegments(
         data.data, np.stack([offset, length], axis=1).astype(np.uint64).tobytes()
     )
@@ -55,6 +62,14 @@ def zstd(data: U8, offset: I64, length: I64, size: int) -> U8:
         frames, decompressed_sizes=sizes, threads=1
     )
     return _joined(chunks, size)
+
+
+def zstd_into(frame: U8, out: memoryview) -> None:
+    """Decode one zstd frame into memory, and fill all of it. Raises any error for another frame."""
+    size = zstandard.frame_content_size(frame.data)
+    if size != len(out):
+        raise FormatError(f"a chunk must be one zstd frame of {len(out)} bytes, got {size}")
+    decompress_zstd(frame, out)
 
 
 def _joined(chunks: Any, size: int) -> U8:

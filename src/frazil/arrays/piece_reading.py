@@ -10,6 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from frazil.arrays.batches import batches_of, process_all, rows_by_number
 from frazil.arrays.decoders import plain
+from frazil.arrays.direct_reading import direct_decoding, direct_reading
 from frazil.arrays.pieces import place_pieces
 from frazil.chunks.column_reads import requests_of
 from frazil.format.manifest import ChunkKind
@@ -55,6 +56,8 @@ class PieceReading:
                 return np.arange(len(pieces))
             if self._encoding.is_in_c_order:
                 self._narrow(start)
+        self._direct = direct_reading(self._encoding, pieces, self._out, self._length)
+        self._decoding = direct_decoding(self._encoding, pieces, self._out)
         requests = requests_of(self._source.reader, refs, start, self._length)
         failed = process_all(self._source.reader, self._process, requests, int(self._length.sum()))
         return failed if not len(failures) else np.union1d(failures, failed)
@@ -81,14 +84,21 @@ class PieceReading:
     def _process(self, request: ColumnRequest) -> list[I64]:
         rows = request.rows
         try:
+            if self._direct is not None and request.is_local and self._direct.read(request):
+                return []
             data = request.read()
         except Exception:  # zarr reads these chunks again, and raises the error of the first one
             return [rows]
         if int((request.offset + self._length[rows]).max()) > len(data):
             return [rows]
-        failures = []
+        failures: list[I64] = []
         for same in rows_by_number(self._pieces.region[rows]):
-            region = self._region_of(rows[same])
+            chosen, number = rows[same], int(self._pieces.region[rows[same[0]]])
+            if self._decoding is not None and self._decoding.is_for(number):
+                offset, length = request.offset[same], self._length[chosen]
+                failures.append(self._decoding.decode(number, data, offset, length, chosen))
+                continue
+            region = self._pieces.regions[number]
             for batch in batches_of(same, self._encoding.chunk_bytes(region.shape)):
                 chosen = rows[batch]
                 try:

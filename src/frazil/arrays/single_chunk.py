@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,6 +54,8 @@ def read_in_chunk(
                 return None
             first, end = (each * encoding.stored.itemsize for each in region.elements())
             span = np.frombuffer(workspace.chunks.read_ref(ref, first, end), encoding.stored)
+            if len(span) == prod(counts):
+                return span.reshape(counts).astype(encoding.dtype)
             values = strided_regions(region, span.reshape(1, -1))
         else:
             data = np.frombuffer(workspace.chunks.read_ref(ref), np.uint8)

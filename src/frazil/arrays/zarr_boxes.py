@@ -88,7 +88,7 @@ def zarr_box(batch: Sequence[tuple[Any, ...]]) -> ZarrBox | None:
     slices = tuple(map(_box, first, batch[-1][2], coords, last_coords, bounds))
     is_slice = tuple(isinstance(each, slice) for each in first)
     shape = tuple(each.count for each, is_axis in zip(slices, is_slice, strict=True) if is_axis)
-    if 0 in shape or _touched(slices, bounds) != len(batch):
+    if 0 in shape or (len(batch) > 1 and _touched(slices, bounds) != len(batch)):
         return None
     return ZarrBox(place.store, path, encoding, slices, shape, is_slice)
 

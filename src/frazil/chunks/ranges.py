@@ -42,6 +42,9 @@ class Readable(Protocol):
     async def get_async(self, start: int, stop: int) -> Buffer:
         """Return the result of ``get``."""
 
+    def get_into(self, start: int, out: memoryview) -> int:
+        """Read the bytes from ``start`` into memory. Return their number, as ``Storage.get_into``."""
+
     def size(self) -> int | None:
         """Return the number of bytes, or None if it is not known. It is only called for an error."""
 
@@ -66,6 +69,10 @@ class StoredObject:
         """Return the result of ``get``."""
         return await self.storage.get_async(self.name, start, stop)
 
+    def get_into(self, start: int, out: memoryview) -> int:
+        """Read the bytes from ``start`` into memory. Return their number."""
+        return self.storage.get_into(self.name, start, out)
+
     def size(self) -> int | None:
         """Return the number of bytes, or None if there is no such object."""
         info = self.storage.head(self.name)
@@ -87,6 +94,13 @@ class ByteRange:
     async def read_async(self) -> Buffer:
         """Return the result of ``read``."""
         return _whole(self, _raised(await fetch_async(self)))
+
+
+def copy_into(data: Buffer, out: memoryview) -> int:
+    """Copy bytes to the begin of memory. Return their number."""
+    view = memoryview(data).cast("B")
+    out[: len(view)] = view
+    return len(view)
 
 
 @dataclass(frozen=True, slots=True)

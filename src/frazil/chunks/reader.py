@@ -23,6 +23,7 @@ from frazil.chunks.ranges import (
     Outcome,
     Readable,
     StoredObject,
+    copy_into,
     fetch,
     raised_all,
 )
@@ -76,6 +77,11 @@ class _OwnChunks:
         """Return the result of ``get``."""
         data = self.writer.pending(self.chunk_id, start, stop)
         return await self.stored.get_async(start, stop) if data is None else data
+
+    def get_into(self, start: int, out: memoryview) -> int:
+        """Read the bytes from ``start`` into memory. Return their number."""
+        data = self.writer.pending(self.chunk_id, start, start + len(out))
+        return self.stored.get_into(start, out) if data is None else copy_into(data, out)
 
     def size(self) -> int | None:
         """Return the number of bytes of the stored file."""
@@ -172,6 +178,11 @@ class ChunkReader:
         return _filled(answers, wanted, job, self._fetch_all(job.requests))
 
     @property
+    def cache(self) -> ByteCache | None:
+        """The cache of remote chunks, or None."""
+        return self._cache
+
+    @property
     def limits(self) -> MergeLimits:
         """The limits of merged requests."""
         return self._limits
@@ -189,7 +200,9 @@ class ChunkReader:
             return self._virtual.locate(ref)
         assert isinstance(ref, NativeRef)
         stored = StoredObject(_name_of(ref.chunk_id), self._storage)
-        return stored if self._writer is None else _OwnChunks(ref.chunk_id, stored, self._writer)
+        if self._writer is None or self._writer.pending(ref.chunk_id, 0, 1) is None:
+            return stored
+        return _OwnChunks(ref.chunk_id, stored, self._writer)
 
     # Internal
 

@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
-from frazil.chunks.ranges import ByteRange
+from frazil.chunks.ranges import ByteRange, copy_into
 from frazil.display import some_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.storage.foreign.on_demand import open_on_demand
@@ -103,6 +103,10 @@ class ForeignObject:
         return await self.reader.get_async(
             self.name, start, stop, etag=self.etag, not_modified_since=self._time()
         )
+
+    def get_into(self, start: int, out: memoryview) -> int:
+        """Read the bytes from ``start`` into memory. Return their number."""
+        return copy_into(self.get(start, start + len(out)), out)
 
     def size(self) -> int | None:
         """Return None, because the size is not known."""

@@ -274,6 +274,35 @@ class Storage(StorageClassMethods["Storage"], ABC):
             (b'234', b'89')
         """
 
+    def get_into(self, key: str, start: int, out: memoryview) -> int:
+        """Read a range of bytes of an object into memory.
+
+        The base class copies the result of ``get``. A storage of files reads without a copy.
+
+        Args:
+            key: Key of the object.
+            start: First byte of the range.
+            out: Writable memory for the bytes of the range, of the format ``B``, with at least one byte.
+
+        Returns:
+            The number of bytes that were read. It is less than ``len(out)`` only at the end of the object.
+
+        Raises:
+            StorageError: As in ``get``. The content of ``out`` is then not defined.
+            InvalidInputError: As in ``get``.
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> storage = in_memory_storage()
+            >>> stored = storage.put("chunks/A", b"0123456789")
+            >>> out = bytearray(b"....")
+            >>> storage.get_into("chunks/A", 8, memoryview(out)), bytes(out)
+            (2, b'89..')
+        """
+        data = memoryview(self.get(key, start, start + len(out))).cast("B")
+        out[: len(data)] = data
+        return len(data)
+
     @abstractmethod
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
         """Return a whole object and its version.

@@ -56,7 +56,7 @@ from frazil.storage.files.failures import MISSING_FILE, file_errors, file_failur
 from frazil.storage.files.flusher import FLUSH, NO_FLUSH
 from frazil.storage.files.links import open_inside
 from frazil.storage.files.locks import writer_turn
-from frazil.storage.files.reads import check_short_read, read_large, version_of
+from frazil.storage.files.reads import check_short_read, read_into, read_large, version_of
 from frazil.storage.files.replacements import BackupLink, FileReplacement, flush_all
 from frazil.storage.files.writes import UnnamedFile, create_file, update_file, write_and_name
 from frazil.storage.keys import check_key, check_prefix, check_range
@@ -155,6 +155,21 @@ class LocalStorage(SynchronousStorage):
                 if len(data) < stop - start:
                     check_short_read(descriptor, key, start, len(data))
                 return TRAFFIC.count_read(data)
+            finally:
+                os.close(descriptor)
+
+    @override
+    def get_into(self, key: str, start: int, out: memoryview) -> int:
+        check_range(start, start + len(out))
+        TRAFFIC.count_request()
+        with file_errors(key, "read"):
+            descriptor = self._open(self._path(key))
+            try:
+                length = read_into(descriptor, start, out)
+                if length < len(out):
+                    check_short_read(descriptor, key, start, length)
+                TRAFFIC.count_read(out[:length])
+                return length
             finally:
                 os.close(descriptor)
 

@@ -73,6 +73,19 @@ class StorageSuite:
         storage.put("chunks/a", b"0123456789")
         assert bytes(storage.get("chunks/a", 4, stop)) == b"456789"
 
+    def test_reads_into_memory(self, storage: Storage) -> None:
+        """A read into memory fills it up to the end of the object, and leaves the rest."""
+        storage.put("chunks/a", b"0123456789")
+        out = bytearray(6)
+        assert storage.get_into("chunks/a", 3, memoryview(out)) == 6
+        assert bytes(out) == b"345678"
+        assert storage.get_into("chunks/a", 7, memoryview(out)) == 3
+        assert bytes(out) == b"789678"
+        with pytest.raises(StorageError):
+            storage.get_into("chunks/a", 10, memoryview(out))
+        with pytest.raises(StorageError):
+            storage.get_into("chunks/b", 0, memoryview(out))
+
     @pytest.mark.parametrize(("start", "stop"), [(10, 12), (10, None), (11, None), (500, 600)])
     def test_a_range_that_starts_at_the_end_is_an_error(
         self, storage: Storage, start: int, stop: int | None

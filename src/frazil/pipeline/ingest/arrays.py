@@ -25,10 +25,10 @@ import zarr.errors
 from numpy.typing import NDArray
 from zarr.core.buffer import cpu
 
+from frazil.arrays.zarr_arrays import array_at
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.file_layout import VirtualChunks
 from frazil.readers.reader import VariableSchema
-from frazil.zarr_store.arrays import array_at
 
 TARGET: Final = 16 << 20
 LARGEST: Final = 64 << 20

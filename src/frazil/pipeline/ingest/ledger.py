@@ -21,9 +21,9 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from frazil.arrays.zarr_arrays import array_at
 from frazil.errors import FormatError
 from frazil.repository.session.session import Session
-from frazil.zarr_store.arrays import array_at
 
 HIDDEN: Final = ".frazil"
 #: Files in a chunk. Each append rewrites the last chunk.

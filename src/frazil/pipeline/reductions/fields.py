@@ -17,11 +17,11 @@ import xarray as xr
 import zarr
 from numpy.typing import NDArray
 
+from frazil.arrays.zarr_arrays import array_at, in_bulk
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.jobs import cf
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
-from frazil.zarr_store.arrays import array_at, naming
 
 _VALID: Final = frozenset({"valid_range", "valid_min", "valid_max"})
 #: Attributes that do not describe decoded values, and attributes that name other arrays.
@@ -138,7 +138,7 @@ def dimensions(array: zarr.Array[Any]) -> tuple[str, ...]:
 def arrays_of(session: Session, group: str) -> dict[str, zarr.Array[Any]]:
     """Return the arrays of a group, by name."""
     arrays = zarr.open_group(session.store, path=group.strip("/"), mode="r").arrays()
-    return {name: naming(array) for name, array in arrays}
+    return {name: in_bulk(array) for name, array in arrays}
 
 
 @dataclass(frozen=True, slots=True)

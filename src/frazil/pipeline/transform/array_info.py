@@ -16,9 +16,9 @@ from typing import Any, Final
 import numpy as np
 import zarr
 
+from frazil.arrays.zarr_arrays import array_at
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session.session import Session
-from frazil.zarr_store.arrays import array_at
 
 type Shape = tuple[int, ...]
 type Json = dict[str, Any]

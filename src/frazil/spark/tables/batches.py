@@ -17,6 +17,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import zarr
 from numpy.typing import NDArray
 
+from frazil.arrays.zarr_arrays import array_at
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.manifest import ChunkTable
 from frazil.repository.session.session import Session
@@ -25,7 +26,6 @@ from frazil.spark.tables.grid import Column, index_values
 from frazil.spark.tables.predicates import Mask
 from frazil.spark.tables.scan_plan import Scan, ScanTask
 from frazil.threads import SIZES, Purpose, thread_pool
-from frazil.zarr_store.arrays import array_at
 
 type _Region = tuple[slice, ...]
 

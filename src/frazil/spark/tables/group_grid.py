@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
+from frazil.arrays.zarr_arrays import array_at
 from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
 from frazil.spark.tables.decoding import Decoder, decoder, is_readable
 from frazil.spark.tables.grid import Column, Grid, Instances, Selection
-from frazil.zarr_store.arrays import array_at
 
 
 @dataclass(frozen=True, slots=True)

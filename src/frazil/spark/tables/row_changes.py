@@ -24,6 +24,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from frazil.arrays.zarr_arrays import array_at
 from frazil.format.manifest import ChunkTable
 from frazil.repository.session.session import Session
 from frazil.spark.tables.batches import batches
@@ -31,7 +32,6 @@ from frazil.spark.tables.decoding import to_arrow
 from frazil.spark.tables.grid import Column
 from frazil.spark.tables.scan_plan import Scan, ScanTask
 from frazil.spark.tables.version_slices import SharedVersion
-from frazil.zarr_store.arrays import array_at
 
 #: The column with ``inserted``, ``updated`` or ``deleted``.
 CHANGE: Final = "change"

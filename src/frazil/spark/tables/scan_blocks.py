@@ -12,12 +12,12 @@ from typing import Any, Final
 import numpy as np
 import zarr
 
+from frazil.arrays.zarr_arrays import array_at
 from frazil.format.manifest import ChunkTable
 from frazil.repository.session.session import Session
 from frazil.spark.tables.decoding import Values
 from frazil.spark.tables.grid import Column, Grid, index_values
 from frazil.spark.tables.predicates import Mask, Predicate
-from frazil.zarr_store.arrays import array_at
 
 #: The most values of a column that the driver reads to plan with.
 LARGEST_COLUMN: Final = 1 << 22

@@ -37,6 +37,17 @@ def read_large(descriptor: int, key: str, start: int, stop: int | None) -> bytes
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+def read_into(descriptor: int, start: int, out: memoryview) -> int:
+    """Read bytes from byte ``start`` of a file into memory. Return their number."""
+    length = 0
+    while length < len(out):
+        count = os.preadv(descriptor, [out[length : length + CALL_BYTES]], start + length)
+        if not count:
+            break
+        length += count
+    return length
+
+
 def check_short_read(descriptor: int, key: str, start: int, length: int) -> None:
     """Raise ``StorageError`` unless the file ends after ``length`` bytes at ``start``."""
     size = os.fstat(descriptor).st_size

@@ -1,0 +1,122 @@
+"""Arrays of zarr that read boxes in bulk, beside arrays of zarr that do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from tests.arrays.test_array import arrays, local, same
+
+import frazil
+from frazil.arrays import zarr_arrays
+from frazil.arrays.zarr_arrays import BulkArray, array_at
+from frazil.zarr_store.arrays import NamingArray
+
+
+@pytest.fixture
+def session() -> frazil.Session:
+    return frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+
+
+@pytest.fixture
+def of_zarr(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The selections that zarr reads."""
+    selections: list[Any] = []
+    named = NamingArray._named
+
+    def counted(array: NamingArray, method: str, selection: Any, *args: Any) -> Any:
+        selections.append(selection)
+        return named(array, method, selection, *args)
+
+    monkeypatch.setattr(NamingArray, "_named", counted)
+    return selections
+
+
+@pytest.mark.deep
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_as_zarr(data: st.DataObject) -> None:
+    values, options = data.draw(arrays())
+    session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+    created = zarr.create_array(session.store, name="t", shape=values.shape, dtype=values.dtype, **options)
+    spot = tuple(slice(data.draw(st.integers(0, n)), None) for n in values.shape)
+    created[spot] = values[spot]
+    if data.draw(st.booleans()):
+        session.commit("values")
+    index = data.draw(hnp.basic_indices(values.shape, allow_ellipsis=True))
+    expected, actual = (outcome(each, index) for each in (created, array_at(session, "/t")))
+    assert type(actual) is type(expected)
+    if isinstance(expected, np.ndarray | np.generic):
+        same(actual, expected)
+
+
+def outcome(array: zarr.Array[Any], index: Any) -> Any:
+    try:
+        return array[index]
+    except Exception as error:
+        return error
+
+
+def test_boxes_are_read_in_bulk(session: frazil.Session, of_zarr: list[Any]) -> None:
+    values = np.arange(130, dtype="i4").reshape(10, 13)
+    zarr.create_array(session.store, name="t", data=values, chunks=(2, 3))
+    array = array_at(session, "t")
+    for index in (np.s_[:], np.s_[3:9:2, ::5], np.s_[..., 4], np.s_[7, 2:], np.s_[9:40], np.s_[4:4], 3):
+        same(array[index], values[index])
+        same(array.oindex[index], values[index])
+    assert not of_zarr
+
+
+def test_other_reads_are_those_of_zarr(session: frazil.Session, of_zarr: list[Any]) -> None:
+    values = np.arange(40, dtype="i4")
+    zarr.create_array(session.store, name="t", data=values, chunks=(5,))
+    array = array_at(session, "/t")
+    assert isinstance(array, BulkArray)
+    assert array[7] == 7
+    same(array.oindex[[1, 30]], values[[1, 30]])
+    with pytest.raises(IndexError):
+        array[40]
+    with pytest.raises(IndexError):
+        array[::-1]
+    out = zarr.core.buffer.cpu.NDBuffer.from_numpy_array(np.zeros(40, "i4"))
+    array.get_basic_selection(out=out)
+    same(out.as_numpy_array(), values)
+    assert len(of_zarr) == 5
+    texts = np.array(["a", "bc"], "T")
+    zarr.create_array(session.store, name="s", data=texts, chunks=(1,))
+    assert array_at(session, "/s")[:].tolist() == ["a", "bc"]
+    assert not isinstance(array_at(session, "/t", "r+"), BulkArray)
+    with zarr.config.set({"array.read_missing_chunks": False}):
+        zarr.create_array(session.store, name="empty", shape=(5,), dtype="i4")
+        with pytest.raises(Exception, match="not found"):
+            array_at(session, "/empty")[:]
+
+
+def test_an_array_with_another_shape_since(session: frazil.Session, of_zarr: list[Any]) -> None:
+    """An open array of zarr has the shape of the time when it was opened."""
+    created = zarr.create_array(session.store, name="t", data=np.arange(6), chunks=(3,))
+    array = array_at(session, "/t")
+    created.resize((9,))
+    same(array[:], np.arange(6))
+    assert len(of_zarr) == 1
+
+
+def test_errors_name_the_chunk(tmp_path: Path) -> None:
+    repo = local(tmp_path)
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="t", data=np.random.default_rng(0).random(400), chunks=(200,))
+    session.commit("values")
+    for file in (tmp_path / "repo" / "chunks").iterdir():
+        file.chmod(0o644)
+        file.write_bytes(bytes(file.stat().st_size))
+    array = zarr_arrays.array_at(repo.readonly_session("main"), "/t")
+    with pytest.raises(frazil.FormatError, match=r"cannot decode the chunk \[0\] of the array `/t`"):
+        array[:]
+    with pytest.raises(frazil.FormatError, match=r"cannot decode the chunk \[1\] of the array `/t`"):
+        array[250:260]
