@@ -10,12 +10,14 @@ Specification: *Chunk Manifest Files*.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.changes.windows import Windows
 from frazil.format.coordinates import box, keys
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.snapshot import ArrayData, ManifestRef
@@ -32,6 +34,10 @@ UNSPLIT_REFS: Final = 2_000_000
 SPLIT_REFS: Final = 1 << 20
 #: The largest number of chunks along a dimension.
 _WHOLE: Final = (1 << 32) - 1
+
+
+#: The size of a box in chunks along each dimension, or windows by the number of references.
+type Split = tuple[int, ...] | Windows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,21 +110,26 @@ def auto_split(num_chunks: tuple[int, ...], refs: int) -> tuple[int, ...]:
     """
     if refs <= UNSPLIT_REFS:
         return (_WHOLE,) * len(num_chunks)
-    left = SPLIT_REFS / refs  # the part of the array in one manifest
-    sizes: list[int] = []
-    for count in num_chunks:
+    return boxes_with(num_chunks, refs, SPLIT_REFS, range(len(num_chunks)))
+
+
+def boxes_with(num_chunks: tuple[int, ...], refs: int, each: int, order: Iterable[int]) -> tuple[int, ...]:
+    """Return the size of boxes that have about ``each`` references, in an array with ``refs`` references.
+
+    ``order`` are the dimensions in the order in which they are split. The sizes are powers of two.
+    """
+    left = each / max(refs, 1)  # the part of the array in one manifest
+    sizes = [_WHOLE] * len(num_chunks)
+    for axis in order:
         if left >= 1:
-            sizes.append(_WHOLE)
-            continue
-        along = 1 << max(0, int(left * count).bit_length() - 1)
-        sizes.append(along)
-        left = left * count if left * count < 1 else 1.0
+            break
+        along = left * num_chunks[axis]
+        sizes[axis] = 1 << max(0, int(along).bit_length() - 1)
+        left = min(along, 1.0)
     return tuple(sizes)
 
 
-def distribute(
-    array: ArrayData, old: list[ChunkTable], changed: ChunkTable, split: tuple[int, ...]
-) -> list[ChunkTable]:
+def distribute(array: ArrayData, old: list[ChunkTable], changed: ChunkTable, split: Split) -> list[ChunkTable]:
     """Merge the references of the old manifests with the edits. Return a table for each non-empty box.
 
     Deleted references, and references outside of the grid of a smaller shape, are dropped.
@@ -135,10 +146,13 @@ def distribute(
     return [part.prune() for part in in_boxes(table, split)]
 
 
-def in_boxes(table: ChunkTable, split: tuple[int, ...]) -> list[ChunkTable]:
+def in_boxes(table: ChunkTable, split: Split) -> list[ChunkTable]:
     """Return the rows of each box that is not empty. The sources stay as they are."""
     if not len(table):
         return []
+    if isinstance(split, Windows):
+        parts = split.rows(table.index)
+        return [table] if len(parts) == 1 else [table.select_chunks(np.sort(rows)) for rows in parts]
     boxes = table.index // np.array(split, np.uint32)
     if (boxes == boxes[0]).all():
         return [table]

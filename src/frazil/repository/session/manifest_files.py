@@ -10,8 +10,18 @@ from itertools import chain
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.manifests import ManifestRewrite, auto_split, distribute, plan_rewrite, share
-from frazil.format.columns import U8
+from frazil.changes.manifests import (
+    ManifestRewrite,
+    Split,
+    auto_split,
+    boxes_with,
+    distribute,
+    plan_rewrite,
+    share,
+)
+from frazil.changes.window_plan import axes_of, plan_windows
+from frazil.changes.windows import capacity_for
+from frazil.format.columns import I64, U8
 from frazil.format.ids import id_keys, id_matrix
 from frazil.format.keys import manifest_key
 from frazil.format.manifest import ChunkTable, LocationCompression, Manifest, encode_manifest
@@ -54,14 +64,27 @@ def _manifest_updates(pending: PendingCommit, nodes: NodeTable) -> list[Manifest
         assert node.array is not None
         chunk_edits = changes.chunks.get(node.id)
         edits = ChunkTable.empty(len(node.array.shape)) if chunk_edits is None else chunk_edits.table()
-        split = split_of(pending.context, node, num_refs(files, node.array) + len(edits))
-        rewrite = (
-            ManifestRewrite((), node.array.manifests)
-            if rewrites_all
-            else plan_rewrite(node.array, edits, split)
-        )
+        row = nodes.find_node(node.path)
+        before = () if row < 0 else tuple(nodes.num_chunks.row(row).tolist())
+        rewrite, split = _plan(pending, node, edits, files, before)
         updates.append(ManifestUpdate(node, node.array, edits, split, rewrite))
     return updates
+
+
+def _plan(
+    pending: PendingCommit, node: Node, edits: ChunkTable, files: ManifestFiles, before: tuple[int, ...]
+) -> tuple[ManifestRewrite, Split]:
+    """Return the manifests to read for an array, and the division of its references."""
+    array, everything = node.array, pending.kind.rewrites_manifests
+    assert array is not None
+    if pending.context.settings.has_windows and array.shape:
+        axes = axes_of(array, before if len(before) == len(array.shape) else array.num_chunks)
+        if axes.is_possible:
+            return plan_windows(array, edits, counts_of(files, array), axes, everything=everything)
+    split = split_of(pending.context, node, num_refs(files, array) + len(edits))
+    if everything:
+        return ManifestRewrite((), array.manifests), split
+    return plan_rewrite(array, edits, split), split
 
 
 def _new_manifests(pending: PendingCommit, puts: Puts, updates: list[ManifestUpdate]) -> list[NewManifest]:
@@ -91,13 +114,27 @@ def _tables(update: ManifestUpdate, manifests: Mapping[bytes, Manifest]) -> list
 def split_of(context: Context, node: Node, refs: int) -> tuple[int, ...]:
     """Return how many chunks along each dimension share a manifest, in an array with ``refs`` references.
 
-    The configuration decides, or ``auto_split`` without one.
+    The configuration decides, or ``auto_split`` without one. With the splitting ``"auto"``, the boxes are the
+    windows of an array whose references are evenly distributed.
     """
     assert node.array is not None
     num_chunks = node.array.num_chunks
+    refs = min(refs, math.prod(num_chunks))  # edits may replace existing chunks
+    if context.settings.has_windows:
+        order = axes_of(node.array, num_chunks).order
+        return boxes_with(num_chunks, refs, capacity_for(refs), order)
     if context.settings.is_split_configured:
         return context.settings.split_sizes_for(node.path, node.array.dimension_names, num_chunks)
-    return auto_split(num_chunks, min(refs, math.prod(num_chunks)))  # edits may replace existing chunks
+    return auto_split(num_chunks, refs)
+
+
+def counts_of(files: ManifestFiles, array: ArrayData) -> I64:
+    """Return the number of references in each manifest of an array. Shared files count with all arrays."""
+    ids = id_keys(id_matrix([ref.id for ref in array.manifests]))
+    listed = id_keys(files.ids)
+    order = np.argsort(listed)
+    rows = np.searchsorted(listed[order], ids)
+    return files.num_chunk_refs[order[rows]].astype(np.int64)
 
 
 def num_refs(files: ManifestFiles, array: ArrayData) -> int:
