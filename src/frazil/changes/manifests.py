@@ -152,7 +152,7 @@ def in_boxes(table: ChunkTable, split: Split) -> list[ChunkTable]:
         return []
     if isinstance(split, Windows):
         parts = split.rows(table.index)
-        return [table] if len(parts) == 1 else [table.select_chunks(np.sort(rows)) for rows in parts]
+        return [table] if len(parts) == 1 else [table.select_chunks(_ascending(rows)) for rows in parts]
     boxes = table.index // np.array(split, np.uint32)
     if (boxes == boxes[0]).all():
         return [table]
@@ -160,6 +160,12 @@ def in_boxes(table: ChunkTable, split: Split) -> list[ChunkTable]:
     order = np.argsort(numbers, kind="stable")
     cuts = np.flatnonzero(np.diff(numbers[order])) + 1
     return [table.select_chunks(rows) for rows in np.split(order, cuts)]
+
+
+def _ascending(rows: NDArray[np.int64]) -> NDArray[np.int64] | slice:
+    """Return row numbers in ascending order, as a slice if they follow each other: a slice copies nothing."""
+    low, high = int(rows.min()), int(rows.max())
+    return slice(low, high + 1) if high - low + 1 == len(rows) else np.sort(rows)
 
 
 def share(updates: list[tuple[bytes, list[ChunkTable]]]) -> list[dict[bytes, ChunkTable]]:

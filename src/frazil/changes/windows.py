@@ -130,13 +130,21 @@ def windows_of(keys: I64, spans: Spans, loose: I64, capacity: int) -> tuple[I64,
         start, rows = np.unique(start, return_index=True)
         first.append(start)
         bits.append(level[rows])
-        at = np.searchsorted(start, left, "right") - 1
-        left = left[(at < 0) | (left >> level[rows][at] != start[at] >> level[rows][at])]
+        left = _outside(left, start, start + (np.int64(1) << level[rows]))
     if not first:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     starts, levels = np.concatenate(first), np.concatenate(bits)
     order = np.argsort(starts)
     return starts[order], levels[order]
+
+
+def _outside(keys: I64, start: I64, stop: I64) -> I64:
+    """Return the sorted keys outside of disjoint half-open spans, which are sorted, too."""
+    begins = np.append(np.searchsorted(keys, start), len(keys))
+    ends = np.append(np.zeros(1, np.int64), np.searchsorted(keys, stop))
+    gaps = np.flatnonzero(ends < begins)
+    parts = [keys[low:high] for low, high in zip(ends[gaps].tolist(), begins[gaps].tolist(), strict=True)]
+    return np.concatenate(parts) if parts else keys[:0]
 
 
 def _bits_of(keys: I64, spans: Spans, loose: I64, capacity: int) -> I64:
