@@ -11,10 +11,9 @@ import zarr
 from measure import Measured, peak_mib, scratch
 
 import frazil
-from frazil.pipeline import Local, Target
 from frazil.jobs.job import Job, Tasks
 from frazil.jobs.job_run import run_job
-from frazil.testing.latency import LatencyStorage
+from frazil.pipeline import Local, Target
 from pipeline import tasks as work
 
 _WORKERS = 2
@@ -35,7 +34,9 @@ def grown(implementation: str, references: int, per_task: int = 1_000_000) -> Me
 
         def prepare(session: frazil.Session) -> Tasks:
             shape = (rows, work.WIDE)
-            zarr.create_array(session.store, name="v", shape=shape, chunks=(1, 1), dtype="f4", compressors=None)
+            zarr.create_array(
+                session.store, name="v", shape=shape, chunks=(1, 1), dtype="f4", compressors=None
+            )
             return Tasks([(low, min(low + each, rows)) for low in range(0, rows, each)])
 
         before = peak_mib()
@@ -82,7 +83,9 @@ def _change(out: Measured, root: str, rows: int) -> None:
 
 
 def _sizes(root: str) -> dict[str, int]:
-    return {str(file.relative_to(root)): file.stat().st_size for file in Path(root).rglob("*") if file.is_file()}
+    return {
+        str(file.relative_to(root)): file.stat().st_size for file in Path(root).rglob("*") if file.is_file()
+    }
 
 
 def _append(out: Measured, root: str, rows: int) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from frazil.changes import windows
 from frazil.changes.chunk_changes import table_of
@@ -11,7 +12,6 @@ from frazil.changes.manifests import distribute
 from frazil.changes.window_plan import axes_of, plan_windows
 from frazil.format.manifest import ChunkTable, InlineRef
 from frazil.format.snapshot import ArrayData, ManifestRef
-from tests.support.examples import examples
 
 CAPACITY = 8
 
@@ -35,10 +35,10 @@ class Array:
     def add(self, table):
         ref = ManifestRef(len(self.files).to_bytes(12, "big"), table.bounds())
         self.files[ref.id] = table
-        self.data = ArrayData(
-            self.data.shape, self.data.num_chunks, None, (*self.data.manifests, ref)
+        self.data = ArrayData(self.data.shape, self.data.num_chunks, None, (*self.data.manifests, ref))
+        self.model.update(
+            zip(map(tuple, table.index.tolist()), map(table.ref, range(len(table))), strict=True)
         )
-        self.model.update(zip(map(tuple, table.index.tolist()), map(table.ref, range(len(table))), strict=True))
 
     def counts(self):
         return np.array([len(self.files[ref.id]) for ref in self.data.manifests], np.int64)

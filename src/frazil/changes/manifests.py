@@ -10,7 +10,7 @@ Specification: *Chunk Manifest Files*.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from frazil.changes.windows import Windows
 from frazil.format.coordinates import box, keys
 from frazil.format.manifest import ChunkKind, ChunkTable
-from frazil.format.snapshot import ArrayData, ManifestRef
+from frazil.format.snapshot import ArrayData, ManifestRef, ManifestRefs
 
 #: The limits of a manifest that several arrays share: references of one array, and bytes of all chunks.
 _SHARED_REFS: Final = 1000
@@ -48,8 +48,8 @@ class ManifestRewrite:
     new manifests.
     """
 
-    unchanged: tuple[ManifestRef, ...]
-    read: tuple[ManifestRef, ...]
+    unchanged: Sequence[ManifestRef]
+    read: Sequence[ManifestRef]
 
 
 def plan_rewrite(array: ArrayData, changed: ChunkTable, split: tuple[int, ...]) -> ManifestRewrite:
@@ -63,7 +63,8 @@ def plan_rewrite(array: ArrayData, changed: ChunkTable, split: tuple[int, ...]) 
     if not array.shape:
         return ManifestRewrite((), array.manifests) if len(changed) else ManifestRewrite(array.manifests, ())
     size = np.array(split, np.int64)
-    extents = np.stack([ref.extents for ref in array.manifests]).astype(np.int64)
+    refs = ManifestRefs.of(array.manifests, len(array.shape))
+    extents = refs.extents.astype(np.int64)
     low, high = extents[:, :, 0] // size, (extents[:, :, 1] - 1) // size
     outside = (extents[:, :, 1] > np.array(array.num_chunks, np.int64)).any(axis=1)
     touched = np.unique(changed.index.astype(np.int64) // size, axis=0)
@@ -74,8 +75,7 @@ def plan_rewrite(array: ArrayData, changed: ChunkTable, split: tuple[int, ...]) 
         if (reach == read).all():
             break
         read = reach
-    refs = np.array(array.manifests, object)
-    return ManifestRewrite(tuple(refs[~read]), tuple(refs[read]))
+    return ManifestRewrite(refs.select_refs(~read), refs.select_refs(read))
 
 
 def _meet(
@@ -129,7 +129,9 @@ def boxes_with(num_chunks: tuple[int, ...], refs: int, each: int, order: Iterabl
     return tuple(sizes)
 
 
-def distribute(array: ArrayData, old: list[ChunkTable], changed: ChunkTable, split: Split) -> list[ChunkTable]:
+def distribute(
+    array: ArrayData, old: list[ChunkTable], changed: ChunkTable, split: Split
+) -> list[ChunkTable]:
     """Merge the references of the old manifests with the edits. Return a table for each non-empty box.
 
     Deleted references, and references outside of the grid of a smaller shape, are dropped.

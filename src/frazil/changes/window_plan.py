@@ -25,7 +25,7 @@ from frazil.changes.windows import (
 )
 from frazil.format.columns import I64, U32
 from frazil.format.manifest import ChunkKind, ChunkTable
-from frazil.format.snapshot import ArrayData
+from frazil.format.snapshot import ArrayData, ManifestRefs
 
 
 def axes_of(array: ArrayData, before: tuple[int, ...]) -> Axes:
@@ -66,9 +66,11 @@ def plan_windows(
     outside = (extents[:, :, 1] > np.array(array.num_chunks, np.int64)).any(axis=1)
     is_read[number[outside]] = True
     read = is_read[number]
-    refs_of = np.array(array.manifests, object)
+    manifests = ManifestRefs.of(array.manifests, len(array.shape))
     others = np.concatenate([first[~read], last[~read]]).tobytes()
-    return ManifestRewrite(tuple(refs_of[~read]), tuple(refs_of[read])), Windows(axes, capacity, others)
+    return ManifestRewrite(manifests.select_refs(~read), manifests.select_refs(read)), Windows(
+        axes, capacity, others
+    )
 
 
 def _spans_to_read(spans: Spans, axes: Axes, edits: ChunkTable, capacity: int) -> NDArray[np.bool_]:
@@ -96,6 +98,4 @@ def _spans_to_read(spans: Spans, axes: Axes, edits: ChunkTable, capacity: int) -
 
 
 def _extents(array: ArrayData) -> U32:
-    if not array.manifests:
-        return np.zeros((0, len(array.shape), 2), np.uint32)
-    return np.stack([ref.extents for ref in array.manifests])
+    return ManifestRefs.of(array.manifests, len(array.shape)).extents
