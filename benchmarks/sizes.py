@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -34,9 +35,8 @@ def grown(implementation: str, references: int, per_task: int = 1_000_000) -> Me
 
         def prepare(session: frazil.Session) -> Tasks:
             shape = (rows, work.WIDE)
-            zarr.create_array(
-                session.store, name="v", shape=shape, chunks=(1, 1), dtype="f4", compressors=None
-            )
+            create = partial(zarr.create_array, session.store, name="v", shape=shape, dtype="f4")
+            create(chunks=(1, 1), compressors=None)
             return Tasks([(low, min(low + each, rows)) for low in range(0, rows, each)])
 
         before = peak_mib()
@@ -83,9 +83,8 @@ def _change(out: Measured, root: str, rows: int) -> None:
 
 
 def _sizes(root: str) -> dict[str, int]:
-    return {
-        str(file.relative_to(root)): file.stat().st_size for file in Path(root).rglob("*") if file.is_file()
-    }
+    files = filter(Path.is_file, Path(root).rglob("*"))
+    return {str(file.relative_to(root)): file.stat().st_size for file in files}
 
 
 def _append(out: Measured, root: str, rows: int) -> None:

@@ -36,9 +36,8 @@ class Array:
         ref = ManifestRef(len(self.files).to_bytes(12, "big"), table.bounds())
         self.files[ref.id] = table
         self.data = ArrayData(self.data.shape, self.data.num_chunks, None, (*self.data.manifests, ref))
-        self.model.update(
-            zip(map(tuple, table.index.tolist()), map(table.ref, range(len(table))), strict=True)
-        )
+        at = map(tuple, table.index.tolist())
+        self.model.update(zip(at, map(table.ref, range(len(table))), strict=True))
 
     def counts(self):
         return np.array([len(self.files[ref.id]) for ref in self.data.manifests], np.int64)

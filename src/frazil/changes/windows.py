@@ -41,7 +41,7 @@ _SMALL: Final = 4
 #: Keys have at most this number of bits.
 _MOST_BITS: Final = 62
 #: The number of keys whose windows are looked up at once.
-_PROBES: Final = 4096
+_PROBES: Final = 512
 
 
 def capacity_for(refs: int) -> int:

@@ -29,6 +29,12 @@ _MAX_U32: Final = (1 << 32) - 1
 _SEARCHES_BEFORE_INDEX: Final = 500
 
 
+def _joined[T: NDArray[Any]](empty: T, parts: Sequence[T]) -> T:
+    """Return the rows of all parts; ``empty`` if there is no part."""
+    out: T = np.concatenate([empty, *parts])  # type: ignore[assignment]
+    return out
+
+
 @dataclass(frozen=True, slots=True)
 class ArrayData:
     """The data of an array in a snapshot besides its Zarr metadata.
@@ -146,15 +152,11 @@ class NodeTable:
             ),
             dim_names=Ragged.of_text([name for name in names if name is not None]),
             manifests=Ragged.from_lengths(
-                structs(
-                    np.concatenate(
-                        [np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(each.ids for each in columns)]
-                    )
-                ),
+                structs(_joined(np.zeros((0, OBJECT_ID_BYTES), np.uint8), [each.ids for each in columns])),
                 ref_counts,
             ),
             extents=Ragged.from_lengths(
-                np.concatenate([np.zeros(0, np.uint32), *(each.extents.reshape(-1) for each in columns)]),
+                _joined(np.zeros(0, np.uint32), [each.extents.reshape(-1) for each in columns]),
                 2 * ndim * ref_counts,
             ),
         )

@@ -123,7 +123,7 @@ def split_of(context: Context, node: Node, refs: int) -> tuple[int, ...]:
     assert node.array is not None
     num_chunks = node.array.num_chunks
     refs = min(refs, math.prod(num_chunks))  # edits may replace existing chunks
-    if context.settings.has_windows:
+    if context.settings.has_windows and num_chunks:
         order = axes_of(node.array, num_chunks).order
         return boxes_with(num_chunks, refs, capacity_for(refs), order)
     if context.settings.is_split_configured:
