@@ -97,7 +97,7 @@ def histories(draw):
 
 
 @given(histories())
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(60))
 def test_any_history_of_edits_and_grids(history):
     first, commits = history
     array = Array(first)
@@ -110,7 +110,7 @@ def test_any_history_of_edits_and_grids(history):
         assert shrinks or len(new) <= 1 + 4 * len(changes)
 
 
-@settings(max_examples=examples(50))
+@settings(max_examples=examples(15))
 @given(
     st.lists(st.lists(st.integers(0, 63), min_size=1, max_size=3), min_size=20, max_size=30),
     st.sampled_from([(64,), (8, 8), (2, 32)]),
@@ -126,7 +126,7 @@ def test_a_commit_reads_few_references(commits, grid):
         array.check()
 
 
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(10))
 @given(st.permutations(range(64)), st.sampled_from([(64,), (16, 4), (4, 16)]))
 def test_chunks_in_any_order_end_in_windows_that_are_full_enough(order, grid):
     array = Array(grid)
