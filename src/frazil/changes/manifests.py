@@ -155,9 +155,10 @@ def in_boxes(table: ChunkTable, split: Split) -> list[ChunkTable]:
     if isinstance(split, Windows):
         parts = split.rows(table.index)
         return [table] if len(parts) == 1 else [table.select_chunks(_ascending(rows)) for rows in parts]
-    boxes = table.index // np.array(split, np.uint32)
-    if (boxes == boxes[0]).all():
+    size = np.array(split, np.uint32)
+    if (table.index.min(axis=0) // size == table.index.max(axis=0) // size).all():
         return [table]
+    boxes = table.index // size
     _, numbers = np.unique(keys(boxes, box(boxes)), return_inverse=True)
     order = np.argsort(numbers, kind="stable")
     cuts = np.flatnonzero(np.diff(numbers[order])) + 1

@@ -27,7 +27,7 @@ from frazil.jobs.segments import Corner, Segment, read_segments
 from frazil.repository.catalog.context import Context
 from frazil.repository.clock import object_id_series
 from frazil.repository.session.manifest_files import put_manifests
-from frazil.repository.session.uploads import putting
+from frazil.repository.session.uploads import Puts, putting
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,7 +157,9 @@ def write_manifests(shared: bytes, task: bytes) -> bytes:
     context = _unpickled(shared)
     boxes: tuple[Box, ...] = pickle.loads(task)
     ids = object_id_series()
-    return pickle.dumps([_write(context, box, ids) for box in boxes])
+    with putting(context.storage) as puts:  # files of many boxes are flushed together
+        results = [_write(context, puts, box, ids) for box in boxes]
+    return pickle.dumps(results)
 
 
 @functools.lru_cache(maxsize=2)
@@ -166,7 +168,7 @@ def _unpickled(shared: bytes) -> Context:
     return context
 
 
-def _write(context: Context, box: Box, ids: Iterator[bytes]) -> BoxManifests:
+def _write(context: Context, puts: Puts, box: Box, ids: Iterator[bytes]) -> BoxManifests:
     node, array = box.node, box.node.array
     assert array is not None
     nothing = ChunkTable.empty(len(box.split))
@@ -185,9 +187,8 @@ def _write(context: Context, box: Box, ids: Iterator[bytes]) -> BoxManifests:
     edits = ChunkTable.merge_tables([*under, *tables, nothing])
     manifests = context.assets.manifests([ref.id for ref in box.old], 4)
     old = [_within(each.arrays[node.id], box) for each in manifests if node.id in each.arrays]
-    with putting(context.storage) as puts:
-        tables = distribute(array, old, edits, box.split)
-        manifests_stored = put_manifests(context, puts, [(node.id, tables)], ids)
+    tables = distribute(array, old, edits, box.split)
+    manifests_stored = put_manifests(context, puts, [(node.id, tables)], ids)
     files = ManifestFiles(
         id_matrix([each.ref.id for each in manifests_stored]),
         np.array([each.size for each in manifests_stored], np.uint64),
