@@ -10,15 +10,17 @@ Specification: *Chunk Manifest Files*.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.changes.windows import Windows
 from frazil.format.coordinates import box, keys
 from frazil.format.manifest import ChunkKind, ChunkTable
-from frazil.format.snapshot import ArrayData, ManifestRef
+from frazil.format.snapshot import ArrayData, ManifestRef, ManifestRefs
 
 #: The limits of a manifest that several arrays share: references of one array, and bytes of all chunks.
 _SHARED_REFS: Final = 1000
@@ -34,6 +36,10 @@ SPLIT_REFS: Final = 1 << 20
 _WHOLE: Final = (1 << 32) - 1
 
 
+#: The size of a box in chunks along each dimension, or windows by the number of references.
+type Split = tuple[int, ...] | Windows
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ManifestRewrite:
     """A plan for the manifests of an array.
@@ -42,8 +48,8 @@ class ManifestRewrite:
     new manifests.
     """
 
-    unchanged: tuple[ManifestRef, ...]
-    read: tuple[ManifestRef, ...]
+    unchanged: Sequence[ManifestRef]
+    read: Sequence[ManifestRef]
 
 
 def plan_rewrite(array: ArrayData, changed: ChunkTable, split: tuple[int, ...]) -> ManifestRewrite:
@@ -57,7 +63,8 @@ def plan_rewrite(array: ArrayData, changed: ChunkTable, split: tuple[int, ...]) 
     if not array.shape:
         return ManifestRewrite((), array.manifests) if len(changed) else ManifestRewrite(array.manifests, ())
     size = np.array(split, np.int64)
-    extents = np.stack([ref.extents for ref in array.manifests]).astype(np.int64)
+    refs = ManifestRefs.of(array.manifests, len(array.shape))
+    extents = refs.extents.astype(np.int64)
     low, high = extents[:, :, 0] // size, (extents[:, :, 1] - 1) // size
     outside = (extents[:, :, 1] > np.array(array.num_chunks, np.int64)).any(axis=1)
     touched = np.unique(changed.index.astype(np.int64) // size, axis=0)
@@ -68,8 +75,7 @@ def plan_rewrite(array: ArrayData, changed: ChunkTable, split: tuple[int, ...]) 
         if (reach == read).all():
             break
         read = reach
-    refs = np.array(array.manifests, object)
-    return ManifestRewrite(tuple(refs[~read]), tuple(refs[read]))
+    return ManifestRewrite(refs.select_refs(~read), refs.select_refs(read))
 
 
 def _meet(
@@ -104,20 +110,27 @@ def auto_split(num_chunks: tuple[int, ...], refs: int) -> tuple[int, ...]:
     """
     if refs <= UNSPLIT_REFS:
         return (_WHOLE,) * len(num_chunks)
-    left = SPLIT_REFS / refs  # the part of the array in one manifest
-    sizes: list[int] = []
-    for count in num_chunks:
+    return boxes_with(num_chunks, refs, SPLIT_REFS, range(len(num_chunks)))
+
+
+def boxes_with(num_chunks: tuple[int, ...], refs: int, each: int, order: Iterable[int]) -> tuple[int, ...]:
+    """Return the size of boxes that have about ``each`` references, in an array with ``refs`` references.
+
+    ``order`` are the dimensions in the order in which they are split. The sizes are powers of two.
+    """
+    left = each / max(refs, 1)  # the part of the array in one manifest
+    sizes = [_WHOLE] * len(num_chunks)
+    for axis in order:
         if left >= 1:
-            sizes.append(_WHOLE)
-            continue
-        along = 1 << max(0, int(left * count).bit_length() - 1)
-        sizes.append(along)
-        left = left * count if left * count < 1 else 1.0
+            break
+        along = left * num_chunks[axis]
+        sizes[axis] = 1 << max(0, int(along).bit_length() - 1)
+        left = min(along, 1.0)
     return tuple(sizes)
 
 
 def distribute(
-    array: ArrayData, old: list[ChunkTable], changed: ChunkTable, split: tuple[int, ...]
+    array: ArrayData, old: list[ChunkTable], changed: ChunkTable, split: Split
 ) -> list[ChunkTable]:
     """Merge the references of the old manifests with the edits. Return a table for each non-empty box.
 
@@ -135,17 +148,27 @@ def distribute(
     return [part.prune() for part in in_boxes(table, split)]
 
 
-def in_boxes(table: ChunkTable, split: tuple[int, ...]) -> list[ChunkTable]:
+def in_boxes(table: ChunkTable, split: Split) -> list[ChunkTable]:
     """Return the rows of each box that is not empty. The sources stay as they are."""
     if not len(table):
         return []
-    boxes = table.index // np.array(split, np.uint32)
-    if (boxes == boxes[0]).all():
+    if isinstance(split, Windows):
+        parts = split.rows(table.index)
+        return [table] if len(parts) == 1 else [table.select_chunks(_ascending(rows)) for rows in parts]
+    size = np.array(split, np.uint32)
+    if (table.index.min(axis=0) // size == table.index.max(axis=0) // size).all():
         return [table]
+    boxes = table.index // size
     _, numbers = np.unique(keys(boxes, box(boxes)), return_inverse=True)
     order = np.argsort(numbers, kind="stable")
     cuts = np.flatnonzero(np.diff(numbers[order])) + 1
     return [table.select_chunks(rows) for rows in np.split(order, cuts)]
+
+
+def _ascending(rows: NDArray[np.int64]) -> NDArray[np.int64] | slice:
+    """Return row numbers in ascending order, as a slice if they follow each other: a slice copies nothing."""
+    low, high = int(rows.min()), int(rows.max())
+    return slice(low, high + 1) if high - low + 1 == len(rows) else np.sort(rows)
 
 
 def share(updates: list[tuple[bytes, list[ChunkTable]]]) -> list[dict[bytes, ChunkTable]]:

@@ -7,6 +7,7 @@ manifest. The commit puts it into the snapshot.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,7 @@ class PreparedManifests:
     """
 
     path: str
-    manifests: tuple[ManifestRef, ...]
+    manifests: Sequence[ManifestRef]
     files: ManifestFiles
     index: U32 | None = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -113,7 +113,7 @@ def change_set_between(node_changes: NodeChanges, before: VersionContent, after:
     return out
 
 
-def _manifests(old: Node, new: Node) -> tuple[ManifestRef, ...]:
+def _manifests(old: Node, new: Node) -> Sequence[ManifestRef]:
     """Return the old manifests, to which the edits apply. None if the number of dimensions has changed."""
     assert old.array is not None
     assert new.array is not None

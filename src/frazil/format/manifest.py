@@ -274,6 +274,8 @@ def _compress_locations(
         return None
     if not len(strings) or int(strings.lengths.max()) > MAX_LOCATION_BYTES:
         return None
+    if int(strings.lengths.sum()) <= config.max_dictionary_bytes:
+        return None  # the dictionary would be larger than the locations
     blobs = strings.blobs()
     step = max(1, len(blobs) // config.max_training_samples)
     samples: list[Any] = blobs[::step][: config.max_training_samples]

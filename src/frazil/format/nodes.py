@@ -22,29 +22,17 @@ from numpy.typing import NDArray
 from frazil.errors import ErrorKind, FormatError, InternalError
 from frazil.format.columns import I64, U8, Ragged, intern
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_list, id_matrix
-from frazil.format.row_vectors import concat_numbered, unshared
+from frazil.format.manifest_refs import ManifestRef, ManifestRefs
+from frazil.format.row_vectors import concat_numbered, structs, unshared
 
 _MAX_U32: Final = (1 << 32) - 1
 _SEARCHES_BEFORE_INDEX: Final = 500
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ManifestRef:
-    """A manifest with references of an array, and the box of chunk coordinates that it covers.
-
-    ``extents`` is uint32 of shape (ndim, 2), half-open. For a scalar array it covers everything.
-    """
-
-    id: bytes
-    extents: NDArray[np.uint32]
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ManifestRef):
-            return NotImplemented
-        return self.id == other.id and np.array_equal(self.extents, other.extents)
-
-    def __hash__(self) -> int:
-        return hash((self.id, self.extents.tobytes()))
+def _joined[T: NDArray[Any]](empty: T, parts: Sequence[T]) -> T:
+    """Return the rows of all parts; ``empty`` if there is no part."""
+    out: T = np.concatenate([empty, *parts])  # type: ignore[assignment]
+    return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +49,7 @@ class ArrayData:
     shape: tuple[int, ...]
     num_chunks: tuple[int, ...]
     dimension_names: tuple[str | None, ...] | None
-    manifests: tuple[ManifestRef, ...] = ()
+    manifests: Sequence[ManifestRef] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +134,7 @@ class NodeTable:
         refs = [array.manifests if array else () for array in arrays]
         names = list(chain.from_iterable(dims))
         given = np.fromiter((name is not None for name in names), bool, len(names))
-        boxes = [np.asarray(ref.extents, np.uint32).reshape(-1) for ref in chain.from_iterable(refs)]
-        ref_ids = b"".join(ref.id for ref in chain.from_iterable(refs))
+        columns = [ManifestRefs.of(each, len(shape)) for each, shape in zip(refs, shapes, strict=True)]
         ref_counts = np.array([len(each) for each in refs], np.int64)
         ndim = np.array([len(shape) for shape in shapes], np.int64)
         table = cls(
@@ -164,9 +151,13 @@ class NodeTable:
                 *_starts(np.array([len(each) for each in dims], np.int64)),
             ),
             dim_names=Ragged.of_text([name for name in names if name is not None]),
-            manifests=Ragged.from_lengths(np.frombuffer(ref_ids, f"V{OBJECT_ID_BYTES}"), ref_counts),
+            manifests=Ragged.from_lengths(
+                structs(_joined(np.zeros((0, OBJECT_ID_BYTES), np.uint8), [each.ids for each in columns])),
+                ref_counts,
+            ),
             extents=Ragged.from_lengths(
-                np.concatenate([np.zeros(0, np.uint32), *boxes]), 2 * ndim * ref_counts
+                _joined(np.zeros(0, np.uint32), [each.extents.reshape(-1) for each in columns]),
+                2 * ndim * ref_counts,
             ),
         )
         if table.extents.total() != len(table.extents.values):
@@ -317,7 +308,8 @@ class NodeTable:
             names = tuple([None if number < 0 else text(number) for number in numbers.tolist()])
         ids = self.manifests.row(row)
         boxes = self.extents.row(row).reshape(len(ids), len(shape), 2)
-        return ArrayData(shape, grid, names, tuple(map(ManifestRef, ids.tolist(), boxes)))
+        columns = np.ascontiguousarray(ids).view(np.uint8).reshape(len(ids), OBJECT_ID_BYTES)
+        return ArrayData(shape, grid, names, ManifestRefs(columns, boxes))
 
     def _bisect(self, path: str) -> int:
         """Return the first row whose path is not less."""

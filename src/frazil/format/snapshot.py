@@ -23,8 +23,9 @@ from frazil.format.columns import U8
 from frazil.format.envelope import FileType, open_envelope, reading, seal
 from frazil.format.flatbuffer import Buffer, Layout, Tables, Writer, link
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, OBJECT_ID_BYTES, id_keys, id_order, id_to_text
+from frazil.format.manifest_refs import ManifestRef, ManifestRefs
 from frazil.format.metadata_items import MetadataColumn, read_metadata, write_metadata
-from frazil.format.nodes import ArrayData, ManifestRef, Node, NodeTable
+from frazil.format.nodes import ArrayData, Node, NodeTable
 from frazil.format.nodes_codec import read_nodes, write_nodes
 from frazil.format.row_vectors import OffsetVectors, require, structs
 from frazil.format.snapshot_table import SnapshotEntry
@@ -330,6 +331,7 @@ __all__ = [
     "ArrayData",
     "ManifestFiles",
     "ManifestRef",
+    "ManifestRefs",
     "Node",
     "NodeTable",
     "Snapshot",

@@ -189,7 +189,7 @@ def _write_manifests(
     rows = rows_of(nodes, id_matrix(list(by_array), NODE_ID_BYTES))
     arrays = dict(zip(by_array, map(nodes.node, rows.tolist()), strict=True))
     files = _files(workspace, own)
-    unchanged: dict[bytes, tuple[ManifestRef, ...]] = {}
+    unchanged: dict[bytes, Sequence[ManifestRef]] = {}
     boxes: list[Box] = []
     before: list[Segment] = []
     for id_, own_segments in by_array.items():
@@ -280,7 +280,7 @@ def _require_log(boxes: Iterable[Box]) -> None:
 
 def _ready(
     node: Node,
-    unchanged: tuple[ManifestRef, ...],
+    unchanged: Sequence[ManifestRef],
     stored: Iterable[BoxManifests],
     files: ManifestFiles,
     own: ChangeSet,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from operator import attrgetter
@@ -25,8 +25,9 @@ from frazil.jobs import wire
 from frazil.jobs.engine import Engine
 from frazil.jobs.segments import Corner, Segment, read_segments
 from frazil.repository.catalog.context import Context
+from frazil.repository.clock import object_id_series
 from frazil.repository.session.manifest_files import put_manifests
-from frazil.repository.session.uploads import putting
+from frazil.repository.session.uploads import Puts, putting
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +74,7 @@ def boxes_of(
     *,
     is_logged: bool,
     everything: bool = False,
-) -> tuple[tuple[ManifestRef, ...], list[Box]]:
+) -> tuple[Sequence[ManifestRef], list[Box]]:
     """Return the manifests of an array that stay, and the boxes to be written, with all their references."""
     assert node.array is not None
     num_chunks = node.array.num_chunks
@@ -155,7 +156,10 @@ def write_manifests(shared: bytes, task: bytes) -> bytes:
     """Run one task: write the manifests of some boxes."""
     context = _unpickled(shared)
     boxes: tuple[Box, ...] = pickle.loads(task)
-    return pickle.dumps([_write(context, box) for box in boxes])
+    ids = object_id_series()
+    with putting(context.storage) as puts:  # files of many boxes are flushed together
+        results = [_write(context, puts, box, ids) for box in boxes]
+    return pickle.dumps(results)
 
 
 @functools.lru_cache(maxsize=2)
@@ -164,7 +168,7 @@ def _unpickled(shared: bytes) -> Context:
     return context
 
 
-def _write(context: Context, box: Box) -> BoxManifests:
+def _write(context: Context, puts: Puts, box: Box, ids: Iterator[bytes]) -> BoxManifests:
     node, array = box.node, box.node.array
     assert array is not None
     nothing = ChunkTable.empty(len(box.split))
@@ -183,8 +187,8 @@ def _write(context: Context, box: Box) -> BoxManifests:
     edits = ChunkTable.merge_tables([*under, *tables, nothing])
     manifests = context.assets.manifests([ref.id for ref in box.old], 4)
     old = [_within(each.arrays[node.id], box) for each in manifests if node.id in each.arrays]
-    with putting(context.storage) as puts:
-        manifests_stored = put_manifests(context, puts, [(node.id, distribute(array, old, edits, box.split))])
+    tables = distribute(array, old, edits, box.split)
+    manifests_stored = put_manifests(context, puts, [(node.id, tables)], ids)
     files = ManifestFiles(
         id_matrix([each.ref.id for each in manifests_stored]),
         np.array([each.size for each in manifests_stored], np.uint64),

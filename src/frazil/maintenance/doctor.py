@@ -140,7 +140,7 @@ def _unsplit(patient: _Patient) -> Iterator[_Finding]:
             count = int(np.count_nonzero(files.num_chunk_refs > _MANY_REFERENCES))
             detail = (
                 f"{counted(count, 'manifest')} with more than {_MANY_REFERENCES:,} references, the largest "
-                f"with {largest:,}. Set ManifestSplittingConfig in the configuration first"
+                f"with {largest:,}. Set the option manifest.splitting to auto first"
             )
             yield f"branch `{branch}`", detail, _REWRITE.format(branch=branch)
 

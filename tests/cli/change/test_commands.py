@@ -149,7 +149,11 @@ def test_attributes(repo: frazil.Repository, run: Any) -> None:
 
 
 def test_configuration(repo: frazil.Repository, run: Any) -> None:
-    assert run("config ice") == "status: online\n"
+    assert run("config ice") == "status: online\nmanifest.splitting=auto\n"
+    assert run("config ice manifest.splitting=null") == "status: online\n"
+    assert run("config ice manifest.splitting=auto") == "status: online\nmanifest.splitting=auto\n"
+    assert "[config-deserialization]" in run("config ice manifest.splitting=both", status=1)
+    run("config ice manifest.splitting=null")
     run("config ice inline_chunk_threshold_bytes=9 compression.level=5")
     saved = frazil.Repository.fetch_config(repo.storage)
     assert saved is not None

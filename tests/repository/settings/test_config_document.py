@@ -14,12 +14,16 @@ from tests.fixtures import fixture_folders
 from tests.support.config_bytes import decode_config, encode_config
 from tests.support.examples import examples
 
-from frazil.errors import FormatError
+from frazil.errors import FormatError, InvalidInputError
 from frazil.format.flexbuffer import dumps
 from frazil.repository.settings.conditions import ManifestPreloadCondition
 from frazil.repository.settings.config import ChunksConfig, PackingConfig, RepositoryConfig
 from frazil.repository.settings.config_document import from_document, to_document
-from frazil.repository.settings.manifest_config import ManifestConfig, ManifestPreloadConfig
+from frazil.repository.settings.manifest_config import (
+    DEFAULT_SPLITTING,
+    ManifestConfig,
+    ManifestPreloadConfig,
+)
 
 NULL = to_document(RepositoryConfig())
 
@@ -253,3 +257,26 @@ def test_any_value_anywhere_is_read_or_a_format_error(data: st.DataObject) -> No
     except FormatError:
         return
     assert from_document(to_document(config)) == config
+
+
+def test_the_splitting_by_the_number_of_references_is_saved_apart_from_rules() -> None:
+    config = RepositoryConfig(manifest=ManifestConfig(splitting="auto"))
+    document = to_document(config)
+    assert (document["manifest"]["splitting"], document["frazil"]["splitting"]) == (None, "auto")
+    assert from_document(document) == config
+    del document["manifest"]
+    assert from_document(document) == config
+    rules = to_document(RepositoryConfig(manifest=ManifestConfig(splitting=DEFAULT_SPLITTING)))
+    rules["frazil"] = {"splitting": "auto"}
+    read = from_document(rules)
+    assert read.manifest is not None
+    assert read.manifest.splitting == DEFAULT_SPLITTING
+    with pytest.raises(FormatError, match=r"frazil.splitting: expected 'auto' or null, got 'other'"):
+        from_document({"frazil": {"splitting": "other"}})
+
+
+def test_the_splitting_is_auto_or_rules() -> None:
+    with pytest.raises(InvalidInputError, match='must be "auto" or a ManifestSplittingConfig'):
+        ManifestConfig(splitting="other")  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        ManifestConfig(splitting=3)  # type: ignore[arg-type]

@@ -18,9 +18,13 @@ from frazil.repository.catalog import repo_changes
 from frazil.repository.handle.interior import context_of
 from frazil.repository.settings.config_document import from_document, to_document
 from frazil.repository.settings.config_secrets import document_to_save
+from frazil.repository.settings.manifest_config import AUTO
 
 if TYPE_CHECKING:
     from frazil.repository.handle.repository import Repository
+
+#: The option that is "auto", or rules.
+_SPLITTING: Final = "manifest.splitting"
 
 _DESCRIPTION: Final = """\
 Print the saved configuration, or save options in it, VALUE as JSON or text; `null` is the default.
@@ -74,6 +78,10 @@ def _save(repo: Repository, values: tuple[str, ...]) -> None:
     """Save some options beside those that are saved already."""
     document = to_document(_saved_config(repo))
     for name, value in map(reader_option, values):
+        if name == _SPLITTING:
+            # "auto" is stored apart from rules.
+            _set(document, f"frazil.{name.rpartition('.')[2]}", AUTO if value == AUTO else None)
+            value = None if value == AUTO else value
         _set(document, name, value)
     config = from_document(document)
     _require_options(config, values)
@@ -99,7 +107,8 @@ def _options(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
         elif isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
             yield from _options(value, f"{prefix}{name}.")
         elif value is not None:
-            yield f"{prefix}{name}", value
+            shown = f"{prefix}{name}"
+            yield (_SPLITTING if shown == "frazil.splitting" else shown), value
 
 
 def _require_options(config: frazil.RepositoryConfig, values: tuple[str, ...]) -> None:

@@ -145,7 +145,7 @@ def _boxes(node: Node, split: tuple[int, ...]) -> Iterator[Unit]:
     assert node.array is not None
     refs = node.array.manifests
     if not node.array.shape:
-        yield Unit(node, refs, split, len(refs) > 1)
+        yield Unit(node, tuple(refs), split, len(refs) > 1)
         return
     extents = np.stack([ref.extents for ref in refs]).astype(np.int64)
     low, high = extents[:, :, 0] // np.array(split), (extents[:, :, 1] - 1) // np.array(split)

@@ -5,6 +5,7 @@ Specification: *Initialize New Repository*.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import filterfalse
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from frazil.repository.handle.opening import (
 )
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.config_secrets import document_to_save
+from frazil.repository.settings.manifest_config import AUTO, ManifestConfig
 from frazil.storage.base import ObjectInfo, Storage
 from frazil.storage.probe import PROBES, probe_conditions
 
@@ -46,6 +48,8 @@ def create_context(
     version = _version_number(spec_version)
     storage = options.attributed(storage)
     _require_usable(storage, check_clean_root=check_clean_root)
+    if version > 1:
+        options = replace(options, config=_with_windows(options.config))
     config = options.config
     document = None
     if config is not None and config != RepositoryConfig():
@@ -58,6 +62,12 @@ def create_context(
     else:
         _write_first_files(context, document)
     return context
+
+
+def _with_windows(config: RepositoryConfig | None) -> RepositoryConfig:
+    """Return the configuration of a new repository: manifests split themselves, unless it has other rules."""
+    default = RepositoryConfig(manifest=ManifestConfig(splitting=AUTO))
+    return default if config is None else default.merge(config)
 
 
 def _version_number(version: SpecVersion | int | None) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Buffer, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.changes.change_set import check_coords, manifest_covers
+from frazil.changes.change_set import check_coords
 from frazil.changes.chunk_changes import Coords
 from frazil.errors import FormatError, StorageError
 from frazil.format.columns import U32
@@ -67,9 +67,10 @@ class ChunkView:
                 rows.look_up(edits.table())
         assert entry.node.array is not None
         manifests = entry.node.array.manifests
-        boxes = [ref.extents.astype(np.int64) for ref in manifests]
-        wanted = [rows.missing_in(box[:, 0], box[:, 1]) for box in boxes]
-        numbers = [number for number, each in enumerate(wanted) if len(each)]
+        boxes = entry.boxes.astype(np.int64)
+        meeting = entry.manifests_meeting(index)
+        wanted = {number: rows.missing_in(boxes[number, :, 0], boxes[number, :, 1]) for number in meeting}
+        numbers = [number for number, each in wanted.items() if len(each)]
         self._manifests([manifests[number].id for number in numbers])  # all at once
         for number in numbers:
             rows.look_up(self._manifest_table(entry.node, number), wanted[number])
@@ -84,7 +85,8 @@ class ChunkView:
         if entry is None or entry.node.array is None:
             return True
         has = workspace.context.assets.has_manifest
-        return all(has(ref.id) for ref in entry.node.array.manifests if manifest_covers(ref.extents, coords))
+        manifests = entry.node.array.manifests
+        return all(has(manifests[number].id) for number in entry.manifests_at(coords))
 
     def ref_table(self, path: str) -> ChunkTable:
         """Return all references of an array."""

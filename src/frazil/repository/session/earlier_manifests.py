@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from frazil.changes.manifests import ManifestRewrite
+from frazil.changes.manifests import ManifestRewrite, Split
 from frazil.format.manifest import ChunkTable, Manifest
 from frazil.format.snapshot import ArrayData, ManifestRef, Node
 
@@ -39,7 +39,7 @@ class ManifestUpdate:
     node: Node
     array: ArrayData
     edits: ChunkTable
-    split: tuple[int, ...]
+    split: Split
     rewrite: ManifestRewrite
 
     @property

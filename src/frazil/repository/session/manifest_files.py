@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.manifests import ManifestRewrite, auto_split, distribute, plan_rewrite, share
-from frazil.format.columns import U8
+from frazil.changes.manifests import (
+    ManifestRewrite,
+    Split,
+    auto_split,
+    boxes_with,
+    distribute,
+    plan_rewrite,
+    share,
+)
+from frazil.changes.window_plan import axes_of, plan_windows
+from frazil.changes.windows import capacity_for
+from frazil.format.columns import I64, U8
 from frazil.format.ids import id_keys, id_matrix
 from frazil.format.keys import manifest_key
 from frazil.format.manifest import ChunkTable, LocationCompression, Manifest, encode_manifest
-from frazil.format.snapshot import ArrayData, ManifestFiles, ManifestRef, Node, NodeTable
+from frazil.format.snapshot import ArrayData, ManifestFiles, ManifestRef, ManifestRefs, Node, NodeTable
 from frazil.repository.catalog.context import Context
-from frazil.repository.clock import new_object_id
+from frazil.repository.clock import new_object_id, object_id_series
 from frazil.repository.session.earlier_manifests import ManifestUpdate, NewManifest
 from frazil.repository.session.pending_commit import PendingCommit
 from frazil.repository.session.uploads import Puts
 
 _READERS = 16
+#: A commit of more manifests gives them a series of ids, so that the snapshot is small.
+_SERIES_FROM = 16
 
 
 def write_manifests(pending: PendingCommit, puts: Puts) -> tuple[NodeTable, list[NewManifest]]:
@@ -36,7 +48,8 @@ def write_manifests(pending: PendingCommit, puts: Puts) -> tuple[NodeTable, list
         refs.setdefault(manifest.node_id, []).append(manifest.ref)
     changed = changes.present(nodes)
     for update in updates:
-        manifests = (*update.rewrite.unchanged, *refs.get(update.node.id, ()))
+        unchanged = ManifestRefs.of(update.rewrite.unchanged, len(update.array.shape))
+        manifests = unchanged.join(refs.get(update.node.id, ()))
         changed[update.node.path] = replace(update.node, array=replace(update.array, manifests=manifests))
     paths = {**changes.nodes, **changed}
     rows = np.fromiter(map(nodes.find_node, paths), np.int64, len(paths))
@@ -54,14 +67,27 @@ def _manifest_updates(pending: PendingCommit, nodes: NodeTable) -> list[Manifest
         assert node.array is not None
         chunk_edits = changes.chunks.get(node.id)
         edits = ChunkTable.empty(len(node.array.shape)) if chunk_edits is None else chunk_edits.table()
-        split = split_of(pending.context, node, num_refs(files, node.array) + len(edits))
-        rewrite = (
-            ManifestRewrite((), node.array.manifests)
-            if rewrites_all
-            else plan_rewrite(node.array, edits, split)
-        )
+        row = nodes.find_node(node.path)
+        before = () if row < 0 else tuple(nodes.num_chunks.row(row).tolist())
+        rewrite, split = _plan(pending, node, edits, files, before)
         updates.append(ManifestUpdate(node, node.array, edits, split, rewrite))
     return updates
+
+
+def _plan(
+    pending: PendingCommit, node: Node, edits: ChunkTable, files: ManifestFiles, before: tuple[int, ...]
+) -> tuple[ManifestRewrite, Split]:
+    """Return the manifests to read for an array, and the division of its references."""
+    array, everything = node.array, pending.kind.rewrites_manifests
+    assert array is not None
+    if pending.context.settings.has_windows and array.shape:
+        axes = axes_of(array, before if len(before) == len(array.shape) else array.num_chunks)
+        if axes.is_possible:
+            return plan_windows(array, edits, counts_of(files, array), axes, everything=everything)
+    split = split_of(pending.context, node, num_refs(files, array) + len(edits))
+    if everything:
+        return ManifestRewrite((), array.manifests), split
+    return plan_rewrite(array, edits, split), split
 
 
 def _new_manifests(pending: PendingCommit, puts: Puts, updates: list[ManifestUpdate]) -> list[NewManifest]:
@@ -91,18 +117,33 @@ def _tables(update: ManifestUpdate, manifests: Mapping[bytes, Manifest]) -> list
 def split_of(context: Context, node: Node, refs: int) -> tuple[int, ...]:
     """Return how many chunks along each dimension share a manifest, in an array with ``refs`` references.
 
-    The configuration decides, or ``auto_split`` without one.
+    The configuration decides, or ``auto_split`` without one. With the splitting ``"auto"``, the boxes are the
+    windows of an array whose references are evenly distributed.
     """
     assert node.array is not None
     num_chunks = node.array.num_chunks
+    refs = min(refs, math.prod(num_chunks))  # edits may replace existing chunks
+    if context.settings.has_windows and num_chunks:
+        order = axes_of(node.array, num_chunks).order
+        return boxes_with(num_chunks, refs, capacity_for(refs), order)
     if context.settings.is_split_configured:
         return context.settings.split_sizes_for(node.path, node.array.dimension_names, num_chunks)
-    return auto_split(num_chunks, min(refs, math.prod(num_chunks)))  # edits may replace existing chunks
+    return auto_split(num_chunks, refs)
+
+
+def counts_of(files: ManifestFiles, array: ArrayData) -> I64:
+    """Return the number of references in each manifest of an array. Shared files count with all arrays."""
+    ids = id_keys(ManifestRefs.of(array.manifests, len(array.shape)).ids)
+    listed = id_keys(files.ids)
+    order = np.argsort(listed)
+    rows = np.searchsorted(listed[order], ids)
+    return files.num_chunk_refs[order[rows]].astype(np.int64)
 
 
 def num_refs(files: ManifestFiles, array: ArrayData) -> int:
     """Return the number of references in the manifests of an array."""
-    rows = np.isin(id_keys(files.ids), id_keys(id_matrix([ref.id for ref in array.manifests])))
+    ids = ManifestRefs.of(array.manifests, len(array.shape)).ids
+    rows = np.isin(id_keys(files.ids), id_keys(ids))
     return int(files.num_chunk_refs[rows].sum())
 
 
@@ -130,20 +171,27 @@ def _arrays_to_write(nodes: NodeTable, changes: ChangeSet) -> list[Node]:
     resized = {
         path
         for path, node in changes.nodes.items()
-        if node is not None
-        and node.array is not None
-        and any(
-            (ref.extents[:, 1] > np.array(node.array.num_chunks, np.int64)).any()
-            for ref in node.array.manifests
-        )
+        if node is not None and node.array is not None and _reaches_out(node.array)
     }
     return [changes.array(nodes, path) for path in sorted(edited | resized, key=str.encode)]
 
 
+def _reaches_out(array: ArrayData) -> bool:
+    """Return whether a manifest has a box that is not inside of the grid."""
+    stops = ManifestRefs.of(array.manifests, len(array.shape)).extents[:, :, 1]
+    return bool((stops > np.array(array.num_chunks, np.int64)).any())
+
+
 def put_manifests(
-    context: Context, puts: Puts, updates: list[tuple[bytes, list[ChunkTable]]]
+    context: Context,
+    puts: Puts,
+    updates: list[tuple[bytes, list[ChunkTable]]],
+    ids: Iterator[bytes] | None = None,
 ) -> list[NewManifest]:
-    """Put manifests with the tables of each node id. Small arrays share a file."""
+    """Put manifests with the tables of each node id. Small arrays share a file.
+
+    ``ids`` are the ids of the files. Default: random ids, or a series if there are many files.
+    """
     settings = context.settings
     level = settings.compression_level
     locations = LocationCompression(
@@ -152,7 +200,10 @@ def put_manifests(
         settings.location_dictionary_bytes,
         settings.location_compression_level,
     )
-    manifests = [Manifest(new_object_id(), arrays) for arrays in share(updates)]
+    files = share(updates)
+    if ids is None:
+        ids = object_id_series() if len(files) > _SERIES_FROM else iter(new_object_id, b"")
+    manifests = list(map(Manifest, ids, files))
 
     def encoder(manifest: Manifest) -> Callable[[], bytes]:
         return lambda: encode_manifest(

@@ -34,6 +34,7 @@ from frazil.repository.settings.forms import (
     write_optional,
 )
 from frazil.repository.settings.manifest_config import (
+    AUTO,
     ManifestConfig,
     ManifestPreloadConfig,
     ManifestSplittingConfig,
@@ -72,13 +73,15 @@ STORAGE: Final = plain_struct(
 )
 
 SPLITTING: Final = struct(ManifestSplittingConfig, {"split_sizes": SPLIT_SIZES})
+#: The value ``AUTO`` is stored under ``frazil``. Other implementations see that no rules are saved.
+RULES: Final = Form(lambda value: None if value == AUTO else SPLITTING.write(value), SPLITTING.read)
 MANIFEST: Final = plain_struct(
     ManifestConfig,
     "max_concurrent_manifest_fetches_during_commit",
     preload=plain_struct(
         ManifestPreloadConfig, "max_arrays_to_scan", "max_total_refs", preload_if=PRELOAD_CONDITION
     ),
-    splitting=SPLITTING,
+    splitting=RULES,
     virtual_chunk_location_compression=plain_struct(
         ManifestVirtualChunkLocationCompressionConfig,
         "compression_level",
@@ -130,6 +133,19 @@ OWN: Final[dict[str, tuple[str, Form]]] = {
 }
 
 
+#: The key under ``frazil`` of the splitting by the number of references.
+_SPLITTING: Final = "splitting"
+
+
+def _read_auto(value: Any) -> str:
+    if value != AUTO:
+        raise unexpected(f"expected {AUTO!r} or null, got {value!r:.80}")
+    return AUTO
+
+
+_AUTO_FORM: Final = Form(str, _read_auto)
+
+
 def splitting_document(splitting: ManifestSplittingConfig) -> dict[str, Any]:
     """Return the splitting of manifests as a part of a saved configuration."""
     document: dict[str, Any] = SPLITTING.write(splitting)
@@ -171,9 +187,21 @@ def to_document(config: RepositoryConfig) -> dict[str, Any]:
     _require_few_expressions(document)
     document["previous_file"] = config.previous_file
     own = {key: write_optional(form, getattr(config, name)) for name, (key, form) in OWN.items()}
+    if config.manifest is not None and config.manifest.splitting == AUTO:
+        own[_SPLITTING] = AUTO
     if any(value is not None for value in own.values()):
         document["frazil"] = own
     return document
+
+
+def _set_splitting(config: RepositoryConfig, splitting: str | None) -> None:
+    """Set the splitting that is saved under ``frazil``. Rules that another implementation saved win."""
+    if splitting is None:
+        return
+    if config.manifest is None:
+        config.manifest = ManifestConfig()
+    if config.manifest.splitting is None:
+        config.manifest.splitting = AUTO
 
 
 def from_document(document: Any) -> RepositoryConfig:
@@ -191,6 +219,7 @@ def from_document(document: Any) -> RepositoryConfig:
         if own is not None:
             for name, (key, form) in OWN.items():
                 setattr(config, name, read_optional(form, f"frazil.{key}", as_map(own).get(key)))
+            _set_splitting(config, read_optional(_AUTO_FORM, "frazil.splitting", own.get(_SPLITTING)))
     except (FormatError, InvalidInputError, TypeError) as error:
         raise FormatError(
             f"configuration of the repository: {error}", ErrorKind.CONFIG_DESERIALIZATION

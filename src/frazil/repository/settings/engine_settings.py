@@ -21,6 +21,7 @@ from frazil.repository.settings.config import (
     available_cpus,
 )
 from frazil.repository.settings.manifest_config import (
+    AUTO,
     DEFAULT_SPLITTING,
     ManifestConfig,
     ManifestPreloadConfig,
@@ -110,6 +111,8 @@ class Effective:
     preload_if: ManifestPreloadCondition
     preload_max_arrays_to_scan: int
     splitting: ManifestSplittingConfig
+    #: Whether the number of references decides about the splitting (``AUTO``).
+    has_windows: bool
     location_compression_min_chunks: int
     location_dictionary_samples: int
     location_dictionary_bytes: int
@@ -135,7 +138,9 @@ class Effective:
         caching = _or(config.caching, _CACHING)
         manifest = _or(config.manifest, _MANIFEST)
         preload = _or(manifest.preload, _PRELOAD)
-        splitting = _or(manifest.splitting, DEFAULT_SPLITTING)
+        splitting = DEFAULT_SPLITTING
+        if isinstance(manifest.splitting, ManifestSplittingConfig):
+            splitting = manifest.splitting
         locations = _or(manifest.virtual_chunk_location_compression, _LOCATIONS)
         packing = _or(config.packing, _PACKING)
         chunks = _or(config.chunks, _CHUNKS)
@@ -157,6 +162,7 @@ class Effective:
             preload_if=_or(preload.preload_if, DEFAULT_PRELOAD),
             preload_max_arrays_to_scan=_or(preload.max_arrays_to_scan, 50),
             splitting=splitting if splitting.split_sizes is not None else DEFAULT_SPLITTING,
+            has_windows=manifest.splitting == AUTO,
             location_compression_min_chunks=_or(locations.min_num_chunks, 1000),
             location_dictionary_samples=_or(locations.dictionary_max_training_samples, 100),
             location_dictionary_bytes=_or(locations.dictionary_max_size_bytes, 2048),

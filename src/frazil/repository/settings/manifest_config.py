@@ -11,7 +11,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 from frazil.display import Check, Default, Settings, instance, unsigned
 from frazil.errors import ErrorKind, InvalidInputError
@@ -283,6 +283,21 @@ class ManifestVirtualChunkLocationCompressionConfig(Settings):
         self.compression_level = compression_level
 
 
+#: Manifests split themselves by the number of references.
+AUTO: Final[Literal["auto"]] = "auto"
+
+
+def _splitting(name: str, value: Any) -> None:
+    if isinstance(value, str):
+        if value != AUTO:
+            raise InvalidInputError(
+                f'{name} must be "{AUTO}" or a ManifestSplittingConfig, got {value!r}',
+                ErrorKind.INVALID_MANIFEST_SPLIT_INDEX,
+            )
+        return
+    instance(ManifestSplittingConfig)(name, value)
+
+
 #: One manifest for each array.
 DEFAULT_SPLITTING: Final = ManifestSplittingConfig.from_dict(
     {ManifestSplitCondition.path_matches(".*"): {ManifestSplitDimCondition.Any(): UNSPLIT}}
@@ -295,13 +310,14 @@ class ManifestConfig(Settings):
 
     Attributes:
         preload: Which manifests to load when a session opens.
-        splitting: How many chunks one manifest contains.
+        splitting: How many chunks one manifest contains. With ``"auto"``, manifests split themselves by the
+            number of references. New repositories have ``"auto"``, unless their configuration has a value.
         virtual_chunk_location_compression: When and how to compress the locations of virtual chunks.
         max_concurrent_manifest_fetches_during_commit: How many manifests to fetch at once. Default: 1.
     """
 
     preload: ManifestPreloadConfig | None = None
-    splitting: ManifestSplittingConfig | None = None
+    splitting: ManifestSplittingConfig | Literal["auto"] | None = None
     virtual_chunk_location_compression: ManifestVirtualChunkLocationCompressionConfig | None = None
     max_concurrent_manifest_fetches_during_commit: int | None = None
 
@@ -314,7 +330,7 @@ class ManifestConfig(Settings):
     }
     _checks: ClassVar[dict[str, Check]] = {
         "preload": instance(ManifestPreloadConfig),
-        "splitting": instance(ManifestSplittingConfig),
+        "splitting": _splitting,
         "virtual_chunk_location_compression": instance(ManifestVirtualChunkLocationCompressionConfig),
         "max_concurrent_manifest_fetches_during_commit": unsigned(16),
     }
