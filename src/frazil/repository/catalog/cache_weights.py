@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,8 @@ def held_bytes(value: object) -> int:
         if isinstance(each, np.ndarray):
             owner, size = _owner(each)
             buffers[id(owner)] = size
-        elif is_dataclass(each):
-            pending += [getattr(each, field.name) for field in fields(each)]
+        elif names := _names_of_fields(type(each)):
+            pending += [getattr(each, name) for name in names]
         elif isinstance(each, Mapping):
             first = next(iter(each.values()), None)
             if is_dataclass(first) or isinstance(first, np.ndarray):
@@ -39,6 +40,12 @@ def held_bytes(value: object) -> int:
         elif isinstance(each, str | bytes):
             total += len(each)
     return total + sum(buffers.values())
+
+
+@cache
+def _names_of_fields(cls: type) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass. Other classes have none."""
+    return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else ()
 
 
 def _owner(array: np.ndarray[Any, Any]) -> tuple[object, int]:
