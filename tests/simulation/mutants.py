@@ -125,12 +125,18 @@ MUTANTS = (
     ),
     Mutant(
         "the write has no condition",
-        _REPO_UPDATE,
-        "storage.put(REPO, encoded, IfVersion(at.version))",
-        "storage.put(REPO, encoded)",
+        "frazil.storage.base:OpenReplacement.finish",
+        ", IfVersion(replacement.version)",
+        "",
         ("conditional",),
     ),
-    Mutant("no backup of an update", _REPO_UPDATE, "at.save_backup(storage)", "pass", ("backup",)),
+    Mutant(
+        "no backup of an update",
+        "frazil.storage.base:Storage.open_replacement",
+        "self.backup(replacement.key, replacement.version, replacement.old, replacement.backup)",
+        "pass",
+        ("backup",),
+    ),
     Mutant(
         "no backup of a commit",
         _COMMIT,
@@ -305,7 +311,7 @@ MUTANTS = (
     Mutant(
         "a commit does not wait for its packs",
         _COMMIT,
-        "puts.run(pending.flush_chunks)",
+        "wait_for_chunks()",
         "pass",
         ("content", "verify"),
         ("commit",),

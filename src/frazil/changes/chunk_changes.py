@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from frazil.format.columns import Ragged, intern
+from frazil.format.columns import U32, Ragged, intern
 from frazil.format.ids import id_matrix
 from frazil.format.manifest import (
     ChunkKind,
@@ -50,6 +50,14 @@ class ChunkChanges:
         self._single.pop(coords, None)
         if any(table.find_chunk(coords) >= 0 for table in self._tables):
             self._single[coords] = None
+
+    def unset_many(self, index: U32) -> None:
+        """Remove the edits of many chunks, in an array that no snapshot has yet."""
+        table = self.table()
+        rows = table.find_chunks(index)
+        stays = np.ones(len(table), np.bool_)
+        stays[rows[rows >= 0]] = False
+        self._tables = [table.select_chunks(stays)]
 
     def set_table(self, table: ChunkTable) -> None:
         """Set many references."""
