@@ -34,6 +34,15 @@ def long(implementation: str, commits: int) -> Measured:
         with out.milliseconds_each("ancestry", 1):
             found = sum(1 for _ in repo.ancestry(branch="main"))
         assert found == commits
+        with out.milliseconds_each("ancestry, reading ids and messages", 1):
+            length = sum(len(each.id) + len(each.message) for each in repo.ancestry(branch="main"))
+        with out.milliseconds_each("ancestry, reading all fields", 1):
+            values = [
+                (each.id, each.parent_id, each.written_at, each.message, each.metadata)
+                for each in repo.ancestry(branch="main")
+            ]
+        assert sum(len(id_) + len(message) for id_, _, _, message, _ in values) == length
+        del values
         with out.milliseconds_each("ancestry as columns", 1):
             # The reference has objects only.
             is_ours = implementation == "frazil"

@@ -125,8 +125,46 @@ WORKLOADS = (
         compare=(NOT_DURABLE,),
         rounds=2,
     ),
-    Workload("A repository of 1,000 commits", "history.long", {"commits": 1000}, {"commits": 20}),
-    Workload("A repository of 10,000 commits", "history.long", {"commits": 10_000}, {"commits": 20}),
+    *(
+        Workload(
+            f"A repository of {commits:,} commits",
+            "history.long",
+            {"commits": commits},
+            {"commits": 20},
+            expected={
+                "open, ms": 0.8,
+                "open a session and look a chunk up, ms": 0.8,
+                "ancestry, ms": 1.0,
+                "ancestry as columns, ms": 0.2,
+            },
+        )
+        for commits in (1000, 10_000, 100_000)
+    ),
+    Workload(
+        "A rebase and a difference over 1,000 commits of others",
+        "integration.others",
+        {"commits": 1000, "references": 10},
+        {"commits": 20, "references": 2},
+        expected={"rebase, s": 0.3, "difference, s": 0.3},
+        rounds=3,
+    ),
+    Workload(
+        "100 forks with a million references",
+        "integration.forks",
+        {"number": 100, "references": 10_000},
+        {"number": 3, "references": 20},
+        expected={"merge at once, s": 0.3, "merge one by one, s": 0.3, "pickle, s": 0.3, "unpickle, s": 0.3},
+        rounds=3,
+    ),
+    Workload(
+        "The import of the library",
+        "imports.start",
+        {},
+        {},
+        expected={"import, processor s": 0.8, "import and Repository, processor s": 0.8},
+        limits={"own part of the import, processor s": 0.1},
+        rounds=3,
+    ),
     Workload("The start of a command", "commands.start", {}, {}, COMMANDS, compare=(COMMANDS,), rounds=2),
     Workload(
         "The command log of 100,000 commits",

@@ -25,6 +25,9 @@ main(["log", "ice"])
 main(["refs", "ice"])
 print("HELP", *sorted(help_alone & set(sys.argv[1:])))
 print("LOG", *sorted(set(sys.modules) & set(sys.argv[1:])))
+for words in ("status ice", "ops ice", "ls ice", "show ice"):
+    main(words.split())
+print("LOOK", *sorted(set(sys.modules) & {"obstore", "pyspark", "xarray", "zarr"}))
 """
 
 
@@ -32,4 +35,6 @@ def test_help_and_history_import_little(beside: Path) -> None:
     arguments = [sys.executable, "-c", PROGRAM, "numpy", *UNNEEDED]
     run = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=patience(60))
     assert "Rename the title" in run.stdout
-    assert run.stdout.splitlines()[-2:] == ["HELP", "LOG numpy"]
+    words = ("HELP", "LOG", "LOOK")
+    lines = [line for line in run.stdout.splitlines() if line.startswith(words)]
+    assert lines == ["HELP", "LOG numpy", "LOOK"]

@@ -98,7 +98,7 @@ class ChunkChanges:
         return ChunkChanges(self.path, self.ndim, (self.table(),))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (ChunkChanges, (self.path, self.ndim, (self.table().prune(),)))
+        return (ChunkChanges, (self.path, self.ndim, (self.table(),)))  # which pickles only what it uses
 
     def _columns(self) -> None:
         if self._single:

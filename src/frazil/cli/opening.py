@@ -21,7 +21,7 @@ from frazil.format.repo_info import RepoInfo
 from frazil.lazy_names import value_of
 from frazil.repository.catalog.history import at_time
 from frazil.repository.catalog.missing_names import no_version
-from frazil.repository.catalog.repo_info_file import read_repo_info
+from frazil.repository.catalog.repo_info_file import RepoInfoCache, open_current_repo_info
 from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.catalog.version_names import find_snapshot
 from frazil.repository.clock import from_datetime
@@ -91,7 +91,9 @@ def repo_info_of(storage: Storage) -> RepoInfo:
         FormatError: If the file ``repo`` is damaged.
     """
     try:
-        return read_repo_info(storage)[0]
+        info = open_current_repo_info(storage, RepoInfoCache())
+        info.snapshots  # noqa: B018  # decoded here, because most commands need them
+        return info
     except (FormatError, RepositoryNotFoundError):
         return _context_of(storage).catalog.repo_info()  # spec version 1, or an error with advice
 

@@ -29,7 +29,7 @@ def held_bytes(value: object) -> int:
         if isinstance(each, np.ndarray):
             owner, size = _owner(each)
             buffers[id(owner)] = size
-        elif names := _field_names(_type_of(each)):
+        elif names := _names_of_fields(type(each)):
             pending += [getattr(each, name) for name in names]
         elif isinstance(each, Mapping):
             first = next(iter(each.values()), None)
@@ -43,13 +43,9 @@ def held_bytes(value: object) -> int:
 
 
 @cache
-def _field_names(kind: Hashable) -> tuple[str, ...]:
-    """Return the names of the fields of a dataclass. Other types have none."""
-    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
-
-
-def _type_of(value: object) -> Any:
-    return type(value)
+def _names_of_fields(cls: type) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass. Other classes have none."""
+    return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else ()
 
 
 def _owner(array: np.ndarray[Any, Any]) -> tuple[object, int]:
