@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.format.coordinates import box, keys
+from frazil.format.coordinates import box, keys, within
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.snapshot import ArrayData, ManifestRef
 
@@ -129,7 +129,7 @@ def distribute(
         return []
     if not array.shape:
         return [table.prune()]
-    inside = (table.index < np.array(array.num_chunks, np.uint64)).all(axis=1)
+    inside = within(table.index, array.num_chunks)
     if not inside.all():
         table = table.select_chunks(inside)
     return [part.prune() for part in in_boxes(table, split)]
@@ -139,9 +139,11 @@ def in_boxes(table: ChunkTable, split: tuple[int, ...]) -> list[ChunkTable]:
     """Return the rows of each box that is not empty. The sources stay as they are."""
     if not len(table):
         return []
-    boxes = table.index // np.array(split, np.uint32)
-    if (boxes == boxes[0]).all():
+    low, high = table.bounds().T
+    sizes = np.array(split, np.uint32)
+    if (low // sizes == (high - 1) // sizes).all():
         return [table]
+    boxes = table.index // sizes
     _, numbers = np.unique(keys(boxes, box(boxes)), return_inverse=True)
     order = np.argsort(numbers, kind="stable")
     cuts = np.flatnonzero(np.diff(numbers[order])) + 1

@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64, U8, U32, U64, Ragged, intern, number
-from frazil.format.coordinates import ascending, box, keys
+from frazil.format.coordinates import ascending, box, keys, within
 
 
 class ChunkKind(IntEnum):
@@ -314,7 +314,7 @@ class ChunkTable:
         rows = np.full(len(coords), -1, np.int64)
         if coords.shape[1] != self.ndim or not len(row_keys):
             return rows
-        inside = np.flatnonzero((coords < np.array(limits, np.uint64)).all(axis=1))
+        inside = np.flatnonzero(within(coords, limits))
         wanted = keys(coords[inside], limits)
         rank = np.minimum(row_keys.searchsorted(wanted), len(row_keys) - 1)
         is_match = row_keys[rank] == wanted
@@ -464,7 +464,8 @@ class ChunkTable:
 
         The table must not be empty.
         """
-        return np.stack((self.index.min(axis=0), self.index.max(axis=0) + np.uint32(1)), axis=1)
+        low = [int(column.min()) for column in self.index.T]
+        return np.stack((np.array(low, np.int64), np.array(box(self.index), np.int64)), axis=1).astype(np.uint32)
 
 
 def stack(tables: Sequence[ChunkTable], index: U32) -> ChunkTable:

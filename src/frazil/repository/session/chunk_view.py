@@ -16,6 +16,7 @@ from frazil.changes.change_set import check_coords, manifest_covers
 from frazil.changes.chunk_changes import Coords
 from frazil.errors import FormatError, StorageError
 from frazil.format.columns import U32
+from frazil.format.coordinates import within
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, Manifest, NativeRef
 from frazil.format.snapshot import Node
 from frazil.repository.catalog.expired_versions import require_listed
@@ -103,7 +104,7 @@ class ChunkView:
             return ChunkTable.empty(len(node.array.shape))
         table = tables[0] if len(tables) == 1 else ChunkTable.merge_tables(tables)
         table = table.stored()
-        is_inside = (table.index < np.array(node.array.num_chunks, np.uint64)).all(axis=1)
+        is_inside = within(table.index, node.array.num_chunks)
         return table if is_inside.all() else table.select_chunks(is_inside)
 
     def set_ref(self, path: str, coords: Coords, ref: ChunkRef) -> None:
