@@ -216,6 +216,10 @@ class Tables:
         out[fields > 0] = self.buffer.gather(fields[fields > 0], f"V{width}")
         return out
 
+    def places(self, slot: int, width: int) -> tuple[I64, I64]:
+        """Return the starts of the elements of vectors, and their counts. An element has ``width`` bytes."""
+        return self._vectors(slot, width)
+
     def vectors(self, slot: int, dtype: DTypeLike = np.uint8) -> Ragged:
         """Return a string, or a vector of bytes or structs, as rows of bytes; empty rows where it is absent.
 
