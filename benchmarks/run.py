@@ -47,7 +47,7 @@ PACKAGES = (
     *("pyspark", "pyarrow", "xarray", "dask", "virtualizarr", "h5netcdf"),
 )
 #: The package of an implementation, if the two have different names.
-PACKAGE_OF = {"LocalStore": "zarr", **PACKAGES_OF_PIPELINE}
+PACKAGE_OF = {"LocalStore": "zarr", "frazil, plain": "frazil", **PACKAGES_OF_PIPELINE}
 
 
 def main(arguments: Sequence[str]) -> int:

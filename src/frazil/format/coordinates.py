@@ -145,6 +145,8 @@ def ranks(arrays: Sequence[U32]) -> I64:
 
 def in_order(arrays: Sequence[U32]) -> list[U32]:
     """Return the coordinates of each array sorted, without a Python loop over sorted arrays."""
+    if len(arrays) == 1 and ascending(arrays[0]):
+        return list(arrays)
     counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
     out = dict(zip(range(len(arrays)), arrays, strict=True))
     for ndim, members, _ in by_rank(ranks(arrays), counts):

@@ -115,8 +115,15 @@ def open_manifest(data: Any, name: str) -> Manifest:
     """
     with reading(name):
         buffer = Buffer(open_envelope(data, FileType.MANIFEST)[1])
-        if buffer.size < LAZY_BYTES:
-            return manifest_of_payload(buffer.bytes)
-        id_, vectors = array_vectors(buffer)
-        searches = {node: ReferenceSearch(buffer.bytes, *vector) for node, vector in vectors.items()}
-        return Manifest(id_, LazyTables(name, searches, buffer.bytes))
+        return manifest_of_payload(buffer.bytes) if buffer.size < LAZY_BYTES else lazy_manifest(buffer, name)
+
+
+def lazy_manifest(buffer: Buffer, name: str) -> Manifest:
+    """Return the manifest of a decompressed file, whose references are decoded when they are needed.
+
+    Raises:
+        FormatError: The id or the arrays are damaged. numpy may raise other errors: call it in ``reading``.
+    """
+    id_, vectors = array_vectors(buffer)
+    searches = {node: ReferenceSearch(buffer.bytes, *vector) for node, vector in vectors.items()}
+    return Manifest(id_, LazyTables(name, searches, buffer.bytes))

@@ -12,7 +12,7 @@ files with unsorted references and damaged files have the same results and error
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import Struct
+from struct import Struct, unpack_from
 from typing import Any, Final
 
 from frazil.errors import FormatError
@@ -59,27 +59,28 @@ class ReferenceSearch:
         if row is None:
             return None
         # Neighbours in a wrong order show a damaged file, or one with several references of a chunk.
-        if row and self._coords(row - 1) >= coords:
+        if row and self._coords(row - 1, len(coords)) >= coords:
             return None
-        if row + 1 < self._count and self._coords(row + 1) <= coords:
+        if row + 1 < self._count and self._coords(row + 1, len(coords)) <= coords:
             return None
         return self._ref(self._table(row))
 
     def _find_row(self, coords: Coords) -> int | None:
         if not self._count:
             return None
-        if self._ends is None:
-            self._ends = self._coords(0), self._coords(self._count - 1)
+        ndim = len(coords)
+        if self._ends is None or len(self._ends[0]) != ndim:
+            self._ends = self._coords(0, ndim), self._coords(self._count - 1, ndim)
         first, last = self._ends
-        if not len(first) == len(coords) == len(last) or not first <= coords <= last:
+        if not first <= coords <= last:
             return None
         low, high = 0, self._count
         row = _guess(first, last, coords, self._count)
         while low < high:
-            found_coords = self._coords(row)
-            if found_coords == coords:
+            stored = self._coords(row, ndim)
+            if stored == coords:
                 return row
-            if found_coords < coords:
+            if stored < coords:
                 low = row + 1
             else:
                 high = row
@@ -91,13 +92,13 @@ class ReferenceSearch:
         place = self._start + 4 * row
         return place + self._buffer.integer(place, _U4)
 
-    def _coords(self, row: int) -> Coords:
+    def _coords(self, row: int, ndim: int) -> Coords:
         table = self._table(row)
         place = self._field(table, _INDEX)
-        if not place:
-            raise FormatError("a chunk without coordinates")
-        start, size = self._vector(place, 4)
-        return Struct(f"<{size >> 2}I").unpack_from(self._bytes, start)
+        start, size = self._vector(place, 4) if place else (0, -1)
+        if size != 4 * ndim:
+            raise FormatError(f"a chunk must have {ndim} coordinates")
+        return unpack_from(f"<{ndim}I", self._bytes, start)
 
     def _ref(self, table: int) -> ChunkRef | None:
         offset, length = self._number(table, _OFFSET, _U8), self._number(table, _LENGTH, _U8)
