@@ -136,7 +136,7 @@ def _store_of_points(implementation: str, root: str, data: np.ndarray, codec: st
 
 
 def twice(implementation: str, chunks: int, chunk_kib: int) -> Measured:
-    """Measure the same bytes in two arrays and two commits. Frazil stores them once, "frazil, plain" twice."""
+    """Measure the same bytes in two arrays and two commits. "frazil" stores them once, the others twice."""
     values = chunk_kib * 1024
     data = np.random.default_rng(0).integers(0, 256, chunks * values, "u1")
     icechunk = importlib.import_module(implementation.partition(",")[0])
