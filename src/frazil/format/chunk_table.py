@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64, U8, U32, U64, Ragged, intern
-from frazil.format.coordinates import ascending, box, keys, within
+from frazil.format.coordinates import ascending, box, keys, lowest, within
 
 
 class ChunkKind(IntEnum):
@@ -466,7 +466,7 @@ class ChunkTable:
 
         The table must not be empty.
         """
-        low = [int(column.min()) for column in self.index.T]
+        low = lowest(self.index)
         return np.stack((np.array(low, np.int64), np.array(box(self.index), np.int64)), axis=1).astype(
             np.uint32
         )
@@ -487,7 +487,10 @@ def stack(tables: Sequence[ChunkTable], index: U32) -> ChunkTable:
     inline, inline_bases = _joined([table.inline for table in tables])
     bases = np.stack((np.zeros_like(id_bases), id_bases, foreign_bases, inline_bases))
     if bases.any():
-        source += bases[kind, np.repeat(np.arange(len(tables)), counts)]
+        ends = np.cumsum(counts)
+        for first, end, own in zip((ends - counts).tolist(), ends.tolist(), bases.T, strict=True):
+            if own.any():
+                source[first:end] += own.take(kind[first:end])
     return ChunkTable(
         index,
         kind,

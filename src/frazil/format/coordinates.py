@@ -45,6 +45,11 @@ def box(index: U32) -> list[int]:
     return [int(column.max()) + 1 for column in index.T] if len(index) else [0] * index.shape[1]
 
 
+def lowest(index: U32) -> list[int]:
+    """Return the smallest coordinate, for each dimension of at least one chunk."""
+    return [int(column.min()) for column in index.T]
+
+
 def within(index: U32, limits: Sequence[int]) -> NDArray[np.bool_]:
     """Return which rows have only coordinates below ``limits``, one for each dimension.
 
