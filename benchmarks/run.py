@@ -52,6 +52,7 @@ PACKAGES = (
 PACKAGE_OF = {
     "LocalStore": "zarr",
     **file_readers.PACKAGES,
+    "frazil, plain": "frazil",
     **PACKAGES_OF_PIPELINE,
     **PACKAGES_OF_COMMITS,
 }

@@ -12,6 +12,9 @@ from workload import BOTH, FRAZIL, REFERENCE, Workload
 
 ALL = (*BOTH, "LocalStore", "tensorstore")
 
+#: Frazil without deduplication.
+PLAIN = "frazil, plain"
+
 SMALL = {"chunks": 4096, "chunk_kib": 16}
 NOT_DURABLE = (NO_FLUSH, REFERENCE)
 EIGHT = {"processes": 8, "commits": 15}
@@ -28,7 +31,26 @@ WORKLOADS = (
         "metadata.at_scale",
         {"references": 1_000_000},
         {"references": 2000},
-        expected={"set and commit, s": 0.4, "peak memory, MiB": 0.4},
+        expected={
+            "set and commit, s": 0.15,
+            "peak memory over the inputs, MiB": 0.25,
+            "first lookup, s": 0.3,
+        },
+    ),
+    Workload(
+        "Ten million virtual references",
+        "metadata.at_scale",
+        {"references": 10_000_000},
+        {"references": 2000},
+        expected={
+            "set and commit, s": 0.15,
+            "peak memory over the inputs, MiB": 0.25,
+            "first lookup, s": 0.3,
+            "change one, cold, and commit, s": 0.1,
+            "change another and commit, s": 0.1,
+        },
+        rounds=2,
+        large=True,
     ),
     Workload(
         "4,096 chunks of 16 KiB",
@@ -72,7 +94,15 @@ WORKLOADS = (
         )
         for codec in ("none", "zstd")
     ),
-    Workload("128 chunks of 1 MiB, twice, with deduplication", "chunk_io.twice", LARGE, FEW),
+    Workload(
+        "128 chunks of 1 MiB, twice, with deduplication",
+        "chunk_io.twice",
+        LARGE,
+        FEW,
+        (FRAZIL, PLAIN, REFERENCE),
+        compare=((FRAZIL, PLAIN), (FRAZIL, REFERENCE), (PLAIN, REFERENCE)),
+        expected={"write and commit, s": 1.1, "write again and commit, s": 1.1},
+    ),
     Workload(
         "1,000 chunks of 16 KiB on S3 (ministack, loopback)",
         "remote.s3",

@@ -121,7 +121,9 @@ def test_a_file_with_other_bytes_after_the_chunk_is_not_used() -> None:
 
 
 @pytest.mark.parametrize("compare", [True, False])
-@pytest.mark.parametrize("other", [b"a shorter one", b"as long, but not same!"[: len(DATA)]])
+@pytest.mark.parametrize(
+    "other", [b"a shorter one", b"as long, but not same!"[: len(DATA)], DATA[:-1] + b"!"]
+)
 def test_other_bytes_under_the_same_id_stay_and_ours_go_elsewhere(other: bytes, compare: bool) -> None:
     storage = Aging()
     storage.put(chunk_key(ID), other)

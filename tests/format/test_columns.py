@@ -147,6 +147,15 @@ def test_intern_keeps_the_order_of_appearance() -> None:
     assert (distinct, codes.tolist(), codes.dtype) == (["b", "a", "é"], [0, 1, 0, 2], np.uint32)
 
 
+def test_intern_of_runs_gives_the_numbers_of_single_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "_STEP", 8)
+    for texts in (["a"] * 5 + ["b"] * 4 + ["a"] * 3, ["a"] * 9 + ["c"], ["x"] * 12, list("abcdefghij")):
+        distinct, codes = intern(texts)
+        assert distinct == list(dict.fromkeys(texts))
+        assert [distinct[code] for code in codes.tolist()] == texts
+        assert codes.dtype == np.uint32
+
+
 @cases
 @given(st.lists(st.tuples(*[st.integers(0, 2**32 - 1)] * 3), max_size=20))
 def test_row_keys_sort_like_rows(rows: list[tuple[int, int, int]]) -> None:

@@ -180,6 +180,25 @@ def test_a_file_of_few_bytes_does_not_grow_to_gibibytes(monkeypatch: pytest.Monk
     assert peak < 1 << 24
 
 
+@pytest.mark.parametrize("level", [1, 3, 4])
+def test_damage_of_a_large_payload_is_noticed(level: int) -> None:
+    payload = np.arange(1 << 18, dtype="<u4").tobytes()
+    file = seal([payload], FileType.MANIFEST, level=level)
+    _, content = open_envelope(file, FileType.MANIFEST)
+    assert bytes(content) == payload
+    assert memoryview(content).readonly
+    # The checksum is the last four bytes. The header says the size.
+    for damaged in (file[:-1] + bytes([file[-1] ^ 1]), file[:-1], file[: len(file) // 2], file + b"x"):
+        with pytest.raises(FormatError):
+            open_envelope(damaged, FileType.MANIFEST)
+    frame = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(payload)
+    for size in (len(payload) - 4, len(payload) + 4):
+        wrong = frame.replace(len(payload).to_bytes(4, "little"), size.to_bytes(4, "little"), 1)
+        assert wrong != frame
+        with pytest.raises(FormatError):
+            open_envelope(_file(wrong), FileType.MANIFEST)
+
+
 def test_every_envelope_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal rows compress so well that the file would look like a bomb: it is compressed less."""
     monkeypatch.setattr("frazil.format.envelope.FREE_PAYLOAD_BYTES", 1 << 20)

@@ -196,3 +196,30 @@ def test_spaced_values_stay_inside_of_the_buffer() -> None:
     for first, step in ((1, 6), (-1, 5), (8, -5)):
         with pytest.raises(FormatError, match="outside"):
             buffer.spaced(first, step, 3, "<u4")
+
+
+@pytest.mark.parametrize("change", ["nothing", "the place of one", "the length of one", "all outside"])
+def test_vectors_of_numbers_at_even_distances(change: str) -> None:
+    """Vectors that are stored in the same way are read as a matrix. ``numbers`` reads all of them."""
+    layout = Layout({0: "u4"}, 1, np.dtype([("count", "<u4"), ("at", "<u4", (2,))]))
+    writer = Writer()
+    records, starts = writer.tables(layout, 20)
+    records["f0"] = layout.tail_offset - layout.place(0)
+    records["tail"]["count"] = 2
+    records["tail"]["at"] = np.arange(40).reshape(20, 2)
+    if change == "the place of one":
+        records["f0"][7] += layout.dtype.itemsize
+    elif change == "the length of one":
+        records["tail"]["count"][7] = 1
+    elif change == "all outside":
+        records["f0"] = 2**30
+    tables = Tables(Buffer(b"".join(part.tobytes() for part in writer.finish(8))), starts)
+    if change == "all outside":
+        with pytest.raises(FormatError, match="outside"):
+            tables.even_numbers(0, "<u4")
+        return
+    matrix = tables.even_numbers(0, "<u4")
+    assert (matrix is None) == (change != "nothing")
+    if matrix is not None:
+        assert matrix.reshape(-1).tolist() == tables.numbers(0, "<u4").values.tolist() == list(range(40))
+    assert tables.take(slice(5)).even_numbers(0, "<u4") is None  # few tables have no distance

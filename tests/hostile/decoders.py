@@ -26,9 +26,11 @@ from frazil.errors import FormatError, IcechunkError, InvalidInputError
 from frazil.format import flexbuffer, msgpack
 from frazil.format.chunk_check import check_file, damaged_rows
 from frazil.format.chunk_trailer import decode_trailer, find_remains
-from frazil.format.envelope import FileType, open_envelope
+from frazil.format.envelope import FileType, open_envelope, reading
+from frazil.format.flatbuffer import Buffer
 from frazil.format.joined_logs import decode_logs_together
 from frazil.format.joined_manifests import decode_chunk_files_together, decode_chunk_ranges_together
+from frazil.format.lazy_manifest import find_ref, lazy_manifest
 from frazil.format.manifest import (
     Manifest,
     decode_chunk_files,
@@ -162,6 +164,12 @@ def _manifest(data: bytes) -> None:
         for each in together([data, data]) or ():
             one: Any = alone(data, NAME)
             assert (each.id, each.chunk_ids.tobytes()) == (one.id, one.chunk_ids.tobytes())
+    with reading(NAME):
+        lazy = lazy_manifest(Buffer(open_envelope(data, FileType.MANIFEST)[1]), NAME)
+    for node in (b"node-001", b"node-002"):
+        _each(
+            [partial(find_ref, lazy, node, coords) for coords in ((), (0, 1), (1, 2), (2, 1), (3, 0), (399,))]
+        )
     manifest = decode_manifest(data, NAME)
     for table in manifest.arrays.values():
         for row in range(min(len(table), 20)):

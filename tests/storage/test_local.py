@@ -195,6 +195,15 @@ def test_two_instances_on_one_root_exclude_each_other(tmp_path: Path) -> None:
     assert len(bytes(instances[0].get("repo")).split(b"\n")) == 201
 
 
+def test_a_large_new_chunk_file_needs_no_version(tmp_path: Path) -> None:
+    storage, large = LocalStorage(tmp_path), bytes(300 << 10)
+    assert storage.put("chunks/a", large, IfAbsent()) == Stored(Version())
+    assert storage.put("chunks/a", b"other", IfAbsent()) == Refused()
+    small = storage.put("chunks/b", b"small", IfAbsent())
+    assert isinstance(small, Stored)
+    assert small.version != Version()
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_works_in_a_forked_child(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)

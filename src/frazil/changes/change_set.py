@@ -18,6 +18,7 @@ from frazil.changes.prepared_manifests import PreparedManifests
 from frazil.changes.zarr_metadata import parse_node
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.format.columns import U8
+from frazil.format.coordinates import within
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys
 from frazil.format.manifest import ChunkKind, ChunkRef, ChunkTable
 from frazil.format.snapshot import Node, NodeTable
@@ -213,7 +214,7 @@ class ChangeSet:
         if len(table):
             if table.ndim != len(node.array.num_chunks):
                 raise _bad_coords(node, tuple(table.index[0].tolist()))
-            outside = np.flatnonzero((table.index >= np.array(node.array.num_chunks, np.uint32)).any(axis=1))
+            outside = np.flatnonzero(~within(table.index, node.array.num_chunks))
             if len(outside):
                 raise _bad_coords(node, tuple(table.index[outside[0]].tolist()))
             self.chunk_changes_of(node).add_table(table)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.changes.windows import Windows
-from frazil.format.coordinates import box, keys
+from frazil.format.coordinates import box, keys, within
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.snapshot import ArrayData, ManifestRef, ManifestRefs
 
@@ -142,7 +142,7 @@ def distribute(
         return []
     if not array.shape:
         return [table.prune()]
-    inside = (table.index < np.array(array.num_chunks, np.uint64)).all(axis=1)
+    inside = within(table.index, array.num_chunks)
     if not inside.all():
         table = table.select_chunks(inside)
     return [part.prune() for part in in_boxes(table, split)]
@@ -155,8 +155,9 @@ def in_boxes(table: ChunkTable, split: Split) -> list[ChunkTable]:
     if isinstance(split, Windows):
         parts = split.rows(table.index)
         return [table] if len(parts) == 1 else [table.select_chunks(_ascending(rows)) for rows in parts]
+    low, high = table.bounds().T
     size = np.array(split, np.uint32)
-    if (table.index.min(axis=0) // size == table.index.max(axis=0) // size).all():
+    if (low // size == (high - 1) // size).all():
         return [table]
     boxes = table.index // size
     _, numbers = np.unique(keys(boxes, box(boxes)), return_inverse=True)

@@ -22,6 +22,7 @@ from frazil.changes.node_alignment import Did, NodeAlignment
 from frazil.changes.node_changes import ancestors, in_both, parents, rows_of
 from frazil.changes.version_changes import Tables
 from frazil.changes.zarr_metadata import parse_node, same_encoding
+from frazil.format.coordinates import within
 from frazil.format.ids import NODE_ID_BYTES, id_matrix
 from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import Node, NodeTable
@@ -284,7 +285,7 @@ def _revive(alignment: NodeAlignment, out: ChangeSet, conflict: NodeConflict, ba
                 [*tables, *([chunk_changes.table()] if chunk_changes else [])]
                 or [ChunkTable.empty(len(node.array.shape))]
             )
-            inside = (table.index < np.array(node.array.num_chunks, np.uint64)).all(axis=1)
+            inside = within(table.index, node.array.num_chunks)
             table = table.select_chunks(inside).stored()
             if len(table):
                 out.chunks[node.id] = ChunkChanges(node.path, table.ndim, (table,))
@@ -316,7 +317,7 @@ def _take_chunks(alignment: NodeAlignment, out: ChangeSet, effects: _Effects) ->
             assert node.array is not None
             if len(node.array.shape) != chunk_changes.ndim:
                 continue
-            inside = (table.index < np.array(node.array.num_chunks, np.uint64)).all(axis=1)
+            inside = within(table.index, node.array.num_chunks)
             table = table if inside.all() else table.select_chunks(inside)
         same = path == chunk_changes.path and table is chunk_changes.table()
         out.chunks[id_] = chunk_changes if same else ChunkChanges(path, chunk_changes.ndim, (table,))

@@ -31,6 +31,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from frazil.errors import ErrorKind, StorageError
 from frazil.format.chunk_trailer import SINGLE_TRAILER_BYTES, single_trailer
 from frazil.format.ids import OBJECT_ID_BYTES
@@ -226,7 +228,7 @@ class ContentStore:
             raise
         size = memoryview(data).nbytes
         rest = stored[size:]
-        return stored[:size] == data and (not rest or bytes(rest) == single_trailer(id_, data))
+        return _equal(stored[:size], data) and (not rest or bytes(rest) == single_trailer(id_, data))
 
     def _renew(self, id_: bytes, data: memoryview | bytes) -> bool:
         """Overwrite the object with its bytes, so that it is young. Return False if that may be too late."""
@@ -246,6 +248,16 @@ class ContentStore:
 
 def _never() -> bool:
     return False
+
+
+def _equal(one: memoryview | bytes, other: memoryview | bytes) -> bool:
+    """Return whether two objects have the same bytes. ``==`` of memoryviews compares single bytes."""
+    first, second = np.frombuffer(one, np.uint8), np.frombuffer(other, np.uint8)
+    if len(first) != len(second):
+        return False
+    words = len(first) & ~7
+    same = np.array_equal(first[:words].view(np.uint64), second[:words].view(np.uint64))
+    return same and first[words:].tobytes() == second[words:].tobytes()
 
 
 def digest_of(data: memoryview | bytes) -> bytes:

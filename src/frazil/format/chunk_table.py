@@ -29,8 +29,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.format.columns import I64, U8, U32, U64, Ragged, intern, number
-from frazil.format.coordinates import ascending, box, keys
+from frazil.format.columns import I64, U8, U32, U64, Ragged, intern
+from frazil.format.coordinates import ascending, box, keys, lowest, within
 
 
 class ChunkKind(IntEnum):
@@ -314,7 +314,7 @@ class ChunkTable:
         rows = np.full(len(coords), -1, np.int64)
         if coords.shape[1] != self.ndim or not len(row_keys):
             return rows
-        inside = np.flatnonzero((coords < np.array(limits, np.uint64)).all(axis=1))
+        inside = np.flatnonzero(within(coords, limits))
         wanted = keys(coords[inside], limits)
         rank = np.minimum(row_keys.searchsorted(wanted), len(row_keys) - 1)
         is_match = row_keys[rank] == wanted
@@ -362,16 +362,18 @@ class ChunkTable:
         """Return the same references without unused sources."""
         source = self.source.copy()
         used_sources: dict[ChunkKind, I64] = {}
+        is_one_kind = bool(len(self)) and bool((self.kind == self.kind[0]).all())
         for kind, count in (
             (ChunkKind.NATIVE, len(self.chunk_ids)),
             (ChunkKind.VIRTUAL, len(self.foreign)),
             (ChunkKind.INLINE, len(self.inline)),
         ):
-            rows = self.kind == kind
-            used, codes = number(self.source[rows].astype(np.int64))
-            if len(used) < count:
-                used_sources[kind] = used
-                source[rows] = codes
+            is_used = np.zeros(count, np.bool_)
+            rows = slice(None) if is_one_kind and self.kind[0] == kind else self.kind == kind
+            is_used[self.source[rows]] = True
+            if not is_used.all():
+                used_sources[kind] = np.flatnonzero(is_used)
+                source[rows] = (np.cumsum(is_used) - 1)[self.source[rows]]
         if not used_sources:
             return self
         native, virtual, inline = map(
@@ -464,7 +466,10 @@ class ChunkTable:
 
         The table must not be empty.
         """
-        return np.stack((self.index.min(axis=0), self.index.max(axis=0) + np.uint32(1)), axis=1)
+        low = lowest(self.index)
+        return np.stack((np.array(low, np.int64), np.array(box(self.index), np.int64)), axis=1).astype(
+            np.uint32
+        )
 
 
 def stack(tables: Sequence[ChunkTable], index: U32) -> ChunkTable:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import builtins
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from operator import ne
 from typing import Any
 
 import numpy as np
@@ -239,6 +241,25 @@ def intern[T: Hashable](texts: Sequence[T]) -> tuple[list[T], NDArray[np.uint32]
     >>> distinct, codes.tolist()
     (['a.nc', 'b.nc'], [0, 1, 0])
     """
+    if len(texts) > _STEP and _has_runs(texts[:_SAMPLE]):
+        # A comparison of neighbours is much faster than a look-up of each value.
+        starts = np.concatenate(([0], np.flatnonzero(_changes(texts)) + 1))
+        distinct, codes = _number_values(list(map(texts.__getitem__, starts.tolist())))
+        return distinct, np.repeat(codes, np.diff(starts, append=len(texts)))
+    return _number_values(texts)
+
+
+def _has_runs(texts: Sequence[Hashable]) -> bool:
+    """Return whether most of the values are equal to the value before."""
+    return 2 * int(np.count_nonzero(_changes(texts))) < len(texts)
+
+
+def _changes(texts: Sequence[Hashable]) -> NDArray[np.bool_]:
+    """Return whether each value except the last is different from the next value."""
+    return np.frombuffer(bytearray(map(ne, texts, islice(texts, 1, None))), np.bool_)
+
+
+def _number_values[T: Hashable](texts: Sequence[T]) -> tuple[list[T], NDArray[np.uint32]]:
     distinct = list(dict.fromkeys(texts))
     if len(distinct) == len(texts):
         return distinct, np.arange(len(texts), dtype=np.uint32)

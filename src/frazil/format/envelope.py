@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
+import numpy as np
 import zstandard
 
 from frazil.about import __version__
@@ -39,6 +40,19 @@ FREE_PAYLOAD_BYTES: Final = 1 << 28
 MAX_RATIO: Final = 2048
 #: Blocks of 1 KiB, each of which takes at least 4 bytes.
 _SMALL_BLOCKS: Final = zstandard.ZstdCompressionParameters.from_level(3, window_log=10, write_checksum=1)
+#: The parameters of zstd for large payloads at a low level. Such a payload has many tables of equal size, and
+#: numbers that grow from table to table. Small search tables find the same matches as large ones, stay in the
+#: cache of the processor, and make the file of random ids or sizes smaller. Window 1 MiB.
+_TABLES: Final = {
+    "strategy": zstandard.STRATEGY_FAST,
+    "window_log": 20,
+    "hash_log": 14,
+    "chain_log": 14,
+    "min_match": 5,
+}
+#: Payloads from this size, in bytes, are compressed with ``_TABLES``, and decompressed into memory of numpy.
+_LARGE: Final = 1 << 20
+_TABLES_LEVELS: Final = range(1, 4)
 #: Block type of zstd for one repeated byte.
 _REPEATED_BYTE: Final = 1
 
@@ -129,7 +143,7 @@ def _decompress(body: memoryview, max_bytes: int) -> Buffer:
         if 0 <= claimed <= min(max_bytes, _PLAUSIBLE_RATIO * len(body) + _STEP):
             end = _end_of_frames(body, frames=1)
             if end == len(body):
-                return zstandard.ZstdDecompressor().decompress(body, max_output_size=max_bytes)
+                return _decompress_frame(body, claimed)
         _end_of_frames(body)
         out = bytearray()
         with zstandard.ZstdDecompressor().stream_reader(body, read_across_frames=True) as stream:
@@ -143,6 +157,20 @@ def _decompress(body: memoryview, max_bytes: int) -> Buffer:
         return out
     except zstandard.ZstdError as error:
         raise FormatError(f"the payload is not zstd: {error}") from error
+
+
+def _decompress_frame(body: memoryview, size: int) -> Buffer:
+    """Decompress one frame whose header says that it has ``size`` bytes."""
+    if size < _LARGE:
+        return zstandard.ZstdDecompressor().decompress(body, max_output_size=size)
+    # The memory of numpy has huge pages, so there are fewer page faults.
+    out = np.empty(size, np.uint8)
+    with zstandard.ZstdDecompressor().stream_reader(body) as stream:
+        # The last read is empty. It makes sure that zstd has compared the checksum.
+        if stream.readinto(memoryview(out)) != size or stream.read(1):
+            raise FormatError(f"the compressed payload must have {size} bytes, as its header says")
+    out.flags.writeable = False
+    return out.data
 
 
 def _end_of_frames(body: memoryview, frames: int = -1) -> int:
@@ -194,7 +222,7 @@ def seal(parts: Sequence[Any], file_type: FileType, *, spec_version: int = 2, le
     if size <= _SMALL_PAYLOAD:
         file = head + _small_compressor(level).compress(b"".join(parts))
     else:
-        file = _compressed(head, parts, size, zstandard.ZstdCompressor(level=level, write_checksum=True))
+        file = _compressed(head, parts, size, _compressor(level, size))
     if size > largest_payload(len(file) - len(head)):
         file = _compressed(head, parts, size, zstandard.ZstdCompressor(compression_params=_SMALL_BLOCKS))
     return file
@@ -207,6 +235,14 @@ def _small_compressor(level: int) -> zstandard.ZstdCompressor:
     if compressor is None:
         compressor = compressors[level] = zstandard.ZstdCompressor(level=level, write_checksum=True)
     return compressor
+
+
+def _compressor(level: int, size: int) -> zstandard.ZstdCompressor:
+    """Return the compressor for a payload of ``size`` bytes."""
+    if level not in _TABLES_LEVELS or size < _LARGE:
+        return zstandard.ZstdCompressor(level=level, write_checksum=True)
+    parameters = zstandard.ZstdCompressionParameters.from_level(level, write_checksum=1, **_TABLES)
+    return zstandard.ZstdCompressor(compression_params=parameters)
 
 
 def _compressed(head: bytes, parts: Sequence[Any], size: int, compressor: zstandard.ZstdCompressor) -> bytes:

@@ -216,6 +216,10 @@ class Tables:
         out[fields > 0] = self.buffer.gather(fields[fields > 0], f"V{width}")
         return out
 
+    def places(self, slot: int, width: int) -> tuple[I64, I64]:
+        """Return the starts of the elements of vectors, and their counts. An element has ``width`` bytes."""
+        return self._vectors(slot, width)
+
     def vectors(self, slot: int, dtype: DTypeLike = np.uint8) -> Ragged:
         """Return a string, or a vector of bytes or structs, as rows of bytes; empty rows where it is absent.
 
@@ -246,6 +250,30 @@ class Tables:
             counts * kind.itemsize,
         )
         return Ragged(values, ends - counts, counts)
+
+    def even_numbers(self, slot: int, dtype: DTypeLike) -> NDArray[Any] | None:
+        """Return vectors of a few numbers as a matrix, if all of them are stored in the same way.
+
+        This is so if the tables have equal distances from each other, and each vector has the same distance
+        from its table, and the same length. ``numbers`` reads other vectors.
+        """
+        distance = 0 if self._shared is None else self._distance(self._shared, slot)
+        if not (self._step and distance):
+            return None
+        first, step, n, kind = int(self.positions[0]) + distance, self._step, len(self), np.dtype(dtype)
+        offsets = self.buffer.spaced(first, step, n, _U4)
+        start = first + int(offsets[0])
+        if np.count_nonzero(offsets == offsets[0]) < n:
+            return None
+        counts = self.buffer.spaced(start, step, n, _U4)
+        few = int(counts[0])
+        if few > _FEW_NUMBERS or np.count_nonzero(counts == few) < n:
+            return None
+        self._check_expansion(np.array([few * n]), kind.itemsize)
+        matrix = np.empty((n, few), kind)
+        for place in range(few):
+            matrix[:, place] = self.buffer.spaced(start + 4 + place * kind.itemsize, step, n, kind)
+        return matrix
 
     def children(self, slot: int) -> tuple[Tables, I64]:
         """Return all tables of a vector of tables, and the number of each parent's tables.

@@ -363,32 +363,65 @@ def decode_manifest(data: Any, name: str) -> Manifest:
     kind, the chunk id has priority, then the compressed location, the location, and the inline bytes.
     """
     with reading(name):
-        root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
-        arrays, refs, counts = _read_tables(root)
-        node_ids = Ragged.from_lengths(arrays.structs(_NODE_ID, 8).reshape(-1), np.full(len(arrays), 8))
-        rows = dict(zip(node_ids.blobs(), range(len(arrays)), strict=True))
-        if len(rows) != len(arrays):
-            raise FormatError(f"{len(arrays)} arrays, but only {len(rows)} different node ids")
-        coords, ndims, coord_starts = read_coordinates(refs, _INDEX, counts)
-        kind, source, ids, foreign, inline = _read_sources(root, refs)
-        offset, length = _read_ranges(refs, kind, source, inline)
-        starts = np.cumsum(counts) - counts
-        tables = ArrayTables(
-            rows,
-            starts,
-            counts,
-            ndims,
-            coords,
-            coord_starts,
-            kind,
-            source,
-            offset,
-            length,
-            ids,
-            foreign,
-            inline,
-        )
-        return Manifest(root.structs(_ID, 12).tobytes(), tables)
+        return manifest_of_payload(open_envelope(data, FileType.MANIFEST)[1])
+
+
+def manifest_of_payload(payload: Any) -> Manifest:
+    """Return the manifest of the decompressed bytes of a file.
+
+    Raises:
+        FormatError: The bytes are not a manifest. numpy may raise other errors: call it in ``reading``.
+    """
+    root = Buffer(payload).root()
+    arrays, refs, counts = _read_tables(root)
+    rows = _rows_of_arrays(arrays)
+    coords, ndims, coord_starts = read_coordinates(refs, _INDEX, counts)
+    kind, source, ids, foreign, inline = _read_sources(root, refs)
+    offset, length = _read_ranges(refs, kind, source, inline)
+    starts = np.cumsum(counts) - counts
+    tables = ArrayTables(
+        rows,
+        starts,
+        counts,
+        ndims,
+        coords,
+        coord_starts,
+        kind,
+        source,
+        offset,
+        length,
+        ids,
+        foreign,
+        inline,
+    )
+    return Manifest(root.structs(_ID, 12).tobytes(), tables)
+
+
+def array_vectors(buffer: Buffer) -> tuple[bytes, dict[bytes, tuple[int, int]]]:
+    """Return the id of a manifest, and the vector of references of each array.
+
+    A vector is the position of its first element, and the number of its elements.
+
+    Raises:
+        FormatError: The bytes are not a manifest.
+    """
+    root = buffer.root()
+    require(root, "manifest", _ID, _ARRAYS)
+    arrays, _ = root.children(_ARRAYS)
+    require(arrays, "array of a manifest", _NODE_ID, _REFS)
+    starts, counts = arrays.places(_REFS, 4)
+    vectors = list(zip(starts.tolist(), counts.tolist(), strict=True))
+    rows = _rows_of_arrays(arrays)
+    return root.structs(_ID, 12).tobytes(), {node: vectors[row] for node, row in rows.items()}
+
+
+def _rows_of_arrays(arrays: Tables) -> dict[bytes, int]:
+    """Return the number of each array by its node id."""
+    node_ids = Ragged.from_lengths(arrays.structs(_NODE_ID, 8).reshape(-1), np.full(len(arrays), 8))
+    rows = dict(zip(node_ids.blobs(), range(len(arrays)), strict=True))
+    if len(rows) != len(arrays):
+        raise FormatError(f"{len(arrays)} arrays, but only {len(rows)} different node ids")
+    return rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)

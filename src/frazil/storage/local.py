@@ -74,6 +74,8 @@ if TYPE_CHECKING:
 
 #: Larger objects, such as packs of chunks, need no version. Hashing runs only at 2 GB/s.
 _LARGEST_HASHED_ALWAYS: Final = 256 << 10
+#: Nobody replaces a chunk file under the condition of a version. So a large one needs no version either.
+_NEVER_REPLACED: Final = "chunks/"
 #: Number of files that are written before the first of them is flushed.
 _OPEN_FILES: Final = 64
 
@@ -270,8 +272,10 @@ class LocalStorage(SynchronousStorage):
                     is_small = size <= _LARGEST_HASHED_ALWAYS
                     return Stored(version_of(*views) if is_small else Version())
                 case IfAbsent():
-                    is_new = not os.path.lexists(path) and create_file(path, views, self._flusher)
-                    return Stored(version_of(*views)) if is_new else Refused()
+                    if os.path.lexists(path) or not create_file(path, views, self._flusher):
+                        return Refused()
+                    is_plain = size > _LARGEST_HASHED_ALWAYS and key.startswith(_NEVER_REPLACED)
+                    return Stored(Version() if is_plain else version_of(*views))
                 case IfVersion(version):
                     return update_file(path, views, version, self._flusher)
 

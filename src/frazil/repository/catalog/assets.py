@@ -26,7 +26,7 @@ from frazil.format.metadata_items import MetadataColumn
 from frazil.format.snapshot import Snapshot
 from frazil.format.transaction_log import TransactionLog
 from frazil.repository.catalog.cache_weights import held_bytes
-from frazil.repository.catalog.files import MANIFEST, SNAPSHOT, TRANSACTION_LOG, small_parts
+from frazil.repository.catalog.files import LAZY_MANIFEST, SNAPSHOT, TRANSACTION_LOG, small_parts
 from frazil.repository.catalog.repo_info_file import RepoInfoCache
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, map_bounded
@@ -144,7 +144,7 @@ class Assets:
         """Return a manifest. Raises ``StorageError`` (``object-not-found``) if there is no such file."""
 
         def fetch() -> tuple[Manifest, int]:
-            manifest = MANIFEST.read(self.storage, id_)
+            manifest = LAZY_MANIFEST.read(self.storage, id_)
             return manifest, _weight_of_manifest(manifest)
 
         return self._manifests.get_or_make(id_, fetch)

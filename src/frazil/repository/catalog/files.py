@@ -19,6 +19,7 @@ from frazil.format.ids import id_to_text
 from frazil.format.joined_logs import decode_logs_together
 from frazil.format.joined_manifests import decode_chunk_files_together, decode_chunk_ranges_together
 from frazil.format.keys import manifest_key, snapshot_key, transaction_key
+from frazil.format.lazy_manifest import open_manifest
 from frazil.format.manifest import (
     ChunkFiles,
     ChunkRanges,
@@ -134,6 +135,8 @@ SNAPSHOT_MANIFESTS: Final[FileKind[ManifestsOfSnapshot]] = FileKind(
     "snapshot", snapshot_key, decode_manifests_of_snapshot, decode_manifests_of_snapshots
 )
 MANIFEST: Final[FileKind[Manifest]] = FileKind("manifest", manifest_key, decode_manifest)
+#: A decoder of manifests that decodes the references of a large manifest when they are needed.
+LAZY_MANIFEST: Final[FileKind[Manifest]] = FileKind("manifest", manifest_key, open_manifest)
 #: A decoder of manifests that only decodes the ids of the chunk files.
 MANIFEST_CHUNK_FILES: Final[FileKind[ChunkFiles]] = FileKind(
     "manifest", manifest_key, decode_chunk_files, decode_chunk_files_together

@@ -55,5 +55,5 @@ def virtual_chunk_locations(workspace: Workspace) -> list[str]:
         rows = table.source[table.kind == ChunkKind.VIRTUAL]
         if len(rows):
             locations = workspace.context.virtual.urls(table.foreign.locations.texts())
-            urls.extend(map(locations.__getitem__, rows.tolist()))
+            urls += np.array(locations, object)[rows].tolist()
     return urls

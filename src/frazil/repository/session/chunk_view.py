@@ -16,6 +16,8 @@ from frazil.changes.change_set import check_coords
 from frazil.changes.chunk_changes import Coords
 from frazil.errors import FormatError, StorageError
 from frazil.format.columns import U32
+from frazil.format.coordinates import within
+from frazil.format.lazy_manifest import find_ref
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, Manifest, NativeRef
 from frazil.format.snapshot import Node
 from frazil.repository.catalog.expired_versions import require_listed
@@ -46,10 +48,11 @@ class ChunkView:
             if is_edited:
                 return ref
         for number in entry.manifests_at(coords):
-            table = self._manifest_table(entry.node, number)
-            row = table.find_chunk(coords)
-            if row >= 0:
-                return table.ref(row)
+            assert entry.node.array is not None
+            (manifest,) = self._manifests([entry.node.array.manifests[number].id])
+            ref = find_ref(manifest, entry.node.id, coords)
+            if ref is not None:
+                return ref
         return None
 
     def refs_at(self, path: str, index: U32) -> ChunkTable:
@@ -105,7 +108,7 @@ class ChunkView:
             return ChunkTable.empty(len(node.array.shape))
         table = tables[0] if len(tables) == 1 else ChunkTable.merge_tables(tables)
         table = table.stored()
-        is_inside = (table.index < np.array(node.array.num_chunks, np.uint64)).all(axis=1)
+        is_inside = within(table.index, node.array.num_chunks)
         return table if is_inside.all() else table.select_chunks(is_inside)
 
     def set_ref(self, path: str, coords: Coords, ref: ChunkRef) -> None:

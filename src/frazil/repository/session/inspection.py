@@ -70,7 +70,8 @@ class Inspection(Permissions):
         workspace, path = self._state.workspace, absolute(array_path)
         coords = _coordinates(chunk_coordinates)
         workspace.notes.note_chunk(path, coords)
-        workspace.nodes.require_array(path)
+        if workspace.array_entry(path) is None:
+            workspace.nodes.require_array(path)
         return presentation.chunk_type(workspace.chunks.ref(path, coords))
 
     async def chunk_coordinates(

@@ -184,9 +184,10 @@ def _box_index(box: ChunkBox, path: str, ndim: int) -> NDArray[np.uint32]:
             f"arr_offset must lead to chunk coordinates of 32 bits, got {corner}",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
-    count = math.prod(shape)  # -1 fails for an array without dimensions, which has one chunk
-    index = np.indices(shape, np.uint32, sparse=False).reshape(len(shape), count).T
-    return np.ascontiguousarray(index + np.array(corner, np.uint32))
+    index = np.empty((*shape, ndim), np.uint32)
+    for axis, numbers in enumerate(np.indices(shape, np.uint32, sparse=True)):
+        np.add(numbers, np.uint32(corner[axis]), out=index[..., axis])
+    return index.reshape(math.prod(shape), ndim)
 
 
 def _with_locations(rows: VirtualRows) -> VirtualRows:
