@@ -60,6 +60,7 @@ class BoxWriting:
         self._path = path
         self._encoding = encoding
         self._writes_fill = writes_fill
+        self._inline_threshold = workspace.context.settings.inline_chunk_threshold_bytes
 
     def run(self, slices: tuple[AxisSlice, ...], values: NDArray[Any]) -> bool:
         """Write values.
@@ -82,8 +83,7 @@ class BoxWriting:
             return False
         while True:
             discards = workspace.discards
-            threshold = workspace.context.settings.inline_chunk_threshold_bytes
-            writer = RowWriter(workspace.writer, len(slices), threshold)
+            writer = RowWriter(workspace.writer, len(slices), self._inline_threshold)
             try:
                 for box in self._encoded(encoder, slices, values):
                     writer.add(box.index, box.rows)
@@ -100,7 +100,9 @@ class BoxWriting:
         encoder = encoder_of(encoding.codecs_of_bytes)
         if encoder is None:
             return None
-        return ChunkEncoding(encoding, encoder, self._writes_fill, writer.has_checksums)
+        crc_below = writer.pack_below if writer.has_checksums else 0
+        views_from = max(writer.pack_below, self._inline_threshold + 1)
+        return ChunkEncoding(encoding, encoder, self._writes_fill, crc_below, views_from)
 
     def _encoded(
         self, encoder: ChunkEncoding, slices: tuple[AxisSlice, ...], values: NDArray[Any]
