@@ -63,9 +63,14 @@ WORKLOADS = (
             {**sizes, "codec": codec, "pipeline": pipeline},
             {**FEW, "codec": codec, "pipeline": pipeline},
             ALL,
+            expected={} if bound is None else {"write and commit, s": bound},
         )
-        for title, sizes in (("4,096 chunks of 16 KiB", SMALL), ("256 chunks of 1 MiB", LARGER))
-        for codec in ("none", "zstd")
+        for title, sizes, codec, bound in (
+            ("4,096 chunks of 16 KiB", SMALL, "none", 0.1),
+            ("4,096 chunks of 16 KiB", SMALL, "zstd", 0.1),
+            ("256 chunks of 1 MiB", LARGER, "none", None),
+            ("256 chunks of 1 MiB", LARGER, "zstd", 0.6),
+        )
         for pipeline, how in (("handle", "frazil.Array"), ("bulk", "frazil.zarr_pipeline"))
     ),
     *(

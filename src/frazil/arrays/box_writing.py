@@ -33,10 +33,12 @@ if TYPE_CHECKING:
     from frazil.arrays.selection import AxisSlice
     from frazil.repository.session.workspace import Workspace
 
-#: The most bytes of chunks that are compressed together: about the cache of a processor.
-_BATCH: Final = 4 << 20
-#: The most bytes of chunks without compression: those of a pack.
-_PLAIN_BATCH: Final = 16 << 20
+#: The most bytes of chunks that are encoded together: those of a pack.
+_LARGEST_BATCH: Final = 16 << 20
+#: Smaller batches do not become smaller for more threads. In bytes.
+_SMALLEST_BATCH: Final = 2 << 20
+#: The number of batches that a thread should get.
+_BATCHES: Final = 4
 #: Selections with fewer bytes are encoded without threads.
 _SMALL: Final = 1 << 20
 
@@ -108,8 +110,11 @@ class BoxWriting:
         self, encoder: ChunkEncoding, slices: tuple[AxisSlice, ...], values: NDArray[Any]
     ) -> Iterator[EncodedBox]:
         """Yield the encoded chunks, box by box. Threads encode the next boxes."""
-        jobs = self._jobs(encoder, slices)
         size = prod(values.shape) * self._encoding.stored.itemsize
+        batch = _LARGEST_BATCH
+        if encoder.encoder is not plain:
+            batch = min(batch, max(_SMALLEST_BATCH, size // (_BATCHES * SIZES[Purpose.CHUNK_ENCODING])))
+        jobs = self._jobs(slices, batch)
         if size < _SMALL:
             for box, before in jobs:
                 yield encoder.encode(box, values, before)
@@ -128,12 +133,11 @@ class BoxWriting:
                 each.cancel()
 
     def _jobs(
-        self, encoder: ChunkEncoding, slices: tuple[AxisSlice, ...]
+        self, slices: tuple[AxisSlice, ...], batch: int
     ) -> Iterable[tuple[ChunkBox, NDArray[Any] | None]]:
-        """Yield the boxes of chunks, with their elements before the write if they are needed."""
-        most = _PLAIN_BATCH if encoder.encoder is plain else _BATCH
+        """Yield boxes of chunks of ``batch`` bytes, with their elements before the write if they matter."""
         for box in boxes_of(self._encoding, slices):
-            for part in box.parts(max(1, most // max(1, self._encoding.chunk_bytes(box.shape)))):
+            for part in box.parts(max(1, batch // max(1, self._encoding.chunk_bytes(box.shape)))):
                 yield part, None if part.is_complete else self._read(part)
 
     def _read(self, box: ChunkBox) -> NDArray[Any]:
