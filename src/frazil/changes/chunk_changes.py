@@ -6,7 +6,7 @@ tables with millions of rows, which stay tables. Later edits replace earlier edi
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from frazil.format.manifest import (
 )
 
 Coords = tuple[int, ...]
+#: This number of tables of similar size is joined at a time. With more, reads look into more tables.
+_JOINED: Final = 4
 
 
 class ChunkChanges:
@@ -69,8 +71,8 @@ class ChunkChanges:
         """
         self.set_table(table)
         tables = self._tables
-        while len(tables) > 1 and len(tables[-2]) <= 2 * len(tables[-1]):
-            tables[-2:] = [ChunkTable.merge_tables(tables[-2:])]
+        while len(tables) >= _JOINED and len(tables[-_JOINED]) <= _JOINED * len(tables[-1]):
+            tables[-_JOINED:] = [ChunkTable.merge_tables(tables[-_JOINED:])]
 
     def find_change(self, coords: Coords) -> tuple[bool, ChunkRef | None]:
         """Return whether there is an edit of this chunk, and its reference."""

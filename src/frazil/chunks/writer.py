@@ -31,10 +31,11 @@ import asyncio
 import os
 import threading
 from array import array
-from collections.abc import Buffer
+from collections.abc import Buffer, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -300,6 +301,10 @@ class ChunkWriter:
         Raises the first error of an upload. The next ``flush()`` uploads failed packs again. Until one
         succeeds, the references must not be committed.
         """
+        self.begin_flush()()
+
+    def begin_flush(self) -> Callable[[], None]:
+        """Begin to upload all written chunks. Return a function that waits, as ``flush``."""
         self._enter()
         with self._lock:
             for pack in self._sealed.values():
@@ -308,11 +313,7 @@ class ChunkWriter:
             if self._open is not None:
                 self._seal(self._open)
             puts = [pack.put for pack in self._sealed.values() if pack.put is not None]
-        wait(puts)
-        for put in puts:
-            error = _failure(put)
-            if error is not None:
-                raise error
+        return partial(_wait_for_all, puts)
 
     def pending(self, chunk_id: bytes, start: int, stop: int) -> Buffer | None:
         """Return bytes of a pack that is not durable yet, or None if this writer does not have the pack."""
@@ -441,7 +442,12 @@ class ChunkWriter:
         return self._pool if self._content is None else self._content.threads
 
     def _put(self, pack: _Pack) -> None:
-        self._storage.put_parts(chunk_key(pack.id), pack.file_parts())
+        parts = pack.file_parts()
+        if len(parts) == 1 and self._storage.is_local:
+            # One wait for the disk instead of two: nobody looks for a pack before its flush.
+            self._storage.put_many([(chunk_key(pack.id), parts[0])])
+        else:
+            self._storage.put_parts(chunk_key(pack.id), parts)
         # Not earlier: a reader that does not find the bytes here must find them in storage.
         with self._lock:
             self._sealed.pop(pack.id, None)
@@ -465,6 +471,15 @@ class ChunkWriter:
         self._start()
         if self._content is not None:
             self._content.start()
+
+
+def _wait_for_all(puts: Sequence[Future[None]]) -> None:
+    """Wait for uploads, and raise their first error."""
+    wait(puts)
+    for put in puts:
+        error = _failure(put)
+        if error is not None:
+            raise error
 
 
 def _bytes_of(data: Buffer) -> memoryview:
