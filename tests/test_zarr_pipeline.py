@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tests.arrays.test_array import CODECS, FAST, arrays, local, same
-from tests.arrays.test_writing import same_chunks, writable
+from tests.arrays.test_assignment import same_chunks, writable
 from zarr.storage import MemoryStore
 
 import frazil

@@ -43,10 +43,6 @@ _BATCHES: Final = 4
 _SMALL: Final = 1 << 20
 
 
-class UnreadableChunkError(Exception):
-    """A chunk that is written in part cannot be read in bulk."""
-
-
 class BoxWriting:
     """One write of a box.
 
@@ -86,13 +82,12 @@ class BoxWriting:
         while True:
             discards = workspace.discards
             writer = RowWriter(workspace.writer, len(slices), self._inline_threshold)
-            try:
-                for box in self._encoded(encoder, slices, values):
-                    writer.add(box.index, box.rows)
-                    writer.delete(box.fill)
-            except UnreadableChunkError:
-                return False
-            if workspace.chunks.set_written(self._path, writer.table(), discards):
+            for box in self._encoded(encoder, slices, values):
+                if box is None:
+                    return False
+                writer.add(box.index, box.rows)
+                writer.delete(box.fill)
+            if workspace.chunks.replace_refs(self._path, writer.table(), discards):
                 return True
 
     def _encoder(self) -> ChunkEncoding | None:
@@ -108,8 +103,11 @@ class BoxWriting:
 
     def _encoded(
         self, encoder: ChunkEncoding, slices: tuple[AxisSlice, ...], values: NDArray[Any]
-    ) -> Iterator[EncodedBox]:
-        """Yield the encoded chunks, box by box. Threads encode the next boxes."""
+    ) -> Iterator[EncodedBox | None]:
+        """Yield the encoded chunks, box by box. Threads encode the next boxes.
+
+        None: the chunks of a box cannot be read.
+        """
         size = prod(values.shape) * self._encoding.stored.itemsize
         batch = _LARGEST_BATCH
         if encoder.encoder is not plain:
@@ -117,11 +115,15 @@ class BoxWriting:
         jobs = self._jobs(slices, batch)
         if size < _SMALL:
             for box, before in jobs:
-                yield encoder.encode(box, values, before)
+                is_readable = box.is_complete or before is not None
+                yield encoder.encode(box, values, before) if is_readable else None
             return
         pool, running = shared_pool(Purpose.CHUNK_ENCODING), deque[Future[EncodedBox]]()
         try:
             for box, before in jobs:
+                if not box.is_complete and before is None:
+                    yield None
+                    return
                 # A copy of the context, because it has numpy's handling of errors.
                 running.append(pool.submit(copy_context().run, encoder.encode, box, values, before))
                 if len(running) > SIZES[Purpose.CHUNK_ENCODING]:
@@ -140,8 +142,8 @@ class BoxWriting:
             for part in box.parts(max(1, batch // max(1, self._encoding.chunk_bytes(box.shape)))):
                 yield part, None if part.is_complete else self._read(part)
 
-    def _read(self, box: ChunkBox) -> NDArray[Any]:
-        """Return the elements of chunks, shape ``(m, *shape)``."""
+    def _read(self, box: ChunkBox) -> NDArray[Any] | None:
+        """Return the elements of chunks, shape ``(m, *shape)``, or None if a chunk cannot be read."""
         index, shape = box.index(), box.shape
         region = Region(shape, tuple(slice(0, n, 1) for n in shape), shape)
         target = np.zeros((len(index), len(shape)), np.int64)
@@ -152,5 +154,5 @@ class BoxWriting:
         out = np.empty((len(index) * shape[0], *shape[1:]) if shape else (), self._encoding.dtype)
         chunks = chunks_of(self._workspace, self._path, self._encoding)
         if len(PieceReading(chunks, self._encoding, pieces, out).run()):
-            raise UnreadableChunkError
+            return None
         return out.reshape(len(index), *shape)
