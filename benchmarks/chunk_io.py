@@ -76,6 +76,8 @@ def _zarr(
         compressors=COMPRESSORS[codec],
         filters=None,
     )
+    if has_handle and implementation == "frazil":
+        array = icechunk.Array(session, "a")
     with out.seconds_of_all("write and commit"):
         array[:] = data
         if icechunk:

@@ -12,13 +12,16 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from tests.arrays.test_array import CODECS, arrays, local, same
+from tests.arrays.test_array import CODECS, FAST, arrays, local, same
+from tests.arrays.test_assignment import same_chunks, writable
 from zarr.storage import MemoryStore
 
 import frazil
 import frazil.zarr_pipeline
 from frazil.arrays import zarr_reads
 from frazil.arrays.zarr_reads import ZarrRead
+from frazil.arrays.zarr_writes import ZarrWrite
+from frazil.errors import ReadOnlyError
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +42,90 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[ZarrRead]:
 
     monkeypatch.setattr(zarr_reads.ZarrRead, "run", counted)
     return reads
+
+
+@pytest.fixture
+def writes(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether Frazil has written the values, for each write that it takes."""
+    writes: list[bool] = []
+    run = ZarrWrite.run
+
+    def counted(write: ZarrWrite) -> bool:
+        writes.append(run(write))
+        return writes[-1]
+
+    monkeypatch.setattr(ZarrWrite, "run", counted)
+    return writes
+
+
+def without_pipeline(session: frazil.Session) -> zarr.Array[Any]:
+    """Open the array `/t` with another pipeline."""
+    with zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline"}):
+        return zarr.open_array(session.store, path="t")
+
+
+@pytest.mark.parametrize("codec", sorted({*FAST} - {"gzip"}))
+def test_boxes_are_written(writes: list[bool], codec: str) -> None:
+    """Boxes are written in one call, with the bytes of zarr."""
+    one, other = writable(), writable()
+    values = np.arange(1, 131, dtype="i4").reshape(10, 13)
+    for session in (one, other):
+        array = zarr.create_array(
+            session.store, name="t", shape=(10, 13), chunks=(2, 3), dtype="i4", **CODECS[codec](2)
+        )
+    plain, array = without_pipeline(other), zarr.open_array(one.store, path="t")
+    indices = np.s_[:], np.s_[3:9:2, ::5], np.s_[..., 4], np.s_[1, 2:], np.s_[:, 1:3], np.s_[2:8]
+    for number, index in enumerate(indices):
+        for value in (values[index], 0 if number % 2 else np.float64(3)):
+            array[index] = value
+            plain[index] = value
+            same_chunks(one, other)
+    assert writes == [True] * 2 * len(indices)
+    assert one.status().updated_chunks == other.status().updated_chunks
+
+
+def test_other_writes_stay_with_zarr(writes: list[bool]) -> None:
+    session = writable()
+    values = np.arange(40, dtype="i4")
+    array = zarr.create_array(session.store, name="t", shape=(40,), dtype="i4", chunks=(5,))
+    array[3:12] = 1  # three chunks
+    array.oindex[[1, 30, 11, 20, 35]] = 2
+    array.vindex[[1, 30, 11, 20, 36]] = 3
+    array[values % 7 == 2] = 4
+    other = zarr.create_array(MemoryStore(), data=values, chunks=(5,))
+    same(other[:], values)
+    zarr.create_array(session.store, name="s", data=values, chunks=(5,), shards=(10,))
+    zarr.create_array(session.store, name="u", data=values.astype(str).astype("T"), chunks=(5,))
+    with pytest.raises(Exception, match="broadcast"):
+        array[:] = np.zeros(3)
+    assert not writes
+    expected = np.zeros(40, "i4")
+    expected[3:12] = 1
+    expected[[1, 30, 11, 20, 35]] = 2
+    expected[[1, 30, 11, 20, 36]] = 3
+    expected[values % 7 == 2] = 4
+    same(array[:], expected)
+
+
+def test_an_outdated_array_of_zarr(writes: list[bool]) -> None:
+    """zarr writes with the codecs, the dtype and the fill value that it has read."""
+    for options in ({"compressors": None}, {"fill_value": 3}, {"dtype": "u4"}, {"chunks": (3,)}):
+        session = writable()
+        settings: dict[str, Any] = {"shape": (40,), "chunks": (5,), "dtype": "i4", "fill_value": 7}
+        array = zarr.create_array(session.store, name="t", **settings)
+        zarr.create_array(session.store, name="t", overwrite=True, **{**settings, **options})
+        array[:] = np.arange(40)
+        assert not writes
+
+
+def test_read_only_writes() -> None:
+    session = writable()
+    array = zarr.create_array(session.store, name="t", shape=(40,), dtype="i4", chunks=(5,))
+    closed = zarr.open_array(session.store.with_read_only(True), path="t")
+    session.commit("an array")
+    for each in (array, closed):
+        with pytest.raises((ReadOnlyError, ValueError)):
+            each[:] = 1
 
 
 @pytest.mark.deep

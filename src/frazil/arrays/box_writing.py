@@ -33,16 +33,14 @@ if TYPE_CHECKING:
     from frazil.arrays.selection import AxisSlice
     from frazil.repository.session.workspace import Workspace
 
-#: The most bytes of chunks that are compressed together: about the cache of a processor.
-_BATCH: Final = 4 << 20
-#: The most bytes of chunks without compression: those of a pack.
-_PLAIN_BATCH: Final = 16 << 20
+#: The most bytes of chunks that are encoded together: those of a pack.
+_LARGEST_BATCH: Final = 16 << 20
+#: Smaller batches do not become smaller for more threads. In bytes.
+_SMALLEST_BATCH: Final = 2 << 20
+#: The number of batches that a thread should get.
+_BATCHES: Final = 4
 #: Selections with fewer bytes are encoded without threads.
 _SMALL: Final = 1 << 20
-
-
-class UnreadableChunkError(Exception):
-    """A chunk that is written in part cannot be read in bulk."""
 
 
 class BoxWriting:
@@ -60,6 +58,7 @@ class BoxWriting:
         self._path = path
         self._encoding = encoding
         self._writes_fill = writes_fill
+        self._inline_threshold = workspace.context.settings.inline_chunk_threshold_bytes
 
     def run(self, slices: tuple[AxisSlice, ...], values: NDArray[Any]) -> bool:
         """Write values.
@@ -82,15 +81,13 @@ class BoxWriting:
             return False
         while True:
             discards = workspace.discards
-            threshold = workspace.context.settings.inline_chunk_threshold_bytes
-            writer = RowWriter(workspace.writer, len(slices), threshold)
-            try:
-                for box in self._encoded(encoder, slices, values):
-                    writer.add(box.index, box.rows)
-                    writer.delete(box.fill)
-            except UnreadableChunkError:
-                return False
-            if workspace.chunks.set_written(self._path, writer.table(), discards):
+            writer = RowWriter(workspace.writer, len(slices), self._inline_threshold)
+            for box in self._encoded(encoder, slices, values):
+                if box is None:
+                    return False
+                writer.add(box.index, box.rows)
+                writer.delete(box.fill)
+            if workspace.chunks.replace_refs(self._path, writer.table(), discards):
                 return True
 
     def _encoder(self) -> ChunkEncoding | None:
@@ -100,21 +97,33 @@ class BoxWriting:
         encoder = encoder_of(encoding.codecs_of_bytes)
         if encoder is None:
             return None
-        return ChunkEncoding(encoding, encoder, self._writes_fill, writer.has_checksums)
+        crc_below = writer.pack_below if writer.has_checksums else 0
+        views_from = max(writer.pack_below, self._inline_threshold + 1)
+        return ChunkEncoding(encoding, encoder, self._writes_fill, crc_below, views_from)
 
     def _encoded(
         self, encoder: ChunkEncoding, slices: tuple[AxisSlice, ...], values: NDArray[Any]
-    ) -> Iterator[EncodedBox]:
-        """Yield the encoded chunks, box by box. Threads encode the next boxes."""
-        jobs = self._jobs(encoder, slices)
+    ) -> Iterator[EncodedBox | None]:
+        """Yield the encoded chunks, box by box. Threads encode the next boxes.
+
+        None: the chunks of a box cannot be read.
+        """
         size = prod(values.shape) * self._encoding.stored.itemsize
+        batch = _LARGEST_BATCH
+        if encoder.encoder is not plain:
+            batch = min(batch, max(_SMALLEST_BATCH, size // (_BATCHES * SIZES[Purpose.CHUNK_ENCODING])))
+        jobs = self._jobs(slices, batch)
         if size < _SMALL:
             for box, before in jobs:
-                yield encoder.encode(box, values, before)
+                is_readable = box.is_complete or before is not None
+                yield encoder.encode(box, values, before) if is_readable else None
             return
         pool, running = shared_pool(Purpose.CHUNK_ENCODING), deque[Future[EncodedBox]]()
         try:
             for box, before in jobs:
+                if not box.is_complete and before is None:
+                    yield None
+                    return
                 # A copy of the context, because it has numpy's handling of errors.
                 running.append(pool.submit(copy_context().run, encoder.encode, box, values, before))
                 if len(running) > SIZES[Purpose.CHUNK_ENCODING]:
@@ -126,16 +135,15 @@ class BoxWriting:
                 each.cancel()
 
     def _jobs(
-        self, encoder: ChunkEncoding, slices: tuple[AxisSlice, ...]
+        self, slices: tuple[AxisSlice, ...], batch: int
     ) -> Iterable[tuple[ChunkBox, NDArray[Any] | None]]:
-        """Yield the boxes of chunks, with their elements before the write if they are needed."""
-        most = _PLAIN_BATCH if encoder.encoder is plain else _BATCH
+        """Yield boxes of chunks of ``batch`` bytes, with their elements before the write if they matter."""
         for box in boxes_of(self._encoding, slices):
-            for part in box.parts(max(1, most // max(1, self._encoding.chunk_bytes(box.shape)))):
+            for part in box.parts(max(1, batch // max(1, self._encoding.chunk_bytes(box.shape)))):
                 yield part, None if part.is_complete else self._read(part)
 
-    def _read(self, box: ChunkBox) -> NDArray[Any]:
-        """Return the elements of chunks, shape ``(m, *shape)``."""
+    def _read(self, box: ChunkBox) -> NDArray[Any] | None:
+        """Return the elements of chunks, shape ``(m, *shape)``, or None if a chunk cannot be read."""
         index, shape = box.index(), box.shape
         region = Region(shape, tuple(slice(0, n, 1) for n in shape), shape)
         target = np.zeros((len(index), len(shape)), np.int64)
@@ -146,5 +154,5 @@ class BoxWriting:
         out = np.empty((len(index) * shape[0], *shape[1:]) if shape else (), self._encoding.dtype)
         chunks = chunks_of(self._workspace, self._path, self._encoding)
         if len(PieceReading(chunks, self._encoding, pieces, out).run()):
-            raise UnreadableChunkError
+            return None
         return out.reshape(len(index), *shape)

@@ -99,7 +99,7 @@ class ChunkBox:
         """Return the elements of the chunks in the values, without a copy, shape ``(*tiles, *counts)``."""
         counts = tuple(run.count for run in self.runs)
         ends = [run.target + (len(run.numbers) - 1) * run.spacing + run.count for run in self.runs]
-        spot = tuple(slice(run.target, end) for run, end in zip(self.runs, ends, strict=True))
+        spot: list[Any] = [slice(run.target, end) for run, end in zip(self.runs, ends, strict=True)]
         corner = values[(*spot, ...)]  # with the ellipsis, a single element stays an array
         steps = tuple(s * run.spacing for s, run in zip(corner.strides, self.runs, strict=True))
         return as_strided(corner, self.tiles + counts, steps + corner.strides, writeable=False)

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
     from frazil.format.columns import I64, U32, U64
 
-#: The number of files of large chunks that are stored at the same time.
-_MOST_FILES: Final = 8
+#: The number of writes of large chunks that run at the same time.
+_MOST_WRITES: Final = 6
+#: The most bytes of files that are written together.
+_TOGETHER: Final = 16 << 20
 
 
 class RowWriter:
@@ -57,7 +59,7 @@ class RowWriter:
         self._ids: list[bytes] = []
         self._inline: list[Ragged] = []
         self._num_inline = 0
-        self._files: deque[tuple[int, Future[bytes]]] = deque()
+        self._files: deque[tuple[int, Future[list[bytes]]]] = deque()
 
     def add(self, index: U32, rows: ChunkRows) -> None:
         """Store chunks.
@@ -132,22 +134,25 @@ class RowWriter:
 
     def _add_files(self, index: U32, rows: ChunkRows) -> None:
         """Store each chunk in a file. These chunks are large: a step for each costs little."""
-        data, end = memoryview(rows.data).toreadonly(), 0
-        first = len(self._ids)
-        for length in rows.length.tolist():
-            self._wait(_MOST_FILES - 1)
-            begin, end = end, end + length
-            self._files.append((len(self._ids), self._writer.submit_file(data[begin:end])))
-            self._ids.append(b"")
+        data, first = memoryview(rows.data).toreadonly(), len(self._ids)
+        ends = np.cumsum(rows.length)
+        for begin, end in _groups(ends, _TOGETHER if self._writer.stores_together else 0):
+            self._wait(_MOST_WRITES - 1)
+            stops = ends[begin:end].tolist()
+            starts = (ends - rows.length)[begin:end].tolist()
+            views = [data[start:stop] for start, stop in zip(starts, stops, strict=True)]
+            self._files.append((len(self._ids), self._writer.submit_files(views)))
+            self._ids += [b""] * len(views)
         source = np.arange(first, len(self._ids), dtype=np.uint32)
         zeros = np.zeros(len(rows), np.uint64)
         self._add_columns(index, ChunkKind.NATIVE, source, zeros, rows.length.astype(np.uint64))
 
     def _wait(self, most: int) -> None:
-        """Wait until at most this number of files is not durable."""
+        """Wait until at most this number of writes of files is running."""
         while len(self._files) > most:
             number, stored = self._files.popleft()
-            self._ids[number] = stored.result()
+            ids = stored.result()
+            self._ids[number : number + len(ids)] = ids
 
     def _add_columns(self, index: U32, kind: ChunkKind, source: U32, offset: U64, length: U64) -> None:
         self._index.append(index)
@@ -155,6 +160,22 @@ class RowWriter:
         self._source.append(source)
         self._offset.append(offset)
         self._length.append(length)
+
+
+def _groups(ends: I64, most: int) -> list[tuple[int, int]]:
+    """Split rows into groups of at most ``most`` bytes, or of one row. Return the begin and end of each.
+
+    Examples:
+        >>> _groups(np.array([2, 4, 6, 16, 18]), 5)
+        [(0, 2), (2, 3), (3, 4), (4, 5)]
+    """
+    groups, begin = [], 0
+    while begin < len(ends):
+        before = int(ends[begin - 1]) if begin else 0
+        end = max(begin + 1, int(np.searchsorted(ends, before + most, "right")))
+        groups.append((begin, end))
+        begin = end
+    return groups
 
 
 def _chosen(rows: ChunkRows, is_chosen: NDArray[np.bool_]) -> ChunkRows:

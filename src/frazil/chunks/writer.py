@@ -283,9 +283,17 @@ class ChunkWriter:
                 begin += answer[2]
         return places
 
-    def submit_file(self, view: memoryview) -> Future[bytes]:
-        """Store a chunk in a separate file, on a thread. Return the id of the file when it is durable."""
-        return self._file_threads().submit(self._put_file, view)
+    @property
+    def stores_together(self) -> bool:
+        """Whether files are cheaper together than alone: a local disk flushes them at the same time."""
+        return self._storage.is_local
+
+    def submit_files(self, views: list[memoryview]) -> Future[list[bytes]]:
+        """Store chunks in separate files, on a thread. Return the ids of the files when they are durable.
+
+        The writer must not deduplicate.
+        """
+        return self._file_threads().submit(self._put_files, views)
 
     def flush(self) -> None:
         """Wait until all written chunks are durable.
@@ -337,6 +345,15 @@ class ChunkWriter:
         id_ = self._new_id()
         self._storage.put_parts(chunk_key(id_), self._file_parts(id_, view))
         return id_
+
+    def _put_files(self, views: list[memoryview]) -> list[bytes]:
+        """Store each chunk in a separate file. Return the ids."""
+        if len(views) == 1:
+            return [self._put_file(views[0])]
+        ids = [self._new_id() for _ in views]
+        files = [b"".join(self._file_parts(id_, view)) for id_, view in zip(ids, views, strict=True)]
+        self._storage.put_many(zip(map(chunk_key, ids), files, strict=True))
+        return ids
 
     def _file_parts(self, id_: bytes, view: memoryview) -> list[Buffer]:
         return [view, single_trailer(id_, view)] if self._settings.checksums else [view]

@@ -126,7 +126,7 @@ class ChunkView:
             workspace.changes.set_chunks(workspace.moved_base, path, table)
             self._drop_outdated_entry(path)
 
-    def set_written(self, path: str, table: ChunkTable, discards: int) -> bool:
+    def replace_refs(self, path: str, table: ChunkTable, discards: int) -> bool:
         """Set the references of chunks that were stored after ``discards`` discards.
 
         Rows of the kind ``ABSENT`` delete chunks, which need not exist. Return False if the session has

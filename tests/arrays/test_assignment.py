@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -388,3 +389,46 @@ def test_no_step_of_python_for_each_chunk(session: frazil.Session, codec: str) -
             python_steps(lambda array=array, values=values: array.__setitem__(slice(3, -3), values[3:-3]))
         )
     assert steps[1] < 1.5 * steps[0] + 100
+
+
+def test_a_damaged_chunk_that_is_written_in_part(session: frazil.Session) -> None:
+    """zarr raises the error of the chunk, and no other chunk changes. A whole write replaces it."""
+    zarr.create_array(session.store, name="t", data=np.arange(40), chunks=(4,), compressors=ZstdCodec())
+    session.store.set_sync("t/c/2", zarr.core.buffer.cpu.Buffer.from_bytes(b"no frame of zstd"))
+    array = frazil.Array(session, "/t")
+    with pytest.raises(Exception, match=r".") as expected:
+        zarr.open_array(session.store, path="t")[8:10] = 0
+    with pytest.raises(type(expected.value)):
+        array[:10] = 0
+    array[8:12] = np.arange(8, 12)
+    same(array[:], np.arange(40))
+
+
+@pytest.mark.interop
+@pytest.mark.deep
+def test_the_reference_reads_bulk_writes(tmp_path: Path) -> None:
+    """Packs, files of large chunks, inline and missing chunks, and chunks at the edges."""
+    icechunk = pytest.importorskip("icechunk")
+    values = np.random.default_rng(0).standard_normal((300, 2000)).round(1)
+    values[:100, :500] = 0
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+    session = repo.writable_session("main")
+    for name, chunks in (("packs", (40, 60)), ("files", (150, 1000)), ("inline", (3, 7))):
+        for codec in ("plain", "zstd"):
+            zarr.create_array(
+                session.store,
+                name=f"{name}-{codec}",
+                shape=values.shape,
+                dtype="f8",
+                chunks=chunks,
+                **CODECS[codec](2),
+            )
+            array = frazil.Array(session, f"/{name}-{codec}")
+            array[:] = 1
+            array[7:, ::-1] = values[7:, ::-1]
+            array[:7] = values[:7]
+    session.commit("values")
+    other = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path / "repo")))
+    group = zarr.open_group(other.readonly_session("main").store, mode="r")
+    for _, array in group.arrays():
+        same(array[:], values)
