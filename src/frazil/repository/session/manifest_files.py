@@ -22,7 +22,7 @@ from frazil.repository.session.earlier_manifests import ManifestUpdate, NewManif
 from frazil.repository.session.pending_commit import PendingCommit
 from frazil.repository.session.uploads import Puts
 
-_READERS = 16
+_READERS = 32
 
 
 def write_manifests(pending: PendingCommit, puts: Puts) -> tuple[NodeTable, list[NewManifest]]:

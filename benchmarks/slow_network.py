@@ -1,0 +1,98 @@
+"""A proxy before an HTTP server on the loopback interface: it delays each answer, and counts the requests.
+
+All answers wait at the same time, as on a network with this round-trip time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import threading
+from collections import Counter
+from types import TracebackType
+from typing import Self
+
+_LENGTH = re.compile(rb"(?im)^content-length:[ \t]*(\d+)")
+_CHUNKED = re.compile(rb"(?im)^transfer-encoding:[ \t]*chunked")
+_LIMIT = 1 << 20
+
+
+class SlowNetwork:
+    """Listens on a free port of 127.0.0.1 while its ``with`` block runs.
+
+    Attributes:
+        requests: The number of requests by method and by folder below the bucket and the prefix, such as
+            ``("PUT", "manifests")``.
+    """
+
+    def __init__(self, upstream_port: int, seconds: float) -> None:
+        self.requests: Counter[tuple[str, str]] = Counter()
+        self._upstream = upstream_port
+        self._seconds = seconds
+        self._loop = asyncio.new_event_loop()
+        self._socket = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    @property
+    def port(self) -> int:
+        return int(self._socket.getsockname()[1])
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._socket.close()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(asyncio.start_server(self._client, sock=self._socket, limit=_LIMIT))
+        self._loop.run_forever()
+
+    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream = await asyncio.open_connection("127.0.0.1", self._upstream, limit=_LIMIT)
+        try:
+            while True:
+                request = await reader.readuntil(b"\r\n\r\n")
+                method, path, _ = request.split(b"\r\n", 1)[0].decode().split(" ", 2)
+                self.requests[method, _folder(path)] += 1
+                upstream[1].write(request + await _body(reader, request))
+                await upstream[1].drain()
+                answer = await upstream[0].readuntil(b"\r\n\r\n")
+                body = b"" if method == "HEAD" else await _body(upstream[0], answer)
+                await asyncio.sleep(self._seconds)
+                writer.write(answer + body)
+                await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # one side has closed its connection
+        finally:
+            writer.close()
+            upstream[1].close()
+
+
+def _folder(path: str) -> str:
+    """Return the first part of the path below the bucket and the prefix of the repository."""
+    parts = path.partition("?")[0].strip("/").split("/")
+    return parts[2] if len(parts) > 2 else ""
+
+
+async def _body(reader: asyncio.StreamReader, head: bytes) -> bytes:
+    if _CHUNKED.search(head):
+        return await _chunked(reader)
+    length = _LENGTH.search(head)
+    return await reader.readexactly(int(length[1])) if length else b""
+
+
+async def _chunked(reader: asyncio.StreamReader) -> bytes:
+    body = b""
+    while True:
+        line = await reader.readline()
+        size = int(line.partition(b";")[0], 16)
+        body += line + await reader.readexactly(size + 2)
+        if not size:
+            return body
