@@ -14,9 +14,29 @@ SMALL = {"chunks": 4096, "chunk_kib": 16}
 #: Files of text stand for arrays.
 COMMANDS = (FRAZIL, "git")
 
+#: The limits of Frazil for many writers.
+CONTENDING = {
+    "attempts, 99th percentile": 5,
+    "writers that gave up": 0,
+    "written files, of the least number": 1.1,
+    "lost, references": 0,
+}
 LARGER = {"chunks": 256, "chunk_kib": 1024}
 LARGE = {"chunks": 128, "chunk_kib": 1024}
 FEW = {"chunks": 8, "chunk_kib": 1}
+
+#: The titles of the workloads of ``make bench-quick``, which take about two minutes.
+DAILY = frozenset(
+    {
+        "A million virtual references",
+        "4,096 chunks of 16 KiB, read with frazil.Array",
+        "128 chunks of 1 MiB, zstd",
+        "Small commits, one process",
+        "Small commits, 8 processes at once",
+        "A repository of 1,000 commits",
+        "A snapshot of 10,000 arrays",
+    }
+)
 
 WORKLOADS = (
     Workload(
@@ -93,6 +113,31 @@ WORKLOADS = (
         {"processes": 8, "commits": 15},
         {"processes": 1, "commits": 2},
         rounds=2,
+    ),
+    Workload(
+        "8 writers, 16 arrays each, on S3 with 58 ms for each request",
+        "writers.contending",
+        {"writers": 8, "arrays": 16, "references": 100, "latency_ms": 58},
+        {"writers": 2, "arrays": 2, "references": 2, "latency_ms": 1},
+        rounds=2,
+        limits=CONTENDING,
+    ),
+    *(
+        Workload(
+            f"20 writers, 60 arrays each, on S3 with 58 ms for each request{title}",
+            "writers.contending",
+            {"writers": 20, "arrays": 60, "references": 100, "latency_ms": 58, **options},
+            {"writers": 2, "arrays": 2, "references": 2, "latency_ms": 1, **options},
+            rounds=1,
+            large=True,
+            limits=CONTENDING,
+        )
+        for title, options in (
+            ("", {}),
+            (", manifests split by writer", {"split": True}),
+            (", one of them amends", {"amending": 1}),
+            (", all amend", {"amending": 20}),
+        )
     ),
     Workload("A repository of 1,000 commits", "history.long", {"commits": 1000}, {"commits": 20}),
     Workload("A repository of 10,000 commits", "history.long", {"commits": 10_000}, {"commits": 20}),

@@ -67,6 +67,9 @@ class _Ticket:
     folder: str
     key: str = ""
     _renewed: float = 0.0
+    #: When the wait began, and the largest number of older tickets since then.
+    _begin: float = field(default_factory=host.monotonic_seconds)
+    _most: int = 0
     #: The oldest ticket in the last listing, and since when it has been the oldest.
     _oldest: str = ""
     _oldest_since: float = field(default_factory=host.monotonic_seconds)
@@ -111,5 +114,12 @@ class _Ticket:
         return ahead
 
     def _pause(self, ahead: int, request_s: float) -> float:
-        """Return how long to wait for ``ahead`` other commits, if a request takes ``request_s``."""
-        return host.random_between(0.5, 1.0) * request_s * max(2, (ahead - 1) * _REQUESTS)
+        """Return how long to wait for ``ahead`` other commits, if a request takes ``request_s``.
+
+        A turn takes as long as the turns that have passed, or ``_REQUESTS`` requests if none has passed yet.
+        """
+        self._most = max(self._most, ahead)
+        passed = self._most - ahead
+        turn_s = (host.monotonic_seconds() - self._begin) / passed if passed else request_s * _REQUESTS
+        longest = max(2 * request_s, turn_s / 10, (ahead - 1) * turn_s)
+        return host.random_between(0.5, 1.0) * min(longest, _LONGEST_TURN_S / 3)
