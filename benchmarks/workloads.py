@@ -8,7 +8,7 @@ from __future__ import annotations
 from pipeline.workloads import PIPELINE
 from workload import BOTH, FRAZIL, REFERENCE, Workload
 
-ALL = (*BOTH, "LocalStore", "tensorstore")
+ALL = (*BOTH, "LocalStore", "obstore", "tensorstore")
 
 SMALL = {"chunks": 4096, "chunk_kib": 16}
 #: Files of text stand for arrays.
@@ -59,7 +59,7 @@ WORKLOADS = (
         "chunk_io.local",
         {**SMALL, "pipeline": "fused"},
         {**FEW, "codec": "zstd", "pipeline": "fused"},
-        (FRAZIL, REFERENCE, "LocalStore"),
+        (FRAZIL, REFERENCE, "LocalStore", "obstore"),
     ),
     Workload("128 chunks of 1 MiB", "chunk_io.local", LARGE, FEW, ALL),
     Workload(
@@ -74,7 +74,7 @@ WORKLOADS = (
         "chunk_io.local",
         {**LARGE, "codec": "zstd", "pipeline": "fused"},
         {**FEW, "codec": "zstd", "pipeline": "fused"},
-        (FRAZIL, REFERENCE, "LocalStore"),
+        (FRAZIL, REFERENCE, "LocalStore", "obstore"),
     ),
     *(
         Workload(
@@ -87,6 +87,16 @@ WORKLOADS = (
         for title, sizes in (("4,096 chunks of 16 KiB", SMALL), ("256 chunks of 1 MiB", LARGER))
         for codec in ("none", "zstd")
         for pipeline, how in (("handle", "frazil.Array"), ("bulk", "frazil.zarr_pipeline"))
+    ),
+    *(
+        Workload(
+            f"{count} chunks of 16 KiB, read with frazil.Array",
+            "chunk_io.local",
+            {"chunks": count, "chunk_kib": 16, "codec": "none", "pipeline": "handle"},
+            {**FEW, "codec": "none", "pipeline": "handle"},
+            ALL,
+        )
+        for count in (64, 512)
     ),
     *(
         Workload(
@@ -176,6 +186,19 @@ WORKLOADS = (
         {"versions": 20, "references": 2000, "chunk_files": 40, "separate": False},
         expected={f"{name}, processor s": 0.5 for name in ("collect", "statistics")},
         rounds=1,
+    ),
+    *(
+        Workload(
+            f"142 arrays with {references:,} virtual references in one commit{title}",
+            "metadata.many_arrays",
+            {"arrays": 142, "references": references, **options},
+            {"arrays": 3, "references": 3000, "split": 500 if options else 0},
+            rounds=2,
+            large=references > 2_000_000,
+            expected={"set and commit, s": 0.4},
+        )
+        for references, split in ((1_200_000, 1000), (12_000_000, 10_000))
+        for title, options in (("", {}), (", split manifests", {"split": split}))
     ),
     Workload("A snapshot of 10,000 arrays", "hierarchy.many_arrays", {"arrays": 10_000}, {"arrays": 20}),
     Workload(

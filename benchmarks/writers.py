@@ -14,8 +14,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +167,11 @@ def _create(
         icechunk.VirtualChunkContainer(URL, icechunk.s3_store(region="us-east-1"))
     )
     if split:
-        sizes = {icechunk.ManifestSplitCondition.AnyArray(): {icechunk.ManifestSplitDimCondition.Axis(0): references}}
+        sizes = {
+            icechunk.ManifestSplitCondition.AnyArray(): {
+                icechunk.ManifestSplitDimCondition.Axis(0): references
+            }
+        }
         config.manifest = icechunk.ManifestConfig(splitting=icechunk.ManifestSplittingConfig.from_dict(sizes))
     repo = icechunk.Repository.create(_storage(icechunk, bucket, port), config)
     repo.save_config()

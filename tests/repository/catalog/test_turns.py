@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, override
 
-import frazil
 import pytest
 import zarr
+
+import frazil
 from frazil import host
 from frazil.errors import ErrorKind, StorageError
 from frazil.repository.catalog.turns import TURNS, turn
@@ -109,7 +110,7 @@ def test_tickets_of_dead_writers_are_deleted_at_once(clock):
 
 
 def test_a_waiting_writer_renews_its_ticket(clock):
-    """It waits for two writers, of which each is first for 25 seconds. A later writer does not think it dead."""
+    """It waits for two writers, of which each is first for 25 seconds. Nobody thinks it dead."""
     storage = MemoryStorage()
     folder = folder_of(storage, "main")
     keys = [f"{folder}/{number:014d}-A" for number in range(4)]
@@ -198,7 +199,11 @@ def test_a_commit_of_many_arrays_waits_and_writes_its_files_once(clock):
 
 @pytest.mark.parametrize(
     ("arrays", "policy"),
-    [(1, {"rebase_with": frazil.ConflictDetector()}), (8, {}), (8, {"rebase_with": frazil.ConflictDetector()})],
+    [
+        (1, {"rebase_with": frazil.ConflictDetector()}),
+        (8, {}),
+        (8, {"rebase_with": frazil.ConflictDetector()}),
+    ],
     ids=["small", "plain", "large"],
 )
 def test_which_commits_take_a_turn(clock, arrays, policy):

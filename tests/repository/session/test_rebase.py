@@ -643,4 +643,4 @@ def test_an_amend_in_conflict_is_refused(repo):
     early.amend("early")
     with pytest.raises(RebaseFailedError):
         late.amend("late", rebase_with=ConflictDetector())
-    assert [each.message for each in repo.ancestry(branch="main")][0] == "early"
+    assert next(each.message for each in repo.ancestry(branch="main")) == "early"

@@ -44,8 +44,9 @@ _REQUESTS: Final = 8
 def turn(storage: Storage, branch: str, longest_s: float | None = None) -> Iterator[bool]:
     """Wait until no other writer has an older ticket for ``branch``, and hold the turn during the block.
 
-    Yields whether other writers were first, so that the branch has probably moved. The wait ends after ``longest_s`` seconds in any case. An error of the storage ends it, too: the commit
-    is tried without a turn.
+    Yields whether other writers were first, so that the branch has probably moved. The wait ends after
+    ``longest_s`` seconds in any case. An error of the storage ends it, too: the commit is tried without a
+    turn.
     """
     folder = f"{TURNS}/{blake2b(branch.encode(), digest_size=8).hexdigest()}"
     ticket = _Ticket(storage, folder)
