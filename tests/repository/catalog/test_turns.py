@@ -170,7 +170,7 @@ def repository(arrays: int) -> tuple[frazil.Repository, FaultyStorage]:
     return repo, storage
 
 
-def written(storage: FaultyStorage) -> Counter[str]:
+def puts_by_folder(storage: FaultyStorage) -> Counter[str]:
     """Return the number of writes by folder."""
     return Counter(key.partition("/")[0] for key in storage.puts)
 
@@ -189,7 +189,7 @@ def test_a_commit_of_many_arrays_waits_and_writes_its_files_once(clock):
 
         clock.during = commit_first
         id_ = late.commit("second", rebase_with=frazil.ConflictDetector())
-    files = written(storage)
+    files = puts_by_folder(storage)
     assert files["snapshots"] == files["transactions"] == files["repo"] == 1
     assert repo.lookup_snapshot(id_).metadata == {"__icechunk": {"rebase_attempts": 1}}
     assert [entry.message for entry in repo.ancestry(branch="main")][:2] == ["second", "first"]
@@ -209,14 +209,14 @@ def test_a_commit_of_many_arrays_waits_and_writes_its_files_once(clock):
 def test_which_commits_take_a_turn(clock, arrays, policy):
     repo, storage = repository(arrays)
     session_with(repo, arrays, 0).commit("alone", **policy)
-    assert written(storage)["turns"] == (arrays == 8 and bool(policy))
+    assert puts_by_folder(storage)["turns"] == (arrays == 8 and bool(policy))
 
 
 def test_a_commit_to_a_local_disk_takes_no_turn(clock, tmp_path):
     repo, storage = repository(8)
     storage.is_local = True
     session_with(repo, 8, 0).commit("alone", rebase_with=frazil.ConflictDetector())
-    assert not written(storage)["turns"]
+    assert not puts_by_folder(storage)["turns"]
 
 
 @pytest.mark.parametrize("losses", [1, 2, 3])
@@ -235,5 +235,5 @@ def test_a_commit_that_has_lost_twice_takes_its_turn(clock, losses):
     storage.choose = commit_another
     late.commit("late", rebase_with=frazil.ConflictDetector())
     assert repo.lookup_snapshot(repo.lookup_branch("main")).message == "late"
-    assert bool(written(storage)["turns"]) == (losses >= 2)
+    assert bool(puts_by_folder(storage)["turns"]) == (losses >= 2)
     assert not tickets(storage)
