@@ -37,6 +37,7 @@ from importlib import metadata
 from pathlib import Path
 
 from commands import GIT
+from commit_peers import PACKAGES_OF_COMMITS
 from pipeline.names import PACKAGES_OF_PIPELINE
 from report import Round, missed, section, with_sections
 from results import read_tables, trends
@@ -53,7 +54,7 @@ PACKAGES = (
     *("pyspark", "pyarrow", "xarray", "dask", "virtualizarr", "h5netcdf"),
 )
 #: The package of an implementation, if the two have different names.
-PACKAGE_OF = {"LocalStore": "zarr", **PACKAGES_OF_PIPELINE}
+PACKAGE_OF = {"LocalStore": "zarr", **PACKAGES_OF_PIPELINE, **PACKAGES_OF_COMMITS}
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -21,6 +21,7 @@ from frazil.errors import (
     SessionStateError,
 )
 from frazil.format.ids import id_to_text
+from frazil.format.keys import REPO
 from frazil.format.metadata_items import MetadataColumn
 from frazil.logs import span, timed
 from frazil.repository.asynchronous import awaitable
@@ -295,6 +296,7 @@ class Session(Rearranging, Inspection):
         retries = CommitRetries(policy)
         with ExitStack() as locks:
             locks.enter_context(self._state.workspace.commit_lock)
+            locks.enter_context(self._state.workspace.context.storage.turn(REPO))
             if self._take_turn(kind, retries, locks):
                 before = self._state.workspace.snapshot_id
                 self.rebase(policy.solver, reads=reads)
@@ -339,7 +341,7 @@ class Session(Rearranging, Inspection):
             message,
             {**state.default_metadata, **metadata},
             state.session_start(),
-            workspace.writer.flush,
+            workspace.writer.begin_flush,
             workspace.earlier_manifests,
             state.note,
         )
