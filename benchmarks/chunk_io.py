@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import importlib
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import file_readers
 import numpy as np
+import obstore.store
 import zarr
 from measure import Measured, scratch
 
 POINTS = 500
+#: Stores without versions, by a folder.
+PLAIN: dict[str, Callable[[str], Any]] = {
+    "LocalStore": zarr.storage.LocalStore,
+    "obstore": lambda folder: zarr.storage.ObjectStore(obstore.store.LocalStore(folder)),
+}
 COMPRESSORS: dict[str, Any] = {"none": None, "zstd": zarr.codecs.ZstdCodec(level=1)}
 BATCHED, FUSED = (f"zarr.core.codec_pipeline.{name}CodecPipeline" for name in ("Batched", "Fused"))
 #: The pipelines of Frazil, icechunk and LocalStore. "handle" is `frazil.Array`.
@@ -45,7 +52,7 @@ def _use_pipeline(implementation: str, pipeline: str) -> None:
     if implementation == "frazil" and pipeline == "bulk":
         importlib.import_module("frazil.zarr_pipeline").enable()
         return
-    number = {"frazil": 0, "icechunk": 1, "LocalStore": 2}[implementation]
+    number = {"frazil": 0, "icechunk": 1, "LocalStore": 2, "obstore": 2}[implementation]
     zarr.config.set({"codec_pipeline.path": PIPELINES[pipeline][number]})
 
 
@@ -60,8 +67,8 @@ def _zarr(
 ) -> Measured:
     out = Measured()
     icechunk: Any = None
-    if implementation == "LocalStore":
-        store: Any = zarr.storage.LocalStore(root)
+    if implementation in PLAIN:
+        store: Any = PLAIN[implementation](root)
     else:
         icechunk = importlib.import_module(implementation)
         repo = icechunk.Repository.create(icechunk.local_filesystem_storage(root))
@@ -127,8 +134,8 @@ def points(implementation: str, chunks: int, count: int, codec: str = "none") ->
 def _store_of_points(implementation: str, root: str, data: np.ndarray, codec: str) -> tuple[Any, Any]:
     """Return a store with the array, and its session."""
     options = {"name": "a", "data": data, "chunks": (1, 64, 64), "compressors": COMPRESSORS[codec]}
-    if implementation == "LocalStore":
-        store = zarr.storage.LocalStore(root)
+    if implementation in PLAIN:
+        store = PLAIN[implementation](root)
         zarr.create_array(store, **options)
         return store, None
     module = importlib.import_module(implementation)

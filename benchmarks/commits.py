@@ -66,7 +66,11 @@ def contending(implementation: str, processes: int, commits: int) -> Measured:
                 assert worker.stdout is not None
                 assert worker.stdout.readline() == "ready\n"
             with out.milliseconds_each("a commit", processes * commits):
-                answers = [worker.communicate("go\n", timeout=120)[0] for worker in workers]
+                for worker in workers:  # all at once: ``communicate`` waits for the end of each worker
+                    assert worker.stdin is not None
+                    worker.stdin.write("go\n")
+                    worker.stdin.flush()
+                answers = [worker.communicate(timeout=120)[0] for worker in workers]
         finally:
             for worker in workers:
                 worker.kill()

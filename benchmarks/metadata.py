@@ -77,6 +77,60 @@ def at_scale(implementation: str, references: int) -> Measured:
     return out
 
 
+def many_arrays(implementation: str, arrays: int, references: int, split: int = 0) -> Measured:
+    """Measure one commit that changes many arrays of virtual references, and then a small one.
+
+    Args:
+        implementation: The package.
+        arrays: The number of arrays.
+        references: The number of references of all arrays together.
+        split: The number of references of a manifest. 0 leaves the default of the implementation.
+
+    Returns:
+        The measurements.
+    """
+    icechunk = importlib.import_module(implementation)
+    out = Measured()
+    count = references // arrays
+    shape = (count // 100, 100)
+    with scratch() as root:
+        config = icechunk.RepositoryConfig.default()
+        config.set_virtual_chunk_container(
+            icechunk.VirtualChunkContainer("s3://bucket/", icechunk.s3_store(region="us-east-1"))
+        )
+        if split:
+            by_step = {icechunk.ManifestSplitDimCondition.Axis(0): split // 100}
+            sizes = {icechunk.ManifestSplitCondition.AnyArray(): by_step}
+            splitting = icechunk.ManifestSplittingConfig.from_dict(sizes)
+            config.manifest = icechunk.ManifestConfig(splitting=splitting)
+        repo = icechunk.Repository.create(icechunk.local_filesystem_storage(root), config)
+        session = repo.writable_session("main")
+        group = zarr.create_group(session.store)
+        for number in range(arrays):
+            group.create_array(f"v{number}", shape=shape, chunks=(1, 1), dtype="f4")
+        session.commit("arrays")
+        session = repo.writable_session("main")
+        rows = np.arange(shape[0] * 100, dtype="u8")
+        offsets, lengths = rows % 100 * LENGTH + 512, np.full(len(rows), LENGTH, "u8")
+        names = [f"s3://bucket/model/run-{row // 100:06d}/file.nc" for row in range(len(rows))]
+        before = peak_mib()
+        with out.seconds_of_all("set and commit"):
+            with out.seconds("of that set"):
+                for number in range(arrays):
+                    session.store.set_virtual_refs_arr(f"v{number}", shape, names, offsets, lengths)
+            session.commit("references")
+        out["peak memory over the inputs, MiB"] = peak_mib() - before
+        session = repo.writable_session("main")
+        with out.seconds_of_all("change one of each array and commit"):
+            for number in range(arrays):
+                name = f"v{number}/c/0/5"
+                session.store.set_virtual_ref(name, "s3://bucket/model/new.nc", offset=1, length=LENGTH)
+            session.commit("one of each")
+        files = [file.stat() for file in (Path(root) / "manifests").iterdir()]
+        out["manifests, MiB"] = sum(file.st_size for file in files) / 2**20
+    return out
+
+
 def codec(implementation: str, references: int, locations: int) -> Measured:
     """Measure encoding and decoding a manifest, without storage or session."""
     from frazil.format.manifest import ChunkTable, Manifest, decode_manifest, encode_manifest

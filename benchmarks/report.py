@@ -8,6 +8,7 @@ the smallest and the largest ratio show how reliable it is.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
@@ -15,6 +16,11 @@ from workload import FRAZIL, Medians, Workload
 
 #: The beginning of a section.
 _SECTION = "\n### "
+#: The note of a table that was measured later, as it was before it became one line.
+_LONG_NOTE = re.compile(
+    r"Measured later than the other tables:\n\n- Command: (.*)\n- Versions: .*\n- Machine: .*\n"
+    r"- Load average: (.*)\n"
+)
 
 #: One round: the values of each implementation, by name.
 type Round = Mapping[str, Mapping[str, float]]
@@ -60,7 +66,7 @@ def with_sections(text: str, sections: Mapping[str, str], order: Sequence[str]) 
 
     ``sections`` has a text for each title. ``order`` has the titles of all workloads.
     """
-    head, *present = text.split(_SECTION)
+    head, *present = _LONG_NOTE.sub(r"Measured later: \1; load average \2.\n", text).split(_SECTION)
     texts = {part.split("\n", 1)[0]: f"{_SECTION[1:]}{part}\n" for part in present} | dict(sections)
     known = [title for title in order if title in texts]
     return "\n".join([head, *(texts[title].rstrip("\n") + "\n" for title in known)])

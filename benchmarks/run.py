@@ -6,6 +6,10 @@
     make bench ARGS="--only chunk_io --rounds 5"
     make bench ARGS="--only upkeep --update"     replaces the tables of these workloads, and leaves the others
     make bench ARGS="--quick --output /tmp/x.md"   tiny sizes, to test the tool itself
+    make bench-quick                             a few short workloads, about two minutes; writes nothing
+
+The ratios of each run are printed beside those of the last report: ``WORSE`` marks a ratio that was larger in
+all rounds than in all rounds of the report.
 
 Every measurement runs in a new process. In a round, the implementations run one after the other, and the
 order is reversed in each new round. All workloads run their first round before any workload runs its second
@@ -25,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -37,12 +41,14 @@ from commands import GIT
 from commit_peers import PACKAGES_OF_COMMITS
 from pipeline.names import PACKAGES_OF_PIPELINE
 from report import Round, missed, section, with_sections
+from results import read_tables, trends
 from shared_inputs import INPUTS
 from workload import Workload
-from workloads import WORKLOADS
+from workloads import DAILY, WORKLOADS
 
 HERE = Path(__file__).parent
 TITLE = "# Frazil beside the reference"
+LAST_REPORT = HERE / "RESULTS.md"
 MEASUREMENT_SECONDS = 900
 PACKAGES = (
     *("frazil", "icechunk", "zarr", "tensorstore", "zarrista", "numpy", "obstore", "zstandard"),
@@ -65,6 +71,8 @@ def main(arguments: Sequence[str]) -> int:
         for each in WORKLOADS
         if any(only in f"{each.run} {each.title}" for only in options.only) and each.large <= options.large
     ]
+    if options.daily:
+        chosen = [each for each in chosen if each.title in DAILY]
     load = [os.getloadavg()[0]]
     start = time.monotonic()
     with inputs():
@@ -72,14 +80,16 @@ def main(arguments: Sequence[str]) -> int:
             quick(chosen) if options.quick else in_turns(chosen, options.rounds, start + options.minutes * 60)
         )
     load.append(os.getloadavg()[0])
+    print_trends(rounds, LAST_REPORT)
+    if options.daily:
+        return 0
     command = " ".join(["python benchmarks/run.py", *map(shlex.quote, arguments)])
     head = list(preface(chosen, command, load, time.monotonic() - start))
     sections = {each.title: "\n".join(section(each, found)) for each, found in rounds.items()}
     output = Path(options.output)
     if options.update:
-        note = "\n".join(
-            ["Measured later than the other tables:", "", *(line for line in head if line.startswith("- "))]
-        )
+        note = f"Measured later: `{command}`, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC; load average "
+        note += f"{load[0]:.1f} before, {load[-1]:.1f} after."
         sections = {title: f"{text}\n{note}\n" for title, text in sections.items()}
         text = with_sections(output.read_text(), sections, [each.title for each in WORKLOADS])
     else:
@@ -96,16 +106,28 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="tiny sizes, one round")
+    parser.add_argument("--daily", action="store_true", help="a few short workloads; print their ratios only")
     parser.add_argument("--large", action="store_true", help="also run workloads that take minutes")
     parser.add_argument("--rounds", type=int, help="most rounds of each workload (default 5; 1 with --quick)")
-    parser.add_argument("--minutes", type=float, default=9.5, help="start no round that would end later")
+    parser.add_argument(
+        "--minutes", type=float, help="start no round that would end later (default 9.5; 2 with --daily)"
+    )
     parser.add_argument("--only", action="append", help="only workloads with this text; repeatable")
     parser.add_argument("--update", action="store_true", help="replace only the tables of these workloads")
-    parser.add_argument("--output", default=HERE / "RESULTS.md", help="the file to write")
+    parser.add_argument("--output", default=LAST_REPORT, help="the file to write")
     options = parser.parse_args(arguments)
     options.rounds = options.rounds or (1 if options.quick else 5)
+    options.minutes = options.minutes or (2 if options.daily else 9.5)
     options.only = options.only or [""]
     return options
+
+
+def print_trends(rounds: Mapping[Workload, Sequence[Round]], report: Path) -> None:
+    """Print the ratios beside those of the last report."""
+    before = read_tables(report.read_text()) if report.exists() else {}
+    for workload, found in rounds.items():
+        if lines := list(trends(workload, found, before)):
+            print(workload.title, *lines, sep="\n")
 
 
 def in_turns(chosen: Sequence[Workload], most: int, until: float) -> dict[Workload, list[Round]]:

@@ -9,8 +9,9 @@ from commit_peers import DURABLE, NO_FLUSH
 from pipeline.workloads import PIPELINE
 from selections import SELECTIONS
 from workload import BOTH, FRAZIL, REFERENCE, Workload
+from writer_workloads import WRITERS
 
-ALL = (*BOTH, "LocalStore", "tensorstore")
+ALL = (*BOTH, "LocalStore", "obstore", "tensorstore")
 
 #: Frazil without deduplication.
 PLAIN = "frazil, plain"
@@ -24,6 +25,19 @@ COMMANDS = (FRAZIL, "git")
 
 LARGE = {"chunks": 128, "chunk_kib": 1024}
 FEW = {"chunks": 8, "chunk_kib": 1}
+
+#: The titles of the workloads of ``make bench-quick``, which take about two minutes.
+DAILY = frozenset(
+    {
+        "A million virtual references",
+        "4,096 chunks of 16 KiB, read with frazil.Array",
+        "128 chunks of 1 MiB, zstd",
+        "Small commits, one process",
+        "Small commits, 8 processes at once",
+        "A repository of 1,000 commits",
+        "A snapshot of 10,000 arrays",
+    }
+)
 
 WORKLOADS = (
     Workload(
@@ -65,7 +79,7 @@ WORKLOADS = (
         "chunk_io.local",
         {**SMALL, "pipeline": "fused"},
         {**FEW, "codec": "zstd", "pipeline": "fused"},
-        (FRAZIL, REFERENCE, "LocalStore"),
+        (FRAZIL, REFERENCE, "LocalStore", "obstore"),
     ),
     Workload("128 chunks of 1 MiB", "chunk_io.local", LARGE, FEW, ALL),
     Workload(
@@ -80,9 +94,19 @@ WORKLOADS = (
         "chunk_io.local",
         {**LARGE, "codec": "zstd", "pipeline": "fused"},
         {**FEW, "codec": "zstd", "pipeline": "fused"},
-        (FRAZIL, REFERENCE, "LocalStore"),
+        (FRAZIL, REFERENCE, "LocalStore", "obstore"),
     ),
     *SELECTIONS,
+    *(
+        Workload(
+            f"{count} chunks of 16 KiB, read with frazil.Array",
+            "chunk_io.local",
+            {"chunks": count, "chunk_kib": 16, "codec": "none", "pipeline": "handle"},
+            {**FEW, "codec": "none", "pipeline": "handle"},
+            ALL,
+        )
+        for count in (64, 512)
+    ),
     *(
         Workload(
             f"100,000 points in 10,000 chunks of 16 KiB{', zstd' if codec == 'zstd' else ''}, in one call",
@@ -155,6 +179,7 @@ WORKLOADS = (
         compare=(NOT_DURABLE,),
         rounds=2,
     ),
+    *WRITERS,
     *(
         Workload(
             f"A repository of {commits:,} commits",
@@ -230,6 +255,19 @@ WORKLOADS = (
         {"versions": 20, "references": 2000, "chunk_files": 40, "separate": False},
         expected={f"{name}, processor s": 0.5 for name in ("collect", "statistics")},
         rounds=1,
+    ),
+    *(
+        Workload(
+            f"142 arrays with {references:,} virtual references in one commit{title}",
+            "metadata.many_arrays",
+            {"arrays": 142, "references": references, **options},
+            {"arrays": 3, "references": 3000, "split": 500 if options else 0},
+            rounds=2,
+            large=references > 2_000_000,
+            expected={"set and commit, s": 0.4},
+        )
+        for references, split in ((1_200_000, 1000), (12_000_000, 10_000))
+        for title, options in (("", {}), (", split manifests", {"split": split}))
     ),
     Workload("A snapshot of 10,000 arrays", "hierarchy.many_arrays", {"arrays": 10_000}, {"arrays": 20}),
     Workload(

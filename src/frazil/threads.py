@@ -91,7 +91,8 @@ SIZES: Final[dict[Purpose, int]] = {
     # Each call holds the bytes of a chunk.
     Purpose.CHUNK_COPIES: 8,
     Purpose.COLLECTION_STEPS: 32,
-    Purpose.COMMIT_UPLOADS: 8,
+    # A dataset has dozens of arrays, each with a manifest. An upload mostly waits.
+    Purpose.COMMIT_UPLOADS: 32,
     Purpose.FILE_CHECKS: 32,
     Purpose.FILE_COPIES: 16,
     # Each call opens a remote file, with a library that may hold a lock.

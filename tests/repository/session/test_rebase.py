@@ -615,3 +615,32 @@ def test_other_metadata_over_rewritten_manifests(repo):
     assert [ref.id for ref in one] == [ref.id for ref in other]
     listed = repo.inspect_snapshot(session.snapshot_id)["manifests"]
     assert {id_to_text(ref.id) for ref in other} <= {each["id"] for each in listed}
+
+
+def test_an_amend_beside_other_writers_is_rebased(repo):
+    """It replaces the commit of the other writer and contains its changes. Without a solver it is refused."""
+    with repo.transaction("main", message="an array") as store:
+        zarr.create_array(store, name="a", shape=(3,), chunks=(1,), dtype="i4")
+    late, early, other = (repo.writable_session("main") for _ in range(3))
+    for at, session in enumerate((early, late, other)):
+        zarr.open_array(session.store, path="a")[at] = at + 1
+    early.commit("early")
+    with pytest.raises(ConflictError):
+        late.amend("late")
+    late.amend("late", rebase_with=ConflictDetector())
+    other.amend("other", rebase_with=ConflictDetector(), metadata={"by": "me"})
+    assert [each.message for each in repo.ancestry(branch="main")][:2] == ["other", "an array"]
+    assert zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[:].tolist() == [1, 2, 3]
+    assert repo.lookup_snapshot(repo.lookup_branch("main")).metadata["__icechunk"] == {"rebase_attempts": 1}
+
+
+def test_an_amend_in_conflict_is_refused(repo):
+    with repo.transaction("main", message="an array") as store:
+        zarr.create_array(store, name="a", shape=(3,), chunks=(1,), dtype="i4")
+    late, early = repo.writable_session("main"), repo.writable_session("main")
+    for session in (early, late):
+        zarr.open_array(session.store, path="a")[0] = 1 + (session is late)
+    early.amend("early")
+    with pytest.raises(RebaseFailedError):
+        late.amend("late", rebase_with=ConflictDetector())
+    assert next(each.message for each in repo.ancestry(branch="main")) == "early"

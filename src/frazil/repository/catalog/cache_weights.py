@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
@@ -33,7 +33,7 @@ def held_bytes(value: object) -> int:
             pending += [getattr(each, name) for name in names]
         elif isinstance(each, Mapping):
             first = next(iter(each.values()), None)
-            if _field_names(_type_of(first)) or isinstance(first, np.ndarray):
+            if _names_of_fields(type(first)) or isinstance(first, np.ndarray):
                 pending += each.values()
             else:
                 total += len(str(each))

@@ -9,8 +9,9 @@ commit is rebased onto the new tip if there are no conflicts, or if a solver dec
       └── no ── conflicts with the other commits? ── yes ──> RebaseFailedError
                   (no attempt or no time is left: ConflictError)
 
-In every round one of the writers succeeds, so all writers together make progress. A pause of random length
-before each retry makes it likely that every writer succeeds.
+In every round one of the writers succeeds, so all writers together make progress. On a local disk, a pause of
+random length before each retry makes it likely that every writer succeeds. On an object store, a commit that
+has lost several times waits for its turn, and a commit of many arrays does so before its first attempt.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ RESERVED: Final = "__icechunk"
 #: The number of attempts without a pause, and the longest pause between later attempts, in seconds.
 _EAGER: Final = 3
 _LONGEST: Final = 1.0
+#: A commit to an object store that changes the chunks of so many arrays takes its turn at once.
+_MANY_ARRAYS: Final = 8
+#: After so many losses, every commit to an object store does.
+_LOSSES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,7 @@ class CommitRetries:
     policy: CommitRetryPolicy
     count: int = 0
     _started: float = field(default_factory=host.monotonic_seconds)
+    _has_turn: bool = False
 
     def metadata(self, metadata: dict[str, Any]) -> dict[str, Any]:
         """Return the metadata of the next attempt, with the number of rebases before it."""
@@ -94,7 +100,7 @@ class CommitRetries:
         self.count += 1
         if policy.timeout is None:
             return
-        left = policy.timeout.total_seconds() - (host.monotonic_seconds() - self._started)
+        left = self.seconds_left() or 0.0
         if left <= 0:
             raise ConflictError(
                 error.expected_parent,
@@ -104,6 +110,23 @@ class CommitRetries:
                 "write to forks of one session",
                 error.kind,
             ) from error
-        if self.count > _EAGER:
+        if self.count > _EAGER and not self._has_turn:
             longest = min(0.002 * 2.0 ** min(self.count - _EAGER, 20), _LONGEST, left)
             host.pause(host.random_between(0, longest))
+
+    def begin_turn(self, changed_arrays: int) -> bool:
+        """Return whether the next attempt should wait for its turn (``catalog.turns``). True at most once.
+
+        A turn costs three requests. It saves the files of lost attempts, one for each changed array and two
+        more, and it is fair to a commit that has lost several times.
+        """
+        if self._has_turn or self.policy.max_retries == 0:
+            return False
+        self._has_turn = changed_arrays >= _MANY_ARRAYS or self.count >= _LOSSES
+        return self._has_turn
+
+    def seconds_left(self) -> float | None:
+        """Return the seconds until the timeout of the policy, or None without a timeout."""
+        if self.policy.timeout is None:
+            return None
+        return self.policy.timeout.total_seconds() - (host.monotonic_seconds() - self._started)

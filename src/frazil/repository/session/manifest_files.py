@@ -32,7 +32,7 @@ from frazil.repository.session.earlier_manifests import ManifestUpdate, NewManif
 from frazil.repository.session.pending_commit import PendingCommit
 from frazil.repository.session.uploads import Puts
 
-_READERS = 16
+_READERS = 32
 #: A commit of more manifests gives them a series of ids, so that the snapshot is small.
 _SERIES_FROM = 16
 

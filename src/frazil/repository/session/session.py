@@ -26,6 +26,7 @@ from frazil.format.metadata_items import MetadataColumn
 from frazil.logs import span, timed
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import presentation
+from frazil.repository.catalog.turns import turn
 from frazil.repository.catalog.version_info import Diff, SessionMode
 from frazil.repository.session.commit import write_commit
 from frazil.repository.session.commit_retries import (
@@ -296,6 +297,10 @@ class Session(Rearranging, Inspection):
         with ExitStack() as locks:
             locks.enter_context(self._state.workspace.commit_lock)
             locks.enter_context(self._state.workspace.context.storage.turn(REPO))
+            if self._take_turn(kind, retries, locks):
+                before = self._state.workspace.snapshot_id
+                self.rebase(policy.solver, reads=reads)
+                retries.count += self._state.workspace.snapshot_id != before
             while True:
                 pending = self._pending_commit(kind, message, retries.metadata(metadata or {}), allow_empty)
                 try:
@@ -304,7 +309,21 @@ class Session(Rearranging, Inspection):
                 except ConflictError as error:
                     retries.wait(error)
                 locks.enter_context(self._state.workspace.context.assets.retry_lock)
+                self._take_turn(kind, retries, locks)
                 self.rebase(policy.solver, reads=reads)
+
+    def _take_turn(self, kind: CommitKind, retries: CommitRetries, locks: ExitStack) -> bool:
+        """Wait for other commits to the branch, if lost attempts cost more than a turn.
+
+        Return whether there were such commits.
+        """
+        context, branch = self._state.workspace.context, self._state.branch
+        if branch is None or not kind.moves_branch or context.storage.is_local:
+            return False
+        if not retries.begin_turn(self._state.workspace.num_changed_arrays):
+            return False
+        locks.enter_context(context.assets.retry_lock)
+        return locks.enter_context(turn(context.storage, branch, retries.seconds_left()))
 
     def _pending_commit(
         self, kind: CommitKind, message: str, metadata: dict[str, Any], allow_empty: bool
@@ -459,25 +478,41 @@ class Session(Rearranging, Inspection):
         return self._state.branch
 
     def amend(
-        self, message: str, *, metadata: dict[str, Any] | None = None, allow_empty: bool = False
+        self,
+        message: str,
+        *,
+        metadata: dict[str, Any] | None = None,
+        allow_empty: bool = False,
+        rebase_with: ConflictSolver | None = None,
+        rebase_tries: int = 1000,
     ) -> str:
         """Replace the last commit of the branch by a commit that contains its changes and the session's.
 
         The new commit has the parent of the replaced commit. The replaced commit stays in the history of
-        other branches and tags that contain it. An amend is never rebased. Afterwards the session is
-        read-only, and reads the new snapshot.
+        other branches and tags that contain it. Afterwards the session is read-only, and reads the new
+        snapshot.
+
+        If another writer has moved the branch since the session was opened, the amend is *late*. With
+        ``rebase_with``, a late amend is rebased and retried, as ``commit`` does. It then replaces the last
+        commit at that time, which is the commit of the other writer, and contains its changes. Otherwise a
+        late amend raises ``ConflictError``, also with the option ``fast_forward_timeout``.
 
         Args:
             message: Describes the new commit. The message of the replaced commit is not used.
             metadata: Values that JSON can hold, by name. The metadata of the replaced commit are not used,
                 except those that Frazil itself has stored there. Default: none.
             allow_empty: Whether to amend without changes, such as to correct the message. Default: False.
+            rebase_with: Decides the conflicts of a late amend: a ``ConflictSolver``, or any object with a
+                method ``solve``. Default: None, no rebase.
+            rebase_tries: The largest number of rebases with ``rebase_with``, at least 0. Default: 1000.
 
         Returns:
             The id of the new snapshot.
 
         Raises:
             ConflictError: Another writer moved the branch first (``commit-conflict``).
+            RebaseFailedError: The solver left a conflict undecided (``rebase-failed``).
+            StaleReadError: Another writer changed a tracked read of this session (``stale-read``).
             SessionStateError: The last commit is the first of the repository
                 (``no-amend-for-initial-commit``), the commit moved nodes and this session cannot
                 (``rearrange-session-only``), or the session cannot commit: see ``commit``.
@@ -494,7 +529,8 @@ class Session(Rearranging, Inspection):
             ['a group', 'Repository initialized']
         """
         self._state.workspace.context.require_version_2()
-        return self._write_commit(AMEND, message, metadata, allow_empty)
+        policy = NO_RETRIES if rebase_with is None else self._retry_policy(rebase_with, rebase_tries)
+        return self._write_commit(AMEND, message, metadata, allow_empty, policy)
 
     def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
         """Write the changes as a new snapshot, and leave the branch as it is.

@@ -138,6 +138,11 @@ class WorkspaceLayers:
             return self._was_changed or bool(self.own_changes())  # sealed changes may have been undone
         return self._was_changed or bool(self.sealed or self.changes)
 
+    @property
+    def num_changed_arrays(self) -> int:
+        """The number of arrays with own changes of chunks, whose manifests a commit writes."""
+        return len(self.sealed.chunks.keys() | self.changes.chunks.keys())
+
     def own_changes(self) -> ChangeSet:
         """Return all own changes as one change set."""
         with self.lock:
