@@ -65,6 +65,12 @@ def with_late_fields[T: LateFields](cls: type[T], fields: Mapping[str, Any], dec
     return value
 
 
+def decoders_setter[T: LateFields](cls: type[T]) -> Callable[[T, Decoders], None]:
+    """Return a function that sets the functions of a value of ``cls``, for calls with ``map``."""
+    setter: Callable[[T, Decoders], None] = cls._decoders.__set__  # type: ignore[attr-defined]  # a slot
+    return setter
+
+
 def complete[T: LateFields](value: T) -> T:
     """Decode all fields of a value, and return it. Raises the errors of the functions that decode them."""
     for name in getattr(value, "_decoders", _NO_DECODERS):

@@ -21,7 +21,7 @@ import numpy as np
 
 from frazil.format.columns import I64
 from frazil.format.ids import ids_to_text
-from frazil.format.late_fields import Decoders
+from frazil.format.late_fields import decoders_setter
 from frazil.format.repo_info import RepoInfo, SnapshotTable
 from frazil.repository.catalog.history import ancestry
 from frazil.repository.catalog.repo_requirements import require_snapshot
@@ -35,7 +35,7 @@ _SLOTS: Final = {
     name: vars(SnapshotInfo)[name].__set__
     for name in ("id", "parent_id", "written_at", "message", "metadata")
 }
-_set_decoders: Final[Callable[[SnapshotInfo, Decoders], None]] = SnapshotInfo._decoders.__set__  # type: ignore[attr-defined]  # a slot
+_set_decoders: Final = decoders_setter(SnapshotInfo)
 
 
 def history_infos(info: RepoInfo, tip: bytes) -> Iterator[SnapshotInfo]:

@@ -12,6 +12,9 @@ one of another implementation, or a writer whose clock is wrong, makes others la
 A writer that dies leaves its ticket. Waiting writers renew their tickets, so a ticket that is much older than
 the newest one is dead, by the storage's own clock. The holder of the turn renews nothing: if it keeps its
 turn for ``_LONGEST_TURN_S``, the next writer deletes its ticket.
+
+A writer waits only for tickets of its first listing. So the wait ends, also if the clock of this writer is
+ahead of all others.
 """
 
 from __future__ import annotations
@@ -74,6 +77,8 @@ class _Ticket:
     #: The oldest ticket in the last listing, and since when it has been the oldest.
     _oldest: str = ""
     _oldest_since: float = field(default_factory=host.monotonic_seconds)
+    #: The older tickets in the first listing.
+    _queue: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
         self.key = f"{self.folder}/{now_us() // 1000:014d}-{id_to_text(new_object_id())}"
@@ -103,7 +108,10 @@ class _Ticket:
         """Return the older tickets of other writers, without the dead ones, which it deletes."""
         newest = max((each.modified for each in tickets), default=None)
         dead = [each.key for each in tickets if newest is not None and newest - each.modified > _DEAD_AFTER]
-        ahead = sorted({each.key for each in tickets if each.key < self.key} - {*dead})
+        keys = {each.key for each in tickets}
+        if self._queue is None:
+            self._queue = frozenset(key for key in keys if key < self.key)
+        ahead = sorted((self._queue & keys).difference(dead))
         now = host.monotonic_seconds()
         if not ahead or ahead[0] != self._oldest:
             self._oldest, self._oldest_since = (ahead or [""])[0], now
