@@ -303,7 +303,7 @@ class LocalStorage(SynchronousStorage):
         target, view = self._path(to), memoryview(data).cast("B")
         with file_errors(to, "write"):
             link = stack.enter_context(BackupLink(self._path(key), target, view, self._flusher))
-            if link.is_made:
+            if link.is_linked:
                 TRAFFIC.count_request()
                 return [], link.flushes()
         return self._write_and_name_all(stack, [(to, view)]), []

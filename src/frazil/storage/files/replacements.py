@@ -101,19 +101,19 @@ def flush_names(directory: str, flusher: Flusher) -> None:
 class BackupLink:
     """A second name for a file that has the expected bytes.
 
-    ``is_made`` is False if the file has other bytes, or if the file system has no links.
+    ``is_linked`` is False if the file has other bytes, or if the file system has no links.
     """
 
     def __init__(self, source: str, target: str, data: memoryview, flusher: Flusher) -> None:
         self._flusher = flusher
         self._source = source
         self._descriptor = -1
-        self.is_made = False
+        self.is_linked = False
         try:
             self._descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
             self._status = os.fstat(self._descriptor)
             if self._status.st_size == len(data) and read_large(self._descriptor, source, 0, None) == data:
-                self.is_made = self._link(target)
+                self.is_linked = self._link(target)
         except OSError as error:
             if error.errno not in NO_LINKS and not isinstance(error, MISSING_FILE):
                 self.__exit__()
