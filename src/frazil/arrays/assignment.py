@@ -124,7 +124,7 @@ def _last_of_equal(columns: list[I64]) -> I64:
 
     Examples:
         >>> _last_of_equal([np.array([3, 1, 3]), np.array([0, 2, 0])]).tolist()
-        [1, 2]
+        [2, 1]
     """
     order = np.lexsort(columns)  # stable: equal points stay in the order of their rows
     ordered = [each[order] for each in columns]

@@ -87,8 +87,8 @@ def crc32c_rows(data: U8, length: I64) -> U32:
 
     Examples:
         >>> data = np.frombuffer(b"123456789ice", np.uint8)
-        >>> [hex(crc) for crc in crc32c_rows(data, np.array([9, 3])).tolist()]
-        ['0xe3069283', '0xb4d2aec9']
+        >>> crc32c_rows(data, np.array([9, 3])).tolist() == [crc32c(b"123456789"), crc32c(b"ice")]
+        True
     """
     ends = np.cumsum(length)
     rows: Iterable[U8] = map(data.__getitem__, map(slice, (ends - length).tolist(), ends.tolist()))
