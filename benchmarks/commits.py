@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
+import sqlite3
 import subprocess
 import sys
 from typing import Any
 
+from commit_peers import connection, insert, messages, module_and_storage
 from measure import Measured, scratch
 from zarr.core.buffer import default_buffer_prototype
 
@@ -22,10 +23,16 @@ def alone(implementation: str, commits: int) -> Measured:
     """Measure one process that repeatedly changes the attributes of a group and commits."""
     from zarr.core.sync import sync
 
-    icechunk = importlib.import_module(implementation)
     out = Measured()
     with scratch() as root:
-        repo = icechunk.Repository.create(icechunk.local_filesystem_storage(root))
+        if (database := connection(implementation, root)) is not None:
+            with out.milliseconds_each("a commit", commits):
+                for count in range(commits):
+                    insert(database, f"commit {count}", DOCUMENT.encode())
+            assert len(messages(database)) == commits
+            return out
+        icechunk, storage = module_and_storage(implementation, root)
+        repo = icechunk.Repository.create(storage)
         with out.milliseconds_each("a commit", commits):
             for count in range(commits):
                 session = repo.writable_session("main")
@@ -37,10 +44,12 @@ def alone(implementation: str, commits: int) -> Measured:
 
 def contending(implementation: str, processes: int, commits: int) -> Measured:
     """Measure processes that commit to one branch. Each retries until its commit is reported as done."""
-    icechunk = importlib.import_module(implementation)
     out = Measured()
     with scratch() as root:
-        icechunk.Repository.create(icechunk.local_filesystem_storage(root))
+        database = connection(implementation, root)
+        if database is None:
+            icechunk, storage = module_and_storage(implementation, root)
+            icechunk.Repository.create(storage)
         command = [sys.executable, __file__, implementation, root]
         workers = [
             subprocess.Popen(
@@ -63,19 +72,35 @@ def contending(implementation: str, processes: int, commits: int) -> Measured:
                 worker.kill()
                 worker.wait()
         acknowledged = {message for answer in answers for message in json.loads(answer)}
-        repo = icechunk.Repository.open(icechunk.local_filesystem_storage(root))
-        known = [commit.message for commit in repo.ancestry(branch="main")]
+        if database is None:
+            repo = icechunk.Repository.open(storage)
+            known = [commit.message for commit in repo.ancestry(branch="main")]
+        else:
+            known = messages(database)
         out["acknowledged and lost, commits"] = len(acknowledged - set(known))
         out["not acknowledged, commits"] = processes * commits - len(acknowledged)
     return out
 
 
+def insert_all(database: sqlite3.Connection, number: str, commits: int) -> None:
+    """Run one of the processes with SQLite, which waits for its turn in `insert`."""
+    print("ready", flush=True)
+    sys.stdin.readline()
+    done = [f"{number}/{count}" for count in range(commits)]
+    for message in done:
+        insert(database, message, DOCUMENT.encode())
+    print(json.dumps(done))
+
+
 def work(implementation: str, root: str, number: str, commits: str) -> None:
     """Run one of the processes, and report the commits that it saw as done."""
+    if (database := connection(implementation, root)) is not None:
+        insert_all(database, number, int(commits))
+        return
     from zarr.core.sync import sync
 
-    icechunk = importlib.import_module(implementation)
-    repo = icechunk.Repository.open(icechunk.local_filesystem_storage(root))
+    icechunk, storage = module_and_storage(implementation, root)
+    repo = icechunk.Repository.open(storage)
     print("ready", flush=True)
     sys.stdin.readline()
     done: list[str] = []

@@ -33,6 +33,7 @@ from importlib import metadata
 from pathlib import Path
 
 from commands import GIT
+from commit_peers import PACKAGES_OF_COMMITS
 from pipeline.names import PACKAGES_OF_PIPELINE
 from report import Round, missed, section, with_sections
 from shared_inputs import INPUTS
@@ -47,7 +48,7 @@ PACKAGES = (
     *("pyspark", "pyarrow", "xarray", "dask", "virtualizarr", "h5netcdf"),
 )
 #: The package of an implementation, if the two have different names.
-PACKAGE_OF = {"LocalStore": "zarr", **PACKAGES_OF_PIPELINE}
+PACKAGE_OF = {"LocalStore": "zarr", **PACKAGES_OF_PIPELINE, **PACKAGES_OF_COMMITS}
 
 
 def main(arguments: Sequence[str]) -> int:

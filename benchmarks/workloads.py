@@ -5,12 +5,16 @@ The workloads of the pipeline are in `pipeline.workloads`.
 
 from __future__ import annotations
 
+from commit_peers import DURABLE, NO_FLUSH
 from pipeline.workloads import PIPELINE
 from workload import BOTH, FRAZIL, REFERENCE, Workload
 
 ALL = (*BOTH, "LocalStore", "tensorstore")
 
 SMALL = {"chunks": 4096, "chunk_kib": 16}
+NOT_DURABLE = (NO_FLUSH, REFERENCE)
+EIGHT = {"processes": 8, "commits": 15}
+
 #: Files of text stand for arrays.
 COMMANDS = (FRAZIL, "git")
 
@@ -86,12 +90,40 @@ WORKLOADS = (
         {"chunks": 1000, "chunk_kib": 16},
         FEW,
     ),
-    Workload("Small commits, one process", "commits.alone", {"commits": 100}, {"commits": 3}),
+    Workload(
+        "Small commits, one process",
+        "commits.alone",
+        {"commits": 100},
+        {"commits": 3},
+        DURABLE,
+        expected={"a commit, ms": 1.5},
+    ),
+    Workload(
+        "Small commits without flushes, one process",
+        "commits.alone",
+        {"commits": 100},
+        {"commits": 2},
+        NOT_DURABLE,
+        expected={"a commit, ms": 1.0},
+        compare=(NOT_DURABLE,),
+    ),
     Workload(
         "Small commits, 8 processes at once",
         "commits.contending",
-        {"processes": 8, "commits": 15},
+        EIGHT,
         {"processes": 1, "commits": 2},
+        DURABLE,
+        expected={"a commit, ms": 1.0},
+        rounds=2,
+    ),
+    Workload(
+        "Small commits without flushes, 8 processes at once",
+        "commits.contending",
+        EIGHT,
+        {"processes": 1, "commits": 1},
+        NOT_DURABLE,
+        expected={"a commit, ms": 1.0},
+        compare=(NOT_DURABLE,),
         rounds=2,
     ),
     Workload("A repository of 1,000 commits", "history.long", {"commits": 1000}, {"commits": 20}),

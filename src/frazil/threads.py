@@ -32,6 +32,7 @@ class Purpose(StrEnum):
     # Pools of an object or of the process.
     ASYNC_CALLS = "frazil-async"
     CHUNK_DECODING = "frazil-decode"
+    CHUNK_ENCODING = "frazil-compress"
     CHUNK_READS = "frazil-read"
     PACK_UPLOADS = "frazil-pack"
     CONTENT_UPLOADS = "frazil-content"
@@ -67,6 +68,8 @@ SIZES: Final[dict[Purpose, int]] = {
     Purpose.ASYNC_CALLS: 32,
     # Decompression needs processor time.
     Purpose.CHUNK_DECODING: os.cpu_count() or 1,
+    # As does compression.
+    Purpose.CHUNK_ENCODING: os.cpu_count() or 1,
     # A remote read mostly waits. 64 threads are as fast as coroutines.
     Purpose.CHUNK_READS: 64,
     # Packs are large. A few of them use the whole bandwidth, and each needs memory.

@@ -1,4 +1,4 @@
-"""A codec pipeline for zarr that reads all chunks of a selection in one call.
+"""A codec pipeline for zarr that reads or writes all chunks of a selection in one call.
 
 >>> import frazil.zarr_pipeline, zarr
 >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
@@ -18,15 +18,16 @@ import zarr
 from zarr.core.codec_pipeline import FusedCodecPipeline
 
 from frazil.arrays.zarr_reads import zarr_read
+from frazil.arrays.zarr_writes import zarr_write
 
 __all__ = ["BulkCodecPipeline", "enable"]
 
 
 class BulkCodecPipeline(FusedCodecPipeline):
-    """zarr's ``FusedCodecPipeline``, with reads of boxes from Frazil in one call.
+    """zarr's ``FusedCodecPipeline``, with reads and writes of boxes of Frazil's arrays in one call.
 
-    All writes, reads from other stores, reads with arrays of indices, and arrays with codecs or dtypes that
-    Frazil does not decode in bulk are those of ``FusedCodecPipeline``.
+    Other stores, arrays of indices, writes of few chunks or of shards, and arrays with codecs or dtypes that
+    Frazil does not encode in bulk stay with ``FusedCodecPipeline``.
     """
 
     @override
@@ -44,6 +45,16 @@ class BulkCodecPipeline(FusedCodecPipeline):
                 return tuple({"status": "present"} for _ in batch)
         result: tuple[Any, ...] = await super().read(batch, out, drop_axes)
         return result
+
+    @override
+    async def write(
+        self, batch_info: Iterable[tuple[Any, ...]], value: Any, drop_axes: tuple[int, ...] = ()
+    ) -> None:
+        """Write the chunks of a selection. zarr calls this method."""
+        batch = list(batch_info)
+        write = None if drop_axes else zarr_write(batch, value, tuple(self))
+        if write is None or not await asyncio.to_thread(write.run):
+            await super().write(batch, value, drop_axes)
 
 
 def enable() -> Any:

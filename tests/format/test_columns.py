@@ -157,3 +157,23 @@ def test_row_keys_sort_like_rows(rows: list[tuple[int, int, int]]) -> None:
 
 def test_row_keys_of_no_columns() -> None:
     assert len(row_keys(np.zeros((3, 0), np.uint32))) == 3
+
+
+@pytest.mark.parametrize("texts", [["a", "", "ä❄", "x" * 300] * 8, ["a\0b", "\0", ""] * 8, [""] * 20])
+def test_many_texts_are_decoded_together(texts: list[str]) -> None:
+    rows = Ragged.of_text(texts)
+    assert rows.texts() == texts
+    order = np.arange(len(texts))[::-2]
+    assert rows.take(order).texts() == texts[::-2]
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+def test_a_text_that_ends_in_a_character(cut: int) -> None:
+    """The next text must not complete the character."""
+    whole = Ragged.of_text(["ä", *["b"] * 20])
+    rows = Ragged(whole.values, whole.starts, whole.lengths - np.array([cut, *[0] * 20]))
+    if cut:
+        with pytest.raises(FormatError, match="not UTF-8"):
+            rows.texts()
+    else:
+        assert rows.texts()[:2] == ["ä", "b"]

@@ -30,6 +30,7 @@ from frazil.format.repo_info import (
     decode_repo_info,
     encode_repo_info,
     new_repo_info,
+    open_repo_info,
 )
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -347,6 +348,25 @@ def patched(info: RepoInfo, slot: int, place: int, dtype: str, value: Any, child
 def test_damage_is_named(slot: int, place: int, dtype: str, value: int, message: str) -> None:
     with pytest.raises(FormatError, match=f"a/repo: {message}"):
         decode_repo_info(patched(new_repo_info(0), slot, place, dtype, value), "a/repo")
+
+
+@pytest.mark.parametrize(("slot", "place", "late"), [(2, 1, "branches"), (4, 1, "snapshots"), (7, 0, "ops")])
+def test_opened_parts_are_decoded_when_they_are_read(slot: int, place: int, late: str) -> None:
+    """Damage of one part does not prevent reads of the others."""
+    dtype, value = ("u1", 17) if slot == 7 else ("<i4", 9)
+    opened = open_repo_info(patched(new_repo_info(0), slot, place, dtype, value), "a/repo")
+    assert (opened.config, opened.status.set_at, opened.tags if late == "ops" else {}) == (None, 0, {})
+    with pytest.raises(FormatError, match=r"^a/repo: "):
+        getattr(opened, late)
+
+
+def test_a_late_table_is_that_of_all_rows() -> None:
+    history = line(40)
+    info = dataclasses.replace(new_repo_info(0), snapshots=SnapshotTable.of(history), branches={})
+    opened = open_repo_info(encode_repo_info(info), "repo").snapshots
+    rows = np.arange(40)[::-1]
+    assert opened.messages(rows) == info.snapshots.messages(rows)
+    assert opened.metadata(rows) == info.snapshots.metadata(rows)
 
 
 def test_damaged_text_raises_when_it_is_read() -> None:

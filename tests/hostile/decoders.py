@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -26,6 +27,7 @@ from frazil.format import flexbuffer, msgpack
 from frazil.format.chunk_check import check_file, damaged_rows
 from frazil.format.chunk_trailer import decode_trailer, find_remains
 from frazil.format.envelope import FileType, open_envelope
+from frazil.format.joined_logs import decode_logs_together
 from frazil.format.joined_manifests import decode_chunk_files_together, decode_chunk_ranges_together
 from frazil.format.manifest import (
     Manifest,
@@ -39,7 +41,7 @@ from frazil.format.older.manifest import decode_old_manifest
 from frazil.format.older.refs import decode_ref as decode_old_ref
 from frazil.format.older.snapshot import decode_old_snapshot, evidence
 from frazil.format.older.transaction_log import decode_old_log
-from frazil.format.repo_info import decode_repo_info, encode_repo_info
+from frazil.format.repo_info import RepoInfo, decode_repo_info, encode_repo_info
 from frazil.format.snapshot import decode_entry, decode_snapshot, encode_snapshot
 from frazil.format.snapshot_manifests import decode_manifests_of_snapshot, decode_manifests_of_snapshots
 from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
@@ -62,6 +64,7 @@ from frazil.repository.catalog.collection_records import (
 from frazil.repository.catalog.job_records import JOBS, read_entries
 from frazil.repository.catalog.leases import LeaseLimit, in_force
 from frazil.repository.catalog.refs_v1 import decode_ref
+from frazil.repository.catalog.snapshot_block import history_infos
 from frazil.repository.catalog.stream_records import read_records
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.clock import now_us, to_datetime
@@ -113,10 +116,19 @@ def _encode_again(call: Callable[[], Any]) -> None:
 # Metadata files
 
 
+def _history(info: RepoInfo, tip: bytes) -> None:
+    for each in islice(history_infos(info, tip), 50):
+        _each(
+            partial(getattr, each, field)
+            for field in ("id", "parent_id", "written_at", "message", "metadata")
+        )
+
+
 def _repo_info(data: bytes) -> None:
     info = decode_repo_info(data, NAME)
     rows = range(min(len(info.snapshots), 50))
     table = info.table
+    _each([partial(_history, info, table.id_of(row)) for row in rows])
     _each(partial(method, row) for method in (table.entry, table.chain) for row in rows)
     _each(partial(info.ops.entry, row) for row in range(min(len(info.ops), 50)))
     _each([partial(read_records, info.metadata)])
@@ -160,7 +172,10 @@ def _manifest(data: bytes) -> None:
 
 
 def _transaction_log(data: bytes) -> None:
+    together = decode_logs_together([data, data])
     log = decode_transaction_log(data, NAME)
+    for each in together or ():
+        assert repr(each) == repr(log)
     _encode_again(lambda: encode_transaction_log(log))
 
 

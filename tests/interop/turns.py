@@ -13,6 +13,7 @@ import pickle
 import shutil
 import tempfile
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -38,6 +39,7 @@ from tests.interop.both import (
 from zarr.core.sync import sync
 
 import frazil
+import frazil.zarr_pipeline
 
 GROUPS = ("g", "g-b", "g/é", "π")
 ARRAYS = ("a", "a0", "g/a", "g/é/b", "g-b/a", "t")
@@ -130,12 +132,14 @@ class Turns(RuleBasedStateMachine):
         self.number = 0
         self.quiet = 0  # steps since garbage was collected
         self.spec = 2
+        self.stack = ExitStack()
 
     def teardown(self) -> None:
         try:
             if self.model.versions:
                 self.check_all()
         finally:
+            self.stack.close()
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def count(self, name: str) -> None:
@@ -146,8 +150,11 @@ class Turns(RuleBasedStateMachine):
     def side(self, is_ours: bool) -> Side:
         return self.ours if is_ours else self.theirs
 
-    @initialize(is_ours=who, split=st.booleans(), old=st.booleans())
-    def start(self, is_ours: bool, split: bool, old: bool) -> None:
+    @initialize(is_ours=who, split=st.booleans(), old=st.booleans(), bulk=st.booleans())
+    def start(self, is_ours: bool, split: bool, old: bool, bulk: bool) -> None:
+        """One of them creates the repository. ``bulk``: zarr reads and writes Frazil's chunks in bulk."""
+        if bulk:
+            self.stack.enter_context(frazil.zarr_pipeline.enable())
         first, second = (self.ours, self.theirs) if is_ours else (self.theirs, self.ours)
         more = {"manifest": splitting(first.package, 2)} if split else {}
         config = first.config(inline_chunk_threshold_bytes=12, num_updates_per_repo_info_file=5, **more)
@@ -676,6 +683,8 @@ class Turns(RuleBasedStateMachine):
                 values = np.asarray(members[path][...])
                 assert (values.dtype, values.shape) == (node.values.dtype, node.values.shape)
                 assert np.array_equal(values, node.values), path
+                if isinstance(session, frazil.Session):
+                    assert np.array_equal(frazil.Array(session, path or "/")[...], node.values), path
             attributes = node.attributes if isinstance(node, Array) else node
             assert dict(members[path].attrs) == attributes
 

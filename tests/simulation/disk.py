@@ -18,9 +18,26 @@ from itertools import product
 from typing import Any
 
 import frazil.storage.local
-from frazil.storage.files import directories, links, locks, process_state, writes
+from frazil.storage.files import (
+    directories,
+    flusher,
+    links,
+    locks,
+    process_state,
+    replacements,
+    writes,
+)
 
-_MODULES = (frazil.storage.local, directories, links, locks, process_state, writes)
+_MODULES = (
+    frazil.storage.local,
+    directories,
+    flusher,
+    links,
+    locks,
+    process_state,
+    replacements,
+    writes,
+)
 #: With more changes of names at a time, only the loss of all, of none, and of each alone is tried.
 _ALL_SUBSETS = 6
 

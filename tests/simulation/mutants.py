@@ -125,12 +125,18 @@ MUTANTS = (
     ),
     Mutant(
         "the write has no condition",
-        _REPO_UPDATE,
-        "storage.put(REPO, encoded, IfVersion(at.version))",
-        "storage.put(REPO, encoded)",
+        "frazil.storage.base:OpenReplacement.finish",
+        ", IfVersion(replacement.version)",
+        "",
         ("conditional",),
     ),
-    Mutant("no backup of an update", _REPO_UPDATE, "at.save_backup(storage)", "pass", ("backup",)),
+    Mutant(
+        "no backup of an update",
+        "frazil.storage.base:Storage.open_replacement",
+        "self.backup(replacement.key, replacement.version, replacement.old, replacement.backup)",
+        "pass",
+        ("backup",),
+    ),
     Mutant(
         "no backup of a commit",
         _COMMIT,
@@ -305,7 +311,7 @@ MUTANTS = (
     Mutant(
         "a commit does not wait for its packs",
         _COMMIT,
-        "puts.run(pending.flush_chunks)",
+        "wait_for_chunks()",
         "pass",
         ("content", "verify"),
         ("commit",),
@@ -331,9 +337,9 @@ MUTANTS = (
     Mutant(
         "a handle reads from its cache",
         "frazil.repository.catalog.catalog:CatalogV2.repo_info",
-        "return read_repo_info(self.storage, self.assets.repo_info_cache)[0]",
+        "info = open_current_repo_info(self.storage, self.assets.repo_info_cache)",
         "last = self.assets.repo_info_cache._last; "
-        "return last[1] if last else read_repo_info(self.storage, self.assets.repo_info_cache)[0]",
+        "info = last[1] if last else open_current_repo_info(self.storage, self.assets.repo_info_cache)",
         ("recent",),
         ("read", "read", "commit"),
         seed=1,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from frazil.arguments import checked
+from frazil.arrays.assignment import assign
 from frazil.arrays.box_reading import read_box, zarr_array
 from frazil.arrays.chunk_source import chunks_of
 from frazil.arrays.encoding import encoding_of
@@ -161,6 +162,29 @@ class Array:
         """
         return self._read(selection_of(index, self.shape))
 
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Set the selected elements.
+
+        The values broadcast to the shape of the selection. They are converted to the dtype of the array as
+        zarr does it. All chunks of an index without arrays are encoded and stored in bulk. A chunk that has
+        only the fill value is not stored, unless zarr's option ``array.write_empty_chunks`` is set.
+
+        Args:
+            index: An index of numpy, as for reads.
+            value: The values: a number, an array, or a list.
+
+        Raises:
+            InvalidIndexError: ``invalid-argument`` for an invalid index. It is an ``IndexError``.
+            InvalidInputError: ``invalid-argument`` for values of another shape. It is a ``ValueError``.
+            ReadOnlyError: The session is read-only (``read-only-store``).
+            SessionStateError: The session can only move nodes, or has expired.
+            StorageError: The storage fails.
+        """
+        self._write(selection_of(index, self.shape), value)
+
+    def _write(self, selection: BoxSelection | PointSelection, value: Any) -> None:
+        assign(self._session, self._path, self._node().user_data, selection, value)
+
     def _read(self, selection: BoxSelection | PointSelection) -> Any:
         encoding = self._encoding()
         if isinstance(selection, PointSelection):
@@ -212,3 +236,7 @@ class OuterIndex:
     def __getitem__(self, index: Any) -> Any:
         """Return the selected elements. See ``Array.oindex``."""
         return self._array._read(outer_selection(index, self._array.shape))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Set the selected elements. See ``Array.oindex``."""
+        self._array._write(outer_selection(index, self._array.shape), value)

@@ -39,6 +39,7 @@ class Encoding:
         decoder: The decoder of the bytes of chunks.
         fill: The value of the elements of missing chunks, an array of shape ().
         shards: The layout of shards; then all other attributes are those of the inner chunks.
+        codecs: The codecs of the array, as zarr has them.
     """
 
     shape: tuple[int, ...]
@@ -49,6 +50,7 @@ class Encoding:
     decoder: Decoder
     fill: NDArray[Any]
     shards: ShardLayout | None
+    codecs: tuple[Any, ...]
 
     @property
     def num_chunks(self) -> tuple[int, ...]:
@@ -62,6 +64,12 @@ class Encoding:
     def is_in_c_order(self) -> bool:
         """Whether chunks are stored in C order."""
         return self.order == tuple(range(len(self.shape)))
+
+    @property
+    def codecs_of_bytes(self) -> tuple[Any, ...]:
+        """The codecs of zarr after ``bytes``."""
+        types = [type(codec) for codec in self.codecs]
+        return self.codecs[types.index(BytesCodec) + 1 :] if BytesCodec in types else ()
 
     def decoded(self, data: NDArray[np.uint8], shape: tuple[int, ...]) -> NDArray[Any]:
         """Return chunks of one shape, from their decoded bytes of shape (m, bytes)."""
@@ -101,7 +109,9 @@ def _encoding(document: bytes) -> Encoding | None:
     if chain is None:
         return None
     fill = np.array(metadata.fill_value, dtype)
-    return Encoding(metadata.shape, tuple(map(_bounds, lengths)), dtype, *chain, fill, shards)
+    return Encoding(
+        metadata.shape, tuple(map(_bounds, lengths)), dtype, *chain, fill, shards, metadata.codecs
+    )
 
 
 def _shards(codec: ShardingCodec, lengths: Sequence[int | list[int]]) -> ShardLayout | None:

@@ -1,9 +1,4 @@
-"""Reads of zarr as boxes: all chunks of one read of zarr in one call.
-
-zarr gives its codec pipeline a list with the selection of each chunk. The selections of a box follow from the
-first and the last of them, so the list is not read. Other reads, such as those with arrays of indices, stay
-with zarr.
-"""
+"""Reads of zarr as boxes: all chunks of one read of zarr in one call."""
 
 from __future__ import annotations
 
@@ -14,18 +9,13 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from zarr.storage import StorePath
 
-from frazil.arrays.axes import chunks_of_slice
 from frazil.arrays.box_reading import read_box_into
-from frazil.arrays.encoding import Encoding, encoding_of
+from frazil.arrays.encoding import Encoding
 from frazil.arrays.selection import AxisSlice
 from frazil.arrays.single_chunk import read_in_chunk
-from frazil.errors import InvalidInputError
-from frazil.format.columns import I64
+from frazil.arrays.zarr_boxes import zarr_box
 from frazil.repository.session.session import Session
-from frazil.zarr_store.keys import parse_key
-from frazil.zarr_store.store import IcechunkStore
 
 #: The size of a chunk whose decoding does not hold up an event loop, in bytes.
 _SMALL_CHUNK: Final = 4 << 20
@@ -80,66 +70,15 @@ def zarr_read(batch: Sequence[tuple[Any, ...]], out: Any) -> ZarrRead | None:
             the result.
         out: The result, a buffer of zarr.
     """
-    place, spec, first, *_ = batch[0]
-    if not isinstance(place, StorePath) or not isinstance(place.store, IcechunkStore):
-        return None
-    if not isinstance(first, tuple) or not all(isinstance(each, slice | int | np.integer) for each in first):
-        return None
+    spec = batch[0][1]
     if getattr(spec.config, "read_missing_chunks", True) is False:
         return None  # zarr wants to know which chunks are missing
-    session = place.store.session
-    try:
-        path, coords = parse_key(place.path)
-        last_path, last_coords = parse_key(batch[-1][0].path)
-    except InvalidInputError:
+    box, values = zarr_box(batch), out.as_ndarray_like()
+    if box is None or not isinstance(values, np.ndarray):
         return None
-    entry = session.workspace.array_entry(path)
-    if (
-        entry is None
-        or last_path != path
-        or not isinstance(coords, tuple)
-        or not isinstance(last_coords, tuple)
-    ):
+    if values.dtype != box.encoding.dtype or values.shape != box.shape:
         return None
-    encoding = encoding_of(entry.node.user_data)
-    values = out.as_ndarray_like()
-    if encoding is None or not isinstance(values, np.ndarray) or values.dtype != encoding.dtype:
-        return None
-    bounds = _chunk_bounds(encoding, spec.shape)
-    slices = tuple(map(_box, first, batch[-1][2], coords, last_coords, bounds))
-    is_slice = [isinstance(each, slice) for each in first]
-    counts = tuple(each.count for each, is_axis in zip(slices, is_slice, strict=True) if is_axis)
-    if counts != values.shape or 0 in counts or _touched(slices, bounds) != len(batch):
-        return None
-    whole = values[(*(slice(None) if each else None for each in is_slice), ...)]
-    chunk_bytes = prod(spec.shape) * encoding.dtype.itemsize
-    return ZarrRead(session, path, encoding, slices, whole, len(batch), chunk_bytes)
-
-
-def _chunk_bounds(encoding: Encoding, chunk_shape: tuple[int, ...]) -> list[int | I64]:
-    """Return the lengths of the chunks that zarr knows: those of shards if there are shards."""
-    if encoding.shards is None:
-        return list(encoding.lengths)
-    return list(chunk_shape)
-
-
-def _box(first: slice | int, last: slice | int, low: int, high: int, bounds: int | I64) -> AxisSlice:
-    """Return the selection of one dimension from those in its first and its last chunk."""
-    if not isinstance(first, slice) or not isinstance(last, slice):
-        return AxisSlice(_begin(low, bounds) + int(first), 1, 1)  # type: ignore[arg-type]
-    step = first.step or 1
-    start = _begin(low, bounds) + (first.start or 0)
-    end = _begin(high, bounds) + last.stop
-    return AxisSlice(start, len(range(start, end, step)), step)
-
-
-def _begin(number: int, bounds: int | I64) -> int:
-    return number * bounds if isinstance(bounds, int) else int(bounds[number])
-
-
-def _touched(slices: tuple[AxisSlice, ...], bounds: list[int | I64]) -> int:
-    """Return the number of chunks that contain elements of the box."""
-    return prod(
-        len(chunks_of_slice(each.start, each.count, each.step, length).number)
-        for each, length in zip(slices, bounds, strict=True)
+    chunk_bytes = prod(spec.shape) * box.encoding.dtype.itemsize
+    return ZarrRead(
+        box.session, box.path, box.encoding, box.slices, box.whole(values), len(batch), chunk_bytes
     )

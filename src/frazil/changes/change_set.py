@@ -19,7 +19,7 @@ from frazil.changes.zarr_metadata import parse_node
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.format.columns import U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys
-from frazil.format.manifest import ChunkRef, ChunkTable
+from frazil.format.manifest import ChunkKind, ChunkRef, ChunkTable
 from frazil.format.snapshot import Node, NodeTable
 
 
@@ -206,7 +206,9 @@ class ChangeSet:
 
     def set_chunks(self, base: NodeTable, path: str, table: ChunkTable) -> None:
         """Set many references of one array. All of them must be inside of its grid."""
-        node = self.array(base, path)
+        self._set_chunks(self.array(base, path), table)
+
+    def _set_chunks(self, node: Node, table: ChunkTable) -> None:
         assert node.array is not None
         if len(table):
             if table.ndim != len(node.array.num_chunks):
@@ -214,7 +216,20 @@ class ChangeSet:
             outside = np.flatnonzero((table.index >= np.array(node.array.num_chunks, np.uint32)).any(axis=1))
             if len(outside):
                 raise _bad_coords(node, tuple(table.index[outside[0]].tolist()))
-            self.chunk_changes_of(node).set_table(table)
+            self.chunk_changes_of(node).add_table(table)
+
+    def write_chunks(self, base: NodeTable, path: str, table: ChunkTable) -> None:
+        """Set many references of one array, and delete the chunks whose rows are ``ABSENT``.
+
+        A deletion has the same effect as ``delete_chunk``.
+        """
+        node = self.array(base, path)
+        is_deleted = table.kind == ChunkKind.ABSENT
+        if node.id in self.created and is_deleted.any():
+            if node.id in self.chunks:
+                self.chunks[node.id].unset_many(table.index[is_deleted])
+            table = table.select_chunks(~is_deleted)
+        self._set_chunks(node, table)
 
     def chunk_changes_of(self, node: Node) -> ChunkChanges:
         """Return the edits of an array, which are empty for an array without edits."""

@@ -6,11 +6,11 @@ tables with millions of rows, which stay tables. Later edits replace earlier edi
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from frazil.format.columns import Ragged, intern
+from frazil.format.columns import U32, Ragged, intern
 from frazil.format.ids import id_matrix
 from frazil.format.manifest import (
     ChunkKind,
@@ -23,6 +23,8 @@ from frazil.format.manifest import (
 )
 
 Coords = tuple[int, ...]
+#: This number of tables of similar size is joined at a time. With more, reads look into more tables.
+_JOINED: Final = 4
 
 
 class ChunkChanges:
@@ -49,6 +51,14 @@ class ChunkChanges:
         if any(table.find_chunk(coords) >= 0 for table in self._tables):
             self._single[coords] = None
 
+    def unset_many(self, index: U32) -> None:
+        """Remove the edits of many chunks, in an array that no snapshot has yet."""
+        table = self.table()
+        rows = table.find_chunks(index)
+        stays = np.ones(len(table), np.bool_)
+        stays[rows[rows >= 0]] = False
+        self._tables = [table.select_chunks(stays)]
+
     def set_table(self, table: ChunkTable) -> None:
         """Set many references."""
         self._columns()
@@ -61,8 +71,8 @@ class ChunkChanges:
         """
         self.set_table(table)
         tables = self._tables
-        while len(tables) > 1 and len(tables[-2]) <= 2 * len(tables[-1]):
-            tables[-2:] = [ChunkTable.merge_tables(tables[-2:])]
+        while len(tables) >= _JOINED and len(tables[-_JOINED]) <= _JOINED * len(tables[-1]):
+            tables[-_JOINED:] = [ChunkTable.merge_tables(tables[-_JOINED:])]
 
     def find_change(self, coords: Coords) -> tuple[bool, ChunkRef | None]:
         """Return whether there is an edit of this chunk, and its reference."""

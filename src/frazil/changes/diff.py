@@ -60,7 +60,7 @@ def compose_named(
     names = new if old is new else {**old, **new}
 
     def named(names: Mapping[bytes, str], field: str) -> frozenset[str]:
-        ids = set().union(*(id_list(getattr(log, field)) for log in logs))
+        ids = {*id_list(np.concatenate([getattr(log, field) for log in logs]))}
         return frozenset(map(names.__getitem__, filter(names.__contains__, ids)))
 
     chunks = union_of_chunks([log.updated_chunks for log in logs])

@@ -12,14 +12,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 from operator import itemgetter
+from typing import Final
 
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.moves import Moves
 from frazil.format.columns import I64, U32
+from frazil.format.coordinates import box, lowest
 from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import Node
+
+#: With more tables than this, the tables are arranged, because each fork would be compared with all of them.
+_MOST_BOXES: Final = 256
 
 
 @dataclass(slots=True)
@@ -27,16 +32,21 @@ class Layers:
     """The references of one array, deletions included, with the generation in which each was set last."""
 
     parts: list[tuple[ChunkTable, I64]] = field(default_factory=list)
-    #: Tables that are not arranged yet. Most sessions commit after one merge, and never need them.
+    #: Tables that are not arranged yet. Most forks write regions of their own, which are compared as boxes.
     fresh: list[tuple[ChunkTable, int]] = field(default_factory=list)
+    #: The smallest coordinates of each of these tables, and the largest ones plus one.
+    boxes: list[tuple[list[int], list[int]]] = field(default_factory=list)
 
     def add(self, table: ChunkTable, generation: int) -> None:
         """Add references that were set in a generation."""
-        self.fresh.append((table, generation))
+        if len(table):
+            self.fresh.append((table, generation))
+            self.boxes.append((lowest(table.index), box(table.index)))
 
     def differing(self, table: ChunkTable, since: int) -> U32:
         """Return the coordinates, (k, ndim), where ``since`` or later another reference was set."""
-        self._arrange()
+        if len(table) and self._meets_fresh(table):
+            self._arrange()
         wrong = np.zeros(len(table), np.bool_)
         open_ = np.ones(len(table), np.bool_)
         for part, generations in reversed(self.parts):
@@ -47,6 +57,16 @@ class Layers:
             wrong[present] = ~table.same(present, part, rows[present])
         return table.index[wrong]
 
+    def _meets_fresh(self, table: ChunkTable) -> bool:
+        """Return whether a table that is not arranged yet may have references of the same chunks."""
+        if not self.boxes or len(self.boxes) > _MOST_BOXES:
+            return bool(self.boxes)
+        if any(each.ndim != table.ndim for each, _ in self.fresh):
+            return True
+        boxes = np.array(self.boxes, np.int64)
+        meets = (boxes[:, 0] < box(table.index)) & (boxes[:, 1] > lowest(table.index))
+        return bool(meets.all(axis=1).any())
+
     def _arrange(self) -> None:
         parts = self.parts
         for generation, group in groupby(self.fresh, itemgetter(1)):
@@ -55,6 +75,7 @@ class Layers:
             while len(parts) > 1 and len(parts[-2][0]) <= 2 * len(parts[-1][0]):
                 parts[-2:] = [_joined(*parts[-2:])]
         self.fresh.clear()
+        self.boxes.clear()
 
 
 def _joined(early: tuple[ChunkTable, I64], late: tuple[ChunkTable, I64]) -> tuple[ChunkTable, I64]:

@@ -31,10 +31,11 @@ import asyncio
 import os
 import threading
 from array import array
-from collections.abc import Buffer
+from collections.abc import Buffer, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -76,6 +77,31 @@ class PackSettings:
     checksums: bool = True
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkRows:
+    """The bytes of n chunks, one after the other. Nobody changes them after a write.
+
+    Attributes:
+        data: The bytes, without gaps, uint8 of one dimension.
+        length: The length of each chunk, at least 1, int64 of shape (n,).
+        crc: The checksum of each chunk, uint32 of shape (n,). None if the writer has no checksums.
+    """
+
+    data: NDArray[np.uint8]
+    length: NDArray[np.int64]
+    crc: NDArray[np.uint32] | None
+
+    def __len__(self) -> int:
+        return len(self.length)
+
+    def rows(self, begin: int, end: int) -> ChunkRows:
+        """Return the chunks from row ``begin`` up to row ``end``."""
+        first = int(self.length[:begin].sum())
+        last = first + int(self.length[begin:end].sum())
+        crc = None if self.crc is None else self.crc[begin:end]
+        return ChunkRows(self.data[first:last], self.length[begin:end], crc)
+
+
 @dataclass(slots=True, eq=False)
 class _Pack:
     """A pack. ``append`` is for an open pack. A sealed pack has ``put``, its upload.
@@ -109,6 +135,18 @@ class _Pack:
             self.lengths.append(data.nbytes)
             self.crcs.append(crc)
         return start
+
+    def append_rows(self, rows: ChunkRows) -> int:
+        """Add many chunks and their checksums. Return the position of the first chunk in the pack."""
+        start = self.append(memoryview(rows.data), None)
+        self.record(rows)
+        return start
+
+    def record(self, rows: ChunkRows) -> None:
+        """Add checksums of chunks that are in the buffer."""
+        if rows.crc is not None:
+            self.lengths.frombytes(rows.length.astype(np.uint64).tobytes())
+            self.crcs.frombytes(rows.crc.tobytes())
 
     def file_parts(self) -> list[Buffer]:
         """Return the bytes of the file. The trailer is in the same buffer as the chunks if there is room."""
@@ -211,12 +249,54 @@ class ChunkWriter:
             await _done(answer)
         return answer
 
+    @property
+    def has_checksums(self) -> bool:
+        """Whether packs and files have checksums."""
+        return self._settings.checksums
+
+    @property
+    def deduplicates(self) -> bool:
+        """Whether the writer finds chunks that are already stored."""
+        return self._content is not None
+
+    @property
+    def pack_below(self) -> int:
+        """The size of the smallest chunk that gets a separate file, in bytes."""
+        return self._pack_below
+
+    def pack_rows(self, rows: ChunkRows) -> list[tuple[bytes, int, int]]:
+        """Write chunks into packs. Rows that nearly fill a pack become a pack without a copy.
+
+        The writer must not deduplicate.
+
+        Returns:
+            For each pack its id, the position of the first chunk, and the number of chunks.
+        """
+        places: list[tuple[bytes, int, int]] = []
+        begin = 0
+        while begin < len(rows):
+            answer = self._append_rows(rows if begin == 0 else rows.rows(begin, len(rows)))
+            if isinstance(answer, Future):
+                wait([answer])
+            else:
+                places.append(answer)
+                begin += answer[2]
+        return places
+
+    def submit_file(self, view: memoryview) -> Future[bytes]:
+        """Store a chunk in a separate file, on a thread. Return the id of the file when it is durable."""
+        return self._file_threads().submit(self._put_file, view)
+
     def flush(self) -> None:
         """Wait until all written chunks are durable.
 
         Raises the first error of an upload. The next ``flush()`` uploads failed packs again. Until one
         succeeds, the references must not be committed.
         """
+        self.begin_flush()()
+
+    def begin_flush(self) -> Callable[[], None]:
+        """Begin to upload all written chunks. Return a function that waits, as ``flush``."""
         self._enter()
         with self._lock:
             for pack in self._sealed.values():
@@ -225,11 +305,7 @@ class ChunkWriter:
             if self._open is not None:
                 self._seal(self._open)
             puts = [pack.put for pack in self._sealed.values() if pack.put is not None]
-        wait(puts)
-        for put in puts:
-            error = _failure(put)
-            if error is not None:
-                raise error
+        return partial(_wait_for_all, puts)
 
     def pending(self, chunk_id: bytes, start: int, stop: int) -> Buffer | None:
         """Return bytes of a pack that is not durable yet, or None if this writer does not have the pack."""
@@ -296,6 +372,35 @@ class ChunkWriter:
                 self._content.remember_packed(digest, ref)
             return ref
 
+    def _append_rows(self, rows: ChunkRows) -> tuple[bytes, int, int] | Future[None]:
+        """Write the first rows. Return the pack, the position and the number, or the upload to wait for."""
+        self._enter()
+        total, limit = len(rows.data), self._settings.pack_size
+        with self._lock:
+            pack = self._open
+            is_pack = limit // 2 <= total <= limit
+            space = 0 if pack is None or is_pack else limit - pack.size
+            count = int(np.searchsorted(np.cumsum(rows.length), space, "right"))
+            if pack is None or not count:
+                busy = self._no_room() if pack is not None or is_pack else None
+                if busy is not None:
+                    return busy
+                if is_pack:
+                    return self._add_pack(rows)
+                if pack is not None:
+                    self._seal(pack)
+                pack = self._open = _Pack(self._new_id(), limit)
+                count = max(1, int(np.searchsorted(np.cumsum(rows.length), limit, "right")))
+            return pack.id, pack.append_rows(rows.rows(0, count)), count
+
+    def _add_pack(self, rows: ChunkRows) -> tuple[bytes, int, int]:
+        """Make rows a pack of their own. The open pack stays open."""
+        pack = _Pack(self._new_id(), self._settings.pack_size, len(rows.data), rows.data)
+        pack.record(rows)
+        self._sealed[pack.id] = pack
+        self._submit(pack)
+        return pack.id, 0, len(rows)
+
     def _no_room(self) -> Future[None] | None:
         """Return the oldest upload if no other may start, or None. Raises the error of a failed upload."""
         if len(self._sealed) < self._max_in_flight:
@@ -320,7 +425,12 @@ class ChunkWriter:
         return self._pool if self._content is None else self._content.threads
 
     def _put(self, pack: _Pack) -> None:
-        self._storage.put_parts(chunk_key(pack.id), pack.file_parts())
+        parts = pack.file_parts()
+        if len(parts) == 1 and self._storage.is_local:
+            # One wait for the disk instead of two: nobody looks for a pack before its flush.
+            self._storage.put_many([(chunk_key(pack.id), parts[0])])
+        else:
+            self._storage.put_parts(chunk_key(pack.id), parts)
         # Not earlier: a reader that does not find the bytes here must find them in storage.
         with self._lock:
             self._sealed.pop(pack.id, None)
@@ -344,6 +454,15 @@ class ChunkWriter:
         self._start()
         if self._content is not None:
             self._content.start()
+
+
+def _wait_for_all(puts: Sequence[Future[None]]) -> None:
+    """Wait for uploads, and raise their first error."""
+    wait(puts)
+    for put in puts:
+        error = _failure(put)
+        if error is not None:
+            raise error
 
 
 def _bytes_of(data: Buffer) -> memoryview:

@@ -482,7 +482,10 @@ def stack(tables: Sequence[ChunkTable], index: U32) -> ChunkTable:
     inline, inline_bases = _joined([table.inline for table in tables])
     bases = np.stack((np.zeros_like(id_bases), id_bases, foreign_bases, inline_bases))
     if bases.any():
-        source += bases[kind, np.repeat(np.arange(len(tables)), counts)]
+        ends = np.cumsum(counts)
+        for first, end, own in zip((ends - counts).tolist(), ends.tolist(), bases.T, strict=True):
+            if own.any():
+                source[first:end] += own.take(kind[first:end])
     return ChunkTable(
         index,
         kind,

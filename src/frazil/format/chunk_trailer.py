@@ -23,7 +23,7 @@ marks at both ends show that a trailer was there if one of its ends is damaged o
 
 from __future__ import annotations
 
-from collections.abc import Buffer, Sequence
+from collections.abc import Buffer, Iterable, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final
@@ -32,7 +32,7 @@ import google_crc32c
 import numpy as np
 
 from frazil.errors import FormatError
-from frazil.format.columns import I64, U32, U64
+from frazil.format.columns import I64, U8, U32, U64
 from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.keys import chunk_key
 
@@ -73,6 +73,29 @@ def crc32c(data: Buffer) -> int:
     for start in range(_PART, len(view), _PART):
         value = google_crc32c.extend(value, view[start : start + _PART])
     return value
+
+
+def crc32c_rows(data: U8, length: I64) -> U32:
+    """Return the CRC-32C of many chunks, one after the other in ``data``.
+
+    Args:
+        data: The bytes of the chunks, without gaps.
+        length: The length of each chunk in bytes, int64 of shape (n,).
+
+    Returns:
+        Numbers of 32 bits, uint32 of shape (n,).
+
+    Examples:
+        >>> data = np.frombuffer(b"123456789ice", np.uint8)
+        >>> [hex(crc) for crc in crc32c_rows(data, np.array([9, 3])).tolist()]
+        ['0xe3069283', '0xb4d2aec9']
+    """
+    ends = np.cumsum(length)
+    rows: Iterable[U8] = map(data.__getitem__, map(slice, (ends - length).tolist(), ends.tolist()))
+    if len(length) and (length == length[0]).all():
+        rows = data.reshape(len(length), int(length[0]))
+    is_short = not len(length) or length.max() <= _PART
+    return np.fromiter(map(google_crc32c.value if is_short else crc32c, rows), np.uint32, len(length))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,6 +27,8 @@ U64 = NDArray[np.uint64]
 MAX_COPIED_BYTES = 1 << 31
 
 _FEW_LENGTHS = 256
+#: From this number of texts on, all of them are decoded in one call.
+_MANY_TEXTS = 16
 _BLOCK = 1 << 22
 _STEP = 1 << 16
 _SAMPLE = 4096
@@ -190,9 +192,23 @@ class Ragged:
     def texts(self) -> list[str]:
         """Return every row as text. Raise ``FormatError`` if a row is not UTF-8."""
         try:
+            if len(self) >= _MANY_TEXTS and (texts := self._split_texts()) is not None:
+                return texts
             return list(map(bytes.decode, self.blobs()))
         except UnicodeDecodeError as error:
             raise FormatError(f"text is not UTF-8: {error}") from error
+
+    def _split_texts(self) -> list[str] | None:
+        """Return every row as text, from one text that is split at NULs; None if a row contains a NUL."""
+        count, total = len(self), self.total()
+        if self.values.dtype != np.uint8 or total + count > MAX_COPIED_BYTES:
+            return None
+        joined = np.zeros(total + count, np.uint8)
+        starts = np.cumsum(self.lengths) - self.lengths + np.arange(count)
+        copy_rows(joined, starts, self.values, self.starts, self.lengths)
+        if np.count_nonzero(joined) != total:
+            return None
+        return joined.tobytes().decode().split("\0")[:-1]
 
 
 def decode_text(data: bytes) -> str:

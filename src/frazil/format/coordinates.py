@@ -41,7 +41,13 @@ def ascending(index: U32) -> bool:
 
 def box(index: U32) -> list[int]:
     """Return the largest coordinate plus one, for each dimension."""
-    return [int(top) + 1 for top in index.max(axis=0)] if len(index) else [0] * index.shape[1]
+    # One column at a time: numpy reduces a long matrix with few columns slowly.
+    return [int(column.max()) + 1 for column in index.T] if len(index) else [0] * index.shape[1]
+
+
+def lowest(index: U32) -> list[int]:
+    """Return the smallest coordinate, for each dimension of at least one chunk."""
+    return [int(column.min()) for column in index.T]
 
 
 def keys(index: U32, limits: Sequence[int]) -> NDArray[Any]:

@@ -37,7 +37,8 @@ _NO_DIGIT: Final = 32
 _VALUES: Final = np.full(256, _NO_DIGIT, np.uint8)
 _VALUES[_DIGITS] = np.arange(32, dtype=np.uint8)
 _HALF: Final = np.uint64(32)
-_DIGIT_BITS: Final = np.array([16, 8, 4, 2, 1], np.uint8)
+#: The characters of each number of ten bits, two bytes in one number.
+_PAIRS: Final = np.stack(np.broadcast_arrays(_DIGITS[:, None], _DIGITS), axis=2).reshape(-1).view(np.uint16)
 
 
 def id_to_text(id_: bytes) -> str:
@@ -109,19 +110,34 @@ def is_id_text(text: str, size: int = OBJECT_ID_BYTES) -> bool:
 
 def ids_to_text(ids: NDArray[np.uint8]) -> list[str]:
     """Return the text forms of a matrix of ids of shape (n, size)."""
-    texts: list[str] = id_texts(ids).tolist()
-    return texts
+    count, size = ids.shape
+    # One text of all ids is split, which is twice as fast as the conversion of an array of texts.
+    lines = np.full((count, _TEXT_LENGTH[size] + 1), ord(" "), np.uint8)
+    lines[:, :-1] = _digits(ids)
+    return lines.tobytes().decode().split()
 
 
 def id_texts(ids: NDArray[np.uint8]) -> NDArray[np.str_]:
     """Return the text forms of a matrix of ids of shape (n, size), as an array of texts."""
+    digits = _digits(ids).astype(np.uint32)
+    texts: NDArray[np.str_] = digits.view(f"U{digits.shape[1]}").reshape(len(ids))
+    return texts
+
+
+def _digits(ids: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the characters of the text forms, uint8 of shape (n, length)."""
     count, size = ids.shape
     length = _TEXT_LENGTH[size]
-    bits = np.zeros((count, length * 5), np.uint8)
-    bits[:, : size * 8] = np.unpackbits(ids, axis=1)
-    digits = bits.reshape(count, length, 5) @ _DIGIT_BITS
-    texts: NDArray[np.str_] = _DIGITS[digits].view(f"S{length}").astype(f"U{length}").reshape(count)
-    return texts
+    pairs = (length + 1) // 2
+    padded = np.zeros((count, size + 2), np.uint16)
+    padded[:, :size] = ids
+    # The ten bits of two characters lie in the two bytes from bit `start`.
+    start = np.arange(pairs) * 10
+    first = start >> 3
+    words = padded.take(first, axis=1) << 8 | padded.take(first + 1, axis=1)
+    numbers = (words >> (6 - (start & 7)).astype(np.uint16)) & 1023
+    characters: NDArray[np.uint8] = _PAIRS.take(numbers).view(np.uint8)
+    return characters[:, :length]
 
 
 def ids_from_text(

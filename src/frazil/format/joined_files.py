@@ -198,16 +198,25 @@ class JoinedTables:
 
     def children(self, slot: int) -> tuple[JoinedTables, I64]:
         """Return all tables of a vector of tables, and the number of the tables of each parent."""
-        starts = self._targets(slot)
-        self.joined.require_inside(starts, starts + 4, self.rows)
-        counts = self.joined.buffer.gather(starts, _U4).astype(np.int64)
-        self.joined.require_inside(starts, starts + 4 + counts * 4, self.rows)
-        if int(counts.sum()) * 4 > self.joined.buffer.size:
-            raise FormatError("tables share vectors")
-        places = ranges_by(starts + 4, counts, 4)
+        starts, counts = self.vectors(slot, 4)
+        places = ranges_by(starts, counts, 4)
         positions = places + self.joined.buffer.gather(places, _U4)
         rows = FileRows.of(np.repeat(self.rows.files, counts))
         return JoinedTables.at(self.joined, positions, rows), counts
+
+    def vectors(self, slot: int, width: int) -> tuple[I64, I64]:
+        """Return the starts and the numbers of the elements of a vector that all tables have.
+
+        An element has ``width`` bytes. Raises ``FormatError`` if vectors share so many bytes that all of them
+        together are larger than the files.
+        """
+        starts = self._targets(slot)
+        self.joined.require_inside(starts, starts + 4, self.rows)
+        counts = self.joined.buffer.gather(starts, _U4).astype(np.int64)
+        self.joined.require_inside(starts, starts + 4 + counts * width, self.rows)
+        if int(counts.sum()) * width > self.joined.buffer.size:
+            raise FormatError("tables share vectors")
+        return starts + 4, counts
 
     def _targets(self, slot: int) -> I64:
         places = self._places(slot, 4)

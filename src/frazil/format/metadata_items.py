@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from operator import contains
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from frazil.format import flexbuffer, msgpack
 from frazil.format.columns import Ragged
 from frazil.format.envelope import reading
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
+from frazil.format.flexbuffer_column import load_values
 from frazil.format.row_vectors import (
     OffsetVectors,
     concat_numbered,
@@ -34,6 +35,10 @@ from frazil.format.row_vectors import (
 
 _ITEM: Final = Layout({0: "u4", 1: "u4"}, slots=2)
 _LOADERS: Final = {1: msgpack.loads_json, 2: flexbuffer.loads}
+_COLUMN_LOADERS: Final[dict[int, Callable[[Ragged], list[Any]]]] = {
+    1: lambda values: list(map(msgpack.loads_json, values.blobs())),
+    2: load_values,
+}
 _DUMPERS: Final = {1: msgpack.dumps, 2: flexbuffer.dumps}
 
 
@@ -114,11 +119,9 @@ class MetadataColumn:
         with reading(self.source):
             items = self._items()
             names = self.names.take(items).texts()
-            values = map(_LOADERS[self.spec_version], self.values.take(items).blobs())
-            pairs = list(zip(names, values, strict=True))
-            stops = np.cumsum(self.rows.lengths)
-            spans = map(slice, (stops - self.rows.lengths).tolist(), stops.tolist())
-            return list(map(dict, map(pairs.__getitem__, spans)))
+            values = _COLUMN_LOADERS[self.spec_version](self.values.take(items))
+            pairs = zip(names, values, strict=True)
+            return list(map(dict, map(islice, repeat(pairs), self.rows.lengths.tolist())))
 
     def _items(self) -> Any:
         """Return the numbers of the items of all rows."""

@@ -1,7 +1,7 @@
 """Repo info: the only file that changes, with refs, all snapshots, configuration, status and the ops log.
 
-Snapshots and ops log are columns. A method that changes something returns a new value. The module is pure:
-times, ids and names of backups are arguments.
+Snapshots and ops log are columns. ``open_repo_info`` decodes the parts of a file when they are read. A method
+that changes something returns a new value. The module is pure: times, ids and names of backups are arguments.
 
     Repo   0 spec_version  1 tags  2 branches  3 deleted_tags  4 snapshots  5 status  6 metadata
            7 latest_updates  8 repo_before_updates  9 config  10 enabled_feature_flags
@@ -13,8 +13,9 @@ Specification: *Repo Info File*.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +26,7 @@ from frazil.format.columns import I64, Ragged
 from frazil.format.envelope import FileType, open_envelope, reading, seal
 from frazil.format.flatbuffer import Buffer, Layout, Tables, Writer, link
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_matrix
+from frazil.format.late_fields import Decoders, LateFields, complete, with_late_fields
 from frazil.format.metadata_items import MetadataColumn, read_metadata, write_metadata
 from frazil.format.ops_log import (
     Availability,
@@ -57,7 +59,7 @@ _BEFORE, _CONFIG, _ENABLED, _DISABLED, _EXTRA = 8, 9, 10, 11, 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RepoInfo:
+class RepoInfo(LateFields):
     """A repo info file (spec version 2), or its equivalent in a repository of version 1.
 
     Attributes:
@@ -221,6 +223,15 @@ def _flag_column(flags: Set[int]) -> Any:
 
 def decode_repo_info(data: Any, name: str) -> RepoInfo:
     """Read a repo info of spec version 2. Raise ``FormatError`` with ``name`` for other bytes."""
+    return complete(open_repo_info(data, name))
+
+
+def open_repo_info(data: Any, name: str) -> RepoInfo:
+    """Return a repo info of spec version 2 whose fields are decoded when they are read.
+
+    Raises ``FormatError`` with ``name`` if the file has another type or version, is cut off, or has no valid
+    configuration. Reads of other damaged fields raise it later.
+    """
     with reading(name):
         header, payload = open_envelope(data, FileType.REPO_INFO)
         root = Buffer(payload).root()
@@ -231,26 +242,55 @@ def decode_repo_info(data: Any, name: str) -> RepoInfo:
                 f"spec versions {versions} in header and file, expected {_SPEC_VERSION}",
                 ErrorKind.UNSUPPORTED_SPEC_VERSION,
             )
-        infos, _ = root.children(4)
-        snapshots, number = read_snapshots(infos, name)
-        statuses, _ = root.tables(5)
-        updates, _ = root.children(7)
-        deleted, _ = root.string_vectors(3)
-        return RepoInfo(
-            spec_version=_SPEC_VERSION,
-            branches=_read_refs(root, 2, snapshots, number),
-            tags=_read_refs(root, 1, snapshots, number),
-            deleted_tags=frozenset(unshared(deleted, "deleted tags").texts()),
-            snapshots=snapshots,
-            status=read_statuses(statuses).status(0),
-            metadata=read_metadata(root, 6, name).load(0),
-            ops=read_ops(updates, name),
-            repo_before_updates=root.vectors(_BEFORE).text(0) if root.present(_BEFORE)[0] else None,
-            config=_read_config(root),
-            enabled_flags=frozenset(root.numbers(_ENABLED, "<u2").values.tolist()),
-            disabled_flags=frozenset(root.numbers(_DISABLED, "<u2").values.tolist()),
-            extra=root.vectors(_EXTRA).bytes(0) if root.present(_EXTRA)[0] else None,
-        )
+        fields = {"spec_version": _SPEC_VERSION, "config": _read_config(root)}
+        return with_late_fields(RepoInfo, fields, _decoders(root, name))
+
+
+def _decoders(root: Tables, name: str) -> Decoders:
+    """Return the functions that decode the fields of the root table."""
+
+    def decode(read: Callable[[Tables, str], dict[str, Any]]) -> dict[str, Any]:
+        with reading(name):
+            return read(root, name)
+
+    return {field: partial(decode, read) for fields, read in _GROUPS.items() for field in fields}
+
+
+def _read_versions(root: Tables, name: str) -> dict[str, Any]:
+    infos, _ = root.children(4)
+    snapshots, number = read_snapshots(infos, name)
+    return {
+        "snapshots": snapshots,
+        "branches": _read_refs(root, 2, snapshots, number),
+        "tags": _read_refs(root, 1, snapshots, number),
+    }
+
+
+def _read_properties(root: Tables, name: str) -> dict[str, Any]:
+    statuses, _ = root.tables(5)
+    deleted, _ = root.string_vectors(3)
+    return {
+        "deleted_tags": frozenset(unshared(deleted, "deleted tags").texts()),
+        "status": read_statuses(statuses).status(0),
+        "metadata": read_metadata(root, 6, name).load(0),
+        "enabled_flags": frozenset(root.numbers(_ENABLED, "<u2").values.tolist()),
+        "disabled_flags": frozenset(root.numbers(_DISABLED, "<u2").values.tolist()),
+        "extra": root.vectors(_EXTRA).bytes(0) if root.present(_EXTRA)[0] else None,
+    }
+
+
+def _read_operations(root: Tables, name: str) -> dict[str, Any]:
+    updates, _ = root.children(7)
+    before = root.vectors(_BEFORE).text(0) if root.present(_BEFORE)[0] else None
+    return {"ops": read_ops(updates, name), "repo_before_updates": before}
+
+
+#: The fields that are decoded together, with the function that decodes them.
+_GROUPS: Final[dict[tuple[str, ...], Callable[[Tables, str], dict[str, Any]]]] = {
+    ("snapshots", "branches", "tags"): _read_versions,
+    ("deleted_tags", "status", "metadata", "enabled_flags", "disabled_flags", "extra"): _read_properties,
+    ("ops", "repo_before_updates"): _read_operations,
+}
 
 
 def _read_refs(root: Tables, slot: int, snapshots: SnapshotTable, number: I64) -> dict[str, bytes]:
@@ -288,4 +328,5 @@ __all__ = [
     "decode_repo_info",
     "encode_repo_info",
     "new_repo_info",
+    "open_repo_info",
 ]

@@ -23,6 +23,7 @@ from frazil.format.columns import I64, U8, Ragged
 from frazil.format.envelope import reading
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
+from frazil.format.late_fields import LateFields, with_late_fields
 from frazil.format.metadata_items import MetadataColumn, read_metadata, write_metadata
 from frazil.format.row_vectors import OffsetVectors, insert_row, require, set_row, structs, writable
 
@@ -111,7 +112,7 @@ class Snapshots(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SnapshotTable:
+class SnapshotTable(LateFields):
     r"""n snapshots, sorted by the bytes of their ids.
 
         _ids        uint8 (n, 12)
@@ -193,7 +194,7 @@ class SnapshotTable:
     def entries(self, rows: I64) -> Iterable[SnapshotEntry]:
         """Return many rows as values, much faster than one by one."""
         messages, metadata = self._messages.take(rows), self._metadata.take(rows)
-        if messages.total() > len(messages.values) or metadata.is_shared():
+        if self.is_shared(rows):
             # Rows of a damaged file may share bytes so often that only one row at a time fits into memory.
             return map(self.entry, rows.tolist())
         # The None after the last id, at -1, is for rows without a parent.
@@ -222,6 +223,18 @@ class SnapshotTable:
             if messages.total() > len(messages.values):  # rows of a damaged file share bytes
                 return list(map(messages.text, range(len(rows))))
             return messages.texts()
+
+    def metadata(self, rows: I64) -> list[dict[str, Any]]:
+        """Return the metadata of many rows. Raise ``FormatError`` if some of them are damaged."""
+        return self._metadata.take(rows).load_all()
+
+    def is_shared(self, rows: I64) -> bool:
+        """Return whether rows share so many bytes that all rows together are larger than the file.
+
+        Do not call ``metadata`` for such rows.
+        """
+        messages = self._messages.take(rows)
+        return messages.total() > len(messages.values) or self._metadata.take(rows).is_shared()
 
     def mentioning(self, rows: I64, name: str, text: str = "") -> I64:
         """Return those of some rows whose metadata have an item of this name. Nothing is decoded.
@@ -385,28 +398,28 @@ def read_snapshots(infos: Tables, source: str) -> tuple[SnapshotTable, I64]:
         raise FormatError(
             f"the parent of a snapshot is at {int(parents.min())} or {int(parents.max())} of {count}"
         )
-    logs = infos.numbers(5, _ID)
-    table = SnapshotTable(
-        ids, parents, infos.scalars(2, "<u8"), infos.vectors(3), read_metadata(infos, 4, source), logs, source
-    )
+    times = infos.scalars(2, "<u8")
     keys = id_keys(ids)
     number = np.arange(count)
+    order: I64 | slice = slice(None)
     if not (keys[:-1] < keys[1:]).all():
         order = np.argsort(keys, kind="stable")
         if (keys[order][:-1] == keys[order][1:]).any():
             raise FormatError("two snapshots have the same id", ErrorKind.DUPLICATE_SNAPSHOT_ID)
         number[order] = np.arange(count)
-        moved = np.where(parents < 0, -1, number[parents]).astype(np.int32)[order]
-        table = SnapshotTable(
-            ids[order],
-            moved,
-            table._flushed[order],
-            table._messages.take(order),
-            table._metadata.take(order),
-            logs.take(order),
-            source,
-        )
-    return table, number
+        parents = np.where(parents < 0, -1, number[parents]).astype(np.int32)[order]
+
+    def descriptions() -> dict[str, Any]:
+        with reading(source):
+            return {
+                "_messages": infos.vectors(3).take(order),
+                "_metadata": read_metadata(infos, 4, source).take(order),
+                "_pruned": infos.numbers(5, _ID).take(order),
+            }
+
+    fields = {"_ids": ids[order], "_parents": parents, "_flushed": times[order], "_source": source}
+    late = ("_messages", "_metadata", "_pruned")
+    return with_late_fields(SnapshotTable, fields, dict.fromkeys(late, descriptions)), number
 
 
 def write_snapshots(writer: Writer, table: SnapshotTable) -> int:

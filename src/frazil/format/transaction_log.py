@@ -29,8 +29,8 @@ from frazil.format.ids import NODE_ID_BYTES, id_keys
 from frazil.format.row_vectors import require
 
 # Slots of the tables, in the order of the schema.
-_ID, _UPDATED_CHUNKS, _MOVES = 0, 7, 8
-_ID_LISTS: Final = {
+LOG_ID, CHUNK_LISTS, LOG_MOVES = 0, 7, 8
+ID_LIST_SLOTS: Final = {
     1: "new_groups",
     2: "new_arrays",
     3: "deleted_groups",
@@ -39,9 +39,9 @@ _ID_LISTS: Final = {
     6: "updated_groups",
 }
 #: The names of the lists of node ids in a ``TransactionLog``.
-ID_LISTS: Final = tuple(_ID_LISTS.values())
+ID_LISTS: Final = tuple(ID_LIST_SLOTS.values())
 _NODE_ID, _CHUNKS = 0, 1
-_COORDS = 0
+CHUNK_COORDS = 0
 _FROM, _TO, _MOVED_ID, _MOVED_TYPE = range(4)
 
 
@@ -77,10 +77,10 @@ class TransactionLog:
 def empty_log(id_: bytes) -> TransactionLog:
     """Return a log without changes, such as the log of the initial snapshot."""
     nothing = np.zeros((0, NODE_ID_BYTES), np.uint8)
-    return TransactionLog(id_, **dict.fromkeys(_ID_LISTS.values(), nothing), updated_chunks={}, moves=())
+    return TransactionLog(id_, **dict.fromkeys(ID_LIST_SLOTS.values(), nothing), updated_chunks={}, moves=())
 
 
-_LOG: Final = Layout({_ID: "V12", **dict.fromkeys((*_ID_LISTS, _UPDATED_CHUNKS, _MOVES), "u4")}, 10)
+_LOG: Final = Layout({LOG_ID: "V12", **dict.fromkeys((*ID_LIST_SLOTS, CHUNK_LISTS, LOG_MOVES), "u4")}, 10)
 _ARRAY: Final = Layout({_NODE_ID: "V8", _CHUNKS: "u4"}, 2)
 _MOVE: Final = Layout({_FROM: "u4", _TO: "u4", _MOVED_ID: "V8", _MOVED_TYPE: "u1"}, 4)
 
@@ -91,13 +91,13 @@ def encode_transaction_log(log: TransactionLog, *, level: int = 3, spec_version:
         raise FormatError("spec version 1 cannot move nodes", ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION)
     writer = Writer()
     root, root_at = writer.table(_LOG)
-    root[f"f{_ID}"] = np.void(log.id)
-    for slot, name in _ID_LISTS.items():
+    root[f"f{LOG_ID}"] = np.void(log.id)
+    for slot, name in ID_LIST_SLOTS.items():
         ids = _sorted_ids(getattr(log, name))
         link(root, _LOG, slot, root_at, writer.vector(ids))
-    link(root, _LOG, _UPDATED_CHUNKS, root_at, _write_chunks(writer, log.updated_chunks))
+    link(root, _LOG, CHUNK_LISTS, root_at, _write_chunks(writer, log.updated_chunks))
     moves = sorted(log.moves, key=lambda move: move.target.split("/"))
-    link(root, _LOG, _MOVES, root_at, _write_moves(writer, moves))
+    link(root, _LOG, LOG_MOVES, root_at, _write_moves(writer, moves))
     return seal(writer.finish(root_at), FileType.TRANSACTION_LOG, spec_version=spec_version, level=level)
 
 
@@ -118,9 +118,9 @@ def _write_chunks(writer: Writer, updated: Mapping[bytes, U32]) -> int:
 
     for ndim, members, rows in by_rank(ranks(arrays), counts):
         coords = joined(list(map(arrays.__getitem__, members)))
-        layout = coordinates_layout((), 1, _COORDS, ndim)
+        layout = coordinates_layout((), 1, CHUNK_COORDS, ndim)
         chunks, chunks_at = writer.tables(layout, len(coords))
-        put_coordinates(chunks, layout, _COORDS, coords)
+        put_coordinates(chunks, layout, CHUNK_COORDS, coords)
         vectors.lead(rows, chunks_at)
     return int(entries.positions[0])
 
@@ -141,13 +141,13 @@ def decode_transaction_log(data: Any, name: str) -> TransactionLog:
     with reading(name):
         root = Buffer(open_envelope(data, FileType.TRANSACTION_LOG)[1]).root()
         # Without a list, a rebase would not see a conflict.
-        require(root, "transaction log", _ID, *_ID_LISTS, _UPDATED_CHUNKS)
-        lists = {name: _read_ids(root, slot) for slot, name in _ID_LISTS.items()}
+        require(root, "transaction log", LOG_ID, *ID_LIST_SLOTS, CHUNK_LISTS)
+        lists = {name: _read_ids(root, slot) for slot, name in ID_LIST_SLOTS.items()}
         return TransactionLog(
-            root.structs(_ID, 12).tobytes(),
+            root.structs(LOG_ID, 12).tobytes(),
             **lists,
             updated_chunks=_read_chunks(root),
-            moves=_read_moves(root.children(_MOVES)[0]),
+            moves=_read_moves(root.children(LOG_MOVES)[0]),
         )
 
 
@@ -158,11 +158,11 @@ def _read_ids(root: Tables, slot: int) -> U8:
 
 
 def _read_chunks(root: Tables) -> dict[bytes, U32]:
-    arrays, _ = root.children(_UPDATED_CHUNKS)
+    arrays, _ = root.children(CHUNK_LISTS)
     require(arrays, "array of a transaction log", _NODE_ID, _CHUNKS)
     chunks, counts = arrays.children(_CHUNKS)
-    require(chunks, "updated chunk", _COORDS)
-    coords, ndims, starts = read_coordinates(chunks, _COORDS, counts)
+    require(chunks, "updated chunk", CHUNK_COORDS)
+    coords, ndims, starts = read_coordinates(chunks, CHUNK_COORDS, counts)
     nodes = Ragged.from_lengths(arrays.structs(_NODE_ID, 8).reshape(-1), np.full(len(arrays), 8)).blobs()
     return dict(zip(nodes, in_order(cut(coords, starts, counts, ndims)), strict=True))
 

@@ -6,7 +6,7 @@ an id, and returns columns.
 
 from __future__ import annotations
 
-from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
+from collections.abc import Buffer, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -17,11 +17,16 @@ from frazil.format.columns import U8, U64, Ragged
 from frazil.format.ids import id_list, id_matrix
 from frazil.format.manifest import ChunkFiles
 from frazil.format.snapshot import ManifestFiles
-from frazil.format.snapshot_manifests import MOST_JOINED
 from frazil.maintenance.digests import DIGEST_BYTES, distinct_digests, id_digests
 from frazil.maintenance.side_by_side import side_by_side
 from frazil.maintenance.walk_columns import ManifestChunks, SnapshotManifests, each_once
-from frazil.repository.catalog.files import MANIFEST_CHUNK_FILES, SNAPSHOT_MANIFESTS, FileKind, HasId
+from frazil.repository.catalog.files import (
+    MANIFEST_CHUNK_FILES,
+    SNAPSHOT_MANIFESTS,
+    FileKind,
+    HasId,
+    small_parts,
+)
 from frazil.storage.base import Storage
 
 #: Bytes of a decoded reference, for limits of memory.
@@ -29,7 +34,6 @@ _REFERENCE_BYTES: Final = 64
 #: Number of manifests that are collected before duplicates are removed.
 _GATHERED: Final = 1 << 15
 #: Number of bytes of compressed files that are decoded together.
-_BYTES_OF_A_PART: Final = 1 << 19
 #: The place of the number of a manifest above the bits of a digest, and these bits.
 _OWNER: Final = np.uint64(8 * DIGEST_BYTES)
 _DIGEST: Final = np.uint64((1 << 8 * DIGEST_BYTES) - 1)
@@ -117,7 +121,7 @@ def read_manifests[T: HasId](
 
     ids = id_list(manifests.ids)
     files = map(fetch, ids) if storage.is_local else over_manifests(manifests, fetch, bounds)
-    for part in _parts_of(files):
+    for part in small_parts(files):
         yield from kind.decoded_together(part)
 
 
@@ -179,7 +183,7 @@ class LocalWalk:
         # Only this thread decodes. See ``read_manifests``.
         files = map(fetch, items) if storage.is_local else side_by_side(items, fetch, self.bounds.snapshots)
         present = ((id_, data) for id_, data in files if data is not None)
-        for part in _parts_of(present):
+        for part in small_parts(present):
             for tables in SNAPSHOT_MANIFESTS.decoded_together(part):
                 yield SnapshotManifests.of_many([each.id for each in tables], [each.files for each in tables])
 
@@ -187,20 +191,6 @@ class LocalWalk:
         """Return the same as ``Walk.chunks``, a few manifests in each part."""
         for files in read_manifests(storage, MANIFEST_CHUNK_FILES, manifests, self.bounds):
             yield _chunks(files)
-
-
-def _parts_of(files: Iterable[tuple[bytes, Buffer]]) -> Iterator[list[tuple[bytes, Buffer]]]:
-    """Yield a few files at a time. A file that is not small is alone."""
-    part, size = list[tuple[bytes, Buffer]](), 0
-    for id_, data in files:
-        length = memoryview(data).nbytes
-        if part and (size + length > _BYTES_OF_A_PART or len(part) == MOST_JOINED):
-            yield part
-            part, size = [], 0
-        part.append((id_, data))
-        size += length
-    if part:
-        yield part
 
 
 def all_manifests(storage: Storage, snapshots: U8, walk: Walk) -> ManifestFiles:

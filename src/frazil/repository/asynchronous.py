@@ -100,7 +100,8 @@ class BothWays[T]:
         return None if self._table is None else self._table.html()
 
     def __iter__(self) -> Iterator[T]:
-        return self
+        # The loop calls `next` of the values themselves, unless an await has a step of them.
+        return self if self._step is not None else self._values
 
     def __next__(self) -> T:
         running, self._step = self._step, None

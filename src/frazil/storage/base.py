@@ -47,9 +47,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Buffer, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from frazil.arguments import checked
 from frazil.display import PACKAGE, Lines
@@ -107,6 +108,53 @@ class Refused:
 
     The module's docstring says what this proves.
     """
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """The replacement of an object that the caller has read, with a backup of its old bytes.
+
+    Attributes:
+        key: Key of the object.
+        data: All new bytes of the object.
+        version: Version of the object, from ``get_versioned``. The object is replaced only if it still has
+            this version.
+        old: Bytes of the object, from ``get_versioned``.
+        backup: Key of the backup. It must contain a random id.
+    """
+
+    key: str
+    data: Buffer
+    version: Version
+    old: Buffer
+    backup: str
+
+
+class OpenReplacement:
+    """A replacement whose backup and new objects are durable. Only ``finish`` is missing.
+
+    It is a context manager. Its end removes temporary files.
+    """
+
+    __slots__ = ("_replacement", "_storage")
+
+    def __init__(self, storage: Storage, replacement: Replacement) -> None:
+        self._storage = storage
+        self._replacement = replacement
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def finish(self) -> Stored | Refused:
+        """Replace the object if it has the version of the replacement. Call it once.
+
+        The result and the errors are those of ``Storage.put`` with the condition ``IfVersion``.
+        """
+        replacement = self._replacement
+        return self._storage.put(replacement.key, replacement.data, IfVersion(replacement.version))
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,6 +413,73 @@ class Storage(StorageClassMethods["Storage"], ABC):
             >>> bytes(storage.get("overwritten/repo.1"))
             b'state'
         """
+
+    def open_replacement(
+        self, replacement: Replacement, objects: Iterable[tuple[str, Buffer]] = ()
+    ) -> OpenReplacement:
+        """Prepare the conditional replacement of an object: store its backup, and new objects.
+
+        The new objects, as in ``put_many``, and the backup are durable when the method returns, and
+        ``OpenReplacement.finish`` replaces the object. A storage may also write the new bytes of the object
+        before ``finish``, to a place where no reader finds them.
+
+        The base class calls ``put_many``, ``backup`` and, in ``finish``, ``put``. A storage may override this
+        method with a faster one: a local storage flushes all files together.
+
+        Args:
+            replacement: The key, the new and the old bytes, the version, and the key of the backup.
+            objects: Pairs of key and bytes of new objects. Default: none.
+
+        Returns:
+            A context manager with the method ``finish``. If its block ends without ``finish``, the object
+            does not change.
+
+        Raises:
+            StorageError: A write failed. Each new object may or may not be there.
+            ReadOnlyError: ``read-only-storage`` if the storage is read only.
+            InvalidInputError: ``bad-key-prefix`` for an invalid key.
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> storage = in_memory_storage()
+            >>> stored = storage.put("repo", b"1")
+            >>> old, version = storage.get_versioned("repo")
+            >>> replacement = Replacement("repo", b"2", version, old, backup="overwritten/repo.1")
+            >>> with storage.open_replacement(replacement, [("snapshots/A", b"new")]) as ready:
+            ...     isinstance(ready.finish(), Stored)
+            True
+            >>> [bytes(storage.get(key)) for key in ("repo", "overwritten/repo.1", "snapshots/A")]
+            [b'2', b'1', b'new']
+        """
+        self.put_many(objects)
+        self.backup(replacement.key, replacement.version, replacement.old, replacement.backup)
+        return OpenReplacement(self, replacement)
+
+    def turn(self, key: str) -> AbstractContextManager[None]:
+        """Return a context in which this writer of an object has its turn.
+
+        Turns save work. A writer that reads an object, changes it, and writes it with a condition loses if
+        another writer is faster, and begins again. Writers with turns work one after the other. Turns are no
+        condition: a storage may let a writer continue without one, and other programs do not know them.
+
+        The base class never waits. A local storage waits for writers on the same machine, for a second at
+        most.
+
+        Args:
+            key: Key of the object.
+
+        Returns:
+            A context manager.
+
+        Raises:
+            InvalidInputError: ``bad-key-prefix`` for an invalid key.
+
+        Examples:
+            >>> from frazil.storage import in_memory_storage
+            >>> with in_memory_storage().turn("repo"):
+            ...     pass  # read `repo`, and write it with a condition
+        """
+        return nullcontext()
 
     @abstractmethod
     def head(self, key: str) -> ObjectInfo | None:

@@ -32,7 +32,6 @@ import os
 import re
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
-from functools import partial
 from itertools import batched
 from pathlib import Path
 from stat import S_ISREG
@@ -46,17 +45,20 @@ from frazil.storage.base import (
     IfAbsent,
     IfVersion,
     ObjectInfo,
+    OpenReplacement,
     Refused,
+    Replacement,
     Stored,
     Version,
 )
 from frazil.storage.files import reads
-from frazil.storage.files.directories import flush_names
 from frazil.storage.files.failures import MISSING_FILE, file_errors, file_failure
+from frazil.storage.files.flusher import FLUSH, NO_FLUSH
 from frazil.storage.files.links import open_inside
-from frazil.storage.files.process_state import process_state
+from frazil.storage.files.locks import writer_turn
 from frazil.storage.files.reads import check_short_read, read_large, version_of
-from frazil.storage.files.writes import UnnamedFile, create_file, link_if_equal, update_file, write_and_name
+from frazil.storage.files.replacements import BackupLink, FileReplacement, flush_all
+from frazil.storage.files.writes import UnnamedFile, create_file, update_file, write_and_name
 from frazil.storage.keys import check_key, check_prefix, check_range
 from frazil.storage.settings import (
     StorageConcurrencySettings,
@@ -67,7 +69,8 @@ from frazil.storage.synchronous import SynchronousStorage
 from frazil.storage.traffic import TRAFFIC
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Iterable, Iterator, Sequence
+    from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
 #: Larger objects, such as packs of chunks, need no version. Hashing runs only at 2 GB/s.
 _LARGEST_HASHED_ALWAYS: Final = 256 << 10
@@ -85,6 +88,9 @@ class LocalStorage(SynchronousStorage):
     Args:
         root: Path of the directory.
         settings: Settings of the storage. Default: ``default_settings()``.
+        flush: Whether writes are flushed to the disk before they return. Default: True. Without it, a power
+            cut can lose or damage the last commits, and the whole repository: see
+            ``local_filesystem_storage``.
 
     Examples:
         >>> storage = LocalStorage("ice")
@@ -95,11 +101,15 @@ class LocalStorage(SynchronousStorage):
         Refused()
     """
 
-    def __init__(self, root: str | os.PathLike[str], settings: StorageSettings | None = None) -> None:
+    def __init__(
+        self, root: str | os.PathLike[str], settings: StorageSettings | None = None, *, flush: bool = True
+    ) -> None:
         # Absolute, because the process may change its working directory later.
         self._root = os.path.abspath(os.fspath(root))
         self._base = self._root.rstrip("/") + "/"
         self._settings = settings
+        self._flush = flush
+        self._flusher = FLUSH if flush else NO_FLUSH
 
     @property
     def root(self) -> Path:
@@ -107,10 +117,11 @@ class LocalStorage(SynchronousStorage):
         return Path(self._root)
 
     def __repr__(self) -> str:
-        return f"<frazil.Storage>\ntype: local filesystem\npath: {self._root}\n"
+        durability = "" if self._flush else "flush: False\n"
+        return f"<frazil.Storage>\ntype: local filesystem\npath: {self._root}\n{durability}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (LocalStorage, (self._root, self._settings))
+        return (_local_storage, (self._root, self._settings, self._flush))
 
     @override
     def label(self) -> str:
@@ -240,14 +251,14 @@ class LocalStorage(SynchronousStorage):
         with file_errors(key, "write"):
             match condition:
                 case Always():
-                    write_and_name(path, views, os.replace)
+                    write_and_name(path, views, os.replace, self._flusher)
                     is_small = size <= _LARGEST_HASHED_ALWAYS
                     return Stored(version_of(*views) if is_small else Version())
                 case IfAbsent():
-                    is_new = not os.path.lexists(path) and create_file(path, views)
+                    is_new = not os.path.lexists(path) and create_file(path, views, self._flusher)
                     return Stored(version_of(*views)) if is_new else Refused()
                 case IfVersion(version):
-                    return update_file(path, views, version)
+                    return update_file(path, views, version, self._flusher)
 
     @override
     def put_many(self, objects: Iterable[tuple[str, Buffer]]) -> None:
@@ -260,26 +271,64 @@ class LocalStorage(SynchronousStorage):
 
     def _put_batch(self, objects: Iterable[tuple[str, Buffer]]) -> None:
         with ExitStack() as stack:
-            files = [stack.enter_context(UnnamedFile(self._path(key), key, data)) for key, data in objects]
-            for _, data in objects:
-                TRAFFIC.count_request()
-                TRAFFIC.count_write(memoryview(data).nbytes)
-            for file in files:
-                file.set_name()
-            directories = {os.path.dirname(file.path): None for file in files}
-            flushes = [file.flush for file in files]
-            flushes += [partial(flush_names, directory) for directory in directories]
-            process_state().flush_together(flushes)
+            files = self._write_and_name_all(stack, objects)
+            flush_all(files, (), [os.path.dirname(file.path) for file in files], self._flusher)
+
+    def _write_and_name_all(
+        self, stack: ExitStack, objects: Iterable[tuple[str, Buffer]]
+    ) -> Sequence[UnnamedFile]:
+        files = [self._write(stack, key, data) for key, data in objects]
+        for file in files:
+            file.set_name()
+        return files
+
+    def _write(self, stack: ExitStack, key: str, data: Buffer) -> UnnamedFile:
+        """Write the file of an object under a temporary name."""
+        view = memoryview(data).cast("B")
+        TRAFFIC.count_request()
+        TRAFFIC.count_write(len(view))
+        return stack.enter_context(UnnamedFile(self._path(key), key, view, self._flusher))
 
     @override
     def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
         """Create a hard link to the file if it still has the bytes ``data``; otherwise write a copy."""
-        target = self._path(to)
-        view = memoryview(data).cast("B")
-        TRAFFIC.count_request()
+        with ExitStack() as stack:
+            files, others = self._back_up(stack, key, data, to)
+            flush_all(files, others, [os.path.dirname(self._path(to))], self._flusher)
+
+    def _back_up(
+        self, stack: ExitStack, key: str, data: Buffer, to: str
+    ) -> tuple[Sequence[UnnamedFile], Sequence[Callable[[], None]]]:
+        """Name the backup. Return the files and the other flushes that make its bytes durable."""
+        target, view = self._path(to), memoryview(data).cast("B")
         with file_errors(to, "write"):
-            if not link_if_equal(self._path(key), target, view):
-                write_and_name(target, [view], os.replace)
+            link = stack.enter_context(BackupLink(self._path(key), target, view, self._flusher))
+            if link.is_made:
+                TRAFFIC.count_request()
+                return [], link.flushes()
+        return self._write_and_name_all(stack, [(to, view)]), []
+
+    @override
+    def open_replacement(
+        self, replacement: Replacement, objects: Iterable[tuple[str, Buffer]] = ()
+    ) -> OpenReplacement:
+        """Write all files first, and flush them together, as ``Storage.open_replacement``."""
+        batches = list(batched(objects, _OPEN_FILES))
+        for batch in batches[:-1]:
+            self._put_batch(batch)
+        with ExitStack() as stack:
+            files = self._write_and_name_all(stack, batches[-1] if batches else ())
+            copies, others = self._back_up(stack, replacement.key, replacement.old, replacement.backup)
+            directories = [os.path.dirname(file.path) for file in files]
+            directories.append(os.path.dirname(self._path(replacement.backup)))
+            new = self._write(stack, replacement.key, replacement.data)
+            flush_all([new, *files, *copies], others, directories, self._flusher)
+            return FileReplacement(self, replacement, stack.pop_all(), new, self._flusher)
+
+    @override
+    def turn(self, key: str) -> AbstractContextManager[None]:
+        """Wait for the turn of this writer, for a second at most, as ``Storage.turn``."""
+        return writer_turn(self._path(key))
 
     @override
     def delete(self, keys: Iterable[str]) -> None:
@@ -336,7 +385,12 @@ class LocalStorage(SynchronousStorage):
 
     @override
     def with_settings(self, settings: StorageSettings) -> LocalStorage:
-        return LocalStorage(self._root, settings)
+        return LocalStorage(self._root, settings, flush=self._flush)
+
+
+def _local_storage(root: str, settings: StorageSettings | None, flush: bool) -> LocalStorage:
+    """Return the storage of a pickle."""
+    return LocalStorage(root, settings, flush=flush)
 
 
 def _info(key: str, status: os.stat_result) -> ObjectInfo:

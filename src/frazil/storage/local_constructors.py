@@ -33,7 +33,7 @@ def in_memory_storage() -> Storage:
 
 
 @checked
-def local_filesystem_storage(path: str | PathLike[str]) -> Storage:
+def local_filesystem_storage(path: str | PathLike[str], *, flush: bool = True) -> Storage:
     """Return a storage whose objects are files below a directory.
 
     The first write creates the directory. Any number of threads and processes on one machine can use it at
@@ -41,15 +41,27 @@ def local_filesystem_storage(path: str | PathLike[str]) -> Storage:
 
     Args:
         path: Path of the directory. ``~`` at its start means the home directory of the user.
+        flush: Whether each write waits until its bytes are on the disk. Default: True.
+
+            Warning: without it, a power cut or a crash of the operating system can lose or damage the last
+            commits, although they were reported as done. It can also damage the file ``repo``, and then the
+            repository does not open until it is repaired. The end of a process, even by ``kill -9``, loses
+            nothing. Use it only for data that can be made again.
 
     Returns:
         The storage.
 
     Examples:
+        >>> local_filesystem_storage("/scratch/ice", flush=False)
+        <frazil.Storage>
+        type: local filesystem
+        path: /scratch/ice
+        flush: False
+        <BLANKLINE>
         >>> local_filesystem_storage("/data/ice")
         <frazil.Storage>
         type: local filesystem
         path: /data/ice
         <BLANKLINE>
     """
-    return LocalStorage(os.path.expanduser(path))
+    return LocalStorage(os.path.expanduser(path), flush=flush)

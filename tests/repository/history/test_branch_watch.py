@@ -105,11 +105,11 @@ def test_a_poll_makes_one_request_while_nothing_changes(
         monkeypatch.setattr(type(repo.storage), name, counting)
     for _ in range(3):
         assert watch.poll() == []
-    assert requests == ["head" if has_etags else "get_versioned"] * 3
+    assert requests == ["head" if has_etags else "get"] * 3
     commit(repo, "a")
     requests.clear()
     assert len(watch.poll()) == 1
-    assert requests == (["head", "get_versioned"] if has_etags else ["get_versioned"])
+    assert requests == (["head", "get"] if has_etags else ["get"])
 
 
 def test_a_lost_cursor_is_an_error(repo: frazil.Repository) -> None:

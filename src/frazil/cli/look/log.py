@@ -24,7 +24,7 @@ from frazil.cli.versions import (
     version_line,
 )
 from frazil.lazy_names import value_of
-from frazil.repository.catalog.history import ancestry
+from frazil.repository.catalog.snapshot_block import history_infos
 from frazil.repository.catalog.snapshot_presentation import snapshot_infos
 from frazil.repository.catalog.version_info import Diff, SnapshotInfo
 
@@ -85,8 +85,7 @@ def _documents(version: OpenVersion, since: datetime | None, changes: bool) -> I
 
 
 def _versions(version: OpenVersion) -> Iterator[tuple[SnapshotInfo, dict[str, Any]]]:
-    for part in ancestry(version.info, version.raw_id):
-        yield from zip(snapshot_infos(part), repeat({}))
+    return zip(history_infos(version.info, version.raw_id), repeat({}))
 
 
 def _changed_versions(version: OpenVersion) -> Iterator[tuple[SnapshotInfo, dict[str, Any]]]:

@@ -14,18 +14,19 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Buffer, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from threading import Lock, RLock
 from typing import Any, Final
 
+from frazil.errors import ErrorKind, StorageError
 from frazil.format.manifest import Manifest
 from frazil.format.metadata_items import MetadataColumn
 from frazil.format.snapshot import Snapshot
 from frazil.format.transaction_log import TransactionLog
 from frazil.repository.catalog.cache_weights import held_bytes
-from frazil.repository.catalog.files import MANIFEST, SNAPSHOT, TRANSACTION_LOG
+from frazil.repository.catalog.files import MANIFEST, SNAPSHOT, TRANSACTION_LOG, small_parts
 from frazil.repository.catalog.repo_info_file import RepoInfoCache
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, map_bounded
@@ -107,12 +108,14 @@ class Assets:
     Threads may share it. A pickled copy starts with empty caches.
     """
 
-    def __init__(self, storage: Storage, limits: CacheLimits) -> None:
+    def __init__(
+        self, storage: Storage, limits: CacheLimits, repo_info_cache: RepoInfoCache | None = None
+    ) -> None:
         self.storage = storage
         self.limits = limits
         self._snapshots: DecodedCache[Snapshot] = DecodedCache(limits.snapshot_nodes * _NODE_BYTES)
         self._manifests: DecodedCache[Manifest] = DecodedCache(limits.chunk_refs * _REFERENCE_BYTES)
-        self.repo_info_cache = RepoInfoCache()
+        self.repo_info_cache = repo_info_cache or RepoInfoCache()
         #: A commit that is retried holds this lock. Otherwise the threads of one handle would make each
         #: other's commits late.
         self.retry_lock = RLock()
@@ -172,6 +175,29 @@ class Assets:
         Raises ``StorageError`` (``object-not-found``) if it was deleted or never existed.
         """
         return TRANSACTION_LOG.read(self.storage, snapshot_id)
+
+    def transaction_logs(self, snapshot_ids: Sequence[bytes]) -> list[TransactionLog | None]:
+        """Return the transaction logs of many snapshots. A log that was deleted is None.
+
+        Threads fetch the files, unless the storage is local. Small logs are decoded together.
+        """
+
+        def fetch(id_: bytes) -> tuple[bytes, Buffer | None]:
+            try:
+                return id_, self.storage.get(TRANSACTION_LOG.key(id_))
+            except StorageError as error:
+                if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                    raise
+                return id_, None
+
+        ids = list(snapshot_ids)
+        is_threaded = not self.storage.is_local
+        files = map_bounded(Purpose.CATALOG_READS, fetch, ids) if is_threaded else map(fetch, ids)
+        by_id: dict[bytes, TransactionLog | None] = dict.fromkeys(ids)
+        for part in small_parts((id_, data) for id_, data in files if data is not None):
+            for logs in TRANSACTION_LOG.decoded_together(part):
+                by_id.update((log.id, log) for log in logs)
+        return [by_id[id_] for id_ in ids]
 
 
 def _weight_of_snapshot(snapshot: Snapshot) -> int:

@@ -16,10 +16,11 @@ from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.backups import hinting
 from frazil.repository.catalog.collection_guard import unless_collected
 from frazil.repository.catalog.protection import guarded
-from frazil.repository.catalog.repo_info_file import read_repo_info
+from frazil.repository.catalog.repo_info_file import open_current_repo_info
 from frazil.repository.catalog.repo_update import (
     Change,
     ConditionalChange,
+    NewFiles,
     UpdateSettings,
     UpdateStart,
     begin_update,
@@ -64,8 +65,13 @@ class Catalog(Protocol):
     def begin_commit(self) -> CommitStart:
         """Return the state that a commit starts from."""
 
-    def finish_commit(self, change: Change, start: CommitStart) -> RepoInfo | None:
+    def finish_commit(
+        self, change: Change, start: CommitStart, files: NewFiles | None = None
+    ) -> RepoInfo | None:
         """Change the repository after the files of a commit and the backup of ``start`` are stored.
+
+        The caller stores them before the call, or passes ``files``: then this method stores these files and
+        the backup.
 
         Return the new repo info. If a garbage collection has run since ``start`` was read, or may have run,
         change nothing and return None.
@@ -86,7 +92,9 @@ class CatalogV2:
     def repo_info(self) -> RepoInfo:
         """See ``Catalog.repo_info``."""
         with hinting(self.storage):
-            return read_repo_info(self.storage, self.assets.repo_info_cache)[0]
+            info = open_current_repo_info(self.storage, self.assets.repo_info_cache)
+            info.snapshots  # noqa: B018  # decoded here, so that damage gets the hint
+            return info
 
     def full_repo_info(self) -> RepoInfo:
         """See ``Catalog.full_repo_info``."""
@@ -108,15 +116,19 @@ class CatalogV2:
         with hinting(self.storage):
             return begin_update(self.storage, self.assets.repo_info_cache)
 
-    def finish_commit(self, change: Change, start: CommitStart) -> RepoInfo | None:
+    def finish_commit(
+        self, change: Change, start: CommitStart, files: NewFiles | None = None
+    ) -> RepoInfo | None:
         """See ``Catalog.finish_commit``."""
         conditional = unless_collected(change, start.info)
-        return self._update_repo_info(conditional, start if isinstance(start, UpdateStart) else None)
+        return self._update_repo_info(conditional, start if isinstance(start, UpdateStart) else None, files)
 
-    def _update_repo_info(self, change: ConditionalChange, start: UpdateStart | None) -> RepoInfo | None:
+    def _update_repo_info(
+        self, change: ConditionalChange, start: UpdateStart | None, files: NewFiles | None = None
+    ) -> RepoInfo | None:
         cache = self.assets.repo_info_cache
         change = guarded(change, self.principal)
-        return update_repo_info(self.storage, change, self.settings, cache=cache, start=start)
+        return update_repo_info(self.storage, change, self.settings, cache=cache, start=start, files=files)
 
 
 def needs_version_2() -> FormatError:

@@ -46,6 +46,7 @@ from frazil.repository.catalog.repo_update import (
     Change,
     Changed,
     ConditionalChange,
+    NewFiles,
     UpdateSettings,
     attempts_exhausted,
 )
@@ -171,8 +172,13 @@ class CatalogV1:
         """See ``Catalog.begin_commit``."""
         return CommitStartV1(self.repo_info())
 
-    def finish_commit(self, change: Change, start: CommitStart) -> RepoInfo | None:
+    def finish_commit(
+        self, change: Change, start: CommitStart, files: NewFiles | None = None
+    ) -> RepoInfo | None:
         """See ``Catalog.finish_commit``."""
+        if files is not None:
+            self.storage.put_many(files.objects)
+            files.confirm()
         return self._update_repo_info(change, start)
 
     def update_repo_info(self, change: Change) -> RepoInfo:

@@ -10,12 +10,13 @@ repository.
 
 from __future__ import annotations
 
-from collections.abc import Buffer, Callable, Iterator, Sequence
+from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from frazil.errors import FormatError
 from frazil.format.ids import id_to_text
+from frazil.format.joined_logs import decode_logs_together
 from frazil.format.joined_manifests import decode_chunk_files_together, decode_chunk_ranges_together
 from frazil.format.keys import manifest_key, snapshot_key, transaction_key
 from frazil.format.manifest import (
@@ -28,6 +29,7 @@ from frazil.format.manifest import (
 )
 from frazil.format.snapshot import Snapshot, decode_entry, decode_snapshot
 from frazil.format.snapshot_manifests import (
+    MOST_JOINED,
     ManifestsOfSnapshot,
     decode_manifests_of_snapshot,
     decode_manifests_of_snapshots,
@@ -35,6 +37,9 @@ from frazil.format.snapshot_manifests import (
 from frazil.format.snapshot_table import SnapshotEntry
 from frazil.format.transaction_log import TransactionLog, decode_transaction_log
 from frazil.storage.base import Storage
+
+#: The largest size of the files that are decoded together.
+_BYTES_OF_A_PART: Final = 1 << 19
 
 
 class HasId(Protocol):
@@ -98,6 +103,20 @@ class FileKind[T: HasId]:
             yield values
 
 
+def small_parts(files: Iterable[tuple[bytes, Buffer]]) -> Iterator[list[tuple[bytes, Buffer]]]:
+    """Yield a few files at a time, for ``FileKind.decoded_together``. A file that is not small is alone."""
+    part, size = list[tuple[bytes, Buffer]](), 0
+    for id_, data in files:
+        length = memoryview(data).nbytes
+        if part and (size + length > _BYTES_OF_A_PART or len(part) == MOST_JOINED):
+            yield part
+            part, size = [], 0
+        part.append((id_, data))
+        size += length
+    if part:
+        yield part
+
+
 def require_id(key: str, name: str, expected: bytes, stored: bytes) -> None:
     """Raise ``FormatError`` if the file at ``key``, of kind ``name``, does not contain the expected id."""
     if stored != expected:
@@ -124,5 +143,5 @@ MANIFEST_CHUNK_RANGES: Final[FileKind[ChunkRanges]] = FileKind(
     "manifest", manifest_key, decode_chunk_ranges, decode_chunk_ranges_together
 )
 TRANSACTION_LOG: Final[FileKind[TransactionLog]] = FileKind(
-    "transaction log", transaction_key, decode_transaction_log
+    "transaction log", transaction_key, decode_transaction_log, decode_logs_together
 )

@@ -7,7 +7,9 @@ Every change is a pure function from one repo info to the next. The loop
 3. saves the bytes that it has read under ``overwritten/``,
 4. writes the new ``repo`` if the file still has this version, and starts again otherwise.
 
-A commit stores its own files at the same time as it makes steps 1 and 3 of the first round.
+A commit stores its own files at the same time as it makes steps 1 and 3 of the first round. On a local disk,
+one call of ``Storage.open_replacement`` does both, and also writes the new ``repo`` under another name. So a
+commit waits for the disk twice: for all of these files, and for the new name of ``repo``.
 
 *Was the file written?* Neither "condition not met" nor an error proves that a write had no effect: the
 condition may have failed because of the client's own first attempt, or an answer may be lost. Every attempt
@@ -24,7 +26,7 @@ Specification: *Updates to the repo info file*.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -39,7 +41,7 @@ from frazil.repository.clock import new_object_id, now_us
 from frazil.repository.outcome import not_applied
 from frazil.repository.retries import RetryPolicy
 from frazil.repository.settings.engine_settings import Effective
-from frazil.storage.base import IfVersion, Storage, Stored, Version
+from frazil.storage.base import OpenReplacement, Replacement, Storage, Stored, Version
 
 _log = logging.getLogger(__name__)
 
@@ -107,6 +109,21 @@ class UpdateStart:
         storage.backup(REPO, self.version, self.raw, backup_key(self.backup))
 
 
+def _confirm_nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class NewFiles:
+    """Files that an update stores together with its backup. The new ``repo`` refers to them.
+
+    ``confirm`` is called when they are durable. It may wait for other files, and raise their errors.
+    """
+
+    objects: Sequence[tuple[str, bytes]] = ()
+    confirm: Callable[[], None] = _confirm_nothing
+
+
 def begin_update(storage: Storage, cache: RepoInfoCache | None = None) -> UpdateStart:
     """Read the repo info for an attempt to change it."""
     info, version, raw = read_repo_info(storage, cache)
@@ -120,10 +137,12 @@ def update_repo_info(
     *,
     cache: RepoInfoCache | None = None,
     start: UpdateStart | None = None,
+    files: NewFiles | None = None,
 ) -> RepoInfo | None:
     """Change the repository. Return the new repo info, or None if ``change`` returned None.
 
-    ``start`` is the state of the first attempt, if the caller has already saved its backup.
+    ``start`` is the state of the first attempt. The caller has already saved its backup, or it passes
+    ``files``, which the first attempt stores together with the backup. An error of this is raised at once.
 
     Raises the errors of ``change``; ``ConflictError`` (``update-attempts-exhausted``) if other writers were
     first in all attempts; ``StorageError`` if the storage keeps failing and the update had no effect; and
@@ -149,12 +168,17 @@ def update_repo_info(
         entry = replace(changed.entry, updated_at=now)
         after = changed.recorded(now, at.backup, settings.ops_log_length)
         encoded = encode_repo_info(after, level=settings.compression_level)
+        replacement = Replacement(REPO, encoded, at.version, at.raw, backup_key(at.backup))
+        first, files = files, None
         try:
-            if at is not start:
-                at.save_backup(storage)
-            sent.add_attempt(at.backup, after, entry, newest)
-            answer = storage.put(REPO, encoded, IfVersion(at.version))
+            with _opened(storage, replacement, first, is_saved=at is start and first is None) as ready:
+                if first is not None:
+                    first.confirm()
+                sent.add_attempt(at.backup, after, entry, newest)
+                answer = ready.finish()
         except StorageError as error:
+            if first is not None and not sent.has_attempt(at.backup):
+                raise  # the files of the commit are not stored
             failures += 1
             sent.add_unanswered(at.backup, at.version)
             _log.warning("attempt %d to update the repository may have failed: %s", attempt + 1, error)
@@ -173,6 +197,14 @@ def update_repo_info(
     if applied := sent.settled():
         return applied
     raise attempts_exhausted(policy)
+
+
+def _opened(
+    storage: Storage, replacement: Replacement, files: NewFiles | None, *, is_saved: bool
+) -> OpenReplacement:
+    if is_saved:
+        return OpenReplacement(storage, replacement)
+    return storage.open_replacement(replacement, () if files is None else files.objects)
 
 
 def _store_in_cache(cache: RepoInfoCache | None, encoded: bytes, before: RepoInfo, after: RepoInfo) -> None:

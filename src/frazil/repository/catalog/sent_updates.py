@@ -36,12 +36,16 @@ class SentUpdates:
         self._infos[backup] = after
         self._entry = entry
 
+    def has_attempt(self, backup: str) -> bool:
+        """Return whether the request of the attempt with this backup may have been made."""
+        return backup in self._infos
+
     def add_unanswered(self, backup: str, version: Version) -> None:
         """Record that the storage answered an attempt with an error, or did not answer.
 
         Attempts that failed before their request do not count.
         """
-        if backup in self._infos:
+        if self.has_attempt(backup):
             self._unanswered.append(version)
 
     def read[T](self, read: Callable[[], T]) -> T:

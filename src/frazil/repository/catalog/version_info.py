@@ -11,6 +11,7 @@ import numpy as np
 
 from frazil.arguments import check_fields
 from frazil.display import NamedEnum, Record, Shown, counted, literal, utc
+from frazil.format.late_fields import LateFields
 from frazil.repository.catalog.garbage_files import GarbageFile, GarbageFiles
 from frazil.repository.clock import now_us, to_datetime
 from frazil.storage.chunk_type import ChunkType as ChunkType
@@ -99,7 +100,7 @@ class RepoStatus(Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class SnapshotInfo(Record):
+class SnapshotInfo(LateFields, Record):
     """The description of a snapshot in the history.
 
     Attributes:

@@ -18,7 +18,7 @@ from frazil.repository.catalog.catalog import Catalog, CatalogV2
 from frazil.repository.catalog.catalog_v1 import V1_MAIN, CatalogV1, read_config_v1
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.generations import older_layout, refuse_older
-from frazil.repository.catalog.repo_info_file import read_repo_info
+from frazil.repository.catalog.repo_info_file import RepoInfoCache, open_current_repo_info, read_repo_info
 from frazil.repository.catalog.repo_update import UpdateSettings
 from frazil.repository.catalog.version_info import SpecVersion
 from frazil.repository.handle.virtual_access import Authorized, container_of, explicit_access
@@ -46,7 +46,8 @@ class HandleOptions:
 class StoredSettings:
     """What a repository records about itself: its saved configuration and the version of its format.
 
-    ``config_version`` is the version of the configuration file of spec version 1, as the storage reports it.
+    No other object uses ``config``. ``config_version`` is the version of the configuration file of spec
+    version 1, as the storage reports it.
     """
 
     config: RepositoryConfig | None = None
@@ -54,8 +55,10 @@ class StoredSettings:
     config_version: Version | None = None
 
 
-def build_context(storage: Storage, options: HandleOptions, stored: StoredSettings) -> Context:
-    """Return the context of a new handle.
+def build_context(
+    storage: Storage, options: HandleOptions, stored: StoredSettings, cache: RepoInfoCache | None = None
+) -> Context:
+    """Return the context of a new handle. ``cache`` may have the repo info that was read to open it.
 
     Raises:
         InvalidInputError: If a virtual chunk container in the options is not valid.
@@ -63,8 +66,8 @@ def build_context(storage: Storage, options: HandleOptions, stored: StoredSettin
     # A saved configuration is not validated: an older version with other rules may have saved it.
     if options.config is not None:
         options.config.validate()
-    # A copy, so that later changes of the caller's object do not change this handle.
-    config = deepcopy(opened_with(options.config, stored.config, storage.default_settings()))
+    # A copy, so that later changes of the caller's object do not change this handle. The others are new.
+    config = opened_with(deepcopy(options.config), stored.config, storage.default_settings())
     settings = Effective.of(config)
     storage = storage.with_settings(settings.storage)
     containers = list(map(container_of, settings.virtual_chunk_containers.values()))
@@ -72,13 +75,13 @@ def build_context(storage: Storage, options: HandleOptions, stored: StoredSettin
     connect = partial(open_on_demand, user_agent=attribution.user_agent())
     virtual = VirtualSources(containers, explicit_access(options.authorized), open_foreign=connect)
     limits = CacheLimits(settings.cached_snapshot_nodes, settings.cached_chunk_refs)
-    assets = Assets(storage, limits)
+    assets = Assets(storage, limits, cache)
     update_settings = UpdateSettings.of(settings)
     catalog: Catalog = CatalogV2(storage, assets, update_settings, principal=attribution.principal)
     if stored.spec_version == 1:
         catalog = CatalogV1(storage, assets, update_settings, stored.config_version)
-    cache = ByteCache(settings.cached_chunk_bytes) if settings.cached_chunk_bytes else None
-    return Context(storage, config, settings, assets, virtual, catalog, attribution, cache)
+    chunk_cache = ByteCache(settings.cached_chunk_bytes) if settings.cached_chunk_bytes else None
+    return Context(storage, config, settings, assets, virtual, catalog, attribution, chunk_cache)
 
 
 def open_context(storage: Storage, options: HandleOptions) -> Context:
@@ -90,8 +93,9 @@ def open_context(storage: Storage, options: HandleOptions) -> Context:
             kinds if the file ``repo`` is damaged.
     """
     storage = options.attributed(storage)
+    cache = RepoInfoCache()
     try:
-        info, _, _ = read_repo_info(storage)
+        info = open_current_repo_info(storage, cache)
     except FormatError as error:
         raise with_hint(storage, error) from error.__cause__
     except RepositoryNotFoundError as error:
@@ -101,7 +105,7 @@ def open_context(storage: Storage, options: HandleOptions) -> Context:
         stored = _stored_settings_v1(storage)
     else:
         stored = StoredSettings(_config_of(info))
-    return build_context(storage, options, stored)
+    return build_context(storage, options, stored, cache)
 
 
 def saved_config(storage: Storage) -> RepositoryConfig | None:

@@ -396,7 +396,7 @@ class Repository(
             authorize_virtual_chunk_access = context.virtual.credentials
         options = HandleOptions(config, authorize_virtual_chunk_access, context.attribution)
         config_version = context.catalog.config_version if isinstance(context.catalog, CatalogV1) else None
-        stored = StoredSettings(context.config, spec_version, config_version)
+        stored = StoredSettings(deepcopy(context.config), spec_version, config_version)
         return type(self)(build_context(context.storage, options, stored), self._default_metadata)
 
     # Properties of a handle

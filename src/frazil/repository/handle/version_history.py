@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -13,10 +13,10 @@ from frazil.repository.asynchronous import BothWays, awaitable
 from frazil.repository.catalog import presentation, repo_requirements
 from frazil.repository.catalog.ancestry_columns import ancestry_columns
 from frazil.repository.catalog.expired_versions import files_of, snapshots_wanted
-from frazil.repository.catalog.history import ancestry
 from frazil.repository.catalog.ops_history import entries_of, ops_parts, ops_start
 from frazil.repository.catalog.ops_values import Update, UpdateType
-from frazil.repository.catalog.snapshot_presentation import snapshot_info, snapshot_infos
+from frazil.repository.catalog.snapshot_block import history_infos
+from frazil.repository.catalog.snapshot_presentation import snapshot_info
 from frazil.repository.catalog.version_info import Diff, ManifestFileInfo, SnapshotInfo
 from frazil.repository.catalog.version_names import snapshot_id as resolve_id
 from frazil.repository.clock import to_datetime
@@ -71,7 +71,8 @@ class VersionHistory(RepositoryBase):
             snapshot_id: The id of a snapshot, or the first characters of an id.
 
         Returns:
-            An iterator for ``for`` and for ``async for``.
+            An iterator for ``for`` and for ``async for``. The fields of a snapshot are decoded when the
+            program reads them. If the repository is damaged, such a read raises ``FormatError``.
 
         Raises:
             RefNotFoundError: ``ref-not-found`` if there is no such branch or tag.
@@ -87,11 +88,9 @@ class VersionHistory(RepositoryBase):
         info = self._info()
         tip = snapshot_of_version(info, branch, tag, snapshot_id)
 
-        def snapshots() -> Iterator[SnapshotInfo]:
-            return chain.from_iterable(map(snapshot_infos, ancestry(info, tip)))
-
         ref = f"branch {branch}" if branch else f"tag {tag}" if tag else f"snapshot {snapshot_id}"
-        return BothWays(snapshots(), snapshots_table(f"history of {ref}, newest first", snapshots))
+        table = snapshots_table(f"history of {ref}, newest first", partial(history_infos, info, tip))
+        return BothWays(history_infos(info, tip), table)
 
     def ancestry_table(
         self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None

@@ -23,13 +23,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import ErrorKind, StorageError
 from frazil.format.columns import I64, U32
 from frazil.format.manifest import ChunkTable
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.lineage import FRAZIL, all_ancestors, is_of_compaction, second_parents
-from frazil.threads import Purpose, map_bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +74,9 @@ class ArrayLogs:
 
     def coordinates(self, logs: Sequence[LogOrigin]) -> list[U32 | None]:
         """Return the coordinates that each log has, shape (k, ndim). None for a log that was deleted."""
-        return map_bounded(Purpose.CATALOG_READS, self._coordinates, [each.log for each in logs])
-
-    def _coordinates(self, log: bytes) -> U32 | None:
-        try:
-            chunks = self.assets.transaction_log(log).updated_chunks
-        except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise
-            return None
-        return chunks.get(self.node, np.zeros((0, 0), np.uint32))
+        nothing = np.zeros((0, 0), np.uint32)
+        read = self.assets.transaction_logs([each.log for each in logs])
+        return [None if log is None else log.updated_chunks.get(self.node, nothing) for log in read]
 
     def logs_of(self, entry: SnapshotEntry) -> list[LogOrigin]:
         """Return the logs of a commit, oldest first."""

@@ -8,7 +8,6 @@ commits leave the paths as they are. So a history of n commits costs n logs, and
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from itertools import batched, chain
 from typing import Final
 
@@ -19,7 +18,6 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.expired_versions import files_of
 from frazil.repository.catalog.history import ancestry
 from frazil.repository.session.differences import logs_of
-from frazil.threads import Purpose, map_bounded
 
 #: The most logs that are in memory at the same time.
 _BATCH: Final = 256
@@ -43,13 +41,7 @@ def version_changes(
     parts = chain.from_iterable(batched(part, _BATCH) for part in ancestry(info, tip))
     for part in parts:
         changed = [entry for entry in part if entry.parent is not None]
-        logs = dict(
-            zip(
-                (entry.id for entry in changed),
-                map_bounded(Purpose.CATALOG_READS, partial(logs_of, context), changed),
-                strict=True,
-            )
-        )
+        logs = dict(zip((entry.id for entry in changed), logs_of(context, changed), strict=True))
         for entry in part:
             if entry.parent is None:
                 yield entry, None

@@ -121,6 +121,21 @@ class ChunkView:
             workspace.changes.set_chunks(workspace.moved_base, path, table)
             self._drop_outdated_entry(path)
 
+    def set_written(self, path: str, table: ChunkTable, discards: int) -> bool:
+        """Set the references of chunks that were stored after ``discards`` discards.
+
+        Rows of the kind ``ABSENT`` delete chunks, which need not exist. Return False if the session has
+        discarded its changes since: the writer has then dropped the bytes.
+        """
+        workspace = self._workspace
+        with workspace.commit_lock, workspace.lock:
+            if discards != workspace.discards:
+                return False
+            workspace.require_uncommitted()
+            workspace.changes.write_chunks(workspace.moved_base, path, table)
+            self._drop_outdated_entry(path)
+            return True
+
     def delete_ref(self, path: str, coords: Coords) -> None:
         """Delete one reference."""
         workspace = self._workspace

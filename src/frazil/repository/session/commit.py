@@ -26,7 +26,7 @@ from frazil.repository.catalog.repo_requirements import (
     require_online,
     require_tip,
 )
-from frazil.repository.catalog.repo_update import Change
+from frazil.repository.catalog.repo_update import Change, NewFiles
 from frazil.repository.session.commit_files import CommitFiles, write_commit_files
 from frazil.repository.session.pending_commit import PendingCommit
 from frazil.repository.session.required_files import is_safe, require_uncollected
@@ -70,16 +70,27 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
     if kind.replaces_parent:
         replaced = _replaced_log(pending, before)
         pending = replace(pending, metadata={**_carried_metadata(before), **pending.metadata})
+    # An unconditional commit looks for a garbage collection between its files and its update.
+    is_joint = context.storage.is_local and not pending.is_unconditional
     with putting(context.storage) as puts:
-        puts.run(pending.flush_chunks)
-        puts.run(lambda: start.save_backup(context.storage))
+        wait_for_chunks = pending.begin_flush()
+        if not is_joint:
+            puts.run(lambda: start.save_backup(context.storage))
         files = write_commit_files(pending, puts, start.info, replaced)
-    pending.earlier_manifests.confirm_stored()
-    if pending.is_unconditional and not _is_still_safe(pending, start.info, files):
-        return None
-    change = _commit_change(pending, files.snapshot, before)
-    if context.catalog.finish_commit(change, start) is None:
-        return None
+        change = _commit_change(pending, files.snapshot, before)
+
+        def confirm() -> None:
+            puts.wait()
+            wait_for_chunks()
+            pending.earlier_manifests.confirm_stored()
+
+        rest = NewFiles(puts.rest(), confirm) if is_joint else None
+        if rest is None:
+            confirm()
+            if pending.is_unconditional and not _is_still_safe(pending, start.info, files):
+                return None
+        if context.catalog.finish_commit(change, start, rest) is None:
+            return None
     files.store_in_cache(context.assets)
     return files.snapshot.id
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frazil.errors import ErrorKind, SessionStateError, StorageError
+from frazil.errors import ErrorKind, SessionStateError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.format.transaction_log import TransactionLog
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.repo_requirements import require_base, require_snapshot
-from frazil.threads import Purpose, map_bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +58,18 @@ def commits_between(info: RepoInfo, start: bytes, end: bytes) -> list[CommitLogs
 
 
 def read_logs(assets: Assets, commits: Sequence[CommitLogs]) -> list[TransactionLog]:
-    """Return the transaction logs of some commits. Threads fetch them in parallel.
+    """Return the transaction logs of some commits.
 
     Raises ``SessionStateError`` (``rebase-tx-log-pruned``) if a log was deleted: its changes cannot be
     compared.
     """
     ids = [id_ for commit in commits for id_ in commit.logs]
-
-    def fetch(id_: bytes) -> TransactionLog:
-        try:
-            return assets.transaction_log(id_)
-        except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise
+    logs = assets.transaction_logs(ids)
+    for id_, log in zip(ids, logs, strict=True):
+        if log is None:
             raise SessionStateError(
                 f"the transaction log of snapshot {id_to_text(id_)} was deleted, so its changes are not "
                 "known. Make your changes again in a new session",
                 ErrorKind.REBASE_TX_LOG_PRUNED,
-            ) from error
-
-    return map_bounded(Purpose.CATALOG_READS, fetch, ids)
+            )
+    return [log for log in logs if log is not None]

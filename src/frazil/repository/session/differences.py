@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-from itertools import chain
+from collections.abc import Sequence
+from itertools import chain, islice
+
+import numpy as np
 
 from frazil.changes.compare import compare_versions
 from frazil.changes.diff import ChangedPaths, compose_logs
-from frazil.errors import ErrorKind, StorageError
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.format.transaction_log import TransactionLog
 from frazil.repository.catalog.context import Context
@@ -27,22 +28,25 @@ def difference(context: Context, info: RepoInfo, before: bytes, after: bytes) ->
     old, new = Workspace(context, before), Workspace(context, after)
     if start == end or start not in rows:
         return compare_versions(old.base, new.base, old.chunks.ref_table, new.chunks.ref_table)
-    groups = list(map(partial(logs_of, context), map(info.snapshots.entry, rows[: rows.index(start)])))
+    newest_first = np.array(rows[: rows.index(start)], np.int64)
+    groups = logs_of(context, list(info.snapshots.entries(newest_first)))
     oldest_first = list(chain.from_iterable(reversed(groups)))
     return compose_logs(oldest_first, old.base, new.base, list(chain.from_iterable(groups)))
 
 
-def logs_of(context: Context, entry: SnapshotEntry) -> list[TransactionLog]:
-    """Return the transaction logs of a snapshot's expired ancestors, oldest first, and its own log.
+def logs_of(context: Context, entries: Sequence[SnapshotEntry]) -> list[list[TransactionLog]]:
+    """Return for each snapshot the transaction logs of its expired ancestors, oldest first, and its own log.
 
-    Some implementations delete the logs of expired ancestors. Deleted logs are left out.
+    Some implementations delete the logs of expired ancestors. Deleted logs are left out. Raises
+    ``SnapshotNotFoundError`` if a snapshot was expired or dropped.
     """
-    logs = []
-    for id_ in entry.pruned_ancestor_tx_logs:
-        try:
-            logs.append(context.assets.transaction_log(id_))
-        except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise
-    with files_of(context, entry.id):
-        return [*logs, context.assets.transaction_log(entry.id)]
+    ids = [id_ for entry in entries for id_ in (*entry.pruned_ancestor_tx_logs, entry.id)]
+    logs = iter(context.assets.transaction_logs(ids))
+    groups = []
+    for entry in entries:
+        *earlier, own = islice(logs, len(entry.pruned_ancestor_tx_logs) + 1)
+        if own is None:
+            with files_of(context, entry.id):
+                own = context.assets.transaction_log(entry.id)
+        groups.append([*filter(None, earlier), own])
+    return groups

@@ -38,8 +38,12 @@ REWRITE_AMEND: Final = CommitKind(
 )
 
 
-def _flush_nothing() -> None:
+def _wait_for_nothing() -> None:
     pass
+
+
+def _flush_nothing() -> Callable[[], None]:
+    return _wait_for_nothing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +54,7 @@ class PendingCommit:
         branch: The branch of the session. It can be None for a flush.
         parent: The snapshot that the changes are relative to.
         session_start: When the session started. Only a later garbage collection can have deleted its files.
-        flush_chunks: Makes the chunks of the changes durable.
+        begin_flush: Begins to make the chunks of the changes durable. Returns a function that waits for it.
         earlier_manifests: Manifests that earlier attempts of this commit have stored.
         note: Changes the metadata of the repository in the same update (spec version 2).
     """
@@ -63,7 +67,7 @@ class PendingCommit:
     message: str
     metadata: dict[str, Any]
     session_start: SessionStart
-    flush_chunks: Callable[[], None] = _flush_nothing
+    begin_flush: Callable[[], Callable[[], None]] = _flush_nothing
     earlier_manifests: EarlierManifests = field(default_factory=EarlierManifests)
     note: Note | None = None
 

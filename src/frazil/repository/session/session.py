@@ -21,6 +21,7 @@ from frazil.errors import (
     SessionStateError,
 )
 from frazil.format.ids import id_to_text
+from frazil.format.keys import REPO
 from frazil.format.metadata_items import MetadataColumn
 from frazil.logs import span, timed
 from frazil.repository.asynchronous import awaitable
@@ -294,6 +295,7 @@ class Session(Rearranging, Inspection):
         retries = CommitRetries(policy)
         with ExitStack() as locks:
             locks.enter_context(self._state.workspace.commit_lock)
+            locks.enter_context(self._state.workspace.context.storage.turn(REPO))
             while True:
                 pending = self._pending_commit(kind, message, retries.metadata(metadata or {}), allow_empty)
                 try:
@@ -320,7 +322,7 @@ class Session(Rearranging, Inspection):
             message,
             {**state.default_metadata, **metadata},
             state.session_start(),
-            workspace.writer.flush,
+            workspace.writer.begin_flush,
             workspace.earlier_manifests,
             state.note,
         )

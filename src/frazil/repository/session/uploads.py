@@ -5,7 +5,8 @@ commit refer to each other by ids and sizes. Both are known before the files are
 uploaded at the same time. Only the conditional write comes after them.
 
 On an object store, a thread uploads each file. On a local disk, threads cost more than they save: the files
-are written first and flushed last (``Storage.put_many``). Threads only encode, if there are many files.
+are written first and flushed last (``Storage.put_many``). Threads only encode, if there are many files. The
+conditional write of a commit may flush them together with its own file: ``Puts.rest`` returns these files.
 """
 
 from __future__ import annotations
@@ -32,6 +33,12 @@ class Puts(Protocol):
 
     def put(self, key: str, encode: Callable[[], bytes]) -> Future[int]:
         """Encode and store a file. Return its size in bytes, as a future."""
+
+    def rest(self) -> list[tuple[str, bytes]]:
+        """Return the keys and bytes of the files that are not stored yet. The caller stores them."""
+
+    def wait(self) -> None:
+        """Wait until all files are stored and all other actions are done. Raise the first error."""
 
 
 @contextmanager
@@ -75,6 +82,9 @@ class _Remote:
         self.run(work)
         return size
 
+    def rest(self) -> list[tuple[str, bytes]]:
+        return []
+
     def wait(self) -> None:
         for running in self._running:
             running.result()
@@ -106,9 +116,13 @@ class _Local:
         self._plain.append((key, encode, size))
         return size
 
-    def wait(self) -> None:
+    def rest(self) -> list[tuple[str, bytes]]:
         self._encode()
-        self._store()
+        files, self._encoded, self._waiting = self._encoded, [], 0
+        return files
+
+    def wait(self) -> None:
+        self._store(self.rest())
         for running in self._running:
             running.result()
 
@@ -127,11 +141,12 @@ class _Local:
             self._encoded.append((key, data))
             self._waiting += len(data)
             if self._waiting > _TOGETHER:
-                self._store()
+                files, self._encoded, self._waiting = self._encoded, [], 0
+                self._store(files)
 
-    def _store(self) -> None:
-        files, self._encoded, self._waiting = self._encoded, [], 0
-        self._storage.put_many(files)
+    def _store(self, files: list[tuple[str, bytes]]) -> None:
+        if files:
+            self._storage.put_many(files)
 
 
 class _Size(Future[int]):

@@ -45,6 +45,17 @@ DEFAULT_PRELOAD: Final = ManifestPreloadCondition.and_conditions(
 )
 
 
+#: Options that the configuration lacks. Nobody changes them.
+_COMPRESSION: Final = CompressionConfig()
+_CACHING: Final = CachingConfig()
+_MANIFEST: Final = ManifestConfig()
+_PRELOAD: Final = ManifestPreloadConfig()
+_LOCATIONS: Final = ManifestVirtualChunkLocationCompressionConfig()
+_PACKING: Final = PackingConfig()
+_CHUNKS: Final = ChunksConfig()
+_UPDATE_RETRIES: Final = RepoUpdateRetryConfig()
+_STORAGE: Final = StorageSettings()
+
 #: The highest level of zstd. Higher levels count as this one.
 _MAX_LEVEL: Final = 22
 
@@ -120,16 +131,14 @@ class Effective:
     @staticmethod
     def of(config: RepositoryConfig) -> Effective:
         """Return the configuration with all defaults."""
-        compression = _or(config.compression, CompressionConfig())
-        caching = _or(config.caching, CachingConfig())
-        manifest = _or(config.manifest, ManifestConfig())
-        preload = _or(manifest.preload, ManifestPreloadConfig())
+        compression = _or(config.compression, _COMPRESSION)
+        caching = _or(config.caching, _CACHING)
+        manifest = _or(config.manifest, _MANIFEST)
+        preload = _or(manifest.preload, _PRELOAD)
         splitting = _or(manifest.splitting, DEFAULT_SPLITTING)
-        locations = _or(
-            manifest.virtual_chunk_location_compression, ManifestVirtualChunkLocationCompressionConfig()
-        )
-        packing = _or(config.packing, PackingConfig())
-        chunks = _or(config.chunks, ChunksConfig())
+        locations = _or(manifest.virtual_chunk_location_compression, _LOCATIONS)
+        packing = _or(config.packing, _PACKING)
+        chunks = _or(config.chunks, _CHUNKS)
         partial_values = config.get_partial_values_concurrency
         return Effective(
             inline_chunk_threshold_bytes=_or(config.inline_chunk_threshold_bytes, 512),
@@ -153,7 +162,7 @@ class Effective:
             location_dictionary_bytes=_or(locations.dictionary_max_size_bytes, 2048),
             location_compression_level=min(_or(locations.compression_level, 3), _MAX_LEVEL),
             concurrent_manifest_fetches=_or(manifest.max_concurrent_manifest_fetches_during_commit, 1) or 1,
-            repo_update_retries=_retries(_or(config.repo_update_retries, RepoUpdateRetryConfig()).default),
+            repo_update_retries=_retries(_or(config.repo_update_retries, _UPDATE_RETRIES).default),
             packing=_or(packing.enabled, True),
             pack_threshold_bytes=_or(packing.threshold_bytes, 1024 * 1024),
             pack_size_bytes=_or(packing.pack_size_bytes, 16 * 1024 * 1024),
@@ -162,7 +171,7 @@ class Effective:
             checksums=_or(chunks.checksums, IS_FAST),
             fast_forward_timeout=_or(config.fast_forward_timeout, timedelta(0)),
             session_lifetime=_or(config.session_lifetime, DEFAULT_SESSION_LIFETIME),
-            storage=_or(config.storage, StorageSettings()),
+            storage=_or(config.storage, _STORAGE),
             virtual_chunk_containers=dict(config.virtual_chunk_containers or {}),
         )
 

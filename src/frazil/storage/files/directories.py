@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from frazil.storage.files.failures import file_errors
 from frazil.storage.files.process_state import flush_directory_now, process_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Errors of a flush of a directory above the storage.
 _NOT_OURS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL})
@@ -43,18 +45,12 @@ def _flush_name_of(directory: str) -> None:
     named.update(paths)
 
 
-def flush_names(directory: str) -> None:
-    """Do the same as ``flush_directory``, with errors as ``StorageError``."""
-    with file_errors(directory, "write"):
-        flush_directory(directory)
-
-
-def make_directory(path: str) -> None:
-    """Create ``path`` and its missing parents, each entry durable."""
+def make_directory(path: str, flush: Callable[[str], None]) -> None:
+    """Create ``path`` and its missing parents. ``flush`` makes each entry durable in its parent."""
     if os.path.isdir(path):
         return
     parent = os.path.dirname(path)
-    make_directory(parent)
+    make_directory(parent, flush)
     with suppress(FileExistsError):
         os.mkdir(path)
-    flush_directory_now(parent)
+    flush(parent)

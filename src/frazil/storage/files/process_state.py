@@ -5,12 +5,32 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import wait
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from frazil.threads import Purpose, shared_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+
+#: Number of files whose flushes the process remembers.
+_MOST_STAMPS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class FileStamp:
+    """What identifies the content of an open file: its inode, size, and time of the last write."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+
+    @staticmethod
+    def of(status: os.stat_result) -> FileStamp:
+        """Return the stamp of a file."""
+        return FileStamp(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 class DirectoryFlush:
@@ -56,6 +76,7 @@ class ProcessState:
         self._guard = threading.Lock()
         self._directories: dict[str, DirectoryFlush] = {}
         self._locks: dict[str, threading.Lock] = {}
+        self._flushed: dict[str, FileStamp] = {}
         #: Directories whose own names this process has made durable.
         self.named_directories: set[str] = set()
 
@@ -71,6 +92,18 @@ class ProcessState:
         """Return the lock between threads for a lock file."""
         with self._guard:
             return self._locks.setdefault(path, threading.Lock())
+
+    def note_flushed(self, path: str, stamp: FileStamp) -> None:
+        """Record that this process has flushed the bytes of the file at ``path``."""
+        with self._guard:
+            self._flushed.pop(path, None)
+            self._flushed[path] = stamp
+            if len(self._flushed) > _MOST_STAMPS:
+                del self._flushed[next(iter(self._flushed))]
+
+    def is_flushed(self, path: str, stamp: FileStamp) -> bool:
+        """Return whether this process has flushed this content of the file at ``path``."""
+        return self._flushed.get(path) == stamp
 
     def flush_together(self, flushes: Sequence[Callable[[], None]]) -> None:
         """Run flushes at the same time. This takes hardly longer than one flush."""

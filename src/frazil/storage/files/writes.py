@@ -14,31 +14,34 @@ from typing import TYPE_CHECKING, Final
 from frazil import host
 from frazil.storage.base import Refused, Stored
 from frazil.storage.files import reads
-from frazil.storage.files.directories import flush_directory, make_directory
 from frazil.storage.files.failures import MISSING_FILE, file_errors
 from frazil.storage.files.locks import object_lock
-from frazil.storage.files.reads import read_large, version_of
+from frazil.storage.files.process_state import FileStamp
+from frazil.storage.files.reads import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Callable, Iterable, Sequence
 
     from frazil.storage.base import Version
+    from frazil.storage.files.flusher import Flusher
 
 #: Errors of ``link`` on file systems without hard links.
-_NO_LINKS: Final = frozenset(
+NO_LINKS: Final = frozenset(
     {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
 )
 
 
-def write_and_name(path: str, parts: Iterable[memoryview], set_name: Callable[[str, str], None]) -> None:
+def write_and_name(
+    path: str, parts: Iterable[memoryview], set_name: Callable[[str, str], None], flusher: Flusher
+) -> None:
     """Write ``parts`` beside ``path``, make it durable, give it the name, and make the name durable."""
-    temporary = _temporary_name(path)
+    temporary = temporary_name(path)
     try:
-        descriptor = _open_new(temporary)
+        descriptor = _open_new(temporary, flusher)
         try:
             for part in parts:
                 _write_all(descriptor, part)
-            os.fsync(descriptor)
+            flusher.flush_file(descriptor)
         finally:
             os.close(descriptor)
         set_name(temporary, path)
@@ -46,19 +49,20 @@ def write_and_name(path: str, parts: Iterable[memoryview], set_name: Callable[[s
         with suppress(OSError):
             os.unlink(temporary)
         raise
-    flush_directory(os.path.dirname(path))
+    flusher.flush_names(os.path.dirname(path))
 
 
 class UnnamedFile:
     """A file that has all its bytes but not its name yet."""
 
-    def __init__(self, path: str, key: str, data: Buffer) -> None:
+    def __init__(self, path: str, key: str, data: Buffer, flusher: Flusher) -> None:
         self.path = path
+        self._flusher = flusher
         self._key = key
-        self._temporary = _temporary_name(path)
+        self._temporary = temporary_name(path)
         self._is_named = False
         with file_errors(key, "write"):
-            self._descriptor = _open_new(self._temporary)
+            self._descriptor = _open_new(self._temporary, flusher)
             try:
                 _write_all(self._descriptor, memoryview(data).cast("B"))
             except BaseException:
@@ -77,7 +81,7 @@ class UnnamedFile:
     def flush(self) -> None:
         """Make the bytes durable."""
         with file_errors(self._key, "write"):
-            os.fsync(self._descriptor)
+            self._flusher.flush_file(self._descriptor)
 
     def set_name(self) -> None:
         """Give the file its name."""
@@ -85,13 +89,17 @@ class UnnamedFile:
             os.replace(self._temporary, self.path)
             self._is_named = True
 
+    def stamp(self) -> FileStamp:
+        """Return the stamp of the file."""
+        return FileStamp.of(os.fstat(self._descriptor))
+
 
 def _write_all(descriptor: int, data: memoryview) -> None:
     while data:
         data = data[os.write(descriptor, data[: reads.CALL_BYTES]) :]
 
 
-def create_file(path: str, parts: Sequence[memoryview]) -> bool:
+def create_file(path: str, parts: Sequence[memoryview], flusher: Flusher) -> bool:
     """Write a file under a free name. Return False if the name exists."""
 
     def link_name(temporary: str, name: str) -> None:
@@ -106,17 +114,19 @@ def create_file(path: str, parts: Sequence[memoryview]) -> bool:
 
     try:
         try:
-            write_and_name(path, parts, link_name)
+            write_and_name(path, parts, link_name, flusher)
         except OSError as error:
-            if error.errno not in _NO_LINKS:
+            if error.errno not in NO_LINKS:
                 raise
-            write_and_name(path, parts, rename_if_free)
+            write_and_name(path, parts, rename_if_free, flusher)
     except FileExistsError:
         return False
     return True
 
 
-def update_file(path: str, parts: Sequence[memoryview], version: Version) -> Stored | Refused:
+def update_file(
+    path: str, parts: Sequence[memoryview], version: Version, flusher: Flusher
+) -> Stored | Refused:
     """Replace a file if its bytes have this version."""
     if not os.path.isfile(path):
         return Refused()
@@ -127,51 +137,19 @@ def update_file(path: str, parts: Sequence[memoryview], version: Version) -> Sto
             return Refused()
         if version_of(current) != version:
             return Refused()
-        write_and_name(path, parts, os.replace)
+        write_and_name(path, parts, os.replace, flusher)
     return Stored(version_of(*parts))
 
 
-def link_if_equal(source: str, target: str, data: memoryview) -> bool:
-    """Give the file ``source`` the second name ``target`` if its bytes are ``data``."""
-    temporary = _temporary_name(target)
-    try:
-        make_directory(os.path.dirname(target))
-        descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            status = os.fstat(descriptor)
-            equal = status.st_size == len(data) and read_large(descriptor, source, 0, None) == bytes(data)
-            if equal:
-                # Another program may have written the file without a flush. Flush it before the link changes
-                # it.
-                os.fsync(descriptor)
-                os.link(source, temporary)
-                # The name may be another file now. The inode of an open file is not reused.
-                equal = os.path.samestat(status, os.stat(temporary))
-        finally:
-            os.close(descriptor)
-        if equal:
-            os.replace(temporary, target)
-    except OSError as error:
-        if error.errno in _NO_LINKS or isinstance(error, MISSING_FILE):
-            return False
-        raise
-    finally:
-        # A rename to another name of the same file has no effect, so the temporary name may still exist.
-        with suppress(OSError):
-            os.unlink(temporary)
-    if equal:
-        flush_directory(os.path.dirname(target))
-    return equal
-
-
-def _temporary_name(path: str) -> str:
+def temporary_name(path: str) -> str:
+    """Return a hidden name beside ``path`` that no other writer uses."""
     return f"{path}#{int.from_bytes(host.random_bytes(8)) | 1 << 63}"
 
 
-def _open_new(path: str) -> int:
+def _open_new(path: str, flusher: Flusher) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         return os.open(path, flags, 0o666)
     except FileNotFoundError:
-        make_directory(os.path.dirname(path))
+        flusher.make_directory(os.path.dirname(path))
         return os.open(path, flags, 0o666)
