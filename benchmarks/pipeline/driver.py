@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import zarr
 from measure import Measured, peak_mib, scratch
+from pyspark.sql import SparkSession
 
 import frazil
 from frazil.changes.change_set import ChangeSet
@@ -22,16 +24,24 @@ from frazil.spark import Engine, Inline, Job, Local, OnSpark, Target, Tasks, rec
 from pipeline import tasks as work
 from pipeline.engines import WORKERS, engine_of, spark_with
 from pipeline.inputs import grid
-from pipeline.names import SPARK
+from pipeline.names import PLAIN, SPARK
 
 
 def overhead(implementation: str, tasks: int) -> Measured:
     """Measure the overhead of Spark: of the start (in a process without a session), and of an empty task."""
     out = Measured()
+    plain = implementation == PLAIN
     with out.seconds("start of a session and its JVM"):
-        spark = spark_with(WORKERS)
+        spark = _plain_session() if plain else spark_with(WORKERS)
     with out.seconds("first job"):
         spark.range(0, 2, 1, 2).collect()
+    if plain:
+        for name, partitions in (("first job in Python", WORKERS), ("a job after that", 1)):
+            with out.seconds(name):
+                spark.range(0, partitions, 1, partitions).mapInArrow(
+                    lambda batches: batches, "id long"
+                ).collect()
+        return out
     engine = OnSpark(spark)
     with out.seconds("first job in Python"):
         list(engine.run(work.nothing, [b""] * WORKERS, b""))
@@ -50,6 +60,15 @@ def overhead(implementation: str, tasks: int) -> Measured:
             with out.milliseconds_each(f"an empty task {name}", tasks):
                 _empty_job(repo, tasks, one)
     return out
+
+
+def _plain_session() -> SparkSession:
+    session = (
+        SparkSession.builder.master(f"local[{WORKERS}]").config("spark.ui.enabled", "false").getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    atexit.register(session.stop)
+    return session
 
 
 def _empty_job(repo: frazil.Repository, tasks: int, engine: Engine) -> None:

@@ -6,6 +6,9 @@ NAIVE = "dask + icechunk, naive"
 REFERENCE_ON_SPARK = "icechunk in mapInArrow"
 NUMPY = "numpy"
 SERIAL = "one by one"
+PARQUET = "Parquet"
+CONSTANT = "constant batches"
+PLAIN = "plain PySpark"
 REFERENCE = "icechunk"
 SLOTS = {"1 slot": 1, "2 slots": 2, "4 slots": 4}
 
@@ -17,5 +20,8 @@ PACKAGES_OF_PIPELINE = {
     NAIVE: "dask",
     REFERENCE_ON_SPARK: "pyspark",
     SERIAL: "frazil",
+    PARQUET: "pyspark",
+    CONSTANT: "pyspark",
+    PLAIN: "pyspark",
     **dict.fromkeys(SLOTS, "pyspark"),
 }

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ import numpy as np
 import pyarrow as pa
 import zarr
 from measure import Measured, scratch
+from pyarrow import parquet
 from pyspark.sql import DataFrame
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from shared_inputs import shared_input
 
 import frazil
 from frazil.spark import Split, mean, read, scan
@@ -24,10 +28,11 @@ from frazil.spark.dataframes import ScanValues, plan_rows
 from frazil.spark.tables.batches import batches
 from pipeline.engines import WORKERS, engine_of, spark_with
 from pipeline.inputs import grid
-from pipeline.names import ONE, REFERENCE, REFERENCE_ON_SPARK, SERIAL
+from pipeline.names import CONSTANT, ONE, PARQUET, REFERENCE, REFERENCE_ON_SPARK, SERIAL
 
 #: time, lat and lon are float64, the value is float32.
 ROW_BYTES = 28
+COLUMNS = "time double, lat double, lon double, tas float"
 
 
 def scanned(implementation: str, shape: list[int], chunks: list[int], tasks: int) -> Measured:
@@ -45,6 +50,16 @@ def scanned(implementation: str, shape: list[int], chunks: list[int], tasks: int
     spark = spark_with(WORKERS)
     if implementation == REFERENCE_ON_SPARK:
         frames = {"rows": _reference(path, tuple(shape), tasks)}
+    elif implementation == PARQUET:
+        frames = {"rows by the data source": spark.read.parquet(_parquet(path, tuple(shape), tuple(chunks)))}
+    elif implementation == CONSTANT:
+        spark.dataSource.register(ConstantSource)
+        source = spark.read.format("constant").options(rows=str(rows), partitions=str(tasks)).load()
+        produce = partial(_constants, rows // tasks)
+        frames = {
+            "rows": spark.range(0, tasks, 1, tasks).mapInArrow(produce, COLUMNS),
+            "rows by the data source": source,
+        }
     else:
         repo = frazil.Repository.open(frazil.local_filesystem_storage(path))
         frames = {
@@ -91,7 +106,65 @@ def _reference(path: str, shape: tuple[int, ...], tasks: int) -> DataFrame:
                     yield from _batches(array, axes, start, min(start + step, shape[0]))
 
     spark = spark_with(WORKERS)
-    return spark.range(0, tasks, 1, tasks).mapInArrow(rows, "time double, lat double, lon double, tas float")
+    return spark.range(0, tasks, 1, tasks).mapInArrow(rows, COLUMNS)
+
+
+def _parquet(path: str, shape: tuple[int, ...], chunks: tuple[int, ...]) -> str:
+    """Write the same rows as Parquet, a file for each slab of chunks, and return the folder."""
+
+    def make(folder: Path) -> None:
+        session = icechunk.Repository.open(icechunk.local_filesystem_storage(path)).readonly_session("main")
+        array: Any = zarr.open_array(session.store, path="tas", mode="r")
+        axes = [np.arange(length, dtype="f8") for length in shape]
+        for start in range(0, shape[0], chunks[0]):
+            slab = _batches(array, axes, start, min(start + chunks[0], shape[0]))
+            parquet.write_table(pa.Table.from_batches(list(slab)), folder / f"{start:04}.parquet")
+
+    return str(shared_input("rows-" + "-".join(map(str, (*shape, *chunks))), make))
+
+
+# The limit: rows that cost nothing
+
+
+def _constants(rows: int, partitions: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for partition in partitions:
+        for _ in range(partition.num_rows):
+            yield from _constant(rows)
+
+
+def _constant(rows: int, size: int = 1 << 17) -> Iterator[pa.RecordBatch]:
+    long, short = pa.array(np.arange(size, dtype="f8")), pa.array(np.arange(size, dtype="f4"))
+    batch = pa.RecordBatch.from_arrays([long, long, long, short], names=["time", "lat", "lon", "tas"])
+    for at in range(0, rows, size):
+        yield batch.slice(0, min(size, rows - at))
+
+
+class ConstantSource(DataSource):
+    """A data source of equal batches: what Spark's transfer from Python costs, without any work."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "constant"
+
+    def schema(self) -> str:
+        return COLUMNS
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        partitions = int(self.options["partitions"])
+        return ConstantReader(int(self.options["rows"]) // partitions, partitions)
+
+
+class ConstantReader(DataSourceReader):
+    """The reader of `ConstantSource`."""
+
+    def __init__(self, rows: int, count: int) -> None:
+        self.rows, self.count = rows, count
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(number) for number in range(self.count)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _constant(self.rows)
 
 
 def _batches(array: Any, axes: list[np.ndarray], start: int, stop: int, size: int = 1 << 17) -> Iterator[Any]:

@@ -8,10 +8,13 @@ from workload import Workload
 
 from pipeline import notes
 from pipeline.names import (
+    CONSTANT,
     DASK,
     NAIVE,
     NUMPY,
     ONE,
+    PARQUET,
+    PLAIN,
     PROCESSES,
     REFERENCE,
     REFERENCE_ON_SPARK,
@@ -52,10 +55,10 @@ PIPELINE = (
         "pipeline.rows.scanned",
         {"shape": _GRID["shape"], "chunks": _GRID["old"], "tasks": 12},
         {"shape": _SMALL_GRID["shape"], "chunks": _SMALL_GRID["old"], "tasks": 2},
-        (SPARK, REFERENCE_ON_SPARK, ONE),
-        # 400 MB/s
-        limits={"rows, s for a GB": 2.5},
-        compare=((SPARK, REFERENCE_ON_SPARK),),
+        (SPARK, REFERENCE_ON_SPARK, ONE, PARQUET, CONSTANT),
+        # 800 MB/s
+        limits={"rows, s for a GB": 1.25},
+        compare=((SPARK, REFERENCE_ON_SPARK), (SPARK, CONSTANT), (SPARK, PARQUET), (CONSTANT, PARQUET)),
         rounds=_ROUNDS,
     ),
     Workload(
@@ -111,9 +114,10 @@ PIPELINE = (
         "pipeline.driver.overhead",
         {"tasks": 1000},
         {"tasks": 4},
-        (SPARK,),
+        (SPARK, PLAIN),
+        expected={"first job in Python, s": 1.5},
         limits={"an empty task, ms": 15},
-        compare=(),
+        compare=((SPARK, PLAIN),),
         rounds=_ROUNDS,
     ),
     Workload(
