@@ -29,7 +29,7 @@ def held_bytes(value: object) -> int:
         if isinstance(each, np.ndarray):
             owner, size = _owner(each)
             buffers[id(owner)] = size
-        elif names := _names_of_fields(type(each)):
+        elif names := _names_of_fields(type(each)):  # type: ignore[arg-type]  # classes can be hashed
             pending += [getattr(each, name) for name in names]
         elif isinstance(each, Mapping):
             first = next(iter(each.values()), None)
