@@ -31,6 +31,8 @@ SUBJECTS: Final = {
     "test_messages.py": "messages of errors, as users meet them",
     "test_readme.py": "the code of README.md",
     "test_scaling.py": "work that grows with the number of rows, in several rooms",
+    # arrays
+    "arrays/test_remote_reads.py": "reads of selections from a remote storage",
     # cli
     "cli/change/test_commands.py": "every command that changes a repository",
     "cli/maintain/test_commands.py": "every command that looks after a repository",

@@ -86,9 +86,9 @@ class CachedChunks:
 
 def cached_chunks(cache: ByteCache, wanted: WantedRanges) -> CachedChunks:
     """Return the chunks of some ranges that are cached."""
-    answers = [None if key is None else cache.get_chunk(key) for key in wanted.whole()]
-    rows = np.array([row for row, each in enumerate(answers) if each is not None], np.int64)
-    chunks = [each for each in answers if each is not None]
+    results = [None if key is None else cache.get_chunk(key) for key in wanted.whole()]
+    rows = np.array([row for row, each in enumerate(results) if each is not None], np.int64)
+    chunks = [each for each in results if each is not None]
     ends = np.cumsum([0, *map(len, chunks)])
     return CachedChunks(np.frombuffer(b"".join(chunks), np.uint8), rows, ends[:-1] + wanted.start[rows])
 
