@@ -126,6 +126,20 @@ WORKLOADS = (
         compare=(NOT_DURABLE,),
         rounds=2,
     ),
+    *(
+        Workload(
+            f"An array of {references:,} virtual references, without a setting for its size",
+            "sizes.grown",
+            {"references": references},
+            {"references": 4000, "times": 2},
+            (FRAZIL,),
+            compare=(),
+            limits={"cold look-up, ms": 50, "a commit of one chunk writes, KiB": 256},
+            rounds=1,
+            large=references > 10**7,
+        )
+        for references in (10**4, 10**5, 10**6, 10**7, 10**8)
+    ),
     Workload("A repository of 1,000 commits", "history.long", {"commits": 1000}, {"commits": 20}),
     Workload("A repository of 10,000 commits", "history.long", {"commits": 10_000}, {"commits": 20}),
     Workload("The start of a command", "commands.start", {}, {}, COMMANDS, compare=(COMMANDS,), rounds=2),
