@@ -14,18 +14,17 @@ from measure import Measured, peak_mib, scratch
 import frazil
 from frazil.jobs.job import Job, Tasks
 from frazil.jobs.job_run import run_job
-from frazil.pipeline import Local, Target
+from frazil.pipeline import Inline, Local, Target
 from pipeline import tasks as work
 
 _WORKERS = 2
 _LENGTH = 4096
-_TIMES = 21
 
 
-def grown(implementation: str, references: int, per_task: int = 1_000_000) -> Measured:
+def grown(implementation: str, references: int, times: int = 21, per_task: int = 500_000) -> Measured:
     """Measure an array of virtual chunks with this number of references, without a setting for its size.
 
-    Two processes set the references, in one commit. A look-up is in a new handle.
+    Tasks set the references, in one commit. A look-up is in a new handle. ``times`` is the number of repetitions.
     """
     assert implementation == "frazil"
     out = Measured()
@@ -40,36 +39,36 @@ def grown(implementation: str, references: int, per_task: int = 1_000_000) -> Me
             return Tasks([(low, min(low + each, rows)) for low in range(0, rows, each)])
 
         before = peak_mib()
-        with out.seconds("set and commit, two processes"):
+        with out.seconds("set and commit, by tasks"):
             run_job(
                 Job("refer", Target(frazil.Repository.create(storage)), prepare, work.refer, writes=("/v",)),
-                Local(_WORKERS, processes=True),
+                Local(_WORKERS, processes=True) if references > per_task else Inline(),
             )
         out["driver's peak memory over the start, MiB"] = peak_mib() - before
         out["manifests"] = len(list((Path(root) / "manifests").iterdir()))
-        _look_up(out, storage, rows)
-        _change(out, root, rows)
-        _append(out, root, rows)
+        _look_up(out, storage, rows, times)
+        _change(out, root, rows, times)
+        _append(out, root, rows, times)
     return out
 
 
-def _look_up(out: Measured, storage: frazil.Storage, rows: int) -> None:
+def _look_up(out: Measured, storage: frazil.Storage, rows: int, times: int) -> None:
     seconds = []
-    for number in range(_TIMES):
+    for number in range(times):
         start = time.perf_counter()
         session = frazil.Repository.open(storage).readonly_session("main")
-        session.chunk_type("/v", [number * (rows - 1) // _TIMES, 7])
+        session.chunk_type("/v", [number * (rows - 1) // times, 7])
         seconds.append(time.perf_counter() - start)
     out["cold look-up, ms"] = statistics.median(seconds) * 1e3
 
 
-def _change(out: Measured, root: str, rows: int) -> None:
+def _change(out: Measured, root: str, rows: int, times: int) -> None:
     repo = frazil.Repository.open(frazil.local_filesystem_storage(root))
     seconds, sizes = [], []
-    for number in range(_TIMES):
+    for number in range(times):
         session = repo.writable_session("main")
         before = _sizes(root)
-        at = f"v/c/{number * (rows - 1) // _TIMES}/5"
+        at = f"v/c/{number * (rows - 1) // times}/5"
         start = time.perf_counter()
         session.store.set_virtual_ref(
             at, "s3://bucket/new.nc", offset=number, length=_LENGTH, validate_container=False
@@ -87,10 +86,10 @@ def _sizes(root: str) -> dict[str, int]:
     return {str(file.relative_to(root)): file.stat().st_size for file in files}
 
 
-def _append(out: Measured, root: str, rows: int) -> None:
+def _append(out: Measured, root: str, rows: int, times: int) -> None:
     repo = frazil.Repository.open(frazil.local_filesystem_storage(root))
     seconds = []
-    for number in range(_TIMES):
+    for number in range(times):
         row = rows + number
         start = time.perf_counter()
         session = repo.writable_session("main")

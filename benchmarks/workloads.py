@@ -220,6 +220,20 @@ WORKLOADS = (
         limits={"own part of the import, processor s": 0.1},
         rounds=3,
     ),
+    *(
+        Workload(
+            f"An array of {references:,} virtual references, without a setting for its size",
+            "sizes.grown",
+            {"references": references},
+            {"references": 4000, "times": 2},
+            (FRAZIL,),
+            compare=(),
+            limits={"cold look-up, ms": 50, "a commit of one chunk writes, KiB": 256},
+            rounds=1,
+            large=references > 10**7,
+        )
+        for references in (10**4, 10**5, 10**6, 10**7, 10**8)
+    ),
     Workload("The start of a command", "commands.start", {}, {}, COMMANDS, compare=(COMMANDS,), rounds=2),
     Workload(
         "The command log of 100,000 commits",

@@ -8,6 +8,7 @@ from tests.support.examples import examples
 
 from frazil.changes import windows
 from frazil.changes.chunk_changes import table_of
+from frazil.changes.grid_keys import Axes, Spans
 from frazil.changes.manifests import distribute
 from frazil.changes.window_plan import axes_of, plan_windows
 from frazil.format.manifest import ChunkTable, InlineRef
@@ -210,12 +211,12 @@ def test_the_capacity_grows_with_the_root_of_the_references(monkeypatch):
 
 def test_a_million_edits_find_their_windows_in_a_few_passes():
     keys = np.arange(1 << 20, dtype=np.int64) * 3
-    spans, _ = windows.Spans.of(*[np.zeros(0, np.int64)] * 3)
+    spans, _ = Spans.of(*[np.zeros(0, np.int64)] * 3)
     first, bits = windows.windows_of(keys, spans, keys, 1 << 12)
     assert set(bits.tolist()) == {13}
     assert len(first) == 3 << 7
 
 
 def test_large_grids_have_no_keys():
-    assert not windows.Axes.leading(0, (1 << 31, 1 << 31, 2)).is_possible
-    assert windows.Axes.leading(1, (1 << 30, 1 << 31)).is_possible
+    assert not Axes.leading(0, (1 << 31, 1 << 31, 2)).is_possible
+    assert Axes.leading(1, (1 << 30, 1 << 31)).is_possible

@@ -48,6 +48,8 @@ SUBJECTS: Final = {
     "changes/test_merge_groups.py": "`merge_forks`, where several forks create a group",
     "changes/test_same_document.py": "`ChangeSet`, where a document does not change",
     "changes/test_seen.py": "`SeenRefs` over several layers of forks",
+    # repository.session
+    "repository/session/test_windows.py": "manifests that split themselves, in repositories",
     # format
     "format/test_damage.py": "damaged bytes of every kind of file",
     "format/test_examples.py": "doctests of the base modules",

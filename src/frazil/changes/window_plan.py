@@ -12,17 +12,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.changes.grid_keys import Axes, Spans, corners, leading_axis
 from frazil.changes.manifests import ManifestRewrite
-from frazil.changes.windows import (
-    Axes,
-    Spans,
-    Windows,
-    capacity_for,
-    corners,
-    leading_axis,
-    neighbours,
-    windows_of,
-)
+from frazil.changes.windows import Windows, capacity_for, neighbours, windows_of
 from frazil.format.columns import I64, U32
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.snapshot import ArrayData, ManifestRefs
