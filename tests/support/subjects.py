@@ -126,7 +126,6 @@ SUBJECTS: Final = {
     "repository/test_puts.py": "concurrent writes of a commit",
     "repository/test_reads.py": "declared and tracked reads, from end to end",
     "repository/test_repositories.py": "the class `Repository`",
-    "repository/session/test_windows.py": "manifests that split themselves, in repositories",
     "repository/test_request_counts.py": "the number of requests of common operations",
     "repository/test_saved_containers.py": "containers that a repository has saved",
     "repository/test_settings_have_effect.py": "every setting, in requests to a storage",
