@@ -66,6 +66,10 @@ class FileType(IntEnum):
     REPO_INFO = 6
 
 
+#: The files that are mostly tables of one vtable. Snapshots have more text.
+_TABLES_FILES: Final = (FileType.MANIFEST, FileType.TRANSACTION_LOG)
+
+
 class Compression(IntEnum):
     """The compression of the payload, as the header stores it."""
 
@@ -222,7 +226,7 @@ def seal(parts: Sequence[Any], file_type: FileType, *, spec_version: int = 2, le
     if size <= _SMALL_PAYLOAD:
         file = head + _small_compressor(level).compress(b"".join(parts))
     else:
-        file = _compressed(head, parts, size, _compressor(level, size))
+        file = _compressed(head, parts, size, _compressor(file_type, level, size))
     if size > largest_payload(len(file) - len(head)):
         file = _compressed(head, parts, size, zstandard.ZstdCompressor(compression_params=_SMALL_BLOCKS))
     return file
@@ -237,9 +241,9 @@ def _small_compressor(level: int) -> zstandard.ZstdCompressor:
     return compressor
 
 
-def _compressor(level: int, size: int) -> zstandard.ZstdCompressor:
+def _compressor(file_type: FileType, level: int, size: int) -> zstandard.ZstdCompressor:
     """Return the compressor for a payload of ``size`` bytes."""
-    if level not in _TABLES_LEVELS or size < _LARGE:
+    if file_type not in _TABLES_FILES or level not in _TABLES_LEVELS or size < _LARGE:
         return zstandard.ZstdCompressor(level=level, write_checksum=True)
     parameters = zstandard.ZstdCompressionParameters.from_level(level, write_checksum=1, **_TABLES)
     return zstandard.ZstdCompressor(compression_params=parameters)
