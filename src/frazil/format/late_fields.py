@@ -47,6 +47,10 @@ class LateFields:
             return getattr(self, name)
 
 
+#: Sets the functions of a value, for calls with ``map``.
+set_decoders: Final[Callable[[LateFields, Decoders], None]] = LateFields.__dict__["_decoders"].__set__
+
+
 def with_late_fields[T: LateFields](cls: type[T], fields: Mapping[str, Any], decoders: Decoders) -> T:
     """Return a value with some fields, and with functions that decode the others.
 
@@ -63,12 +67,6 @@ def with_late_fields[T: LateFields](cls: type[T], fields: Mapping[str, Any], dec
     value = object.__new__(cls)
     _set_fields(value, {**fields, "_decoders": decoders})
     return value
-
-
-def decoders_setter[T: LateFields](cls: type[T]) -> Callable[[T, Decoders], None]:
-    """Return a function that sets the functions of a value of ``cls``, for calls with ``map``."""
-    setter: Callable[[T, Decoders], None] = cls._decoders.__set__  # type: ignore[attr-defined]  # a slot
-    return setter
 
 
 def complete[T: LateFields](value: T) -> T:

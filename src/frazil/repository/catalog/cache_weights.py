@@ -29,11 +29,11 @@ def held_bytes(value: object) -> int:
         if isinstance(each, np.ndarray):
             owner, size = _owner(each)
             buffers[id(owner)] = size
-        elif names := _names_of_fields(type(each)):  # type: ignore[arg-type]  # classes can be hashed
+        elif names := _names_of_fields(_class_of(each)):
             pending += [getattr(each, name) for name in names]
         elif isinstance(each, Mapping):
             first = next(iter(each.values()), None)
-            if _names_of_fields(type(first)) or isinstance(first, np.ndarray):
+            if _names_of_fields(_class_of(first)) or isinstance(first, np.ndarray):
                 pending += each.values()
             else:
                 total += len(str(each))
@@ -46,6 +46,10 @@ def held_bytes(value: object) -> int:
 def _names_of_fields(cls: type) -> tuple[str, ...]:
     """Return the names of the fields of a dataclass. Other classes have none."""
     return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else ()
+
+
+def _class_of(value: object) -> Any:
+    return type(value)
 
 
 def _owner(array: np.ndarray[Any, Any]) -> tuple[object, int]:

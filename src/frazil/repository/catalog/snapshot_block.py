@@ -21,7 +21,7 @@ import numpy as np
 
 from frazil.format.columns import I64
 from frazil.format.ids import ids_to_text
-from frazil.format.late_fields import decoders_setter
+from frazil.format.late_fields import set_decoders
 from frazil.format.repo_info import RepoInfo, SnapshotTable
 from frazil.repository.catalog.history import ancestry
 from frazil.repository.catalog.repo_requirements import require_snapshot
@@ -35,7 +35,6 @@ _SLOTS: Final = {
     name: vars(SnapshotInfo)[name].__set__
     for name in ("id", "parent_id", "written_at", "message", "metadata")
 }
-_set_decoders: Final = decoders_setter(SnapshotInfo)
 
 
 def history_infos(info: RepoInfo, tip: bytes) -> Iterator[SnapshotInfo]:
@@ -76,7 +75,7 @@ class _SnapshotBlock:
     def infos(self) -> list[SnapshotInfo]:
         """Return the descriptions. The block forgets them when all of their fields are decoded."""
         decoders = {name: partial(self._decode, name) for name in _SLOTS}
-        _exhaust(map(_set_decoders, self._infos, repeat(decoders)))
+        _exhaust(map(set_decoders, self._infos, repeat(decoders)))
         return self._infos
 
     def _decode(self, name: str) -> dict[str, Any]:
@@ -102,7 +101,7 @@ class _SnapshotBlock:
         Rows of a damaged file may share bytes so often that only one row at a time fits into memory.
         """
         for info, row in zip(self._infos, self._rows.tolist(), strict=True):
-            _set_decoders(info, dict.fromkeys(self._missing, partial(_fields_of_row, self._table, row)))
+            set_decoders(info, dict.fromkeys(self._missing, partial(_fields_of_row, self._table, row)))
         self._missing.clear()
         self._infos = []
 
