@@ -124,6 +124,7 @@ SUBJECTS: Final = {
     "repository/test_moves.py": "sessions that rearrange nodes",
     "repository/test_naming.py": "ids, prefixes of ids and names of refs",
     "repository/test_puts.py": "concurrent writes of a commit",
+    "repository/test_request_counts.py": "the requests of common operations to an object store",
     "repository/test_reads.py": "declared and tracked reads, from end to end",
     "repository/test_repositories.py": "the class `Repository`",
     "repository/test_request_counts.py": "the number of requests of common operations",
