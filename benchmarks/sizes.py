@@ -24,8 +24,7 @@ _LENGTH = 4096
 def grown(implementation: str, references: int, times: int = 21, per_task: int = 500_000) -> Measured:
     """Measure an array of virtual chunks with this number of references, without a setting for its size.
 
-    Tasks set the references, in one commit. A look-up is in a new handle. ``times`` is the number of
-    repetitions.
+    Tasks set the references, in one commit. A look-up is in a new handle.
     """
     assert implementation == "frazil"
     out = Measured()

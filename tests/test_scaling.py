@@ -54,6 +54,7 @@ from frazil.maintenance.expire import Expiry, expire
 from frazil.maintenance.garbage_plan import without_dead
 from frazil.maintenance.storage_stats import parts_of
 from frazil.maintenance.walk import chunks_of
+from frazil.repository.settings.manifest_config import DEFAULT_SPLITTING
 from frazil.storage.memory import MemoryStorage
 
 ID: Final = b"manifest-id!"
@@ -466,7 +467,8 @@ def array_document(count: int) -> bytes:
 
 def array_repository(count: int) -> frazil.Repository:
     """A repository in memory with an array of ``count`` chunks, none of them set."""
-    config = frazil.RepositoryConfig.default()
+    # One manifest, because the number of manifests grows with the number of references.
+    config = frazil.RepositoryConfig(manifest=frazil.ManifestConfig(splitting=DEFAULT_SPLITTING))
     config.set_virtual_chunk_container(
         frazil.VirtualChunkContainer("s3://bucket/", frazil.s3_store(region="us-east-1"))
     )
