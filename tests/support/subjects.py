@@ -127,7 +127,6 @@ SUBJECTS: Final = {
     "repository/test_request_counts.py": "the requests of common operations to an object store",
     "repository/test_reads.py": "declared and tracked reads, from end to end",
     "repository/test_repositories.py": "the class `Repository`",
-    "repository/test_request_counts.py": "the number of requests of common operations",
     "repository/test_saved_containers.py": "containers that a repository has saved",
     "repository/test_settings_have_effect.py": "every setting, in requests to a storage",
     "repository/test_shown.py": "histories in consoles and notebooks",
