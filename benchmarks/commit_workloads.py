@@ -1,0 +1,83 @@
+"""The workloads of commits, and of repositories with many commits."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from commit_peers import DURABLE, NO_FLUSH
+from workload import REFERENCE, Workload
+from writer_workloads import WRITERS
+
+NOT_DURABLE = (NO_FLUSH, REFERENCE)
+EIGHT = {"processes": 8, "commits": 15}
+
+COMMITS: Final = (
+    Workload(
+        "Small commits, one process",
+        "commits.alone",
+        {"commits": 100},
+        {"commits": 3},
+        DURABLE,
+        expected={"a commit, ms": 1.5},
+    ),
+    Workload(
+        "Small commits without flushes, one process",
+        "commits.alone",
+        {"commits": 100},
+        {"commits": 2},
+        NOT_DURABLE,
+        expected={"a commit, ms": 1.0},
+        compare=(NOT_DURABLE,),
+    ),
+    Workload(
+        "Small commits, 8 processes at once",
+        "commits.contending",
+        EIGHT,
+        {"processes": 1, "commits": 2},
+        DURABLE,
+        expected={"a commit, ms": 1.0},
+        rounds=2,
+    ),
+    Workload(
+        "Small commits without flushes, 8 processes at once",
+        "commits.contending",
+        EIGHT,
+        {"processes": 1, "commits": 1},
+        NOT_DURABLE,
+        expected={"a commit, ms": 1.0},
+        compare=(NOT_DURABLE,),
+        rounds=2,
+    ),
+    *WRITERS,
+    *(
+        Workload(
+            f"A repository of {commits:,} commits",
+            "history.long",
+            {"commits": commits},
+            {"commits": 20},
+            expected={
+                "open, ms": 0.8,
+                "open a session and look a chunk up, ms": 0.8,
+                "ancestry, ms": 1.0,
+                "ancestry as columns, ms": 0.2,
+            },
+        )
+        for commits in (1000, 10_000, 100_000)
+    ),
+    Workload(
+        "A rebase and a difference over 1,000 commits of others",
+        "integration.others",
+        {"commits": 1000, "references": 10},
+        {"commits": 20, "references": 2},
+        expected={"rebase, s": 0.3, "difference, s": 0.3},
+        rounds=3,
+    ),
+    Workload(
+        "100 forks with a million references",
+        "integration.forks",
+        {"number": 100, "references": 10_000},
+        {"number": 3, "references": 20},
+        expected={"merge at once, s": 0.3, "merge one by one, s": 0.3, "pickle, s": 0.3, "unpickle, s": 0.3},
+        rounds=3,
+    ),
+)

@@ -1,0 +1,88 @@
+"""The workloads of many references, many nodes, and their upkeep."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from workload import FRAZIL, Workload
+
+REFERENCES: Final = (
+    Workload(
+        "A million virtual references",
+        "metadata.at_scale",
+        {"references": 1_000_000},
+        {"references": 2000},
+        expected={
+            "set and commit, s": 0.15,
+            "peak memory over the inputs, MiB": 0.25,
+            "first lookup, s": 0.3,
+        },
+    ),
+    Workload(
+        "Ten million virtual references",
+        "metadata.at_scale",
+        {"references": 10_000_000},
+        {"references": 2000},
+        expected={
+            "set and commit, s": 0.15,
+            "peak memory over the inputs, MiB": 0.25,
+            "first lookup, s": 0.3,
+            "change one, cold, and commit, s": 0.1,
+            "change another and commit, s": 0.1,
+        },
+        rounds=2,
+        large=True,
+    ),
+    *(
+        Workload(
+            f"An array of {references:,} virtual references, without a setting for its size",
+            "sizes.grown",
+            {"references": references},
+            {"references": 4000, "times": 2},
+            (FRAZIL,),
+            compare=(),
+            limits={"cold look-up, ms": 50, "a commit of one chunk writes, KiB": 256},
+            rounds=1,
+            large=references > 10**7,
+        )
+        for references in (10**4, 10**5, 10**6, 10**7, 10**8)
+    ),
+    Workload(
+        "Upkeep of 1,000 versions with a million references",
+        "upkeep.operations",
+        {"versions": 1000, "references": 1_000_000, "chunk_files": 10_000},
+        {"versions": 20, "references": 2000, "chunk_files": 40, "separate": False},
+        expected={f"{name}, processor s": 0.5 for name in ("collect", "statistics")},
+        rounds=1,
+    ),
+    *(
+        Workload(
+            f"142 arrays with {references:,} virtual references in one commit{title}",
+            "metadata.many_arrays",
+            {"arrays": 142, "references": references, **options},
+            {"arrays": 3, "references": 3000, "split": 500 if options else 0},
+            rounds=2,
+            large=references > 2_000_000,
+            expected={"set and commit, s": 0.4},
+        )
+        for references, split in ((1_200_000, 1000), (12_000_000, 10_000))
+        for title, options in (("", {}), (", split manifests", {"split": split}))
+    ),
+    Workload("A snapshot of 10,000 arrays", "hierarchy.many_arrays", {"arrays": 10_000}, {"arrays": 20}),
+    Workload(
+        "Manifest of a million references, 1,000 locations",
+        "metadata.codec",
+        {"references": 1_000_000, "locations": 1000},
+        {"references": 2000, "locations": 20},
+        (FRAZIL,),
+        rounds=2,
+    ),
+    Workload(
+        "Manifest of a million references, as many locations",
+        "metadata.codec",
+        {"references": 1_000_000, "locations": 1_000_000},
+        {"references": 2000, "locations": 2000},
+        (FRAZIL,),
+        rounds=2,
+    ),
+)
