@@ -287,7 +287,11 @@ class Turns(RuleBasedStateMachine):
         )
         values = node.values.copy()
         values[where] = np.arange(value, value + values[where].size).reshape(values[where].shape)
-        self.root[path][where] = values[where]
+        session = self.work.session
+        if isinstance(session, frazil.Session) and value % 2:
+            frazil.Array(session, path)[where] = values[where]
+        else:
+            self.root[path][where] = values[where]
         self.work.tree[path] = replace(node, values=values)
         if values[where].size:
             self.changed()
