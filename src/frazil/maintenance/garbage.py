@@ -43,6 +43,7 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.leases import Lease, LeaseLimit, delete_ended, lease_info
 from frazil.repository.catalog.repo_requirements import require_online
 from frazil.repository.catalog.repo_update import Changed
+from frazil.repository.catalog.turns import delete_dead
 from frazil.repository.catalog.version_info import GCSummary
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.session.staged_work import delete_abandoned
@@ -142,6 +143,7 @@ def collect(context: Context, what: Collection) -> GCSummary:
     try:
         limit = what.older_than + announcement.ahead
         delete_ended(storage, announcement.now)
+        delete_dead(storage, announcement.now)
         delete_killed_records(storage, announcement.now, with_marks=context.spec_version > 1)
         spared = LeaseLimit(storage, announcement.now, limit)
         what = replace(what, older_than=spared.refresh())

@@ -11,7 +11,8 @@ one of another implementation, or a writer whose clock is wrong, makes others la
 
 A writer that dies leaves its ticket. Waiting writers renew their tickets, so a ticket that is much older than
 the newest one is dead, by the storage's own clock. The holder of the turn renews nothing: if it keeps its
-turn for ``_LONGEST_TURN_S``, the next writer deletes its ticket.
+turn for ``_LONGEST_TURN_S``, the next writer deletes its ticket. A garbage collection deletes dead tickets,
+too.
 
 A writer waits only for tickets of its first listing. So the wait ends, also if the clock of this writer is
 ahead of all others.
@@ -29,7 +30,7 @@ from typing import Final
 from frazil import host
 from frazil.errors import StorageError
 from frazil.format.ids import id_to_text
-from frazil.repository.clock import new_object_id, now_us
+from frazil.repository.clock import new_object_id, now_us, to_datetime
 from frazil.storage.base import ObjectInfo, Storage
 
 TURNS: Final = "turns"
@@ -61,6 +62,13 @@ def turn(storage: Storage, branch: str, longest_s: float | None = None) -> Itera
     finally:
         with suppress(StorageError):  # the next writer deletes it
             storage.delete([ticket.key])
+
+
+def delete_dead(storage: Storage, now: int) -> None:
+    """Delete the tickets of writers that died long before ``now``, a time of the storage's clock."""
+    if not storage.is_local:
+        limit = to_datetime(now) - _DEAD_AFTER
+        storage.delete([each.key for each in storage.list(TURNS) if each.modified < limit])
 
 
 @dataclass(slots=True)
