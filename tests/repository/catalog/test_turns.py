@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, override
 
 import pytest
@@ -128,6 +129,33 @@ def test_a_waiting_writer_renews_its_ticket(clock):
     with turn(storage, "main") as waited:
         assert waited
         assert clock.now > 100
+
+
+def test_a_writer_waits_only_for_the_tickets_of_its_first_listing(clock):
+    """Its clock is ahead of all others, who come again and again."""
+    storage = MemoryStorage()
+    folder = folder_of(storage, "main")
+    storage.put(f"{folder}/{1:014d}-A", b"{}")
+
+    def others() -> None:
+        storage.delete(tickets(storage)[:1])
+        storage.put(f"{folder}/{2 + len(clock.pauses):014d}-B", b"{}")
+
+    clock.during = others
+    with turn(storage, "main") as waited:
+        assert waited
+        assert len(clock.pauses) == 1
+
+
+def test_a_collection_deletes_the_tickets_of_dead_writers(clock):
+    repo, storage = repository(1)
+    folder = folder_of(storage, "main")
+    storage.put(f"{folder}/{1:014d}-DEAD", b"{}")
+    clock.now += 40
+    storage.put(f"{folder}/{2:014d}-LIVE", b"{}")
+    clock.now += 40
+    repo.garbage_collect(datetime(2020, 1, 1, tzinfo=UTC))
+    assert [key[-4:] for key in tickets(storage)] == ["LIVE"]
 
 
 def test_the_wait_has_an_end(clock):
