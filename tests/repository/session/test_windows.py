@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import icechunk
 import numpy as np
 import pytest
 import zarr
@@ -148,6 +147,7 @@ def test_the_reference_reads_and_changes_windows(tmp_path: Path) -> None:
     create(repo, 16)
     for step in range(5):
         append(repo, step + 1)
+    icechunk = pytest.importorskip("icechunk")
     theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path)))
     read = zarr.open_array(theirs.readonly_session("main").store, path="x", mode="r")[:]
     assert (read == content(repo)).all()
