@@ -22,8 +22,8 @@ import numpy as np
 
 from frazil.errors import ErrorKind, FormatError, InternalError
 from frazil.format import flexbuffer
-from frazil.format.encoded_config import encoded_config
 from frazil.format.columns import I64, Ragged
+from frazil.format.encoded_config import encoded_config
 from frazil.format.envelope import FileType, open_envelope, reading, seal
 from frazil.format.flatbuffer import Buffer, Layout, Tables, Writer, link
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_matrix

@@ -25,7 +25,15 @@ from frazil.format.flatbuffer import Layout, Tables, Writer, link
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
 from frazil.format.late_fields import LateFields, with_late_fields
 from frazil.format.metadata_items import MetadataColumn, read_metadata, write_metadata
-from frazil.format.row_vectors import OffsetVectors, insert_row, require, rows_where, set_row, structs, writable
+from frazil.format.row_vectors import (
+    OffsetVectors,
+    insert_row,
+    require,
+    rows_where,
+    set_row,
+    structs,
+    writable,
+)
 
 _ID: Final = f"V{OBJECT_ID_BYTES}"
 _LAYOUTS: Final = {
