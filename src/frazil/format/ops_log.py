@@ -23,7 +23,7 @@ from frazil.format.columns import I64, U8, Ragged
 from frazil.format.envelope import reading
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
 from frazil.format.ids import OBJECT_ID_BYTES
-from frazil.format.row_vectors import OffsetVectors, require, set_row, structs, writable
+from frazil.format.row_vectors import OffsetVectors, require, rows_where, set_row, structs, writable
 
 _ID: Final = f"V{OBJECT_ID_BYTES}"
 
@@ -316,6 +316,8 @@ def write_statuses(writer: Writer, statuses: Statuses) -> I64:
     out = np.zeros(len(statuses.availability), np.int64)
     for with_reason, layout in _STATUS_LAYOUTS.items():
         rows = np.flatnonzero(statuses.has_reason == with_reason)
+        if not len(rows):
+            continue
         records, places = writer.tables(layout, len(rows))
         out[rows] = places
         records["f0"] = statuses.availability[rows]
@@ -329,7 +331,7 @@ def read_ops(updates: Tables, source: str) -> OpsLog:
     """Return the log of a vector of Update tables. Raise ``FormatError`` for an unknown kind of update."""
     require(updates, "update", 0, 1)
     kinds = updates.scalars(0, np.uint8)
-    strange = ~np.isin(kinds, [kind.value for kind in UpdateKind])
+    strange = (kinds < min(UpdateKind)) | (kinds > max(UpdateKind))
     if strange.any():
         raise FormatError(f"update of kind {int(kinds[strange][0])}, expected 1 to {max(UpdateKind):d}")
     n = len(updates)
@@ -347,9 +349,9 @@ def read_ops(updates: Tables, source: str) -> OpsLog:
         statuses=Statuses(np.zeros(n, np.uint8), np.zeros(n, np.uint64), reasons, np.zeros(n, bool)),
         source=source,
     )
-    for kind, fields in _FIELDS.items():
-        rows = np.flatnonzero(kinds == kind)
-        if len(rows) and fields:
+    for kind in _kinds(kinds):
+        if fields := _FIELDS[kind]:
+            rows = np.flatnonzero(kinds == kind)
             tables, _ = updates.take(rows).tables(1)
             for slot, field in enumerate(fields):
                 _read_field(log, field, slot, rows, tables)
@@ -392,10 +394,10 @@ def write_ops(writer: Writer, log: OpsLog) -> int:
     backed = log.backups.lengths > 0
     entry_records = []
     for with_backup, layout in _UPDATE_LAYOUTS.items():
-        rows = np.flatnonzero(backed == with_backup)
-        if not len(rows):
+        rows, count = rows_where(backed == with_backup)
+        if not count:
             continue
-        records, places = writer.tables(layout, len(rows))
+        records, places = writer.tables(layout, count)
         targets[rows] = places
         records["f0"] = log.kinds[rows]
         records["f2"] = log.updated_at[rows]
@@ -404,13 +406,17 @@ def write_ops(writer: Writer, log: OpsLog) -> int:
         entry_records.append((layout, records, places, rows))
     vector.fill(targets)
     updates = np.zeros(len(log), np.int64)
-    for kind, fields in _FIELDS.items():
+    for kind in _kinds(log.kinds):
         rows = np.flatnonzero(log.kinds == kind)
-        if len(rows):
-            updates[rows] = _write_updates(writer, log, rows, _LAYOUTS[kind], fields)
+        updates[rows] = _write_updates(writer, log, rows, _LAYOUTS[kind], _FIELDS[kind])
     for layout, records, places, rows in entry_records:
         link(records, layout, 1, places, updates[rows])
     return int(vector.positions[0])
+
+
+def _kinds(kinds: U8) -> list[UpdateKind]:
+    """Return the kinds that occur, ascending."""
+    return list(map(UpdateKind, np.flatnonzero(np.bincount(kinds)).tolist()))
 
 
 def _write_updates(writer: Writer, log: OpsLog, rows: I64, layout: Layout, fields: tuple[str, ...]) -> I64:

@@ -23,6 +23,7 @@ import numpy as np
 from frazil.errors import ErrorKind, FormatError, InternalError
 from frazil.format import flexbuffer
 from frazil.format.columns import I64, Ragged
+from frazil.format.encoded_config import encoded_config
 from frazil.format.envelope import FileType, open_envelope, reading, seal
 from frazil.format.flatbuffer import Buffer, Layout, Tables, Writer, link
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_matrix
@@ -194,7 +195,7 @@ def encode_repo_info(info: RepoInfo, *, level: int = 3) -> bytes:
     if info.repo_before_updates is not None:
         link(root, layout, _BEFORE, at, writer.string(info.repo_before_updates))
     if info.config is not None:
-        link(root, layout, _CONFIG, at, writer.vectors(Ragged.of_bytes([flexbuffer.dumps(info.config)])))
+        link(root, layout, _CONFIG, at, writer.vectors(Ragged.of_bytes([encoded_config(info.config)])))
     for slot, flags in ((_ENABLED, info.enabled_flags), (_DISABLED, info.disabled_flags)):
         if flags:
             link(root, layout, slot, at, writer.vector(_flag_column(flags)))
@@ -210,6 +211,8 @@ def _root_layout(optional: tuple[int, ...]) -> Layout:
 
 
 def _write_refs(writer: Writer, refs: Mapping[str, bytes], snapshots: SnapshotTable) -> int:
+    if not refs:
+        return int(OffsetVectors.single(writer, 0).positions[0])
     names = sorted(refs)
     rows = snapshots.find_snapshots(id_matrix([refs[name] for name in names]))
     if (rows < 0).any():

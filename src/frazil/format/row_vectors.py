@@ -144,6 +144,12 @@ def ascending(rows: Ragged) -> bool:
         done += _WORD
 
 
+def rows_where(mask: NDArray[np.bool_]) -> tuple[I64 | slice, int]:
+    """Return the rows that a mask selects, and their number. A slice selects all rows without a copy."""
+    count = int(np.count_nonzero(mask))
+    return (slice(None), count) if count == len(mask) else (np.flatnonzero(mask), count)
+
+
 def structs(ids: NDArray[np.uint8]) -> NDArray[Any]:
     """Return ids of shape (n, size) as n structs of bytes, as a table stores them."""
     out: NDArray[Any] = np.ascontiguousarray(ids).view(f"V{ids.shape[1]}").reshape(-1)

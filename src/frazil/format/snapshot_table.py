@@ -25,7 +25,15 @@ from frazil.format.flatbuffer import Layout, Tables, Writer, link
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
 from frazil.format.late_fields import LateFields, with_late_fields
 from frazil.format.metadata_items import MetadataColumn, read_metadata, write_metadata
-from frazil.format.row_vectors import OffsetVectors, insert_row, require, set_row, structs, writable
+from frazil.format.row_vectors import (
+    OffsetVectors,
+    insert_row,
+    require,
+    rows_where,
+    set_row,
+    structs,
+    writable,
+)
 
 _ID: Final = f"V{OBJECT_ID_BYTES}"
 _LAYOUTS: Final = {
@@ -428,10 +436,10 @@ def write_snapshots(writer: Writer, table: SnapshotTable) -> int:
     pruned = table._pruned.lengths > 0
     targets = np.zeros(len(table), np.int64)
     for with_logs, layout in _LAYOUTS.items():
-        rows = np.flatnonzero(pruned == with_logs)
-        if not len(rows):
+        rows, count = rows_where(pruned == with_logs)
+        if not count:
             continue
-        records, places = writer.tables(layout, len(rows))
+        records, places = writer.tables(layout, count)
         targets[rows] = places
         records["f0"] = structs(table._ids[rows])
         records["f1"] = table._parents[rows]

@@ -22,6 +22,11 @@ LOCK_SECONDS: Final = 60.0
 #: Seconds that a writer waits for its turn. Most commits take milliseconds.
 TURN_SECONDS: Final = 1.0
 
+#: The longest pause of a writer that waits for its turn, in seconds. With shorter pauses, the writers wake up
+#: more often than commits end, and take processor time from the writer that has the turn. A writer that
+#: returns with a new session usually finds the turn free, and sessions that are late by then wait.
+_LONGEST_TURN_PAUSE: Final = 0.03
+
 
 @contextmanager
 def object_lock(path: str) -> Iterator[None]:
@@ -45,7 +50,7 @@ def writer_turn(path: str) -> Iterator[None]:
     block. A writer that waits for more than ``TURN_SECONDS``, or that cannot create the lock file, continues
     without a turn.
     """
-    with _held(f"{os.path.realpath(path)}-turn#0", TURN_SECONDS, 0.002, needed=False):
+    with _held(f"{os.path.realpath(path)}-turn#0", TURN_SECONDS, _LONGEST_TURN_PAUSE, needed=False):
         yield
 
 
