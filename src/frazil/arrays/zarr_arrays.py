@@ -1,8 +1,8 @@
 """Arrays of zarr that read and write boxes in bulk, for the operations of Frazil.
 
 They are ``NamingArray`` in everything else: an array with a codec or dtype that has no fast decoder, an index
-with arrays, a damaged chunk, and values of another dtype or shape are those of zarr, with errors that name
-the chunk.
+with arrays, a damaged chunk, a write of a part of a chunk, and values of another dtype or shape are those of
+zarr, with errors that name the chunk.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from frazil.arrays.box_writing import BoxWriting
 from frazil.arrays.encoding import Encoding, encoding_of
 from frazil.arrays.selection import BoxSelection, selection_of
 from frazil.arrays.single_chunk import read_in_chunk
+from frazil.arrays.write_plan import boxes_of
 from frazil.errors import InvalidIndexError
 from frazil.repository.session.session import Session
 from frazil.zarr_store.arrays import NamingArray
@@ -29,7 +30,8 @@ from frazil.zarr_store.store import IcechunkStore
 def array_at(source: Session | IcechunkStore, path: str, mode: Any = "r") -> zarr.Array[Any]:
     """Open an array of a session or store.
 
-    The array reads and writes boxes in bulk. Errors are those of ``zarr_store.arrays.array_at``.
+    An array with the mode ``r`` reads boxes in bulk, and other arrays write boxes in bulk. Errors are those
+    of ``zarr_store.arrays.array_at``.
 
     Args:
         source: Session or its store.
@@ -50,16 +52,17 @@ def array_at(source: Session | IcechunkStore, path: str, mode: Any = "r") -> zar
         >>> array_at(session, "/t")[1:].tolist()
         [0, 0, 0]
     """
-    return in_bulk(naming_array_at(source, path, mode))
+    array = naming_array_at(source, path, mode)
+    return in_bulk(array) if mode == "r" else BulkWritingArray(array.async_array)
 
 
 def in_bulk(array: zarr.Array[Any]) -> zarr.Array[Any]:
-    """Return the same array, with reads and writes of boxes in bulk."""
+    """Return the same array, with reads of boxes in bulk."""
     return BulkArray(array.async_array)
 
 
 class BulkArray(NamingArray):
-    """An array that reads and writes boxes in bulk, as the module describes."""
+    """An array that reads boxes in bulk, as the module describes."""
 
     @override
     def get_basic_selection(self, selection: Any = ..., **options: Any) -> Any:
@@ -70,6 +73,10 @@ class BulkArray(NamingArray):
     def get_orthogonal_selection(self, selection: Any, **options: Any) -> Any:
         values = _box_of(self, selection, options)
         return super().get_orthogonal_selection(selection, **options) if values is None else values
+
+
+class BulkWritingArray(NamingArray):
+    """An array that writes boxes in bulk, as the module describes."""
 
     @override
     def set_basic_selection(self, selection: Any, value: Any, **options: Any) -> None:
@@ -104,7 +111,7 @@ def _box_of(array: BulkArray, selection: Any, options: dict[str, Any]) -> NDArra
     return None if len(failures) else np.asarray(out[slices.view])
 
 
-def _is_written(array: BulkArray, selection: Any, value: Any, options: dict[str, Any]) -> bool:
+def _is_written(array: BulkWritingArray, selection: Any, value: Any, options: dict[str, Any]) -> bool:
     """Write the elements of a box. Return False for what zarr writes or refuses: then nothing has changed."""
     found = _encoding_of(array, options)
     if found is None or type(value) is not np.ndarray or value.dtype != array.dtype or array.read_only:
@@ -118,13 +125,16 @@ def _is_written(array: BulkArray, selection: Any, value: Any, options: dict[str,
     shape = np.broadcast_to(np.zeros((), np.bool_), counts)[slices.view].shape
     if 0 in counts or value.shape != shape or not _has_chunks(array, encoding):
         return False
+    # A read of chunks that change in part needs the references of the session as columns, after each write.
+    if not all(box.is_complete for box in boxes_of(encoding, slices.slices)):
+        return False
     store.session.require_writable()
     writes_fill = array.async_array.config.write_empty_chunks
     writing = BoxWriting(store.session.workspace, path, encoding, writes_fill=writes_fill)
     return writing.run(slices.slices, box_values(value, slices))
 
 
-def _encoding_of(array: BulkArray, options: dict[str, Any]) -> tuple[IcechunkStore, str, Encoding] | None:
+def _encoding_of(array: NamingArray, options: dict[str, Any]) -> tuple[IcechunkStore, str, Encoding] | None:
     """Return the store, the path and the encoding of an array. None for what only zarr can read and write."""
     store = array.store
     if not isinstance(store, IcechunkStore) or any(
@@ -139,7 +149,7 @@ def _encoding_of(array: BulkArray, options: dict[str, Any]) -> tuple[IcechunkSto
     return store, path, encoding
 
 
-def _has_chunks(array: BulkArray, encoding: Encoding) -> bool:
+def _has_chunks(array: NamingArray, encoding: Encoding) -> bool:
     """Return whether an array has the regular grid and the fill value of an encoding."""
     if encoding.shards is not None or not all(isinstance(each, int) for each in encoding.lengths):
         return False
