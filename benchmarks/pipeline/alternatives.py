@@ -76,14 +76,13 @@ def ingest_references(files: Sequence[str], path: str) -> None:
 
 type Shape = tuple[int, ...]
 
-type Shape = tuple[int, ...]
-
 #: The result of `rechunker.algorithm.rechunking_plan` (rechunker 0.5.4), by shape and ``max_mem``: the blocks
 #: of the first copy, the chunks of the intermediate array, the blocks of the second copy. rechunker needs
 #: zarr 2, so it cannot be installed beside icechunk. The values are for the chunks in ``workloads``, float32.
 RECHUNKER: dict[tuple[Shape, int], tuple[Shape, Shape, Shape]] = {
     ((48, 500, 1000), 16_000_000): ((16, 250, 1000), (16, 50, 1000), (48, 50, 1000)),
     ((48, 500, 1000), 64_000_000): ((48, 300, 1000), (48, 300, 1000), (48, 300, 1000)),
+    ((96, 2500, 2000), 64_000_000): ((32, 250, 2000), (32, 150, 2000), (48, 150, 2000)),
     ((8, 20, 40), 8000): ((4, 10, 40), (4, 5, 40), (8, 5, 40)),
     ((8, 20, 40), 64_000_000): ((8, 20, 40), (8, 20, 40), (8, 20, 40)),
 }
@@ -134,4 +133,14 @@ def mean(source: str, path: str) -> np.ndarray:
         result = data[["tas"]].mean("time").compute()
     to_icechunk(result, session)
     session.commit("mean")
+    return result["tas"].values
+
+
+def climatology(source: str, path: str) -> np.ndarray:
+    session = create(path).writable_session("main")
+    data = xr.open_zarr(opened(source).store, consolidated=False, chunks={})
+    with dask.config.set(SCHEDULER):
+        result = data[["tas"]].groupby("time.month").mean("time").compute()
+    to_icechunk(result, session)
+    session.commit("climatology")
     return result["tas"].values

@@ -62,6 +62,18 @@ def overhead(implementation: str, tasks: int) -> Measured:
     return out
 
 
+def occupied(implementation: str, tasks: int, seconds: float) -> Measured:
+    """Measure the part of the time in which the slots have no task, for tasks of equal length."""
+    engine = engine_of(implementation)
+    list(engine.run(work.occupy, [b"0.01"] * WORKERS, b""))
+    start = time.perf_counter()
+    list(engine.run(work.occupy, [str(seconds).encode()] * tasks, b""))
+    slot_seconds = (time.perf_counter() - start) * WORKERS
+    out = Measured()
+    out["idle slots, %"] = 100 * (1 - tasks * seconds / slot_seconds)
+    return out
+
+
 def _plain_session() -> SparkSession:
     session = (
         SparkSession.builder.master(f"local[{WORKERS}]").config("spark.ui.enabled", "false").getOrCreate()

@@ -53,8 +53,11 @@ def _netcdf(path: Path, number: int, steps: int, lat: int, lon: int) -> None:
         data.attrs["units"] = "K"
 
 
-def grid(shape: tuple[int, int, int], chunks: tuple[int, int, int]) -> str:
-    """Make a repository with an array ``tas`` and its coordinates. The published icechunk writes it."""
+def grid(shape: tuple[int, int, int], chunks: tuple[int, int, int], time_units: str | None = None) -> str:
+    """Make a repository with an array ``tas`` and its coordinates. The published icechunk writes it.
+
+    ``time_units`` are units of the CF conventions for the coordinate of time: ``days since 2000-01-01``.
+    """
 
     def make(folder: Path) -> None:
         repo = icechunk.Repository.create(icechunk.local_filesystem_storage(str(folder)))
@@ -63,7 +66,12 @@ def grid(shape: tuple[int, int, int], chunks: tuple[int, int, int]) -> str:
         root = zarr.create_group(session.store)
         for name, length in zip(names, shape, strict=True):
             values = np.arange(length, dtype="f8")
-            root.create_array(name, data=values, chunks=(length,), dimension_names=[name])
+            attributes = (
+                {"units": time_units, "calendar": "standard"} if time_units and name == "time" else {}
+            )
+            root.create_array(
+                name, data=values, chunks=(length,), dimension_names=[name], attributes=attributes
+            )
         array = root.create_array("tas", shape=shape, dtype="f4", chunks=chunks, dimension_names=names)
 
         def write(start: int) -> None:
@@ -74,4 +82,5 @@ def grid(shape: tuple[int, int, int], chunks: tuple[int, int, int]) -> str:
             list(pool.map(write, range(0, shape[0], chunks[0])))
         session.commit("a grid")
 
-    return str(shared_input("grid-" + "-".join(map(str, (*shape, *chunks))), make))
+    kind = "dated-grid-" if time_units else "grid-"
+    return str(shared_input(kind + "-".join(map(str, (*shape, *chunks))), make))

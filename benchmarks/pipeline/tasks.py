@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,14 @@ WIDE = 1000
 
 
 def nothing(shared: bytes, message: bytes) -> bytes:
+    return b""
+
+
+def occupy(shared: bytes, message: bytes) -> bytes:
+    """Compute for as many seconds as the message says."""
+    end = time.perf_counter() + float(message)
+    while time.perf_counter() < end:
+        pass
     return b""
 
 

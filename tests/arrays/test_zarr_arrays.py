@@ -1,7 +1,8 @@
-"""Arrays of zarr that read boxes in bulk, beside arrays of zarr that do not."""
+"""Arrays of zarr that read and write boxes in bulk, beside arrays of zarr that do not."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.arrays.test_array import arrays, local, same
 
 import frazil
 from frazil.arrays import zarr_arrays
-from frazil.arrays.zarr_arrays import BulkArray, array_at
+from frazil.arrays.zarr_arrays import BulkArray, BulkWritingArray, array_at
 from frazil.zarr_store.arrays import NamingArray
 
 
@@ -26,7 +27,7 @@ def session() -> frazil.Session:
 
 @pytest.fixture
 def of_zarr(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The selections that zarr reads."""
+    """The selections that zarr reads and writes."""
     selections: list[Any] = []
     named = NamingArray._named
 
@@ -91,7 +92,6 @@ def test_other_reads_are_those_of_zarr(session: frazil.Session, of_zarr: list[An
     texts = np.array(["a", "bc"], "T")
     zarr.create_array(session.store, name="s", data=texts, chunks=(1,))
     assert array_at(session, "/s")[:].tolist() == ["a", "bc"]
-    assert not isinstance(array_at(session, "/t", "r+"), BulkArray)
     with zarr.config.set({"array.read_missing_chunks": False}):
         zarr.create_array(session.store, name="empty", shape=(5,), dtype="i4")
         with pytest.raises(Exception, match="not found"):
@@ -107,6 +107,70 @@ def test_an_array_with_another_shape_since(session: frazil.Session, of_zarr: lis
     assert len(of_zarr) == 1
 
 
+def test_boxes_are_written_in_bulk(session: frazil.Session, of_zarr: list[Any]) -> None:
+    """The chunks have the same bytes as chunks that zarr writes, and chunks of the fill value are missing."""
+    values = np.arange(130, dtype="i4").reshape(10, 13)
+    values[:4, :6] = 0
+    for name in ("a", "b"):
+        zarr.create_array(session.store, name=name, shape=(10, 13), dtype="i4", chunks=(2, 3), fill_value=0)
+    of_plain_zarr = zarr.open_array(session.store, path="a", mode="r+")
+    array = array_at(session, "b", "r+")
+    assert isinstance(array, BulkWritingArray)
+    for index in (np.s_[:], np.s_[2:8], np.s_[..., 3:6], np.s_[8:40, 12], np.s_[4:6, 6:]):
+        part = values[index] * 2
+        array[index] = of_plain_zarr[index] = part
+        array.oindex[index] = part
+    assert not of_zarr
+    same(array_at(session, "b")[:], of_plain_zarr[:])
+    array[1:3] = of_plain_zarr[1:3] = values[1:3]
+    assert len(of_zarr) == 1  # chunks that change in part
+    prototype = zarr.core.buffer.default_buffer_prototype()
+    keys = [f"c/{i}/{j}" for i in range(5) for j in range(5)]
+    chunks = [
+        [session.store.get_sync(f"{name}/{key}", prototype=prototype) for key in keys] for name in ("a", "b")
+    ]
+    stored = [[None if chunk is None else chunk.to_bytes() for chunk in each] for each in chunks]
+    assert stored[0] == stored[1]
+    assert stored[0][0] is None
+
+
+def test_other_writes_are_those_of_zarr(session: frazil.Session, of_zarr: list[Any]) -> None:
+    values = np.arange(6, dtype="i4")
+    created = zarr.create_array(session.store, name="t", data=values, chunks=(3,))
+    array = array_at(session, "t", "r+")
+    array[:3] = 5
+    array[3:] = np.array([1.9, 2.0, 3.0])
+    array.oindex[[0]] = np.array([7], "i4")
+    assert created[:].tolist() == [7, 5, 5, 1, 2, 3]
+    with pytest.raises(ValueError, match="shape"):
+        array[:3] = np.zeros(2, "i4")
+    assert len(of_zarr) == 4
+    created.resize((9,))
+    array[:] = values  # the shape of the time when it was opened
+    assert len(of_zarr) == 5
+    session.store.set_sync("t/zarr.json", _with_fill(session, 8))
+    array_at(session, "t", "r+")[:] = np.full(9, 8, "i4")
+    assert len(of_zarr) == 5
+    array[:] = values
+    assert len(of_zarr) == 6
+
+
+def _with_fill(session: frazil.Session, fill: int) -> Any:
+    prototype = zarr.core.buffer.default_buffer_prototype()
+    document = json.loads(session.store.get_sync("t/zarr.json", prototype=prototype).to_bytes())
+    return prototype.buffer.from_bytes(json.dumps({**document, "fill_value": fill}).encode())
+
+
+def test_a_read_only_session_refuses_writes(tmp_path: Path) -> None:
+    repo = local(tmp_path)
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="t", data=np.zeros(4), chunks=(2,))
+    session.commit("values")
+    array = zarr_arrays.array_at(repo.readonly_session("main"), "/t")
+    with pytest.raises(Exception, match="read-only"):
+        array[:] = np.ones(4)
+
+
 def test_errors_name_the_chunk(tmp_path: Path) -> None:
     repo = local(tmp_path)
     session = repo.writable_session("main")
@@ -120,3 +184,6 @@ def test_errors_name_the_chunk(tmp_path: Path) -> None:
         array[:]
     with pytest.raises(frazil.FormatError, match=r"cannot decode the chunk \[1\] of the array `/t`"):
         array[250:260]
+    array = array_at(repo.writable_session("main"), "/t", "r+")
+    with pytest.raises(frazil.FormatError, match=r"cannot decode the chunk \[0\] of the array `/t`"):
+        array[:10] = np.zeros(10)

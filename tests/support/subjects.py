@@ -151,6 +151,7 @@ SUBJECTS: Final = {
     "spark/test_demo.py": "a user's story: the demo",
     "spark/test_deployment.py": "a cluster and Spark Connect",
     "spark/test_names.py": "public names",
+    "spark/test_partitions.py": "the partitions of a Spark job",
     "spark/test_session.py": "the local session of Spark",
     "spark/test_shown.py": "results of pipelines in consoles and notebooks",
     "spark/test_submit.py": "`spark-submit`",

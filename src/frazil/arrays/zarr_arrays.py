@@ -1,7 +1,8 @@
-"""Arrays of zarr that read boxes in bulk, for the operations of Frazil.
+"""Arrays of zarr that read and write boxes in bulk, for the operations of Frazil.
 
 They are ``NamingArray`` in everything else: an array with a codec or dtype that has no fast decoder, an index
-with arrays, a damaged chunk and a write are those of zarr, with errors that name the chunk.
+with arrays, a damaged chunk, a write of a part of a chunk, and values of another dtype or shape are those of
+zarr, with errors that name the chunk.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from frazil.arrays.assignment import box_values
 from frazil.arrays.box_reading import read_box_into
-from frazil.arrays.encoding import encoding_of
+from frazil.arrays.box_writing import BoxWriting
+from frazil.arrays.encoding import Encoding, encoding_of
 from frazil.arrays.selection import BoxSelection, selection_of
 from frazil.arrays.single_chunk import read_in_chunk
+from frazil.arrays.write_plan import boxes_of
 from frazil.errors import InvalidIndexError
 from frazil.repository.session.session import Session
 from frazil.zarr_store.arrays import NamingArray
@@ -26,7 +30,8 @@ from frazil.zarr_store.store import IcechunkStore
 def array_at(source: Session | IcechunkStore, path: str, mode: Any = "r") -> zarr.Array[Any]:
     """Open an array of a session or store.
 
-    An array with the mode ``r`` reads boxes in bulk. Errors are those of ``zarr_store.arrays.array_at``.
+    An array with the mode ``r`` reads boxes in bulk, and other arrays write boxes in bulk. Errors are those
+    of ``zarr_store.arrays.array_at``.
 
     Args:
         source: Session or its store.
@@ -48,7 +53,7 @@ def array_at(source: Session | IcechunkStore, path: str, mode: Any = "r") -> zar
         [0, 0, 0]
     """
     array = naming_array_at(source, path, mode)
-    return in_bulk(array) if mode == "r" else array
+    return in_bulk(array) if mode == "r" else BulkWritingArray(array.async_array)
 
 
 def in_bulk(array: zarr.Array[Any]) -> zarr.Array[Any]:
@@ -70,19 +75,30 @@ class BulkArray(NamingArray):
         return super().get_orthogonal_selection(selection, **options) if values is None else values
 
 
+class BulkWritingArray(NamingArray):
+    """An array that writes boxes in bulk, as the module describes."""
+
+    @override
+    def set_basic_selection(self, selection: Any, value: Any, **options: Any) -> None:
+        if not _is_written(self, selection, value, options):
+            super().set_basic_selection(selection, value, **options)
+
+    @override
+    def set_orthogonal_selection(self, selection: Any, value: Any, **options: Any) -> None:
+        if not _is_written(self, selection, value, options):
+            super().set_orthogonal_selection(selection, value, **options)
+
+
 def _box_of(array: BulkArray, selection: Any, options: dict[str, Any]) -> NDArray[Any] | None:
     """Return the elements of a box, or None for what zarr reads or refuses."""
-    store, config = array.store, array.async_array.config
-    is_usual = config.order == "C" and config.read_missing_chunks
-    has_options = any(each is not None and each != [] for each in options.values())
-    if not isinstance(store, IcechunkStore) or not is_usual or has_options:
+    config, found = array.async_array.config, _encoding_of(array, options)
+    if found is None or config.order != "C" or not config.read_missing_chunks:
         return None
-    session, path = store.session, f"/{array.store_path.path}"
+    store, path, encoding = found
     slices = _slices_of(selection, array.shape)
-    entry = session.workspace.array_entry(path)
-    encoding = None if entry is None else encoding_of(entry.node.user_data)
-    if slices is None or encoding is None or (encoding.shape, encoding.dtype) != (array.shape, array.dtype):
+    if slices is None:
         return None
+    session = store.session
     counts = tuple(each.count for each in slices.slices)
     if 0 in counts:
         return np.asarray(np.empty(counts, encoding.dtype)[slices.view])
@@ -93,6 +109,52 @@ def _box_of(array: BulkArray, selection: Any, options: dict[str, Any]) -> NDArra
     out = np.empty(counts, encoding.dtype)
     _, failures = read_box_into(session, path, encoding, slices.slices, out)
     return None if len(failures) else np.asarray(out[slices.view])
+
+
+def _is_written(array: BulkWritingArray, selection: Any, value: Any, options: dict[str, Any]) -> bool:
+    """Write the elements of a box. Return False for what zarr writes or refuses: then nothing has changed."""
+    found = _encoding_of(array, options)
+    if found is None or type(value) is not np.ndarray or value.dtype != array.dtype or array.read_only:
+        return False
+    store, path, encoding = found
+    slices = _slices_of(selection, array.shape)
+    # The array that zarr has opened may be an earlier one at the same path.
+    if slices is None or encoding.codecs != array.async_array.metadata.codecs:
+        return False
+    counts = tuple(each.count for each in slices.slices)
+    shape = np.broadcast_to(np.zeros((), np.bool_), counts)[slices.view].shape
+    if 0 in counts or value.shape != shape or not _has_chunks(array, encoding):
+        return False
+    # A read of chunks that change in part needs the references of the session as columns, after each write.
+    if not all(box.is_complete for box in boxes_of(encoding, slices.slices)):
+        return False
+    store.session.require_writable()
+    writes_fill = array.async_array.config.write_empty_chunks
+    writing = BoxWriting(store.session.workspace, path, encoding, writes_fill=writes_fill)
+    return writing.run(slices.slices, box_values(value, slices))
+
+
+def _encoding_of(array: NamingArray, options: dict[str, Any]) -> tuple[IcechunkStore, str, Encoding] | None:
+    """Return the store, the path and the encoding of an array. None for what only zarr can read and write."""
+    store = array.store
+    if not isinstance(store, IcechunkStore) or any(
+        each is not None and each != [] for each in options.values()
+    ):
+        return None
+    path = f"/{array.store_path.path}"
+    entry = store.session.workspace.array_entry(path)
+    encoding = None if entry is None else encoding_of(entry.node.user_data)
+    if encoding is None or (encoding.shape, encoding.dtype) != (array.shape, array.dtype):
+        return None
+    return store, path, encoding
+
+
+def _has_chunks(array: NamingArray, encoding: Encoding) -> bool:
+    """Return whether an array has the regular grid and the fill value of an encoding."""
+    if encoding.shards is not None or not all(isinstance(each, int) for each in encoding.lengths):
+        return False
+    fill = np.array(array.fill_value, encoding.dtype)
+    return array.chunks == encoding.lengths and fill.tobytes() == encoding.fill.tobytes()
 
 
 def _slices_of(selection: Any, shape: tuple[int, ...]) -> BoxSelection | None:

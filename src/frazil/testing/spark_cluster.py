@@ -30,13 +30,18 @@ from pathlib import Path
 from typing import Final
 
 from frazil.errors import ServerFailedError
+from frazil.spark.runtime.deployment import SETTINGS
 from frazil.spark.runtime.session import find_java_home
 from frazil.testing.processes import free_port, running
 
 HOSTS: Final = ("127.0.0.1", "127.0.0.2")
 
-# Short runs: fast compilation is better than fast code, and few threads are sufficient.
-_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dio.netty.eventLoopThreads=2"
+# Few threads are sufficient.
+_FEW_THREADS: Final = "-Dio.netty.eventLoopThreads=2"
+# Drivers and executors compile as the local sessions of `get_spark` do.
+_JAVA: Final = f"{SETTINGS['spark.driver.extraJavaOptions'].value} {_FEW_THREADS}"
+# The master and the workers process no rows, so the optimizing compiler has no work there.
+_JAVA_OF_DAEMONS: Final = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {_FEW_THREADS}"
 
 _DEFAULTS: Final[Mapping[str, str]] = {
     "spark.driver.host": HOSTS[0],
@@ -162,7 +167,7 @@ def _environment(home: Path, spark: Path) -> dict[str, str]:
         "SPARK_LOCAL_IP": HOSTS[0],
         "SPARK_LOCAL_HOSTNAME": HOSTS[0],
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": _JAVA,
+        "SPARK_DAEMON_JAVA_OPTS": _JAVA_OF_DAEMONS,
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
