@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import zarr
 from measure import Measured
-from slow_network import slow_network
+from slow_network import loopback_storage, slow_network
 
 # The tests use the same server.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -33,7 +33,7 @@ def s3(implementation: str, chunks: int, chunk_kib: int) -> Measured:
     with ministack() as server:
         bucket = f"bucket-{secrets.token_hex(8)}"
         server.make_bucket(bucket)
-        storage = _storage(icechunk, bucket, server.port)
+        storage = loopback_storage(icechunk, bucket, server.port)
         repo = icechunk.Repository.create(storage)
         session = repo.writable_session("main")
         array = zarr.create_array(
@@ -72,14 +72,14 @@ def far(implementation: str, chunks: int, chunk_kib: int, latency_ms: int, codec
     with ministack() as server:
         bucket = f"bucket-{secrets.token_hex(8)}"
         server.make_bucket(bucket)
-        repo = icechunk.Repository.create(_storage(icechunk, bucket, server.port))
+        repo = icechunk.Repository.create(loopback_storage(icechunk, bucket, server.port))
         session = repo.writable_session("main")
         zarr.create_array(
             session.store, name="a", data=data, chunks=(values,), compressors=compressor, filters=None
         )
         session.commit("data")
         with slow_network(server.port, latency_ms) as port:
-            storage = _storage(icechunk, bucket, port)
+            storage = loopback_storage(icechunk, bucket, port)
             array = _array(implementation, icechunk.Repository.open(storage))  # connections, imports
             array[:values]
             for name in ("cold", "warm"):
@@ -103,16 +103,3 @@ def _array(implementation: str, repo: Any) -> Any:
     if implementation == "frazil":
         return importlib.import_module("frazil").Array(session, "a")
     return zarr.open_array(session.store, path="a", mode="r")
-
-
-def _storage(module: Any, bucket: str, port: int) -> Any:
-    return module.s3_storage(
-        bucket=bucket,
-        prefix="repo",
-        region="us-east-1",
-        endpoint_url=f"http://127.0.0.1:{port}",
-        allow_http=True,
-        force_path_style=True,
-        access_key_id="testkey",
-        secret_access_key="testsecret",
-    )

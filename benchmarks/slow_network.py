@@ -17,11 +17,25 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 _LENGTH = re.compile(rb"(?im)^content-length:[ \t]*(\d+)")
 _CHUNKED = re.compile(rb"(?im)^transfer-encoding:[ \t]*chunked")
 _LIMIT = 1 << 20
+
+
+def loopback_storage(implementation: Any, bucket: str, port: int) -> Any:
+    """Return the S3 storage of frazil or icechunk on a server at a port of the loopback interface."""
+    return implementation.s3_storage(
+        bucket=bucket,
+        prefix="repo",
+        region="us-east-1",
+        endpoint_url=f"http://127.0.0.1:{port}",
+        allow_http=True,
+        force_path_style=True,
+        access_key_id="testkey",
+        secret_access_key="testsecret",
+    )
 
 
 class SlowNetwork:

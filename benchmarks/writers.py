@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import zarr
 from measure import Measured
-from slow_network import SlowNetwork
+from slow_network import SlowNetwork, loopback_storage
 from workload import FRAZIL
 
 # The tests use the same server.
@@ -139,22 +139,9 @@ def _lost(task: dict[str, Any], answers: list[dict[str, Any]]) -> int:
     return sum(max(0, task["arrays"] * task["references"] - count[number]) for number in done)
 
 
-def _storage(icechunk: Any, bucket: str, port: int) -> Any:
-    return icechunk.s3_storage(
-        bucket=bucket,
-        prefix="repo",
-        region="us-east-1",
-        endpoint_url=f"http://127.0.0.1:{port}",
-        allow_http=True,
-        force_path_style=True,
-        access_key_id="testkey",
-        secret_access_key="testsecret",
-    )
-
-
 def _open(task: dict[str, Any]) -> Any:
     icechunk = importlib.import_module(task["implementation"])
-    return icechunk.Repository.open(_storage(icechunk, task["bucket"], task["port"]))
+    return icechunk.Repository.open(loopback_storage(icechunk, task["bucket"], task["port"]))
 
 
 def _create(
@@ -173,7 +160,7 @@ def _create(
             }
         }
         config.manifest = icechunk.ManifestConfig(splitting=icechunk.ManifestSplittingConfig.from_dict(sizes))
-    repo = icechunk.Repository.create(_storage(icechunk, bucket, port), config)
+    repo = icechunk.Repository.create(loopback_storage(icechunk, bucket, port), config)
     repo.save_config()
     session = repo.writable_session("main")
     root = zarr.create_group(session.store)

@@ -80,21 +80,21 @@ class BulkWritingArray(NamingArray):
 
     @override
     def set_basic_selection(self, selection: Any, value: Any, **options: Any) -> None:
-        if not _is_written(self, selection, value, options):
+        if not _writes_in_bulk(self, selection, value, options):
             super().set_basic_selection(selection, value, **options)
 
     @override
     def set_orthogonal_selection(self, selection: Any, value: Any, **options: Any) -> None:
-        if not _is_written(self, selection, value, options):
+        if not _writes_in_bulk(self, selection, value, options):
             super().set_orthogonal_selection(selection, value, **options)
 
 
 def _box_of(array: BulkArray, selection: Any, options: dict[str, Any]) -> NDArray[Any] | None:
     """Return the elements of a box, or None for what zarr reads or refuses."""
-    config, found = array.async_array.config, _encoding_of(array, options)
-    if found is None or config.order != "C" or not config.read_missing_chunks:
+    config, stored = array.async_array.config, _encoding_of(array, options)
+    if stored is None or config.order != "C" or not config.read_missing_chunks:
         return None
-    store, path, encoding = found
+    store, path, encoding = stored
     slices = _slices_of(selection, array.shape)
     if slices is None:
         return None
@@ -111,12 +111,12 @@ def _box_of(array: BulkArray, selection: Any, options: dict[str, Any]) -> NDArra
     return None if len(failures) else np.asarray(out[slices.view])
 
 
-def _is_written(array: BulkWritingArray, selection: Any, value: Any, options: dict[str, Any]) -> bool:
+def _writes_in_bulk(array: BulkWritingArray, selection: Any, value: Any, options: dict[str, Any]) -> bool:
     """Write the elements of a box. Return False for what zarr writes or refuses: then nothing has changed."""
-    found = _encoding_of(array, options)
-    if found is None or type(value) is not np.ndarray or value.dtype != array.dtype or array.read_only:
+    stored = _encoding_of(array, options)
+    if stored is None or type(value) is not np.ndarray or value.dtype != array.dtype or array.read_only:
         return False
-    store, path, encoding = found
+    store, path, encoding = stored
     slices = _slices_of(selection, array.shape)
     # The array that zarr has opened may be an earlier one at the same path.
     if slices is None or encoding.codecs != array.async_array.metadata.codecs:

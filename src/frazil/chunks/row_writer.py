@@ -1,6 +1,6 @@
 """Writes of many chunks, with their places as columns.
 
-EncodedRows ──> inline bytes, packs, or a file for each large chunk ──> ChunkTable
+ChunkRows ──> inline bytes, packs, or a file for each large chunk ──> ChunkTable
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ import zarr
 import frazil
 from frazil.changes import windows
 from frazil.conflicts import ConflictDetector
-from frazil.pipeline import Inline, compact
 from frazil.repository.settings.manifest_config import DEFAULT_SPLITTING
 from frazil.testing import LatencyStorage
 
@@ -135,7 +134,7 @@ def test_compaction_agrees_with_the_windows() -> None:
         append(repo, step + 1)
     before, values = counts(repo), content(repo)
     limits = frazil.CompactionLimits(manifests=True)
-    compact(repo, "compact", branch="main", engine=Inline(), limits=limits)
+    repo.compact("compact", branch="main", limits=limits)
     assert counts(repo) == before == [4, 16, 16, 16, 16]
     assert (content(repo) == values).all()
 
