@@ -73,9 +73,9 @@ PIPELINE = (
         rounds=_ROUNDS,
     ),
     Workload(
-        "Pipeline: rechunk 1.9 GB from (4, 250, 500) to (48, 50, 100), with bounded memory for each task",
+        "Pipeline: rechunk 9.6 GB from (4, 250, 500) to (48, 50, 100), with bounded memory for each task",
         "pipeline.arrays.rechunked",
-        {**_GRID, "shape": [96, 2500, 2000], "max_mem": [64_000_000]},
+        {**_GRID, "shape": [480, 2500, 2000], "max_mem": [64_000_000]},
         {**_SMALL_GRID, "max_mem": [8000]},
         (SPARK, ONE, DASK),
         targets=at_most(DASK, {"64 MB, s": 1.0}),
