@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from report import Round, measured, ratios
+from report import Round, measured, ratio_column, ratios
 from workload import Workload
 
 #: The tolerance of a ratio that was measured once, so that its spread is not known.
@@ -53,7 +53,8 @@ class Table:
         sizes: The numbers among its arguments, by name.
         variant: The other arguments, as text.
         medians: The medians by the name of the measurement, then by implementation.
-        ratios: The first ratio of each measurement.
+        first_column: The title of the column with the first ratio of each measurement.
+        ratios: These ratios.
         cells: The numbers by the name of the measurement, then by the title of the column.
     """
 
@@ -62,8 +63,17 @@ class Table:
     sizes: Mapping[str, int]
     variant: str
     medians: Mapping[str, Mapping[str, float]]
+    first_column: str
     ratios: Mapping[str, Ratio]
     cells: Mapping[str, Mapping[str, float]]
+
+    def ratio_of(self, name: str, column: str) -> Ratio | None:
+        """Return the ratio of a measurement in a column, if the table has it."""
+        middle = self.cells.get(name, {}).get(column)
+        if middle is None:
+            return None
+        first = self.ratios.get(name)
+        return first if column == self.first_column else Ratio.once(middle)
 
 
 def read_tables(text: str) -> dict[str, Table]:
@@ -93,7 +103,8 @@ def _table(title: str, body: str) -> Table | None:
         for name, each in cells.items()
     }
     numbers, variant = _arguments(sizes[2])
-    return Table(title, sizes[1], numbers, variant, medians, dict(_ratios(names, rows, first)), cells)
+    column = names[first] if first < len(names) else ""
+    return Table(title, sizes[1], numbers, variant, medians, column, dict(_ratios(names, rows, first)), cells)
 
 
 def _ratios(names: Sequence[str], rows: Sequence[Sequence[str]], at: int) -> Iterator[tuple[str, Ratio]]:
@@ -135,7 +146,7 @@ def trends(workload: Workload, rounds: Sequence[Round], before: Mapping[str, Tab
         if not values:
             continue
         now = Ratio.of(values)
-        old = None if table is None else table.ratios.get(name)
+        old = None if table is None else table.ratio_of(name, ratio_column(ours, other))
         yield f"  {name:<40} {_change(old, now)}  of {other}"
 
 

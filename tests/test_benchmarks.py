@@ -122,6 +122,14 @@ def test_a_workload_that_the_last_report_lacks_is_new(benchmark_module):
     assert "new ->  0.50" in next(results.trends(fresh, rounds, results.read_tables(REPORT)))
 
 
+def test_a_trend_compares_one_peer(benchmark_module):
+    results, workload = benchmark_module("results"), benchmark_module("workload")
+    implementations = ("frazil", "icechunk", "LocalStore")
+    few = workload.Workload("Few", "io.local", {}, {}, implementations, compare=(("frazil", "LocalStore"),))
+    rounds = [{"frazil": {"read, s": 1.0}, "LocalStore": {"read, s": 2.0}}]
+    assert "new ->  0.50" in next(results.trends(few, rounds, results.read_tables(REPORT)))
+
+
 def test_the_note_of_a_later_table_is_one_line(benchmark_module):
     text = benchmark_module("report").with_sections(REPORT, {}, ["Few", "Many"])
     assert "- Machine" not in text
