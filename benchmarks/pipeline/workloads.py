@@ -117,6 +117,17 @@ PIPELINE = (
         rounds=_ROUNDS,
     ),
     Workload(
+        "Pipeline: the mean over time of 2 GB",
+        "pipeline.arrays.averaged",
+        {"shape": [2000, 500, 500], "chunks": [25, 250, 250]},
+        {"shape": [8, 20, 40], "chunks": [4, 10, 20]},
+        (SPARK, ONE, DASK, NUMPY),
+        targets=at_most(DASK, {"mean, s": 0.7}),
+        compare=((SPARK, DASK), (ONE, DASK), (SPARK, NUMPY)),
+        rounds=1,
+        large=True,
+    ),
+    Workload(
         "Pipeline: the mean of each month of the year, of 409 MB",
         "pipeline.groups.monthly",
         {"shape": [1460, 200, 350], "chunks": [73, 100, 175]},
@@ -129,7 +140,7 @@ PIPELINE = (
     Workload(
         "Pipeline: tasks of one second on two slots",
         "pipeline.driver.occupied",
-        {"tasks": 20, "seconds": 1.0},
+        {"tasks": 60, "seconds": 1.0},
         {"tasks": 2, "seconds": 0.01},
         (SPARK, PROCESSES),
         targets=at_most(None, {"idle slots, %": 5}),
