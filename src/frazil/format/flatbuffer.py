@@ -466,12 +466,13 @@ class OffsetVectors:
 
     def lead(self, rows: I64 | slice, targets: I64) -> None:
         """Let some of the elements, numbered through all vectors, lead to ``targets``."""
-        if not isinstance(self._elements, slice):
-            places = self._elements[rows]
-        elif isinstance(rows, slice):
-            places = np.arange(1, len(self._words), dtype=np.int64)[rows]
-        else:
-            places = rows + 1
+        if isinstance(self._elements, slice) and isinstance(rows, slice):
+            elements = self._words[self._elements][rows]
+            first = self._start + 4 * (1 + rows.indices(len(self._words) - 1)[0])
+            step = 4 * (rows.step or 1)
+            elements[:] = targets - np.arange(first, first + step * len(elements), step, dtype=np.int64)
+            return
+        places = rows + 1 if isinstance(self._elements, slice) else self._elements[rows]
         distances = places * -4
         distances -= self._start
         distances += targets

@@ -59,4 +59,6 @@ def _owner(array: np.ndarray[Any, Any]) -> tuple[object, int]:
         owner = owner.base
     if isinstance(owner, memoryview):
         owner = owner.obj
-    return owner, memoryview(owner).nbytes
+    if isinstance(owner, bytes):
+        return owner, len(owner)
+    return owner, owner.nbytes if isinstance(owner, np.ndarray) else memoryview(owner).nbytes
