@@ -18,6 +18,7 @@ import threading
 from collections.abc import Buffer, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -94,7 +95,11 @@ def parse_header(data: Buffer, expected: FileType) -> Header:
         FormatError: ``invalid-file-format`` if the file is not a metadata file of type ``expected``.
             ``unsupported-spec-version`` if it has another spec version.
     """
-    raw = bytes(memoryview(data)[:HEADER_BYTES])
+    return _header(bytes(memoryview(data)[:HEADER_BYTES]), expected)
+
+
+@lru_cache(64)  # the files of one writer and one type have equal headers
+def _header(raw: bytes, expected: FileType) -> Header:
     if len(raw) < HEADER_BYTES or not raw.startswith(MAGIC):
         raise FormatError(
             f"not an Icechunk metadata file: {len(raw)} bytes of header, beginning with {raw[:12]!r}",
