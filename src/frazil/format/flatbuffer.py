@@ -475,7 +475,8 @@ class OffsetVectors:
             elements = self._words[self._elements][rows]
             first = self._start + 4 * (1 + rows.indices(len(self._words) - 1)[0])
             step = 4 * (rows.step or 1)
-            elements[:] = targets - np.arange(first, first + step * len(elements), step, dtype=np.int64)
+            places = np.arange(first, first + step * len(elements), step, dtype=np.int64)
+            np.subtract(targets, places, out=elements, casting="unsafe")  # without a column of distances
             return
         places = rows + 1 if isinstance(self._elements, slice) else self._elements[rows]
         distances = places * -4
@@ -530,7 +531,7 @@ class Writer:
         part, start = self.reserve(n * size, 8)
         records = part.view(layout.dtype)
         positions = np.arange(start, start + n * size, size, dtype=np.int64)
-        records["vtable"] = positions - vtable
+        np.subtract(positions, vtable, out=records["vtable"], casting="unsafe")
         return records, positions
 
     def table(self, layout: Layout) -> tuple[NDArray[Any], int]:
