@@ -361,7 +361,7 @@ class Tables:
         return starts, counts
 
     def _vector_of_one(self, shared: list[int], slot: int, width: int) -> tuple[int, int]:
-        """Return the start and the count of the elements of the only table's vector, zeros if it is absent."""
+        """Return the start and the number of the elements of the only table's vector, zeros without one."""
         distance = self._distance(shared, slot)
         if not distance:
             return 0, 0
@@ -471,14 +471,17 @@ class OffsetVectors:
 
     def lead(self, rows: I64 | slice, targets: I64) -> None:
         """Let some of the elements, numbered through all vectors, lead to ``targets``."""
-        if isinstance(self._elements, slice) and isinstance(rows, slice):
-            elements = self._words[self._elements][rows]
+        if not isinstance(self._elements, slice):
+            places = self._elements[rows]
+        elif isinstance(rows, slice):
+            elements = self._words[1:][rows]
             first = self._start + 4 * (1 + rows.indices(len(self._words) - 1)[0])
             step = 4 * (rows.step or 1)
-            places = np.arange(first, first + step * len(elements), step, dtype=np.int64)
-            np.subtract(targets, places, out=elements, casting="unsafe")  # without a column of distances
+            own = np.arange(first, first + step * len(elements), step, dtype=np.int64)
+            np.subtract(targets, own, out=elements, casting="unsafe")  # without a column of distances
             return
-        places = rows + 1 if isinstance(self._elements, slice) else self._elements[rows]
+        else:
+            places = rows + 1
         distances = places * -4
         distances -= self._start
         distances += targets

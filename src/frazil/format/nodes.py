@@ -258,9 +258,7 @@ class NodeTable(LateFields):
         names[rows] = paths
         now: list[str] = names[:-1].tolist()
         order = sorted(range(len(now)), key=now.__getitem__)
-        table = replace(self, paths=Ragged.of_text(now), _memo=Memo()).select_nodes(
-            np.array(order, np.int64)
-        )
+        table = replace(self, paths=Ragged.of_text(now), _memo=Memo()).select_nodes(np.array(order, np.int64))
         table._sorted(list(map(now.__getitem__, order)))
         return table
 

@@ -102,7 +102,7 @@ class FileKind[T: HasId]:
         if values is not None and [value.id for value in values] == [id_ for id_, _ in files]:
             yield values
         elif together is not None and len(files) > MOST_JOINED:  # one unusual file costs only its neighbours
-            for part in batched(files, len(files) // 4 + 1, strict=False):
+            for part in batched(files, len(files) // 4 + 1):
                 yield from self.decoded_together(part)
         else:
             yield from ([self.decoded(data, id_)] for id_, data in files)
