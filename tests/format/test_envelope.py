@@ -180,9 +180,10 @@ def test_a_file_of_few_bytes_does_not_grow_to_gibibytes(monkeypatch: pytest.Monk
     assert peak < 1 << 24
 
 
+@pytest.mark.parametrize("numbers", [1 << 16, 1 << 18])
 @pytest.mark.parametrize("level", [1, 3, 4])
-def test_damage_of_a_large_payload_is_noticed(level: int) -> None:
-    payload = np.arange(1 << 18, dtype="<u4").tobytes()
+def test_damage_of_a_large_payload_is_noticed(level: int, numbers: int) -> None:
+    payload = np.arange(numbers, dtype="<u4").tobytes()
     file = seal([payload], FileType.MANIFEST, level=level)
     _, content = open_envelope(file, FileType.MANIFEST)
     assert bytes(content) == payload

@@ -155,12 +155,11 @@ def test_after_many_searches_there_are_columns(monkeypatch: pytest.MonkeyPatch) 
     assert tables.payload is None
 
 
-def test_only_large_manifests_are_lazy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opened_manifests_have_no_columns_until_they_are_needed() -> None:
     file = file_of(mixed())
-    assert not isinstance(open_manifest(file, "m").arrays, LazyTables)
-    monkeypatch.setattr(lazy_module, "LAZY_BYTES", 100)
     manifest = open_manifest(file, "m")
     assert isinstance(manifest.arrays, LazyTables)
+    assert find_ref(manifest, NODE, (5, 0)) is not None
     assert manifest.arrays.columns is None
     assert list(manifest.arrays) == [NODE]
     assert manifest.arrays[NODE].equals(decode_manifest(file, "m").arrays[NODE])

@@ -81,7 +81,7 @@ def compose_named(
 
 
 def _moves(log: TransactionLog) -> list[tuple[str, str]]:
-    return in_order(pairs_of(log.moves))
+    return in_order(pairs_of(log.moves)) if log.moves else []
 
 
 def paths_by_id(nodes: NodeTable) -> dict[bytes, str]:

@@ -166,8 +166,10 @@ def in_boxes(table: ChunkTable, split: Split) -> list[ChunkTable]:
     return [table.select_chunks(rows) for rows in np.split(order, cuts)]
 
 
-def _ascending(rows: NDArray[np.int64]) -> NDArray[np.int64] | slice:
+def _ascending(rows: NDArray[np.int64] | slice) -> NDArray[np.int64] | slice:
     """Return row numbers in ascending order, as a slice if they follow each other: a slice copies nothing."""
+    if isinstance(rows, slice):
+        return rows
     low, high = int(rows.min()), int(rows.max())
     return slice(low, high + 1) if high - low + 1 == len(rows) else np.sort(rows)
 

@@ -22,6 +22,7 @@ Design: ``design/055-manifests-that-split-themselves.md``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -141,18 +142,22 @@ class Windows:
     capacity: int
     others: bytes = b""
 
-    def rows(self, index: U32) -> list[NDArray[np.int64]]:
+    def rows(self, index: U32) -> list[NDArray[np.int64] | slice]:
         """Return the rows of each window, for coordinates of shape (n, ndim) without repetitions."""
         keys = self.axes.keys(index)
-        order = np.argsort(keys, kind="stable")
-        keys = keys[order]
+        order = None
+        if not (keys[1:] > keys[:-1]).all():
+            order = np.argsort(keys, kind="stable")
+            keys = keys[order]
         pairs = np.frombuffer(self.others, np.int64).reshape(2, -1)
         spans, _ = Spans.of(pairs[0], pairs[1], np.full(pairs.shape[1], self.capacity + 1, np.int64))
         first, bits = windows_of(keys, spans, keys, self.capacity)
         cuts = np.searchsorted(keys, first)
         last = first + ((np.int64(1) << bits) - 1)
         starts = self._joined(first, last, np.diff(np.append(cuts, len(keys))), spans)
-        return np.split(order, cuts[starts][1:]) if len(keys) else []
+        ends = [*cuts[starts][1:].tolist(), len(keys)]
+        parts = [slice(low, high) for low, high in pairwise([0, *ends])] if len(keys) else []
+        return list(parts) if order is None else [order[part] for part in parts]
 
     def _joined(self, first: I64, last: I64, counts: I64, spans: Spans) -> list[int]:
         """Return the windows at which manifests begin, after small windows joined a neighbour."""

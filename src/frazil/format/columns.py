@@ -28,6 +28,8 @@ U64 = NDArray[np.uint64]
 #: The largest size of a column when its rows are copied out: 2 GiB, the limit of readers for a whole file.
 MAX_COPIED_BYTES = 1 << 31
 
+#: The bytes of so few rows are copied one by one, with fewer calls of numpy.
+_FEW_ROWS = 4
 _FEW_LENGTHS = 256
 #: From this number of texts on, all of them are decoded in one call.
 _MANY_TEXTS = 16
@@ -194,6 +196,8 @@ class Ragged:
 
     def blobs(self) -> list[builtins.bytes]:
         """Return every row as bytes."""
+        if len(self) <= _FEW_ROWS and self.total() <= len(self.values):
+            return [row.tobytes() for row in map(self.row, range(len(self)))]
         whole = self.compact()
         size = whole.values.dtype.itemsize
         width = int(whole.lengths[0]) * size if len(whole) else 0

@@ -107,7 +107,9 @@ def put_coordinates(records: NDArray[Any], layout: Layout, slot: int, index: U32
     """Fill the vectors of coordinates of tables with ``coordinates_layout``."""
     records[f"f{slot}"] = layout.tail_offset - layout.place(slot)
     records["tail"]["count"] = index.shape[1]
-    records["tail"]["at"] = index
+    tails = records["tail"]["at"]
+    for place, column in enumerate(index.T):  # several times as fast as a copy of short rows
+        tails[:, place] = column
 
 
 def read_coordinates(tables: Tables, slot: int, counts: I64) -> tuple[U32, I64, I64]:

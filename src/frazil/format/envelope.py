@@ -18,6 +18,7 @@ import threading
 from collections.abc import Buffer, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -50,7 +51,7 @@ _TABLES: Final = {
     "chain_log": 14,
     "min_match": 5,
 }
-#: Payloads from this size, in bytes, are compressed with ``_TABLES``, and decompressed into memory of numpy.
+#: Payloads from this size, in bytes, are compressed in parts, and decompressed into memory of numpy.
 _LARGE: Final = 1 << 20
 _TABLES_LEVELS: Final = range(1, 4)
 #: Block type of zstd for one repeated byte.
@@ -94,7 +95,11 @@ def parse_header(data: Buffer, expected: FileType) -> Header:
         FormatError: ``invalid-file-format`` if the file is not a metadata file of type ``expected``.
             ``unsupported-spec-version`` if it has another spec version.
     """
-    raw = bytes(memoryview(data)[:HEADER_BYTES])
+    return _header(bytes(memoryview(data)[:HEADER_BYTES]), expected)
+
+
+@lru_cache(64)  # the files of one writer and one type have equal headers
+def _header(raw: bytes, expected: FileType) -> Header:
     if len(raw) < HEADER_BYTES or not raw.startswith(MAGIC):
         raise FormatError(
             f"not an Icechunk metadata file: {len(raw)} bytes of header, beginning with {raw[:12]!r}",
@@ -166,7 +171,7 @@ def _decompress(body: memoryview, max_bytes: int) -> Buffer:
 def _decompress_frame(body: memoryview, size: int) -> Buffer:
     """Decompress one frame whose header says that it has ``size`` bytes."""
     if size < _LARGE:
-        return zstandard.ZstdDecompressor().decompress(body, max_output_size=size)
+        return _of_thread.decompressor.decompress(body, max_output_size=size)
     # The memory of numpy has huge pages, so there are fewer page faults.
     out = np.empty(size, np.uint8)
     with zstandard.ZstdDecompressor().stream_reader(body) as stream:
@@ -205,10 +210,15 @@ _SMALL_PAYLOAD: Final = 128 << 10
 
 
 class _OfThread(threading.local):
-    """The compressors of each thread, by level. Threads cannot share a compressor."""
+    """The decompressor of each thread, and its compressors. Threads cannot share them.
+
+    A new one costs as much as its work for a small payload, because it allocates its tables.
+    """
 
     def __init__(self) -> None:
-        self.compressors: dict[int, zstandard.ZstdCompressor] = {}
+        self.decompressor = zstandard.ZstdDecompressor()
+        #: By level, and whether the parameters are ``_TABLES``.
+        self.compressors: dict[tuple[int, bool], zstandard.ZstdCompressor] = {}
 
 
 _of_thread: Final = _OfThread()
@@ -223,27 +233,28 @@ def seal(parts: Sequence[Any], file_type: FileType, *, spec_version: int = 2, le
     """
     head = MAGIC + IMPLEMENTATION.encode().ljust(24) + bytes((spec_version, file_type, Compression.ZSTD))
     size = sum(len(part) for part in parts)
-    if size <= _SMALL_PAYLOAD:
-        file = head + _small_compressor(level).compress(b"".join(parts))
+    is_tables = size > _SMALL_PAYLOAD and file_type in _TABLES_FILES and level in _TABLES_LEVELS
+    if size <= _SMALL_PAYLOAD or (is_tables and size < _LARGE):
+        file = head + _reused_compressor(level, is_tables).compress(b"".join(parts))
     else:
-        file = _compressed(head, parts, size, _compressor(file_type, level, size))
+        file = _compressed(head, parts, size, _compressor(level, is_tables))
     if size > largest_payload(len(file) - len(head)):
         file = _compressed(head, parts, size, zstandard.ZstdCompressor(compression_params=_SMALL_BLOCKS))
     return file
 
 
-def _small_compressor(level: int) -> zstandard.ZstdCompressor:
-    """Return the compressor of this thread for small payloads. A new one costs as much as its work."""
+def _reused_compressor(level: int, is_tables: bool) -> zstandard.ZstdCompressor:
+    """Return the compressor of this thread for payloads that are not large."""
     compressors = _of_thread.compressors
-    compressor = compressors.get(level)
+    compressor = compressors.get((level, is_tables))
     if compressor is None:
-        compressor = compressors[level] = zstandard.ZstdCompressor(level=level, write_checksum=True)
+        compressor = compressors[level, is_tables] = _compressor(level, is_tables)
     return compressor
 
 
-def _compressor(file_type: FileType, level: int, size: int) -> zstandard.ZstdCompressor:
-    """Return the compressor for a payload of ``size`` bytes."""
-    if file_type not in _TABLES_FILES or level not in _TABLES_LEVELS or size < _LARGE:
+def _compressor(level: int, is_tables: bool) -> zstandard.ZstdCompressor:
+    """Return a new compressor."""
+    if not is_tables:
         return zstandard.ZstdCompressor(level=level, write_checksum=True)
     parameters = zstandard.ZstdCompressionParameters.from_level(level, write_checksum=1, **_TABLES)
     return zstandard.ZstdCompressor(compression_params=parameters)

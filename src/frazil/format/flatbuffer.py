@@ -286,13 +286,14 @@ class Tables:
         return self._children[slot]
 
     def _read_children(self, slot: int) -> tuple[Tables, I64]:
+        if self._shared is not None and len(self) == 1:
+            start, count = self._vector_of_one(self._shared, slot, 4)
+            places = np.arange(start, start + 4 * count, 4, dtype=np.int64)
+            offsets = np.frombuffer(self.buffer.bytes, _U4, count, start) if count else _NO_ROWS
+            return Tables(self.buffer, places + offsets), np.array([count])
         starts, counts = self._vectors(slot, 4)
         self._check_expansion(counts, 4)
-        places = ranges_by(starts, counts, 4)
-        if len(counts) == 1 and len(places):
-            offsets = np.frombuffer(self.buffer.bytes, _U4, len(places), int(places[0]))
-            return Tables(self.buffer, places + offsets), counts
-        return Tables(self.buffer, self.buffer.follow(places)), counts
+        return Tables(self.buffer, self.buffer.follow(ranges_by(starts, counts, 4))), counts
 
     def string_vectors(self, slot: int) -> tuple[Ragged, I64]:
         """Return all strings of a vector of strings, and the number of each parent's strings.
@@ -348,11 +349,7 @@ class Tables:
 
     def _vectors(self, slot: int, width: int) -> tuple[I64, I64]:
         if self._shared is not None and len(self) == 1:
-            distance = self._distance(self._shared, slot)
-            if not distance:
-                return np.zeros(1, np.int64), np.zeros(1, np.int64)
-            place = int(self.positions[0]) + distance
-            start, count = self.buffer.vector(place + self.buffer.integer(place, _READ_U4), width)
+            start, count = self._vector_of_one(self._shared, slot, width)
             return np.array([start]), np.array([count])
         if not len(self):
             return _NO_ROWS, _NO_ROWS
@@ -362,6 +359,14 @@ class Tables:
         starts, counts = np.zeros(len(self), np.int64), np.zeros(len(self), np.int64)
         starts[has_field], counts[has_field] = self.buffer.vectors(targets[has_field], width)
         return starts, counts
+
+    def _vector_of_one(self, shared: list[int], slot: int, width: int) -> tuple[int, int]:
+        """Return the start and the number of the elements of the only table's vector, zeros without one."""
+        distance = self._distance(shared, slot)
+        if not distance:
+            return 0, 0
+        place = int(self.positions[0]) + distance
+        return self.buffer.vector(place + self.buffer.integer(place, _READ_U4), width)
 
     def _check_expansion(self, counts: I64, width: int) -> None:
         # Vectors may be shared, but not so often that a small file becomes a huge column.
@@ -469,7 +474,12 @@ class OffsetVectors:
         if not isinstance(self._elements, slice):
             places = self._elements[rows]
         elif isinstance(rows, slice):
-            places = np.arange(1, len(self._words), dtype=np.int64)[rows]
+            elements = self._words[1:][rows]
+            first = self._start + 4 * (1 + rows.indices(len(self._words) - 1)[0])
+            step = 4 * (rows.step or 1)
+            own = np.arange(first, first + step * len(elements), step, dtype=np.int64)
+            np.subtract(targets, own, out=elements, casting="unsafe")  # without a column of distances
+            return
         else:
             places = rows + 1
         distances = places * -4
@@ -524,7 +534,7 @@ class Writer:
         part, start = self.reserve(n * size, 8)
         records = part.view(layout.dtype)
         positions = np.arange(start, start + n * size, size, dtype=np.int64)
-        records["vtable"] = positions - vtable
+        np.subtract(positions, vtable, out=records["vtable"], casting="unsafe")
         return records, positions
 
     def table(self, layout: Layout) -> tuple[NDArray[Any], int]:

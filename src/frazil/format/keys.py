@@ -17,10 +17,10 @@ Specification: *File Layout*.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from frazil.format.ids import id_to_text
+from frazil.format.ids import id_matrix, id_to_text, ids_to_text
 
 REPO: Final = "repo"
 SNAPSHOTS: Final = "snapshots"
@@ -48,6 +48,15 @@ def manifest_key(id_: bytes) -> str:
 def transaction_key(snapshot_id: bytes) -> str:
     """Return the key of the transaction log of a snapshot."""
     return f"{TRANSACTIONS}/{id_to_text(snapshot_id)}"
+
+
+def transaction_keys(snapshot_ids: Sequence[bytes]) -> list[str]:
+    """Return the keys of the transaction logs of many snapshots, faster than one by one.
+
+    >>> transaction_keys([bytes(12)])
+    ['transactions/00000000000000000000']
+    """
+    return list(map(f"{TRANSACTIONS}/".__add__, ids_to_text(id_matrix(list(snapshot_ids)))))
 
 
 def chunk_key(id_: bytes) -> str:

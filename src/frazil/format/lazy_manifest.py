@@ -1,10 +1,10 @@
 """Manifests whose columns are decoded when they are needed.
 
-A reader of one chunk of a large manifest needs one reference. Columns of all references would cost more time
-than everything else. So ``open_manifest`` decompresses the file, reads the ids of the arrays, and searches
-(``frazil.format.manifest_search``) for single references. It decodes the columns when a caller asks for all
-references of an array, when a search has no result, or after ``MAX_SEARCHES``: then the columns cost less
-than further searches.
+A reader of one chunk needs one reference. Columns of all references cost more time than everything else: some
+hundred calls of numpy for a small manifest, and a pass over all bytes for a large one. So ``open_manifest``
+decompresses the file, reads the ids of the arrays, and searches (``frazil.format.manifest_search``) for
+single references. It decodes the columns when a caller asks for all references of an array, when a search has
+no result, or after ``MAX_SEARCHES``: then the columns cost less than further searches.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from frazil.format.flatbuffer import Buffer
 from frazil.format.manifest import Manifest, array_vectors, manifest_of_payload
 from frazil.format.manifest_search import Coords, ReferenceSearch
 
-#: The columns of smaller payloads, in bytes, are decoded at once.
-LAZY_BYTES: Final = 1 << 20
 #: After this number of searches the columns are decoded.
 MAX_SEARCHES: Final = 4096
 
@@ -106,16 +104,15 @@ def find_ref(manifest: Manifest, node_id: bytes, coords: Coords) -> ChunkRef | N
 
 
 def open_manifest(data: Any, name: str) -> Manifest:
-    """Read a manifest, as ``decode_manifest``. The references of a large one are decoded when needed.
+    """Read a manifest, as ``decode_manifest``. The references are decoded when they are needed.
 
-    Errors in the references of a large manifest are raised when they are read.
+    Errors in the references are raised when they are read.
 
     Raises:
         FormatError: With ``name``, if the bytes are not a manifest.
     """
     with reading(name):
-        buffer = Buffer(open_envelope(data, FileType.MANIFEST)[1])
-        return manifest_of_payload(buffer.bytes) if buffer.size < LAZY_BYTES else lazy_manifest(buffer, name)
+        return lazy_manifest(Buffer(open_envelope(data, FileType.MANIFEST)[1]), name)
 
 
 def lazy_manifest(buffer: Buffer, name: str) -> Manifest:

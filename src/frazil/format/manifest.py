@@ -257,6 +257,9 @@ def _link_sources(groups: Sequence[_Group], slot: int, targets: I64) -> None:
 
 
 def _check_size(whole: ChunkTable, location_of: NDArray[np.uint32], strings: Ragged) -> None:
+    longest = [int(rows.lengths.max(initial=0)) for rows in (strings, whole.foreign.etags, whole.inline)]
+    if (100 + sum(longest)) * len(whole) <= MAX_PAYLOAD_BYTES:
+        return
     virtual = whole.source[whole.kind == ChunkKind.VIRTUAL]
     inline = whole.source[whole.kind == ChunkKind.INLINE]
     # About 100 bytes for each reference: table, vtable, coordinates, place in the vector.

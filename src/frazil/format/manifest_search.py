@@ -1,4 +1,4 @@
-"""The search for single references in the bytes of a large manifest, without its columns.
+"""The search for single references in the bytes of a manifest, without its columns.
 
 The references of an array are a vector, sorted by coordinates. The first guess is the place where a dense
 array has the chunk. A binary search follows. Each step reads a few numbers, and checks that they are inside

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from frazil.errors import ErrorKind, FormatError, InternalError
 from frazil.format.columns import I64, U8, Ragged, intern
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_list, id_matrix
+from frazil.format.late_fields import LateFields
 from frazil.format.manifest_refs import ManifestRef, ManifestRefs
 from frazil.format.row_vectors import concat_numbered, structs, unshared
 
@@ -62,7 +63,7 @@ class Node:
     array: ArrayData | None
 
 
-class _Memo:
+class Memo:
     """The values that a table has computed about itself."""
 
     __slots__ = ("children", "paths", "rows", "searches")
@@ -75,7 +76,7 @@ class _Memo:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NodeTable:
+class NodeTable(LateFields):
     """n nodes as columns, sorted by the bytes of their paths.
 
     Attributes:
@@ -114,7 +115,7 @@ class NodeTable:
     dim_names: Ragged
     manifests: Ragged
     extents: Ragged
-    _memo: _Memo = field(default_factory=_Memo, repr=False)
+    _memo: Memo = field(default_factory=Memo, repr=False)
 
     def __len__(self) -> int:
         return len(self.is_array)
@@ -257,9 +258,7 @@ class NodeTable:
         names[rows] = paths
         now: list[str] = names[:-1].tolist()
         order = sorted(range(len(now)), key=now.__getitem__)
-        table = replace(self, paths=Ragged.of_text(now), _memo=_Memo()).select_nodes(
-            np.array(order, np.int64)
-        )
+        table = replace(self, paths=Ragged.of_text(now), _memo=Memo()).select_nodes(np.array(order, np.int64))
         table._sorted(list(map(now.__getitem__, order)))
         return table
 

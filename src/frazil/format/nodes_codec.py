@@ -11,15 +11,19 @@ Specification: *NodeSnapshot*.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frazil.errors import FormatError
 from frazil.format.columns import I64, Ragged
+from frazil.format.envelope import reading
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES
-from frazil.format.nodes import NodeTable
+from frazil.format.late_fields import with_late_fields
+from frazil.format.nodes import Memo, NodeTable
 from frazil.format.row_vectors import OffsetVectors, ascending, require, spread, structs, unshared, writable
 
 _ARRAY: Final = 1
@@ -46,8 +50,11 @@ _NO_NAME_LAYOUT: Final = Layout({}, slots=0)
 _REF_LAYOUT: Final = Layout({0: f"V{OBJECT_ID_BYTES}", 1: "u4"}, slots=2)
 
 
-def read_nodes(nodes: Tables, spec_version: int) -> NodeTable:
+def read_nodes(nodes: Tables, spec_version: int, source: str = "snapshot") -> NodeTable:
     """Return the nodes, sorted by the bytes of their paths in any order of the file.
+
+    The names of dimensions are decoded when they are read. ``source`` is the name of the file, for the errors
+    of that read.
 
     Raises:
         FormatError: If two nodes have the same path, or if a node is damaged.
@@ -64,43 +71,43 @@ def read_nodes(nodes: Tables, spec_version: int) -> NodeTable:
 
     named = np.zeros(len(nodes), bool)
     named[is_array] = arrays.present(1)
-    dims, dims_each = arrays.children(1)
-    has_name = dims.present(0)
-
     require(arrays, "array", 2)
     refs, refs_each = arrays.children(2)
     require(refs, "manifest reference", 0, 1)
     boxes = refs.numbers(1, "V8")
     if not np.array_equal(boxes.lengths, np.repeat(lengths.lengths, refs_each)):
         raise FormatError("extents have another rank than their array")
-
-    table = NodeTable(
-        ids=nodes.structs(0, NODE_ID_BYTES),
-        paths=paths,
-        user_data=nodes.vectors(2),
-        is_array=is_array,
-        array_length=spread(lengths, is_array),
-        num_chunks=spread(counts, is_array),
-        guessed=is_array if spec_version == 1 else np.zeros(len(nodes), bool),
-        named=named,
-        dim_rows=spread(
-            Ragged.from_lengths(np.where(has_name, np.arange(len(dims)), -1), dims_each), is_array
-        ),
-        dim_names=dims.vectors(0),
-        manifests=spread(
-            Ragged.from_lengths(structs(refs.structs(0, OBJECT_ID_BYTES)), refs_each),
-            is_array,
-        ),
-        extents=spread(
-            Ragged.from_lengths(boxes.values.view("<u4"), 2 * refs_each * lengths.lengths), is_array
-        ),
-    )
+    ids = Ragged.from_lengths(structs(refs.structs(0, OBJECT_ID_BYTES)), refs_each)
+    extents = Ragged.from_lengths(boxes.values.view("<u4"), 2 * refs_each * lengths.lengths)
+    fields = {
+        "ids": nodes.structs(0, NODE_ID_BYTES),
+        "paths": paths,
+        "user_data": nodes.vectors(2),
+        "is_array": is_array,
+        "array_length": spread(lengths, is_array),
+        "num_chunks": spread(counts, is_array),
+        "guessed": is_array if spec_version == 1 else np.zeros(len(nodes), bool),
+        "named": named,
+        "manifests": spread(ids, is_array),
+        "extents": spread(extents, is_array),
+        "_memo": Memo(),
+    }
+    names = partial(_read_names, arrays, is_array, source)
+    table = with_late_fields(NodeTable, fields, {"dim_rows": names, "dim_names": names})
     if ascending(paths):
         return table
     texts = paths.texts()
     if len(set(texts)) != len(texts):
         raise FormatError("two nodes have the same path")
     return table.select_nodes(np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64))
+
+
+def _read_names(arrays: Tables, is_array: NDArray[np.bool_], source: str) -> dict[str, Ragged]:
+    """Return the names of the dimensions of all nodes."""
+    with reading(source):
+        dims, each = arrays.children(1)
+        numbers = Ragged.from_lengths(np.where(dims.present(0), np.arange(len(dims)), -1), each)
+        return {"dim_rows": spread(numbers, is_array), "dim_names": dims.vectors(0)}
 
 
 def _check_paths(paths: Ragged) -> None:

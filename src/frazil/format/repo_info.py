@@ -304,6 +304,8 @@ _GROUPS: Final[dict[tuple[str, ...], Callable[[Tables, str], dict[str, Any]]]] =
 
 def _read_refs(root: Tables, slot: int, snapshots: SnapshotTable, number: I64) -> dict[str, bytes]:
     refs, _ = root.children(slot)
+    if not len(refs):
+        return {}
     require(refs, "ref", 0)
     indices = refs.scalars(1, "<u4")
     if (indices >= len(snapshots)).any():

@@ -23,6 +23,7 @@ from frazil.format.columns import U8
 from frazil.format.envelope import FileType, open_envelope, reading, seal
 from frazil.format.flatbuffer import Buffer, Layout, Tables, Writer, link
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, OBJECT_ID_BYTES, id_keys, id_order, id_to_text
+from frazil.format.late_fields import LateFields, complete, with_late_fields
 from frazil.format.manifest_refs import ManifestRef, ManifestRefs
 from frazil.format.metadata_items import MetadataColumn, read_metadata, write_metadata
 from frazil.format.nodes import ArrayData, Node, NodeTable
@@ -181,7 +182,7 @@ class ManifestFiles:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Snapshot:
+class Snapshot(LateFields):
     """A snapshot file.
 
     Attributes:
@@ -253,22 +254,44 @@ def _write_files_v2(
 
 def decode_snapshot(data: Any, name: str) -> Snapshot:
     """Read a snapshot of spec version 1 or 2. Raise ``FormatError`` with ``name`` for other bytes."""
+    snapshot = open_snapshot(data, name)
+    complete(snapshot.nodes)
+    return complete(snapshot)
+
+
+def open_snapshot(data: Any, name: str) -> Snapshot:
+    """Read the nodes of a snapshot. The list of its manifests and its description are decoded when needed.
+
+    Raises ``FormatError`` with ``name`` if the bytes are not a snapshot, or if a node is damaged. Reads of
+    other damaged fields raise it later.
+    """
     with reading(name):
         header, payload = open_envelope(data, FileType.SNAPSHOT)
         root = Buffer(payload).root()
         require(root, "snapshot", 0, 2, 4, 5, 6)
         spec_version = header.spec_version
         nodes, _ = root.children(2)
-        return Snapshot(
-            id=root.structs(0, OBJECT_ID_BYTES).tobytes(),
-            flushed_at=int(root.scalars(3, "<u8")[0]),
-            message=root.vectors(4).text(0),
-            metadata=read_metadata(root, 5, name, spec_version).load(0),
-            nodes=read_nodes(nodes, spec_version),
-            manifests=read_manifest_files(root, spec_version),
-            parent_id=root.structs(1, OBJECT_ID_BYTES).tobytes() if root.present(1)[0] else None,
-            spec_version=spec_version,
-        )
+        fields = {
+            "id": root.structs(0, OBJECT_ID_BYTES).tobytes(),
+            "nodes": read_nodes(nodes, spec_version, name),
+            "spec_version": spec_version,
+        }
+
+    def manifests() -> dict[str, Any]:
+        with reading(name):
+            return {"manifests": read_manifest_files(root, spec_version)}
+
+    def description() -> dict[str, Any]:
+        with reading(name):
+            return {
+                "flushed_at": int(root.scalars(3, "<u8")[0]),
+                "message": root.vectors(4).text(0),
+                "metadata": read_metadata(root, 5, name, spec_version).load(0),
+                "parent_id": root.structs(1, OBJECT_ID_BYTES).tobytes() if root.present(1)[0] else None,
+            }
+
+    late = dict.fromkeys(("flushed_at", "message", "metadata", "parent_id"), description)
+    return with_late_fields(Snapshot, fields, {"manifests": manifests, **late})
 
 
 def read_manifest_files(root: Tables, spec_version: int) -> ManifestFiles:
@@ -339,4 +362,5 @@ __all__ = [
     "decode_snapshot",
     "encode_snapshot",
     "initial_snapshot",
+    "open_snapshot",
 ]

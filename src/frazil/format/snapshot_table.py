@@ -42,6 +42,10 @@ _LAYOUTS: Final = {
 }
 
 
+#: The length of the first part of a history. A part of this length takes hardly longer than one row.
+_FIRST_PART: Final = 32
+
+
 @dataclass(frozen=True, slots=True)
 class SnapshotEntry:
     """One snapshot as the repo info lists it. ``parent`` is None for the initial snapshot."""
@@ -317,7 +321,7 @@ class SnapshotTable(LateFields):
         """Return ``chain`` in parts of growing length. Most callers need only the newest snapshots."""
         rows = self.chain(row)
         # ascending without repetitions; `np.unique` imports the masked arrays of numpy
-        ends = np.append(8 * 2 ** np.arange(len(rows).bit_length()), len(rows))
+        ends = np.append(_FIRST_PART * 8 ** np.arange(1 + len(rows).bit_length() // 3), len(rows))
         return iter(np.split(rows, ends[ends <= len(rows)]))
 
     def added(self, entry: SnapshotEntry) -> SnapshotTable:

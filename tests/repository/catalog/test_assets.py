@@ -8,6 +8,8 @@ import zarr
 
 import frazil
 from frazil.format.columns import Ragged
+from frazil.format.late_fields import complete
+from frazil.format.snapshot import Snapshot, encode_snapshot, initial_snapshot, open_snapshot
 from frazil.repository.catalog.assets import DecodedCache
 from frazil.repository.catalog.cache_weights import held_bytes
 
@@ -123,3 +125,18 @@ def test_by_default_a_handle_keeps_hundreds_of_small_files():
     limits = frazil.Repository.create(frazil.in_memory_storage())._context.assets
     assert limits._snapshots._limit == 512_000_000
     assert limits._manifests._limit == 960_000_000
+
+
+def test_fields_that_are_decoded_later_weigh_nothing():
+    snapshot = open_snapshot(encode_snapshot(initial_snapshot(0)), "s")
+    weight = held_bytes(snapshot)
+    assert "message" not in {name for name in Snapshot.__slots__ if _has_value(snapshot, name)}
+    assert held_bytes(complete(snapshot)) > weight > 0
+
+
+def _has_value(value, name):
+    try:
+        object.__getattribute__(value, name)
+    except AttributeError:
+        return False
+    return True

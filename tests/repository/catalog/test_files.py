@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -15,7 +16,9 @@ import frazil
 from frazil.errors import FormatError
 from frazil.format.ids import id_from_text
 from frazil.format.keys import OVERWRITTEN, backup_key
+from frazil.format.transaction_log import Move, empty_log, encode_transaction_log
 from frazil.repository.catalog.assets import Assets, CacheLimits
+from frazil.repository.catalog.files import TRANSACTION_LOG
 from frazil.repository.catalog.repo_info_file import read_repo_info
 from frazil.storage.memory import MemoryStorage
 
@@ -155,3 +158,15 @@ def test_a_walk_through_backups_that_lead_back_ends() -> None:
     repo.storage.put(backup_key(name), repo.storage.get("repo"))
     with pytest.raises(FormatError, match=f"{OVERWRITTEN}/{name}: the updates must be before"):
         list(frazil.Repository.open(repo.storage).ops_log())
+
+
+@pytest.mark.parametrize("unusual", [(), (3,), (70, 299)])
+def test_a_log_with_moves_is_read_alone_and_its_neighbours_together(unusual: tuple[int, ...]) -> None:
+    ids = [bytes([number >> 8, number & 255] * 6) for number in range(300)]
+    moves = {number: (Move("/a", "/b", b"node-001", False),) for number in unusual}
+    logs = [replace(empty_log(id_), moves=moves.get(number, ())) for number, id_ in enumerate(ids)]
+    files = list(zip(ids, map(encode_transaction_log, logs), strict=True))
+    parts = list(TRANSACTION_LOG.decoded_together(files))
+    assert [log.id for part in parts for log in part] == ids
+    assert [log.moves for part in parts for log in part] == [log.moves for log in logs]
+    assert sum(len(part) == 1 for part in parts) <= 64 * len(unusual)

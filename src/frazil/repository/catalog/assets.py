@@ -21,12 +21,13 @@ from threading import Lock, RLock
 from typing import Any, Final
 
 from frazil.errors import ErrorKind, StorageError
+from frazil.format.keys import transaction_keys
 from frazil.format.manifest import Manifest
 from frazil.format.metadata_items import MetadataColumn
 from frazil.format.snapshot import Snapshot
 from frazil.format.transaction_log import TransactionLog
 from frazil.repository.catalog.cache_weights import held_bytes
-from frazil.repository.catalog.files import LAZY_MANIFEST, SNAPSHOT, TRANSACTION_LOG, small_parts
+from frazil.repository.catalog.files import LATE_SNAPSHOT, LAZY_MANIFEST, TRANSACTION_LOG, small_parts
 from frazil.repository.catalog.repo_info_file import RepoInfoCache
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, map_bounded
@@ -35,6 +36,8 @@ _NODE_BYTES: Final = 1024
 _LEAST_NODES: Final = 1_000
 _REFERENCE_BYTES: Final = 64
 _LEAST_REFERENCES: Final = 2_000
+#: The largest number of transaction logs that are decoded together.
+_MOST_LOGS: Final = 1024
 
 
 class DecodedCache[T]:
@@ -131,7 +134,7 @@ class Assets:
         """
 
         def fetch() -> tuple[Snapshot, int]:
-            snapshot = SNAPSHOT.read(self.storage, id_)
+            snapshot = LATE_SNAPSHOT.read(self.storage, id_)
             return snapshot, _weight_of_snapshot(snapshot)
 
         return self._snapshots.get_or_make(id_, fetch)
@@ -184,17 +187,18 @@ class Assets:
 
         def fetch(id_: bytes) -> tuple[bytes, Buffer | None]:
             try:
-                return id_, self.storage.get(TRANSACTION_LOG.key(id_))
+                return id_, self.storage.get(keys[id_])
             except StorageError as error:
                 if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                     raise
                 return id_, None
 
         ids = list(snapshot_ids)
+        keys = dict(zip(ids, transaction_keys(ids), strict=True))
         is_threaded = not self.storage.is_local
         files = map_bounded(Purpose.CATALOG_READS, fetch, ids) if is_threaded else map(fetch, ids)
         by_id: dict[bytes, TransactionLog | None] = dict.fromkeys(ids)
-        for part in small_parts((id_, data) for id_, data in files if data is not None):
+        for part in small_parts(((id_, data) for id_, data in files if data is not None), _MOST_LOGS):
             for logs in TRANSACTION_LOG.decoded_together(part):
                 by_id.update((log.id, log) for log in logs)
         return [by_id[id_] for id_ in ids]

@@ -14,7 +14,7 @@ def held_bytes(value: object) -> int:
     """Return the number of bytes of the arrays and texts in a value of dataclasses and mappings.
 
     Many columns are views of one decompressed file. The file counts once, as a whole. The overhead of Python
-    objects is not counted.
+    objects is not counted, and neither are fields that are not decoded yet.
 
     Examples:
         >>> whole = np.zeros(1000, np.uint8)
@@ -30,7 +30,7 @@ def held_bytes(value: object) -> int:
             owner, size = _owner(each)
             buffers[id(owner)] = size
         elif names := _names_of_fields(_class_of(each)):
-            pending += [getattr(each, name) for name in names]
+            pending += [_decoded(each, name) for name in names]
         elif isinstance(each, Mapping):
             first = next(iter(each.values()), None)
             if _names_of_fields(_class_of(first)) or isinstance(first, np.ndarray):
@@ -48,6 +48,14 @@ def _names_of_fields(cls: type) -> tuple[str, ...]:
     return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else ()
 
 
+def _decoded(value: object, name: str) -> Any:
+    """Return a field of a value, or None if it is decoded later."""
+    try:
+        return object.__getattribute__(value, name)
+    except AttributeError:
+        return None
+
+
 def _class_of(value: object) -> Any:
     return type(value)
 
@@ -59,4 +67,6 @@ def _owner(array: np.ndarray[Any, Any]) -> tuple[object, int]:
         owner = owner.base
     if isinstance(owner, memoryview):
         owner = owner.obj
-    return owner, memoryview(owner).nbytes
+    if isinstance(owner, bytes):
+        return owner, len(owner)
+    return owner, owner.nbytes if isinstance(owner, np.ndarray) else memoryview(owner).nbytes

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import batched
 from typing import Any, Final, Protocol
 
 from frazil.errors import FormatError
@@ -28,7 +29,7 @@ from frazil.format.manifest import (
     decode_chunk_ranges,
     decode_manifest,
 )
-from frazil.format.snapshot import Snapshot, decode_entry, decode_snapshot
+from frazil.format.snapshot import Snapshot, decode_entry, decode_snapshot, open_snapshot
 from frazil.format.snapshot_manifests import (
     MOST_JOINED,
     ManifestsOfSnapshot,
@@ -98,18 +99,23 @@ class FileKind[T: HasId]:
         """
         together = self.decode_together
         values = None if together is None or len(files) < 2 else together([data for _, data in files])
-        if values is None or [value.id for value in values] != [id_ for id_, _ in files]:
-            yield from ([self.decoded(data, id_)] for id_, data in files)
-        else:
+        if values is not None and [value.id for value in values] == [id_ for id_, _ in files]:
             yield values
+        elif together is not None and len(files) > MOST_JOINED:  # one unusual file costs only its neighbours
+            for part in batched(files, len(files) // 4 + 1):
+                yield from self.decoded_together(part)
+        else:
+            yield from ([self.decoded(data, id_)] for id_, data in files)
 
 
-def small_parts(files: Iterable[tuple[bytes, Buffer]]) -> Iterator[list[tuple[bytes, Buffer]]]:
+def small_parts(
+    files: Iterable[tuple[bytes, Buffer]], most: int = MOST_JOINED
+) -> Iterator[list[tuple[bytes, Buffer]]]:
     """Yield a few files at a time, for ``FileKind.decoded_together``. A file that is not small is alone."""
     part, size = list[tuple[bytes, Buffer]](), 0
     for id_, data in files:
         length = memoryview(data).nbytes
-        if part and (size + length > _BYTES_OF_A_PART or len(part) == MOST_JOINED):
+        if part and (size + length > _BYTES_OF_A_PART or len(part) == most):
             yield part
             part, size = [], 0
         part.append((id_, data))
@@ -128,6 +134,8 @@ def require_id(key: str, name: str, expected: bytes, stored: bytes) -> None:
 
 
 SNAPSHOT: Final[FileKind[Snapshot]] = FileKind("snapshot", snapshot_key, decode_snapshot)
+#: A decoder of snapshots that decodes all but the nodes when it is needed.
+LATE_SNAPSHOT: Final[FileKind[Snapshot]] = FileKind("snapshot", snapshot_key, open_snapshot)
 #: A decoder of snapshots that skips nodes and manifests.
 SNAPSHOT_ENTRY: Final[FileKind[SnapshotEntry]] = FileKind("snapshot", snapshot_key, decode_entry)
 #: A decoder of snapshots that only decodes their manifests.
