@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -29,23 +30,25 @@ def held_bytes(value: object) -> int:
         if isinstance(each, np.ndarray):
             owner, size = _owner(each)
             buffers[id(owner)] = size
-        elif names := _names_of_fields(_class_of(each)):
-            pending += [getattr(each, name) for name in names]
+        elif isinstance(each, str | bytes):
+            total += len(each)
+        elif fields_of := _fields_of(_class_of(each)):
+            pending += fields_of(each)
         elif isinstance(each, Mapping):
             first = next(iter(each.values()), None)
-            if _names_of_fields(_class_of(first)) or isinstance(first, np.ndarray):
+            if _fields_of(_class_of(first)) or isinstance(first, np.ndarray):
                 pending += each.values()
             else:
                 total += len(str(each))
-        elif isinstance(each, str | bytes):
-            total += len(each)
     return total + sum(buffers.values())
 
 
 @cache
-def _names_of_fields(cls: type) -> tuple[str, ...]:
-    """Return the names of the fields of a dataclass. Other classes have none."""
-    return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else ()
+def _fields_of(cls: type) -> Callable[[Any], tuple[Any, ...]] | None:
+    """Return the function that returns the fields of a dataclass. None for other classes."""
+    names = [field.name for field in fields(cls)] if is_dataclass(cls) else []
+    # With two names or more, ``attrgetter`` returns a tuple.
+    return attrgetter(*names, names[0]) if names else None
 
 
 def _class_of(value: object) -> Any:
@@ -55,7 +58,9 @@ def _class_of(value: object) -> Any:
 def _owner(array: np.ndarray[Any, Any]) -> tuple[object, int]:
     """Return the object that owns the memory of an array, and its size in bytes."""
     owner: Any = array
-    while isinstance(owner, np.ndarray) and owner.base is not None:
+    while isinstance(owner, np.ndarray):
+        if owner.base is None:
+            return owner, owner.nbytes
         owner = owner.base
     if isinstance(owner, memoryview):
         owner = owner.obj
