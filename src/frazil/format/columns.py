@@ -172,6 +172,8 @@ class Ragged:
         Raises:
             FormatError: If overlapping rows of a damaged file would need more than 2 GiB.
         """
+        if not len(self.values):
+            return self
         total = self.total()
         size = self.values.dtype.itemsize
         if total * size > MAX_COPIED_BYTES:
@@ -188,7 +190,9 @@ class Ragged:
     @staticmethod
     def concat(parts: Sequence[Ragged]) -> Ragged:
         """Return the rows of all parts, one part after the other."""
-        compacted = [part.compact() for part in parts]
+        compacted = [part.compact() for part in parts if len(part)] or [parts[0]]
+        if len(compacted) == 1:
+            return compacted[0]
         values = np.concatenate([part.values for part in compacted])
         return Ragged.from_lengths(values, np.concatenate([part.lengths for part in compacted]))
 

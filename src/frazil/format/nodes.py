@@ -237,6 +237,10 @@ class NodeTable:
         Raises:
             InternalError: ``node-already-exists`` if two nodes would have the same path.
         """
+        if not len(removed) and not len(added):
+            return self
+        if self._are_at(removed, added):
+            return self._with_rows(np.sort(removed), added)
         keep = np.ones(len(self), bool)
         keep[removed] = False
         paths = [*compress(self.paths_list(), keep.tolist()), *added.paths_list()]
@@ -245,6 +249,23 @@ class NodeTable:
         order = sorted(range(len(paths)), key=paths.__getitem__)
         table = joined.select_nodes(np.array(order, np.int64))
         table._sorted(list(map(paths.__getitem__, order)))
+        return table
+
+    def _are_at(self, rows: NDArray[np.int64], nodes: NodeTable) -> bool:
+        """Return whether some rows have the same paths as ``nodes``, as after a change of nodes."""
+        if len(rows) != len(nodes):
+            return False
+        paths = self.paths_list()
+        return list(map(paths.__getitem__, sorted(rows.tolist()))) == nodes.paths_list()
+
+    def _with_rows(self, rows: NDArray[np.int64], nodes: NodeTable) -> NodeTable:
+        """Return the table with other nodes at the same paths."""
+        if len(nodes) == len(self):
+            return nodes
+        order = np.arange(len(self))
+        order[rows] = np.arange(len(self), len(self) + len(nodes))
+        table = _concat([self, nodes]).select_nodes(order)
+        table._memo.paths = self._memo.paths
         return table
 
     def renamed(self, rows: NDArray[np.int64], paths: Sequence[str]) -> NodeTable:

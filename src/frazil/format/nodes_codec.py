@@ -144,8 +144,7 @@ def write_nodes(writer: Writer, table: NodeTable, spec_version: int = 2) -> int:
         for rows, layout in zip(shapes, _ARRAY_LAYOUTS[spec_version].values(), strict=True)
     ]
     # Offsets may share a target: all groups share one empty table, all empty vectors one vector.
-    _, group = writer.table(_GROUP_LAYOUT)
-    contents[~table.is_array] = group
+    contents[~table.is_array] = writer.table(_GROUP_LAYOUT).position
     link(records, _NODE_LAYOUT, 4, positions, contents)
     none = OffsetVectors.single(writer, 0).positions
     for layout, arrays, places, rows in array_records:
@@ -231,7 +230,8 @@ def _write_names(writer: Writer, names: Ragged, numbers: I64) -> I64:
     out = np.zeros(len(numbers), np.int64)
     records, places = writer.tables(_NAME_LAYOUT, int(given.sum()))
     out[given] = places
-    _, out[~given] = writer.table(_NO_NAME_LAYOUT)
+    if len(places) < len(out):
+        out[~given] = writer.table(_NO_NAME_LAYOUT).position
     link(records, _NAME_LAYOUT, 0, places, writer.strings(writable(names.take(numbers[given]))))
     return out
 

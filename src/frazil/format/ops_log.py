@@ -19,11 +19,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import FormatError
-from frazil.format.columns import I64, U8, Ragged
+from frazil.format.columns import I64, U8, Ragged, with_row
 from frazil.format.envelope import reading
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
 from frazil.format.ids import OBJECT_ID_BYTES
-from frazil.format.row_vectors import OffsetVectors, require, rows_where, set_row, structs, writable
+from frazil.format.row_vectors import (
+    OffsetVectors,
+    insert_row,
+    require,
+    rows_where,
+    set_row,
+    structs,
+    writable,
+)
 
 _ID: Final = f"V{OBJECT_ID_BYTES}"
 
@@ -241,10 +249,27 @@ class OpsLog:
         The previous newest entry gets ``backup`` as its backup_path.
         """
         top = OpsLog.of([entry])
-        backups = self.backups
-        if len(self):
-            backups = set_row(backups, 0, np.frombuffer(backup.encode(), np.uint8))
-        return OpsLog.concat([top, replace(self, backups=backups)])
+        if not len(self):
+            return top
+        backups = set_row(self.backups, 0, np.frombuffer(backup.encode(), np.uint8))
+        statuses, first = self.statuses, top.statuses
+        return OpsLog(
+            with_row(self.kinds, 0, top.kinds),
+            with_row(self.updated_at, 0, top.updated_at),
+            insert_row(backups, 0, top.backups.values),
+            insert_row(self.names, 0, top.names.values),
+            with_row(self.previous, 0, top.previous),
+            with_row(self.new, 0, top.new),
+            with_row(self.versions, 0, top.versions),
+            with_row(self.flags, 0, top.flags),
+            Statuses(
+                with_row(statuses.availability, 0, first.availability),
+                with_row(statuses.set_at, 0, first.set_at),
+                insert_row(statuses.reasons, 0, first.reasons.values),
+                with_row(statuses.has_reason, 0, first.has_reason),
+            ),
+            self.source,
+        )
 
     @staticmethod
     def concat(parts: Sequence[OpsLog]) -> OpsLog:

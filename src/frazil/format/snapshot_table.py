@@ -445,7 +445,7 @@ def write_snapshots(writer: Writer, table: SnapshotTable) -> int:
         records["f1"] = table._parents[rows]
         records["f2"] = table._flushed[rows]
         link(records, layout, 3, places, writer.strings(writable(table._messages.take(rows))))
-        write_metadata(writer, records, layout, 4, places, table._metadata.take(rows))
+        link(records, layout, 4, places, write_metadata(writer, table._metadata.take(rows)))
         if with_logs:
             link(records, layout, 5, places, writer.vectors(writable(table._pruned.take(rows))))
     vector.fill(targets)
