@@ -137,6 +137,10 @@ _STATUS_LAYOUTS: Final = {
 }
 
 
+def _bytes_of(text: str | None) -> U8:
+    return np.frombuffer((text or "").encode(), np.uint8)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Statuses:
     """n statuses as columns.
@@ -167,6 +171,15 @@ class Statuses:
         """Return one row as a value."""
         reason = self.reasons.text(row) if self.has_reason[row] else None
         return Status(Availability(int(self.availability[row])), int(self.set_at[row]), reason)
+
+    def pushed(self, status: Status) -> Statuses:
+        """Return the columns with one more row at the start."""
+        return Statuses(
+            with_row(self.availability, 0, status.availability),
+            with_row(self.set_at, 0, status.set_at),
+            insert_row(self.reasons, 0, _bytes_of(status.reason)),
+            with_row(self.has_reason, 0, status.reason is not None),
+        )
 
     def take(self, rows: Any) -> Statuses:
         """Return some of the rows."""
@@ -248,26 +261,20 @@ class OpsLog:
 
         The previous newest entry gets ``backup`` as its backup_path.
         """
-        top = OpsLog.of([entry])
         if not len(self):
-            return top
-        backups = set_row(self.backups, 0, np.frombuffer(backup.encode(), np.uint8))
-        statuses, first = self.statuses, top.statuses
+            return OpsLog.of([entry])
+        backups = set_row(self.backups, 0, _bytes_of(backup))
+        zero = bytes(OBJECT_ID_BYTES)
         return OpsLog(
-            with_row(self.kinds, 0, top.kinds),
-            with_row(self.updated_at, 0, top.updated_at),
-            insert_row(backups, 0, top.backups.values),
-            insert_row(self.names, 0, top.names.values),
-            with_row(self.previous, 0, top.previous),
-            with_row(self.new, 0, top.new),
-            with_row(self.versions, 0, top.versions),
-            with_row(self.flags, 0, top.flags),
-            Statuses(
-                with_row(statuses.availability, 0, first.availability),
-                with_row(statuses.set_at, 0, first.set_at),
-                insert_row(statuses.reasons, 0, first.reasons.values),
-                with_row(statuses.has_reason, 0, first.has_reason),
-            ),
+            with_row(self.kinds, 0, entry.kind),
+            with_row(self.updated_at, 0, entry.updated_at),
+            insert_row(backups, 0, _bytes_of(entry.backup_path)),
+            insert_row(self.names, 0, _bytes_of(entry.name)),
+            with_row(self.previous, 0, np.frombuffer(entry.previous_snapshot or zero, np.uint8)),
+            with_row(self.new, 0, np.frombuffer(entry.new_snapshot or zero, np.uint8)),
+            with_row(self.versions, 0, entry.versions or (0, 0)),
+            with_row(self.flags, 0, entry.flag or (0, 0, 0)),
+            self.statuses.pushed(entry.status or Status()),
             self.source,
         )
 
