@@ -160,17 +160,10 @@ class _ArgumentCheck:
             else _expected(parameter.annotation, module)
             for name, parameter in signature.parameters.items()
         }
-        kinds = inspect.Parameter
-        parameters = signature.parameters.values()
-        self._positional = tuple(
-            each.name for each in parameters if each.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)
-        )
-        self._named = frozenset(
-            each.name for each in parameters if each.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)
-        )
-        self._required = frozenset(
-            each.name for each in parameters if each.default is kinds.empty and each.kind not in _VARIOUS
-        )
+        parameters = [each for each in signature.parameters.values() if each.kind not in _VARIOUS]
+        self._positional = tuple(each.name for each in parameters if each.kind != each.KEYWORD_ONLY)
+        self._named = frozenset(each.name for each in parameters if each.kind != each.POSITIONAL_ONLY)
+        self._required = frozenset(each.name for each in parameters if each.default is each.empty)
         self._signature = signature
         return signature
 

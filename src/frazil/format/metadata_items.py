@@ -33,6 +33,7 @@ from frazil.format.row_vectors import (
     writable,
 )
 
+_NO_ITEMS: Final = np.zeros(0, np.int64)
 _ITEM: Final = Layout({0: "u4", 1: "u4"}, slots=2)
 _LOADERS: Final = {1: msgpack.loads_json, 2: flexbuffer.loads}
 _COLUMN_LOADERS: Final[dict[int, Callable[[Ragged], list[Any]]]] = {
@@ -133,6 +134,9 @@ class MetadataColumn:
 
     def inserted(self, at: int, metadata: Mapping[str, Any]) -> MetadataColumn:
         """Return the column with the metadata of one more row before row ``at``."""
+        if not metadata:
+            rows = insert_row(self.rows, at, _NO_ITEMS)
+            return MetadataColumn(rows, self.names, self.values, 2, self.source)
         more = MetadataColumn.of([metadata])
         numbers = np.arange(len(more.names)) + len(self.names)
         names, values = (self.names, self.values)

@@ -134,7 +134,9 @@ class NodeTable:
         refs = [array.manifests if array else () for array in arrays]
         names = list(chain.from_iterable(dims))
         given = np.fromiter((name is not None for name in names), bool, len(names))
-        columns = [ManifestRefs.of(each, len(shape)) for each, shape in zip(refs, shapes, strict=True)]
+        columns = [
+            ManifestRefs.of(each, len(shape)) for each, shape in zip(refs, shapes, strict=True) if len(each)
+        ]
         ref_counts = np.array([len(each) for each in refs], np.int64)
         ndim = np.array([len(shape) for shape in shapes], np.int64)
         table = cls(

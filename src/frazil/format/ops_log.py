@@ -262,13 +262,13 @@ class OpsLog:
         The previous newest entry gets ``backup`` as its backup_path.
         """
         if not len(self):
-            return OpsLog.of([entry])
+            return OpsLog.of([replace(entry, backup_path=None)])
         backups = set_row(self.backups, 0, _bytes_of(backup))
         zero = bytes(OBJECT_ID_BYTES)
         return OpsLog(
             with_row(self.kinds, 0, entry.kind),
             with_row(self.updated_at, 0, entry.updated_at),
-            insert_row(backups, 0, _bytes_of(entry.backup_path)),
+            insert_row(backups, 0, _bytes_of(None)),
             insert_row(self.names, 0, _bytes_of(entry.name)),
             with_row(self.previous, 0, np.frombuffer(entry.previous_snapshot or zero, np.uint8)),
             with_row(self.new, 0, np.frombuffer(entry.new_snapshot or zero, np.uint8)),

@@ -129,7 +129,7 @@ class RepoInfo(LateFields):
             raise FormatError(
                 f"repo: an update must be at most at {_LAST_TIME} us since 1970, got one at {last}"
             )
-        ops = self.ops.pushed(replace(entry, backup_path=None), backup)
+        ops = self.ops.pushed(entry, backup)
         return replace(self, ops=ops).with_short_log(keep)
 
     def with_short_log(self, keep: int) -> RepoInfo:

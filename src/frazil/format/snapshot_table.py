@@ -170,7 +170,13 @@ class SnapshotTable(LateFields):
         """Return the row of a snapshot, -1 if there is none. Binary search."""
         if len(id_) != OBJECT_ID_BYTES:
             return -1
-        return int(self.find_snapshots(np.frombuffer(id_, np.uint8).reshape(1, -1))[0])
+        row = self._place(id_)
+        return row if row < len(self) and self.id_of(row) == id_ else -1
+
+    def _place(self, id_: bytes) -> int:
+        """Return the first row whose id is not less."""
+        keys = id_keys(self._ids)
+        return int(keys.searchsorted(np.frombuffer(id_, keys.dtype)[0]))
 
     def find_snapshots(self, ids: U8) -> I64:
         """Return the rows of many snapshots, for ids of shape (k, 12); -1 where there is none."""
@@ -327,7 +333,7 @@ class SnapshotTable(LateFields):
             InternalError: ``snapshot-not-found`` if the parent is not listed, ``duplicate-snapshot-id`` if
                 the id is listed.
         """
-        at = int(np.searchsorted(id_keys(self._ids), np.frombuffer(entry.id, "S12")[0]))
+        at = self._place(entry.id)
         if at < len(self) and self.id_of(at) == entry.id:
             raise InternalError(
                 f"snapshot {id_to_text(entry.id)} is already listed", ErrorKind.DUPLICATE_SNAPSHOT_ID

@@ -76,7 +76,7 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
         wait_for_chunks = pending.begin_flush()
         if not is_joint:
             puts.run(lambda: start.save_backup(context.storage))
-        files = write_commit_files(pending, puts, start.info, replaced)
+        files = write_commit_files(pending, puts, before, replaced)
         change = _commit_change(pending, files.snapshot, before)
 
         def confirm() -> None:
