@@ -23,7 +23,7 @@ from frazil.errors import ErrorKind, FormatError, InternalError
 from frazil.format.columns import I64, U8, Ragged, intern
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_list, id_matrix
 from frazil.format.manifest_refs import ManifestRef, ManifestRefs
-from frazil.format.row_vectors import concat_numbered, structs, unshared
+from frazil.format.row_vectors import concat_numbered, set_rows, structs, unshared
 
 _MAX_U32: Final = (1 << 32) - 1
 _SEARCHES_BEFORE_INDEX: Final = 500
@@ -264,9 +264,25 @@ class NodeTable:
         """Return the table with other nodes at the same paths."""
         if len(nodes) == len(self):
             return nodes
+        numbers = concat_numbered(
+            [self.dim_rows, nodes.dim_rows], [len(self.dim_names), len(nodes.dim_names)]
+        )
         order = np.arange(len(self))
-        order[rows] = np.arange(len(self), len(self) + len(nodes))
-        table = _concat([self, nodes]).select_nodes(order)
+        order[rows] = np.arange(len(self), len(numbers))
+        table = NodeTable(
+            _set_rows(self.ids, rows, nodes.ids),
+            set_rows(self.paths, rows, nodes.paths),
+            set_rows(self.user_data, rows, nodes.user_data),
+            _set_rows(self.is_array, rows, nodes.is_array),
+            set_rows(self.array_length, rows, nodes.array_length),
+            set_rows(self.num_chunks, rows, nodes.num_chunks),
+            _set_rows(self.guessed, rows, nodes.guessed),
+            _set_rows(self.named, rows, nodes.named),
+            numbers.take(order),
+            Ragged.concat([self.dim_names, nodes.dim_names]),
+            set_rows(self.manifests, rows, nodes.manifests),
+            set_rows(self.extents, rows, nodes.extents),
+        )
         table._memo.paths = self._memo.paths
         return table
 
@@ -359,6 +375,12 @@ class NodeTable:
         if len(set(paths)) != len(paths):
             raise InternalError("two nodes have the same path", ErrorKind.NODE_ALREADY_EXISTS)
         self._memo.paths = paths
+
+
+def _set_rows[T: NDArray[Any]](values: T, rows: I64, others: T) -> T:
+    out: T = values.copy()  # type: ignore[assignment]
+    out[rows] = others
+    return out
 
 
 def _concat(parts: Sequence[NodeTable]) -> NodeTable:

@@ -77,6 +77,19 @@ def insert_row(rows: Ragged, at: int, values: NDArray[Any]) -> Ragged:
     return Ragged(joined, with_row(rows.starts, at, start), with_row(rows.lengths, at, len(values)))
 
 
+def set_rows(rows: Ragged, at: I64, others: Ragged) -> Ragged:
+    """Return the rows with other rows at the places ``at``. The values of the other places are not moved.
+
+    Values that no row has any more are left behind when they are more than half of all.
+    """
+    if len(rows.values) > 2 * rows.total() + _LARGE:
+        rows = rows.compact()
+    starts, lengths = rows.starts.copy(), rows.lengths.copy()
+    starts[at], lengths[at] = others.starts + len(rows.values), others.lengths
+    values = np.concatenate([rows.values, others.values]) if len(others.values) else rows.values
+    return Ragged(values, starts, lengths)
+
+
 def set_row(rows: Ragged, at: int, values: NDArray[Any]) -> Ragged:
     """Return the rows with other values in row ``at``."""
     starts, lengths = rows.starts.copy(), rows.lengths.copy()
