@@ -378,7 +378,7 @@ class NodeTable:
 
 
 def _set_rows[T: NDArray[Any]](values: T, rows: I64, others: T) -> T:
-    out: T = values.copy()  # type: ignore[assignment]
+    out: T = values.copy()
     out[rows] = others
     return out
 
