@@ -139,6 +139,18 @@ def test_vectors_of_offsets(counts: list[int], seed: int) -> None:
     assert actual == [texts[a : a + n] for a, n in zip(starts.tolist(), counts, strict=True)]
 
 
+def test_vectors_without_elements_share_their_place() -> None:
+    writer = Writer()
+    root = writer.table(ROOT)
+    root.link(0, writer.no_elements())
+    root.link(1, writer.string("text"))
+    root.link(2, writer.no_elements())
+    root.link(5, writer.bytes_vector(b"raw"))
+    assert writer.no_elements() == writer.no_elements()
+    tables = Buffer(b"".join(part.tobytes() for part in writer.finish(root.position))).root()
+    assert [tables.vectors(slot).bytes(0) for slot in (0, 1, 2, 5)] == [b"", b"text", b"", b"raw"]
+
+
 def test_no_buffer_beyond_two_gigabytes() -> None:
     writer = Writer()
     with pytest.raises(FormatError, match="at most 2147483648") as caught:

@@ -72,8 +72,7 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
         pending = replace(pending, metadata={**_carried_metadata(before), **pending.metadata})
     # An unconditional commit looks for a garbage collection between its files and its update.
     is_joint = context.storage.is_local and not pending.is_unconditional
-    with putting(context.storage) as puts:
-        wait_for_chunks = pending.begin_flush()
+    with putting(context.storage) as puts, pending.begin_flush(is_joint=is_joint) as chunks:
         if not is_joint:
             puts.run(lambda: start.save_backup(context.storage))
         files = write_commit_files(pending, puts, before, replaced)
@@ -81,10 +80,10 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
 
         def confirm() -> None:
             puts.wait()
-            wait_for_chunks()
+            chunks.confirm()
             pending.earlier_manifests.confirm_stored()
 
-        rest = NewFiles(puts.rest(), confirm) if is_joint else None
+        rest = NewFiles([*chunks.files, *puts.rest()], confirm) if is_joint else None
         if rest is None:
             confirm()
             if pending.is_unconditional and not _is_still_safe(pending, start.info, files):

@@ -342,7 +342,7 @@ class Session(Rearranging, Inspection):
             message,
             {**state.default_metadata, **metadata},
             state.session_start(),
-            workspace.writer.begin_flush,
+            workspace.writer,
             workspace.earlier_manifests,
             state.note,
         )
