@@ -116,23 +116,36 @@ class _ArgumentCheck:
     import would make the import slow.
     """
 
-    __slots__ = ("_expected", "_function", "_only", "_signature")
+    __slots__ = ("_expected", "_function", "_named", "_only", "_positional", "_required", "_signature")
 
     def __init__(self, function: Callable[..., Any], only: Container[str] | None) -> None:
         self._function = function
         self._only = only
         self._signature: inspect.Signature | None = None
         self._expected: dict[str, _Expected] = {}
+        self._positional: tuple[str, ...] = ()
+        self._named: frozenset[str] = frozenset()
+        self._required: frozenset[str] = frozenset()
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise ``TypeError`` if an argument is unknown, missing, or of the wrong type."""
         signature = self._signature or self._read_signature()
-        try:
-            given = signature.bind(*args, **kwargs)
-        except TypeError:
-            self._raise_as_python_does(signature, args, kwargs)
-            raise
-        for name, value in given.arguments.items():
+        arguments = dict(zip(self._positional, args, strict=False))
+        is_plain = (
+            len(args) == len(arguments)
+            and kwargs.keys() <= self._named
+            and kwargs.keys().isdisjoint(arguments)
+            and self._required <= arguments.keys() | kwargs.keys()
+        )
+        if is_plain:  # most calls; ``bind`` takes ten times as long
+            arguments.update(kwargs)
+        else:
+            try:
+                arguments = signature.bind(*args, **kwargs).arguments
+            except TypeError:
+                self._raise_as_python_does(signature, args, kwargs)
+                raise
+        for name, value in arguments.items():
             wanted = self._expected[name]
             if wanted is not None and not _is_one(value, wanted):
                 raise wrong_type(f"{_call(self._function)}: {name}", value, *wanted[1].split(" or "))
@@ -147,6 +160,10 @@ class _ArgumentCheck:
             else _expected(parameter.annotation, module)
             for name, parameter in signature.parameters.items()
         }
+        parameters = [each for each in signature.parameters.values() if each.kind not in _VARIOUS]
+        self._positional = tuple(each.name for each in parameters if each.kind != each.KEYWORD_ONLY)
+        self._named = frozenset(each.name for each in parameters if each.kind != each.POSITIONAL_ONLY)
+        self._required = frozenset(each.name for each in parameters if each.default is each.empty)
         self._signature = signature
         return signature
 

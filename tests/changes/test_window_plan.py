@@ -193,6 +193,15 @@ def test_small_neighbours_become_one_window():
     array.check()
 
 
+def test_a_small_array_is_one_window():
+    array = Array((8,))
+    for place in (5, 1, 7):
+        array.commit({(place,): InlineRef(b"x")})
+        assert len(array.data.manifests) == 1
+    assert array.commit({(3,): None})[0] == 3  # a deletion between the first and last chunk
+    assert array.commit({(0,): InlineRef(b"y")})[0] == 3
+
+
 def test_deletions_of_missing_chunks_read_nothing():
     array = Array((64, 64))
     array.commit({(0, at): InlineRef(b"a") for at in range(8)})

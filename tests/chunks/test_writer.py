@@ -379,3 +379,44 @@ def test_a_forked_child_does_not_go_on_with_an_open_pack(monkeypatch: pytest.Mon
     assert pending(writer, ref) == b"of the parent"
     writer.forget()
     assert pending(writer, writer.write(b"of the child")) == b"of the child"
+
+
+def test_the_caller_of_a_joint_flush_stores_the_open_pack() -> None:
+    storage, threads = Storage(), set(threading.enumerate())
+    writer = writer_on(storage)
+    ref = writer.write(b"abc")
+    with writer.begin_joint_flush() as flush:
+        [(key, data)] = flush.files
+        assert (key, bytes(data)) == (chunk_key(ref.chunk_id), b"abc")
+        assert not list(storage.list("chunks"))
+        assert pending(writer, ref) == b"abc"
+        storage.put_many(flush.files)
+        flush.confirm()
+    assert (pending(writer, ref), stored(storage, ref)) == (None, b"abc")
+    assert set(threading.enumerate()) == threads
+    assert not writer.begin_joint_flush().files
+    assert writer.write(b"d").chunk_id != ref.chunk_id
+
+
+def test_a_joint_flush_that_is_not_confirmed_is_an_upload() -> None:
+    storage = Storage()
+    writer = writer_on(storage)
+    ref = writer.write(b"abc")
+    with ThreadPoolExecutor(1) as other:
+        with writer.begin_joint_flush() as flush:
+            assert flush.files
+            waiting = other.submit(writer.flush)  # such as the pickle of a fork
+        waiting.result(timeout=60)
+        assert stored(storage, ref) == b"abc"
+    writer.flush()
+    assert pending(writer, ref) is None
+
+
+def test_large_packs_are_uploaded_during_a_joint_flush() -> None:
+    storage = Storage()
+    writer = writer_on(storage, PackSettings(threshold=8 << 20, pack_size=16 << 20))
+    ref = writer.write(bytes(5 << 20))
+    with writer.begin_joint_flush() as flush:
+        assert not flush.files
+        flush.confirm()
+    assert stored(storage, ref) == bytes(5 << 20)

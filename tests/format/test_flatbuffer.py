@@ -25,10 +25,10 @@ BARE = Layout({}, 5)
 def buffer_of(names: list[str], with_fields: list[bool], numbers: list[int]) -> Buffer:
     """A root with children (some of them without any field), strings, numbers and a string of its own."""
     writer = Writer()
-    root, at = writer.table(ROOT)
-    root["f3"] = 2**63
+    root = writer.table(ROOT)
+    root.put(3, 2**63)
     elements, places, vector = writer.offsets(len(names))
-    link(root, ROOT, 0, at, vector)
+    root.link(0, vector)
     chosen = np.array(with_fields, np.bool_)
     children, children_at = writer.tables(CHILD, int(chosen.sum()))
     _, bare_at = writer.tables(BARE, int((~chosen).sum()))
@@ -40,12 +40,12 @@ def buffer_of(names: list[str], with_fields: list[bool], numbers: list[int]) -> 
     children["f4"] = 9
     texts = Ragged.of_text(names)
     link(children, CHILD, 2, children_at, writer.strings(texts.take(chosen)))
-    link(root, ROOT, 1, at, writer.vector(np.array(numbers, "<u8"), alignment=8))
+    root.link(1, writer.vector(np.array(numbers, "<u8"), alignment=8))
     vectors = writer.offset_vectors([len(names)])
-    link(root, ROOT, 2, at, vectors.positions)
+    root.link(2, int(vectors.positions[0]))
     vectors.lead(slice(None), writer.strings(texts))
-    link(root, ROOT, 5, at, writer.string("é"))
-    return Buffer(b"".join(part.tobytes() for part in writer.finish(at)))
+    root.link(5, writer.string("é"))
+    return Buffer(b"".join(part.tobytes() for part in writer.finish(root.position)))
 
 
 @cases
@@ -122,7 +122,7 @@ def test_one_vtable_for_tables_of_one_shape() -> None:
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=5), st.integers(0, 2**32 - 1))
 def test_vectors_of_offsets(counts: list[int], seed: int) -> None:
     writer = Writer()
-    root, at = writer.table(ROOT)
+    root = writer.table(ROOT)
     vectors = writer.offset_vectors(counts)
     texts = [str(i) for i in range(sum(counts))]
     targets = writer.strings(Ragged.of_text(texts))
@@ -132,11 +132,23 @@ def test_vectors_of_offsets(counts: list[int], seed: int) -> None:
         vectors.lead(np.sort(part), targets[np.sort(part)])
     actual = []
     for position in vectors.positions.tolist():
-        link(root, ROOT, 0, at, position)
-        buffer = Buffer(b"".join(part.tobytes() for part in writer.finish(at)))
+        root.link(0, position)
+        buffer = Buffer(b"".join(part.tobytes() for part in writer.finish(root.position)))
         actual.append(buffer.root().string_vectors(0)[0].texts())
     starts = np.cumsum(counts) - counts
     assert actual == [texts[a : a + n] for a, n in zip(starts.tolist(), counts, strict=True)]
+
+
+def test_vectors_without_elements_share_their_place() -> None:
+    writer = Writer()
+    root = writer.table(ROOT)
+    root.link(0, writer.no_elements())
+    root.link(1, writer.string("text"))
+    root.link(2, writer.no_elements())
+    root.link(5, writer.bytes_vector(b"raw"))
+    assert writer.no_elements() == writer.no_elements()
+    tables = Buffer(b"".join(part.tobytes() for part in writer.finish(root.position))).root()
+    assert [tables.vectors(slot).bytes(0) for slot in (0, 1, 2, 5)] == [b"", b"text", b"", b"raw"]
 
 
 def test_no_buffer_beyond_two_gigabytes() -> None:

@@ -127,6 +127,34 @@ def test_edit_is_what_a_dictionary_does(before: list[Node], changed: list[Node],
     assert nodes_of(pickle.loads(pickle.dumps(again))) == nodes_of(again)
 
 
+@given(node_lists(), node_lists(), st.data())
+@settings(max_examples=examples(30))
+def test_nodes_that_change_again_and_again(
+    first: list[Node], others: list[Node], data: st.DataObject
+) -> None:
+    """A change of nodes at their paths keeps all other nodes, and few bytes of the nodes before."""
+    table = NodeTable.from_nodes(first)
+    model = {node.path: node for node in first}
+    for each in others:
+        if not model:
+            return
+        path = data.draw(st.sampled_from(sorted(model)))
+        model[path] = dataclasses.replace(each, path=path)
+        rows = np.array([table.find_node(path)], np.int64)
+        table = table.edit(rows, NodeTable.from_nodes([model[path]]))
+        assert nodes_of(table) == in_order(list(model.values()))
+    again = decode_snapshot(encode_snapshot(snapshot_of(table)), "x").nodes
+    assert nodes_of(again) == in_order(list(model.values()))
+
+
+def test_values_that_no_node_has_are_left_behind() -> None:
+    texts = [Node(bytes(8), path, b"x" * 50_000, None) for path in ("/a", "/b")]
+    table = NodeTable.from_nodes(texts)
+    for _ in range(20):
+        table = table.edit(np.array([0]), NodeTable.from_nodes(texts[:1]))
+    assert len(table.user_data.values) < 500_000
+
+
 @given(st.lists(PATHS, unique=True, max_size=30), PATHS)
 @settings(max_examples=examples(200))
 def test_lookups(paths: list[str], other: str) -> None:

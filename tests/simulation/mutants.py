@@ -311,7 +311,7 @@ MUTANTS = (
     Mutant(
         "a commit does not wait for its packs",
         _COMMIT,
-        "wait_for_chunks()",
+        "chunks.confirm()",
         "pass",
         ("content", "verify"),
         ("commit",),

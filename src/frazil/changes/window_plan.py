@@ -47,9 +47,10 @@ def plan_windows(
     Returns:
         The plan, and the division.
     """
-    refs = min(int(counts.sum()) + len(edits), math.prod(array.num_chunks))
-    capacity = capacity_for(refs)
-    if everything or not array.manifests:
+    most = int(counts.sum()) + len(edits)
+    capacity = capacity_for(min(most, math.prod(array.num_chunks)))
+    is_one_window = most <= capacity and bool((edits.kind != ChunkKind.ABSENT).any())
+    if everything or is_one_window or not array.manifests:
         return ManifestRewrite((), array.manifests), Windows(axes, capacity)
     extents = _extents(array)
     first, last = corners(axes, extents)

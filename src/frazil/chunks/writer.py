@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
 MAX_IN_FLIGHT: Final = 4
 _FIRST_BUFFER: Final = 256 << 10
+#: Up to this size, in bytes, a pack is stored with the other files of a local commit.
+_JOINT_BYTES: Final = 4 << 20
 #: The buffer of a pack has room for a trailer of 1/2^5 of its size: enough for chunks of 384 bytes.
 _TRAILER_SHARE: Final = 5
 
@@ -162,6 +164,43 @@ class _Pack:
     def view(self, start: int, stop: int) -> memoryview:
         """Return the bytes from ``start`` up to ``stop``, read-only."""
         return memoryview(self.buffer)[start : min(stop, self.size)].toreadonly()
+
+
+def _ignore(is_stored: bool) -> None:
+    pass
+
+
+class ChunkFlush:
+    """A flush of chunks, some of whose files the caller stores together with other files.
+
+    In a ``with`` block. The caller stores ``files``, pairs of a key and bytes, and then calls ``confirm``. If
+    the block ends without ``confirm``, the writer stores the files itself.
+    """
+
+    __slots__ = ("_done", "_puts", "files")
+
+    def __init__(
+        self,
+        puts: Sequence[Future[None]] = (),
+        files: Sequence[tuple[str, Buffer]] = (),
+        done: Callable[[bool], None] = _ignore,
+    ) -> None:
+        self.files = files
+        self._puts = puts
+        self._done = done
+
+    def __enter__(self) -> ChunkFlush:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        done, self._done = self._done, _ignore
+        done(False)
+
+    def confirm(self) -> None:
+        """Note that ``files`` are durable, and wait until all other chunks are. Raises their first error."""
+        done, self._done = self._done, _ignore
+        done(True)
+        _wait_for_all(self._puts)
 
 
 class ChunkWriter:
@@ -301,19 +340,53 @@ class ChunkWriter:
         Raises the first error of an upload. The next ``flush()`` uploads failed packs again. Until one
         succeeds, the references must not be committed.
         """
-        self.begin_flush()()
+        self.begin_uploads().confirm()
 
-    def begin_flush(self) -> Callable[[], None]:
-        """Begin to upload all written chunks. Return a function that waits, as ``flush``."""
+    def begin_uploads(self) -> ChunkFlush:
+        """Begin to upload all written chunks. The flush has no files."""
         self._enter()
         with self._lock:
-            for pack in self._sealed.values():
-                if pack.put is not None and _failure(pack.put) is not None:
-                    self._submit(pack)
-            if self._open is not None:
-                self._seal(self._open)
-            puts = [pack.put for pack in self._sealed.values() if pack.put is not None]
-        return partial(_wait_for_all, puts)
+            return ChunkFlush(self._begin_uploads())
+
+    def begin_joint_flush(self) -> ChunkFlush:
+        """Begin to upload all written chunks except a small open pack, which the caller stores.
+
+        A thread for one small pack takes longer than the pack, and a local disk flushes files together.
+        """
+        self._enter()
+        with self._lock:
+            pack = self._open
+            parts = pack.file_parts() if pack is not None and pack.size <= _JOINT_BYTES else ()
+            if pack is None or len(parts) != 1:
+                return ChunkFlush(self._begin_uploads())
+            self._open = None
+            puts = self._begin_uploads()
+            self._sealed[pack.id] = pack
+            pack.put = Future()
+        return ChunkFlush(puts, [(chunk_key(pack.id), parts[0])], partial(self._end_joint, pack, pack.put))
+
+    def _end_joint(self, pack: _Pack, put: Future[None], is_stored: bool) -> None:
+        """End the upload of a pack that the caller has stored, or upload it if the caller has not."""
+        if is_stored:
+            with self._lock:
+                self._sealed.pop(pack.id, None)
+            if not put.cancelled():
+                put.set_result(None)
+            return
+        with self._lock:
+            if pack.id not in self._sealed:
+                return  # the session has discarded its changes, and has cancelled the upload
+            upload = self._submit(pack)
+        upload.add_done_callback(partial(_copy_result, put))
+
+    def _begin_uploads(self) -> list[Future[None]]:
+        """Begin all uploads that are needed. Return those that have not succeeded. The caller locks."""
+        for pack in self._sealed.values():
+            if pack.put is not None and _failure(pack.put) is not None:
+                self._submit(pack)
+        if self._open is not None:
+            self._seal(self._open)
+        return [pack.put for pack in self._sealed.values() if pack.put is not None]
 
     def pending(self, chunk_id: bytes, start: int, stop: int) -> Buffer | None:
         """Return bytes of a pack that is not durable yet, or None if this writer does not have the pack."""
@@ -434,8 +507,9 @@ class ChunkWriter:
         self._sealed[pack.id] = pack
         self._submit(pack)
 
-    def _submit(self, pack: _Pack) -> None:
-        pack.put = self._pool.submit(self._put, pack)
+    def _submit(self, pack: _Pack) -> Future[None]:
+        pack.put = upload = self._pool.submit(self._put, pack)
+        return upload
 
     def _file_threads(self) -> ThreadPool:
         self._enter()
@@ -471,6 +545,17 @@ class ChunkWriter:
         self._start()
         if self._content is not None:
             self._content.start()
+
+
+def _copy_result(to: Future[None], put: Future[None]) -> None:
+    """Let one upload end as another one has ended."""
+    error = _failure(put)
+    if to.cancelled():
+        return
+    if error is None:
+        to.set_result(None)
+    else:
+        to.set_exception(error)
 
 
 def _wait_for_all(puts: Sequence[Future[None]]) -> None:

@@ -31,6 +31,8 @@ MAX_COPIED_BYTES = 1 << 31
 #: The bytes of so few rows are copied one by one, with fewer calls of numpy.
 _FEW_ROWS = 4
 _FEW_LENGTHS = 256
+#: Rows of different lengths with so few bytes together are copied byte by byte.
+_FEW_BYTES = 4096
 #: From this number of texts on, all of them are decoded in one call.
 _MANY_TEXTS = 16
 _BLOCK = 1 << 22
@@ -71,22 +73,26 @@ def windows(data: U8, width: int) -> NDArray[Any]:
 def copy_rows(dst: U8, dst_starts: I64, src: U8, src_starts: I64, lengths: I64) -> None:
     """Copy bytes row by row, without a Python loop over rows.
 
-    Rows of equal length are copied together. If there are too many different lengths, single bytes are copied
-    by their index, in blocks.
+    Rows of equal length are copied together. If there are few bytes or too many different lengths, single
+    bytes are copied by their index, in blocks.
     """
     if not len(lengths):
         return
-    if (lengths == lengths[0]).all():
-        groups: list[Any] = [slice(None)]
-    else:
-        rows = np.argsort(lengths, kind="stable")
-        cuts = np.flatnonzero(np.diff(lengths[rows])) + 1
-        if len(cuts) >= _FEW_LENGTHS:
-            _copy_bytes(dst, dst_starts, src, src_starts, lengths)
-            return
-        groups = np.split(rows, cuts)
-    for group in groups:
-        width = int(lengths[group][0])
+    first = int(lengths[0])
+    if np.count_nonzero(lengths == first) == len(lengths):
+        if first:
+            windows(dst, first)[dst_starts] = windows(src, first)[src_starts]
+        return
+    if int(lengths.sum()) <= _FEW_BYTES:
+        dst[ranges(dst_starts, lengths)] = src[ranges(src_starts, lengths)]
+        return
+    rows = np.argsort(lengths, kind="stable")
+    cuts = np.flatnonzero(np.diff(lengths[rows])) + 1
+    if len(cuts) >= _FEW_LENGTHS:
+        _copy_bytes(dst, dst_starts, src, src_starts, lengths)
+        return
+    for group in np.split(rows, cuts):
+        width = int(lengths[group[0]])
         if width:
             windows(dst, width)[dst_starts[group]] = windows(src, width)[src_starts[group]]
 
@@ -174,6 +180,8 @@ class Ragged:
         Raises:
             FormatError: If overlapping rows of a damaged file would need more than 2 GiB.
         """
+        if not len(self.values):
+            return self
         total = self.total()
         size = self.values.dtype.itemsize
         if total * size > MAX_COPIED_BYTES:
@@ -190,7 +198,9 @@ class Ragged:
     @staticmethod
     def concat(parts: Sequence[Ragged]) -> Ragged:
         """Return the rows of all parts, one part after the other."""
-        compacted = [part.compact() for part in parts]
+        compacted = [part.compact() for part in parts if len(part)] or [parts[0]]
+        if len(compacted) == 1:
+            return compacted[0]
         values = np.concatenate([part.values for part in compacted])
         return Ragged.from_lengths(values, np.concatenate([part.lengths for part in compacted]))
 

@@ -20,7 +20,7 @@ back, parents before children, because offsets point forward.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from struct import Struct
+from struct import Struct, pack_into
 from typing import Any, Final
 
 import numpy as np
@@ -41,6 +41,8 @@ _READ_U2: Final = Struct("<H")
 _READ_I4: Final = Struct("<i")
 _READ_U4: Final = Struct("<I")
 
+#: The codes of numbers for ``struct``.
+_CODES: Final = {"u1": "<B", "u2": "<H", "u4": "<I", "i4": "<i", "u8": "<Q"}
 _FEW_NUMBERS: Final = 8
 #: A field of fewer tables is gathered without looking at their distances.
 _FEW_TABLES: Final = 16
@@ -406,7 +408,7 @@ class Layout:
     right after its table, such as the coordinates of a chunk.
     """
 
-    __slots__ = ("dtype", "offsets", "slots", "tail_offset", "vtable")
+    __slots__ = ("codes", "dtype", "offsets", "slots", "tail_offset", "vtable")
 
     def __init__(self, fields: Mapping[int, str], slots: int, tail: DTypeLike | None = None) -> None:
         kinds = {slot: np.dtype(kind).newbyteorder("<") for slot, kind in fields.items()}
@@ -435,6 +437,11 @@ class Layout:
             {"names": names, "formats": formats, "offsets": offsets, "itemsize": size}
         )
         self.slots: Final = slots
+        #: The code of each field for ``struct``.
+        self.codes: Final = {
+            slot: f"{kind.itemsize}s" if kind.kind == "V" else _CODES[kind.str[1:]]
+            for slot, kind in kinds.items()
+        }
         places = [self.offsets.get(slot, 0) for slot in range(slots)]
         self.vtable: Final = np.array([4 + 2 * slots, table_end, *places], _U2).tobytes()
 
@@ -488,15 +495,38 @@ class OffsetVectors:
         self._words[places] = distances
 
 
+class Record:
+    """One table, whose fields are set one after the other. A numpy record takes ten times as long."""
+
+    __slots__ = ("_layout", "_part", "position")
+
+    def __init__(self, layout: Layout, part: U8, position: int, vtable: int) -> None:
+        self._layout = layout
+        self._part = part
+        #: The position of the table.
+        self.position = position
+        pack_into("<i", part, 0, position - vtable)
+
+    def put(self, slot: int, value: int | bytes) -> None:
+        """Set a number or a struct."""
+        pack_into(self._layout.codes[slot], self._part, self._layout.offsets[slot], value)
+
+    def link(self, slot: int, target: int) -> None:
+        """Let an offset field lead to ``target``, a position after this table."""
+        offset = self._layout.offsets[slot]
+        pack_into("<I", self._part, offset, target - self.position - offset)
+
+
 class Writer:
     """Writes a flatbuffer front to back.
 
     Every method returns positions (int64). Parts stay writable until ``finish``.
     """
 
-    __slots__ = ("_parts", "_root", "_vtables", "size")
+    __slots__ = ("_empty", "_parts", "_root", "_vtables", "size")
 
     def __init__(self) -> None:
+        self._empty = 0
         self._root = np.zeros(2, _U4)
         self._root[1] = int.from_bytes(FILE_IDENTIFIER, "little")
         self._parts: list[U8] = [self._root.view(np.uint8)]
@@ -525,11 +555,9 @@ class Writer:
 
     def tables(self, layout: Layout, n: int) -> tuple[NDArray[Any], I64]:
         """Reserve n tables of one shape. Return their records, which the caller fills, and positions."""
-        vtable = self._vtables.get(layout.vtable)
-        if vtable is None:
-            part, vtable = self.reserve(len(layout.vtable))
-            part[:] = np.frombuffer(layout.vtable, np.uint8)
-            self._vtables[layout.vtable] = vtable
+        if not n:
+            return np.zeros(0, layout.dtype), _NO_ROWS
+        vtable = self._vtable(layout)
         size = layout.dtype.itemsize
         part, start = self.reserve(n * size, 8)
         records = part.view(layout.dtype)
@@ -537,10 +565,26 @@ class Writer:
         np.subtract(positions, vtable, out=records["vtable"], casting="unsafe")
         return records, positions
 
-    def table(self, layout: Layout) -> tuple[NDArray[Any], int]:
-        """Reserve one table, and return its record and its position."""
-        records, positions = self.tables(layout, 1)
-        return records, int(positions[0])
+    def table(self, layout: Layout) -> Record:
+        """Reserve one table."""
+        vtable = self._vtable(layout)
+        part, position = self.reserve(layout.dtype.itemsize, 8)
+        return Record(layout, part, position, vtable)
+
+    def _vtable(self, layout: Layout) -> int:
+        """Return the position of a vtable, which is written once."""
+        vtable = self._vtables.get(layout.vtable)
+        if vtable is None:
+            part, vtable = self.reserve(len(layout.vtable))
+            part[:] = np.frombuffer(layout.vtable, np.uint8)
+            self._vtables[layout.vtable] = vtable
+        return vtable
+
+    def no_elements(self) -> int:
+        """Return the position of a vector without elements. Only the root table may link to it."""
+        if not self._empty:
+            _, self._empty = self.reserve(4)
+        return self._empty
 
     def vector(self, values: NDArray[Any], alignment: int = 4) -> int:
         """Write a vector of scalars or structs; ``alignment`` is 8 for elements with 64-bit numbers."""
@@ -571,7 +615,14 @@ class Writer:
 
     def string(self, text: str) -> int:
         """Write one string and return its position."""
-        return int(self.strings(Ragged.of_text([text]))[0])
+        return self.bytes_vector(text.encode(), 1)
+
+    def bytes_vector(self, data: bytes, terminator: int = 0) -> int:
+        """Write one vector of bytes, with a number of NULs after it. Return its position."""
+        size = len(data)
+        part, position = self.reserve((4 + size + terminator + 3) // 4 * 4)
+        pack_into(f"<I{size}s", part, 0, size, data)
+        return position
 
     def finish(self, root: int) -> list[U8]:
         """Return the buffer, in parts that follow one another."""
@@ -583,7 +634,7 @@ class Writer:
         if alignment > 4 and (self.size + 4) % alignment:
             self.reserve(4)
         part, position = self.reserve(4 + size)
-        part[:4].view(_U4)[0] = count
+        pack_into("<I", part, 0, count)
         return part, position
 
     def _ragged(self, rows: Ragged, terminator: int) -> I64:
@@ -607,7 +658,7 @@ class Writer:
         values = rows.row(0)
         size = len(values) * width
         part, position = self.reserve((4 + size + terminator + 3) // 4 * 4)
-        part[:4].view(_U4)[0] = len(values)
+        pack_into("<I", part, 0, len(values))
         if size:
             part[4 : 4 + size] = np.ascontiguousarray(values).view(np.uint8)
         return np.array([position], np.int64)

@@ -40,6 +40,8 @@ _HALF: Final = np.uint64(32)
 #: The characters of each number of ten bits, two bytes in one number.
 _PAIRS: Final = np.stack(np.broadcast_arrays(_DIGITS[:, None], _DIGITS), axis=2).reshape(-1).view(np.uint16)
 
+_PAIR_TEXTS: Final = [bytes(pair).decode() for pair in _PAIRS.view(np.uint8).reshape(-1, 2)]
+
 
 def id_to_text(id_: bytes) -> str:
     """Return the text form of an id.
@@ -54,8 +56,11 @@ def id_to_text(id_: bytes) -> str:
         >>> id_to_text(bytes.fromhex("0b1cc8d6787580f0e33a6534"))
         '1CECHNKREP0F1RSTCMT0'
     """
-    text = base64.b32encode(id_).rstrip(b"=").translate(_TO_CROCKFORD)
-    return text.decode()
+    size = len(id_)
+    pairs = -(-size * 8 // 10)
+    number = int.from_bytes(id_) << (10 * pairs - 8 * size)
+    digits = [_PAIR_TEXTS[number >> shift & 1023] for shift in range(10 * pairs - 10, -1, -10)]
+    return "".join(digits)[: -(-size * 8 // 5)]
 
 
 def id_from_text(text: str, size: int = OBJECT_ID_BYTES) -> bytes:

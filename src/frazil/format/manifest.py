@@ -162,11 +162,11 @@ def _layout_manifest(
 
     writer = Writer()
     layout = _MANIFEST_WITH_DICTIONARY if compression else _MANIFEST
-    root, root_at = writer.table(layout)
-    root[f"f{_ID}"] = np.void(id_)
-    root[f"f{_ALGORITHM}"] = _ZSTD_DICTIONARY if compression else 0
+    root = writer.table(layout)
+    root.put(_ID, id_)
+    root.put(_ALGORITHM, _ZSTD_DICTIONARY if compression else 0)
     entries = writer.offset_vectors([len(arrays)])
-    link(root, layout, _ARRAYS, root_at, entries.positions)
+    root.link(_ARRAYS, int(entries.positions[0]))
     records, positions = writer.tables(_ARRAY, len(arrays))
     entries.lead(slice(None), positions)
     records[f"f{_NODE_ID}"] = np.frombuffer(b"".join(tables), "V8")
@@ -174,7 +174,7 @@ def _layout_manifest(
     link(records, _ARRAY, _REFS, positions, refs.positions)
     groups = list(_write_refs(writer, refs, arrays, whole, bool(compression)))
     if compression:
-        link(root, layout, _DICTIONARY, root_at, writer.vector(compression[0]))
+        root.link(_DICTIONARY, writer.vector(compression[0]))
         strings_at = writer.vectors(compression[1])
     else:
         strings_at = writer.strings(strings)
@@ -184,7 +184,7 @@ def _layout_manifest(
         _link_sources(groups, _ETAG, writer.strings(etags)[etag_of])
     if any(_INLINE in group.layout.offsets for group in groups):
         _link_sources(groups, _INLINE, writer.vectors(whole.inline))
-    return writer.finish(root_at)
+    return writer.finish(root.position)
 
 
 def _shared(rows: Ragged) -> tuple[Ragged, U32]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from frazil.errors import InvalidMetadataError
 from frazil.format import flexbuffer, msgpack
-from frazil.format.columns import Ragged
+from frazil.format.columns import I64, Ragged
 from frazil.format.envelope import reading
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
 from frazil.format.flexbuffer_column import load_values
@@ -33,6 +33,7 @@ from frazil.format.row_vectors import (
     writable,
 )
 
+_NO_ITEMS: Final = np.zeros(0, np.int64)
 _ITEM: Final = Layout({0: "u4", 1: "u4"}, slots=2)
 _LOADERS: Final = {1: msgpack.loads_json, 2: flexbuffer.loads}
 _COLUMN_LOADERS: Final[dict[int, Callable[[Ragged], list[Any]]]] = {
@@ -133,6 +134,9 @@ class MetadataColumn:
 
     def inserted(self, at: int, metadata: Mapping[str, Any]) -> MetadataColumn:
         """Return the column with the metadata of one more row before row ``at``."""
+        if not metadata:
+            rows = insert_row(self.rows, at, _NO_ITEMS)
+            return MetadataColumn(rows, self.names, self.values, 2, self.source)
         more = MetadataColumn.of([metadata])
         numbers = np.arange(len(more.names)) + len(self.names)
         names, values = (self.names, self.values)
@@ -164,16 +168,24 @@ def read_metadata(tables: Tables, slot: int, source: str, spec_version: int = 2)
     return MetadataColumn(numbered(counts), items.vectors(0), items.vectors(1), spec_version, source)
 
 
-def write_metadata(
-    writer: Writer, records: Any, layout: Layout, slot: int, positions: Any, column: MetadataColumn
-) -> None:
-    """Write the items and link them to a slot of n tables."""
+def write_metadata(writer: Writer, column: MetadataColumn) -> I64:
+    """Write the items of n rows. Return the positions of their vectors."""
     vectors = OffsetVectors(writer, column.rows.lengths)
-    link(records, layout, slot, positions, vectors.positions)
     flat = column.rows.compact().values
-    if not len(flat):
-        return
-    items, places = writer.tables(_ITEM, len(flat))
-    vectors.fill(places)
-    link(items, _ITEM, 0, places, writer.strings(writable(column.names.take(flat))))
-    link(items, _ITEM, 1, places, writer.vectors(writable(column.values.take(flat))))
+    if len(flat):
+        items, places = writer.tables(_ITEM, len(flat))
+        vectors.fill(places)
+        link(items, _ITEM, 0, places, writer.strings(writable(column.names.take(flat))))
+        link(items, _ITEM, 1, places, writer.vectors(writable(column.values.take(flat))))
+    return vectors.positions
+
+
+def write_row(writer: Writer, metadata: Mapping[str, Any], spec_version: int = 2) -> int:
+    """Write the metadata that belong to the root table. Return the position of the vector.
+
+    Raises:
+        InvalidMetadataError: ``bad-metadata``, as ``MetadataColumn.of``.
+    """
+    if not metadata:
+        return writer.no_elements()
+    return int(write_metadata(writer, MetadataColumn.of([metadata], spec_version))[0])

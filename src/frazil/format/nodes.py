@@ -24,7 +24,7 @@ from frazil.format.columns import I64, U8, Ragged, intern
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_list, id_matrix
 from frazil.format.late_fields import LateFields
 from frazil.format.manifest_refs import ManifestRef, ManifestRefs
-from frazil.format.row_vectors import concat_numbered, structs, unshared
+from frazil.format.row_vectors import concat_numbered, set_rows, structs, unshared
 
 _MAX_U32: Final = (1 << 32) - 1
 _SEARCHES_BEFORE_INDEX: Final = 500
@@ -135,7 +135,9 @@ class NodeTable(LateFields):
         refs = [array.manifests if array else () for array in arrays]
         names = list(chain.from_iterable(dims))
         given = np.fromiter((name is not None for name in names), bool, len(names))
-        columns = [ManifestRefs.of(each, len(shape)) for each, shape in zip(refs, shapes, strict=True)]
+        columns = [
+            ManifestRefs.of(each, len(shape)) for each, shape in zip(refs, shapes, strict=True) if len(each)
+        ]
         ref_counts = np.array([len(each) for each in refs], np.int64)
         ndim = np.array([len(shape) for shape in shapes], np.int64)
         table = cls(
@@ -238,6 +240,10 @@ class NodeTable(LateFields):
         Raises:
             InternalError: ``node-already-exists`` if two nodes would have the same path.
         """
+        if not len(removed) and not len(added):
+            return self
+        if self._are_at(removed, added):
+            return self._with_rows(np.sort(removed), added)
         keep = np.ones(len(self), bool)
         keep[removed] = False
         paths = [*compress(self.paths_list(), keep.tolist()), *added.paths_list()]
@@ -246,6 +252,39 @@ class NodeTable(LateFields):
         order = sorted(range(len(paths)), key=paths.__getitem__)
         table = joined.select_nodes(np.array(order, np.int64))
         table._sorted(list(map(paths.__getitem__, order)))
+        return table
+
+    def _are_at(self, rows: NDArray[np.int64], nodes: NodeTable) -> bool:
+        """Return whether some rows have the same paths as ``nodes``, as after a change of nodes."""
+        if len(rows) != len(nodes):
+            return False
+        paths = self.paths_list()
+        return list(map(paths.__getitem__, sorted(rows.tolist()))) == nodes.paths_list()
+
+    def _with_rows(self, rows: NDArray[np.int64], nodes: NodeTable) -> NodeTable:
+        """Return the table with other nodes at the same paths."""
+        if len(nodes) == len(self):
+            return nodes
+        numbers = concat_numbered(
+            [self.dim_rows, nodes.dim_rows], [len(self.dim_names), len(nodes.dim_names)]
+        )
+        order = np.arange(len(self))
+        order[rows] = np.arange(len(self), len(numbers))
+        table = NodeTable(
+            _set_rows(self.ids, rows, nodes.ids),
+            set_rows(self.paths, rows, nodes.paths),
+            set_rows(self.user_data, rows, nodes.user_data),
+            _set_rows(self.is_array, rows, nodes.is_array),
+            set_rows(self.array_length, rows, nodes.array_length),
+            set_rows(self.num_chunks, rows, nodes.num_chunks),
+            _set_rows(self.guessed, rows, nodes.guessed),
+            _set_rows(self.named, rows, nodes.named),
+            numbers.take(order),
+            Ragged.concat([self.dim_names, nodes.dim_names]),
+            set_rows(self.manifests, rows, nodes.manifests),
+            set_rows(self.extents, rows, nodes.extents),
+        )
+        table._memo.paths = self._memo.paths
         return table
 
     def renamed(self, rows: NDArray[np.int64], paths: Sequence[str]) -> NodeTable:
@@ -335,6 +374,12 @@ class NodeTable(LateFields):
         if len(set(paths)) != len(paths):
             raise InternalError("two nodes have the same path", ErrorKind.NODE_ALREADY_EXISTS)
         self._memo.paths = paths
+
+
+def _set_rows[T: NDArray[Any]](values: T, rows: I64, others: T) -> T:
+    out: T = values.copy()
+    out[rows] = others
+    return out
 
 
 def _concat(parts: Sequence[NodeTable]) -> NodeTable:

@@ -145,35 +145,33 @@ def write_nodes(writer: Writer, table: NodeTable, spec_version: int = 2) -> int:
     records["f0"] = structs(table.ids)
     records["f3"] = np.where(table.is_array, _ARRAY, _GROUP)
     contents = np.zeros(len(table), np.int64)
-    shapes = (table.is_array & ~table.named, table.is_array & table.named)
-    array_records = [
-        _reserve_arrays(writer, contents, table, np.flatnonzero(rows), layout)
-        for rows, layout in zip(shapes, _ARRAY_LAYOUTS[spec_version].values(), strict=True)
-    ]
+    if table.is_array.any():
+        _write_array_data(writer, contents, table, spec_version)
     # Offsets may share a target: all groups share one empty table, all empty vectors one vector.
-    _, group = writer.table(_GROUP_LAYOUT)
-    contents[~table.is_array] = group
+    contents[~table.is_array] = writer.table(_GROUP_LAYOUT).position
     link(records, _NODE_LAYOUT, 4, positions, contents)
-    none = OffsetVectors.single(writer, 0).positions
-    for layout, arrays, places, rows in array_records:
-        if len(rows):
-            if spec_version == 1:
-                link(arrays, layout, 0, places, _write_shapes_v1(writer, table, rows))
-            else:
-                link(arrays, layout, 0, places, none)
-                _write_shapes(writer, table, layout, arrays, places, rows)
-            _write_arrays(writer, table, layout, arrays, places, rows)
     link(records, _NODE_LAYOUT, 1, positions, writer.strings(writable(table.paths)))
     link(records, _NODE_LAYOUT, 2, positions, writer.vectors(writable(table.user_data)))
     return int(vector.positions[0])
 
 
-def _reserve_arrays(
-    writer: Writer, contents: I64, table: NodeTable, rows: I64, layout: Layout
-) -> tuple[Layout, Any, I64, I64]:
-    records, places = writer.tables(layout, len(rows))
-    contents[rows] = places
-    return layout, records, places, rows
+def _write_array_data(writer: Writer, contents: I64, table: NodeTable, spec_version: int) -> None:
+    """Write the tables of all arrays, and put their positions into ``contents``."""
+    shapes = (table.is_array & ~table.named, table.is_array & table.named)
+    array_records = []
+    for chosen, layout in zip(shapes, _ARRAY_LAYOUTS[spec_version].values(), strict=True):
+        rows = np.flatnonzero(chosen)
+        if len(rows):
+            arrays, contents[rows] = writer.tables(layout, len(rows))
+            array_records.append((layout, arrays, contents[rows], rows))
+    none = OffsetVectors.single(writer, 0).positions
+    for layout, arrays, places, rows in array_records:
+        if spec_version == 1:
+            link(arrays, layout, 0, places, _write_shapes_v1(writer, table, rows))
+        else:
+            link(arrays, layout, 0, places, none)
+            _write_shapes(writer, table, layout, arrays, places, rows)
+        _write_arrays(writer, table, layout, arrays, places, rows)
 
 
 def _write_shapes_v1(writer: Writer, table: NodeTable, rows: I64) -> I64:
@@ -238,7 +236,8 @@ def _write_names(writer: Writer, names: Ragged, numbers: I64) -> I64:
     out = np.zeros(len(numbers), np.int64)
     records, places = writer.tables(_NAME_LAYOUT, int(given.sum()))
     out[given] = places
-    _, out[~given] = writer.table(_NO_NAME_LAYOUT)
+    if len(places) < len(out):
+        out[~given] = writer.table(_NO_NAME_LAYOUT).position
     link(records, _NAME_LAYOUT, 0, places, writer.strings(writable(names.take(numbers[given]))))
     return out
 

@@ -19,11 +19,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import FormatError
-from frazil.format.columns import I64, U8, Ragged
+from frazil.format.columns import I64, U8, Ragged, with_row
 from frazil.format.envelope import reading
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
 from frazil.format.ids import OBJECT_ID_BYTES
-from frazil.format.row_vectors import OffsetVectors, require, rows_where, set_row, structs, writable
+from frazil.format.row_vectors import (
+    OffsetVectors,
+    insert_row,
+    require,
+    rows_where,
+    set_row,
+    structs,
+    writable,
+)
 
 _ID: Final = f"V{OBJECT_ID_BYTES}"
 
@@ -129,6 +137,10 @@ _STATUS_LAYOUTS: Final = {
 }
 
 
+def _bytes_of(text: str | None) -> U8:
+    return np.frombuffer((text or "").encode(), np.uint8)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Statuses:
     """n statuses as columns.
@@ -159,6 +171,15 @@ class Statuses:
         """Return one row as a value."""
         reason = self.reasons.text(row) if self.has_reason[row] else None
         return Status(Availability(int(self.availability[row])), int(self.set_at[row]), reason)
+
+    def pushed(self, status: Status) -> Statuses:
+        """Return the columns with one more row at the start."""
+        return Statuses(
+            with_row(self.availability, 0, status.availability),
+            with_row(self.set_at, 0, status.set_at),
+            insert_row(self.reasons, 0, _bytes_of(status.reason)),
+            with_row(self.has_reason, 0, status.reason is not None),
+        )
 
     def take(self, rows: Any) -> Statuses:
         """Return some of the rows."""
@@ -240,11 +261,22 @@ class OpsLog:
 
         The previous newest entry gets ``backup`` as its backup_path.
         """
-        top = OpsLog.of([entry])
-        backups = self.backups
-        if len(self):
-            backups = set_row(backups, 0, np.frombuffer(backup.encode(), np.uint8))
-        return OpsLog.concat([top, replace(self, backups=backups)])
+        if not len(self):
+            return OpsLog.of([replace(entry, backup_path=None)])
+        backups = set_row(self.backups, 0, _bytes_of(backup))
+        zero = bytes(OBJECT_ID_BYTES)
+        return OpsLog(
+            with_row(self.kinds, 0, entry.kind),
+            with_row(self.updated_at, 0, entry.updated_at),
+            insert_row(backups, 0, _bytes_of(None)),
+            insert_row(self.names, 0, _bytes_of(entry.name)),
+            with_row(self.previous, 0, np.frombuffer(entry.previous_snapshot or zero, np.uint8)),
+            with_row(self.new, 0, np.frombuffer(entry.new_snapshot or zero, np.uint8)),
+            with_row(self.versions, 0, entry.versions or (0, 0)),
+            with_row(self.flags, 0, entry.flag or (0, 0, 0)),
+            self.statuses.pushed(entry.status or Status()),
+            self.source,
+        )
 
     @staticmethod
     def concat(parts: Sequence[OpsLog]) -> OpsLog:

@@ -13,7 +13,7 @@ Specification: *Repo Info File*.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, Final
@@ -28,7 +28,7 @@ from frazil.format.envelope import FileType, open_envelope, reading, seal
 from frazil.format.flatbuffer import Buffer, Layout, Tables, Writer, link
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_matrix
 from frazil.format.late_fields import Decoders, LateFields, complete, with_late_fields
-from frazil.format.metadata_items import MetadataColumn, read_metadata, write_metadata
+from frazil.format.metadata_items import read_metadata, write_row
 from frazil.format.ops_log import (
     Availability,
     OpsEntry,
@@ -129,7 +129,7 @@ class RepoInfo(LateFields):
             raise FormatError(
                 f"repo: an update must be at most at {_LAST_TIME} us since 1970, got one at {last}"
             )
-        ops = self.ops.pushed(replace(entry, backup_path=None), backup)
+        ops = self.ops.pushed(entry, backup)
         return replace(self, ops=ops).with_short_log(keep)
 
     def with_short_log(self, keep: int) -> RepoInfo:
@@ -181,27 +181,25 @@ def encode_repo_info(info: RepoInfo, *, level: int = 3) -> bytes:
     stored = [slot for slot, is_set in optional.items() if is_set]
     layout = _root_layout(tuple(stored))
     writer = Writer()
-    root, at = writer.table(layout)
-    root["f0"] = _SPEC_VERSION
-    link(root, layout, 1, at, _write_refs(writer, info.tags, snapshots))
-    link(root, layout, 2, at, _write_refs(writer, info.branches, snapshots))
-    deleted = OffsetVectors.single(writer, len(info.deleted_tags))
-    deleted.fill(writer.strings(Ragged.of_text(sorted(info.deleted_tags))))
-    link(root, layout, 3, at, deleted.positions)
-    link(root, layout, 4, at, write_snapshots(writer, snapshots))
-    link(root, layout, 5, at, write_statuses(writer, Statuses.of([info.status])))
-    write_metadata(writer, root, layout, 6, at, MetadataColumn.of([info.metadata]))
-    link(root, layout, 7, at, write_ops(writer, info.ops))
+    root = writer.table(layout)
+    root.put(0, _SPEC_VERSION)
+    root.link(1, _write_refs(writer, info.tags, snapshots))
+    root.link(2, _write_refs(writer, info.branches, snapshots))
+    root.link(3, _write_names(writer, sorted(info.deleted_tags)))
+    root.link(4, write_snapshots(writer, snapshots))
+    root.link(5, int(write_statuses(writer, Statuses.of([info.status]))[0]))
+    root.link(6, write_row(writer, info.metadata))
+    root.link(7, write_ops(writer, info.ops))
     if info.repo_before_updates is not None:
-        link(root, layout, _BEFORE, at, writer.string(info.repo_before_updates))
+        root.link(_BEFORE, writer.string(info.repo_before_updates))
     if info.config is not None:
-        link(root, layout, _CONFIG, at, writer.vectors(Ragged.of_bytes([encoded_config(info.config)])))
+        root.link(_CONFIG, writer.bytes_vector(encoded_config(info.config)))
     for slot, flags in ((_ENABLED, info.enabled_flags), (_DISABLED, info.disabled_flags)):
         if flags:
-            link(root, layout, slot, at, writer.vector(_flag_column(flags)))
+            root.link(slot, writer.vector(_flag_column(flags)))
     if info.extra is not None:
-        link(root, layout, _EXTRA, at, writer.vectors(Ragged.of_bytes([info.extra])))
-    return seal(writer.finish(at), FileType.REPO_INFO, level=level)
+        root.link(_EXTRA, writer.bytes_vector(info.extra))
+    return seal(writer.finish(root.position), FileType.REPO_INFO, level=level)
 
 
 @cache
@@ -212,7 +210,7 @@ def _root_layout(optional: tuple[int, ...]) -> Layout:
 
 def _write_refs(writer: Writer, refs: Mapping[str, bytes], snapshots: SnapshotTable) -> int:
     if not refs:
-        return int(OffsetVectors.single(writer, 0).positions[0])
+        return writer.no_elements()
     names = sorted(refs)
     rows = snapshots.find_snapshots(id_matrix([refs[name] for name in names]))
     if (rows < 0).any():
@@ -223,6 +221,14 @@ def _write_refs(writer: Writer, refs: Mapping[str, bytes], snapshots: SnapshotTa
     vector.fill(places)
     records["f1"] = rows
     link(records, _REF_LAYOUT, 0, places, writer.strings(Ragged.of_text(names)))
+    return int(vector.positions[0])
+
+
+def _write_names(writer: Writer, names: Sequence[str]) -> int:
+    if not names:
+        return writer.no_elements()
+    vector = OffsetVectors.single(writer, len(names))
+    vector.fill(writer.strings(Ragged.of_text(names)))
     return int(vector.positions[0])
 
 

@@ -20,6 +20,7 @@ from frazil.format.flatbuffer import Writer, ranges_by
 
 _WORD: Final = 8
 _SMALL: Final = 64
+_LARGE: Final = 1 << 16
 
 
 class HasFields(Protocol):
@@ -65,10 +66,28 @@ def numbered(counts: NDArray[Any]) -> Ragged:
 
 
 def insert_row(rows: Ragged, at: int, values: NDArray[Any]) -> Ragged:
-    """Return the rows with one more row before row ``at``. The values of other rows are not moved."""
+    """Return the rows with one more row before row ``at``. The values of other rows are not moved.
+
+    Rows that were read from a large file, which has many other values, first leave these values behind.
+    """
+    if len(rows.values) > _LARGE and len(rows.values) > 2 * rows.total():
+        rows = rows.compact()
     joined = np.concatenate([rows.values, values.astype(rows.values.dtype)]) if len(values) else rows.values
     start = len(rows.values) if len(values) else 0
     return Ragged(joined, with_row(rows.starts, at, start), with_row(rows.lengths, at, len(values)))
+
+
+def set_rows(rows: Ragged, at: I64, others: Ragged) -> Ragged:
+    """Return the rows with other rows at the places ``at``. The values of the other places are not moved.
+
+    Values that no row has any more are left behind when they are more than half of all.
+    """
+    if len(rows.values) > 2 * rows.total() + _LARGE:
+        rows = rows.compact()
+    starts, lengths = rows.starts.copy(), rows.lengths.copy()
+    starts[at], lengths[at] = others.starts + len(rows.values), others.lengths
+    values = np.concatenate([rows.values, others.values]) if len(others.values) else rows.values
+    return Ragged(values, starts, lengths)
 
 
 def set_row(rows: Ragged, at: int, values: NDArray[Any]) -> Ragged:

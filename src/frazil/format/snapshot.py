@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from frazil.errors import ErrorKind, FormatError
 from frazil.format.columns import U8
 from frazil.format.envelope import FileType, open_envelope, reading, seal
-from frazil.format.flatbuffer import Buffer, Layout, Tables, Writer, link
+from frazil.format.flatbuffer import Buffer, Layout, Record, Tables, Writer
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, OBJECT_ID_BYTES, id_keys, id_order, id_to_text
 from frazil.format.late_fields import LateFields, complete, with_late_fields
 from frazil.format.manifest_refs import ManifestRef, ManifestRefs
-from frazil.format.metadata_items import MetadataColumn, read_metadata, write_metadata
+from frazil.format.metadata_items import read_metadata, write_row
 from frazil.format.nodes import ArrayData, Node, NodeTable
 from frazil.format.nodes_codec import read_nodes, write_nodes
 from frazil.format.row_vectors import OffsetVectors, require, structs
@@ -217,34 +217,33 @@ def encode_snapshot(snapshot: Snapshot, *, level: int = 3) -> bytes:
     version = snapshot.spec_version
     layout = _LAYOUT if version == 2 else _LAYOUTS_V1[snapshot.parent_id is not None]
     writer = Writer()
-    root, position = writer.table(layout)
-    root["f0"] = np.void(snapshot.id)
+    root = writer.table(layout)
+    root.put(0, snapshot.id)
     if version == 1 and snapshot.parent_id is not None:
-        root["f1"] = np.void(snapshot.parent_id)
-    root["f3"] = snapshot.flushed_at
-    link(root, layout, 4, position, writer.string(snapshot.message))
-    write_metadata(writer, root, layout, 5, position, MetadataColumn.of([snapshot.metadata], version))
-    (_write_files_v1 if version == 1 else _write_files_v2)(writer, root, layout, position, snapshot.manifests)
-    link(root, layout, 2, position, write_nodes(writer, snapshot.nodes, version))
-    return seal(writer.finish(position), FileType.SNAPSHOT, spec_version=version, level=level)
+        root.put(1, snapshot.parent_id)
+    root.put(3, snapshot.flushed_at)
+    root.link(4, writer.string(snapshot.message))
+    root.link(5, write_row(writer, snapshot.metadata, version))
+    (_write_files_v1 if version == 1 else _write_files_v2)(writer, root, snapshot.manifests)
+    root.link(2, write_nodes(writer, snapshot.nodes, version))
+    return seal(writer.finish(root.position), FileType.SNAPSHOT, spec_version=version, level=level)
 
 
-def _write_files_v1(
-    writer: Writer, root: Any, layout: Layout, position: Any, unsorted: ManifestFiles
-) -> None:
+def _write_files_v1(writer: Writer, root: Record, unsorted: ManifestFiles) -> None:
     files = unsorted.sorted()
     rows = np.zeros(len(files), _FILE_STRUCT)
     rows["id"], rows["size"], rows["refs"] = structs(files.ids), files.size_bytes, files.num_chunk_refs
-    link(root, layout, 6, position, writer.vector(rows, alignment=8))
+    root.link(6, writer.vector(rows, alignment=8))
 
 
-def _write_files_v2(
-    writer: Writer, root: Any, layout: Layout, position: Any, unsorted: ManifestFiles
-) -> None:
+def _write_files_v2(writer: Writer, root: Record, unsorted: ManifestFiles) -> None:
+    root.link(6, writer.no_elements())
+    if not len(unsorted):
+        root.link(7, writer.no_elements())
+        return
     files = unsorted.sorted()
-    link(root, layout, 6, position, OffsetVectors.single(writer, 0).positions)
     vector = OffsetVectors.single(writer, len(files))
-    link(root, layout, 7, position, vector.positions)
+    root.link(7, int(vector.positions[0]))
     records, places = writer.tables(_FILE_LAYOUT, len(files))
     vector.fill(places)
     records["f0"] = structs(files.ids)

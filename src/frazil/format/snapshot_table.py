@@ -174,7 +174,13 @@ class SnapshotTable(LateFields):
         """Return the row of a snapshot, -1 if there is none. Binary search."""
         if len(id_) != OBJECT_ID_BYTES:
             return -1
-        return int(self.find_snapshots(np.frombuffer(id_, np.uint8).reshape(1, -1))[0])
+        row = self._place(id_)
+        return row if row < len(self) and self.id_of(row) == id_ else -1
+
+    def _place(self, id_: bytes) -> int:
+        """Return the first row whose id is not less."""
+        keys = id_keys(self._ids)
+        return int(keys.searchsorted(np.frombuffer(id_, keys.dtype)[0]))
 
     def find_snapshots(self, ids: U8) -> I64:
         """Return the rows of many snapshots, for ids of shape (k, 12); -1 where there is none."""
@@ -331,7 +337,7 @@ class SnapshotTable(LateFields):
             InternalError: ``snapshot-not-found`` if the parent is not listed, ``duplicate-snapshot-id`` if
                 the id is listed.
         """
-        at = int(np.searchsorted(id_keys(self._ids), np.frombuffer(entry.id, "S12")[0]))
+        at = self._place(entry.id)
         if at < len(self) and self.id_of(at) == entry.id:
             raise InternalError(
                 f"snapshot {id_to_text(entry.id)} is already listed", ErrorKind.DUPLICATE_SNAPSHOT_ID
@@ -449,7 +455,7 @@ def write_snapshots(writer: Writer, table: SnapshotTable) -> int:
         records["f1"] = table._parents[rows]
         records["f2"] = table._flushed[rows]
         link(records, layout, 3, places, writer.strings(writable(table._messages.take(rows))))
-        write_metadata(writer, records, layout, 4, places, table._metadata.take(rows))
+        link(records, layout, 4, places, write_metadata(writer, table._metadata.take(rows)))
         if with_logs:
             link(records, layout, 5, places, writer.vectors(writable(table._pruned.take(rows))))
     vector.fill(targets)

@@ -90,15 +90,16 @@ def encode_transaction_log(log: TransactionLog, *, level: int = 3, spec_version:
     if spec_version == 1 and log.moves:
         raise FormatError("spec version 1 cannot move nodes", ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION)
     writer = Writer()
-    root, root_at = writer.table(_LOG)
-    root[f"f{LOG_ID}"] = np.void(log.id)
+    root = writer.table(_LOG)
+    root.put(LOG_ID, log.id)
     for slot, name in ID_LIST_SLOTS.items():
         ids = _sorted_ids(getattr(log, name))
-        link(root, _LOG, slot, root_at, writer.vector(ids))
-    link(root, _LOG, CHUNK_LISTS, root_at, _write_chunks(writer, log.updated_chunks))
-    moves = sorted(log.moves, key=lambda move: move.target.split("/"))
-    link(root, _LOG, LOG_MOVES, root_at, _write_moves(writer, moves))
-    return seal(writer.finish(root_at), FileType.TRANSACTION_LOG, spec_version=spec_version, level=level)
+        root.link(slot, writer.vector(ids) if len(ids) else writer.no_elements())
+    chunks, moves = log.updated_chunks, sorted(log.moves, key=lambda move: move.target.split("/"))
+    root.link(CHUNK_LISTS, _write_chunks(writer, chunks) if chunks else writer.no_elements())
+    root.link(LOG_MOVES, _write_moves(writer, moves) if moves else writer.no_elements())
+    parts = writer.finish(root.position)
+    return seal(parts, FileType.TRANSACTION_LOG, spec_version=spec_version, level=level)
 
 
 def _sorted_ids(ids: U8) -> U8:

@@ -64,7 +64,7 @@ class LostCommit:
                 f"repair: {counted(number, 'lost chunk')} with {_WORDS[self.choice]}",
                 _metadata(self.lost),
                 SessionStart(newest_update(info), since),
-                workspace.writer.begin_flush,
+                workspace.writer,
             )
         )
 

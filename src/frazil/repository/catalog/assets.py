@@ -154,7 +154,9 @@ class Assets:
 
     def store_snapshot(self, snapshot: Snapshot) -> None:
         """Put a snapshot that was just written into the cache."""
-        metadata = MetadataColumn.of([snapshot.metadata]).load(0)  # as a reader of the file gets it
+        metadata: dict[str, Any] = {}
+        if snapshot.metadata:
+            metadata = MetadataColumn.of([snapshot.metadata]).load(0)  # as a reader of the file gets it
         as_read = replace(snapshot, metadata=metadata)
         self._snapshots.store(snapshot.id, as_read, _weight_of_snapshot(as_read))
 

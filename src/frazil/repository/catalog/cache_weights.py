@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
-from functools import cache
+from functools import cache, partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -29,31 +31,36 @@ def held_bytes(value: object) -> int:
         if isinstance(each, np.ndarray):
             owner, size = _owner(each)
             buffers[id(owner)] = size
-        elif names := _names_of_fields(_class_of(each)):
-            pending += [_decoded(each, name) for name in names]
+        elif isinstance(each, str | bytes):
+            total += len(each)
+        elif fields_of := _fields_of(_class_of(each)):
+            pending += fields_of(each)
         elif isinstance(each, Mapping):
             first = next(iter(each.values()), None)
-            if _names_of_fields(_class_of(first)) or isinstance(first, np.ndarray):
+            if _fields_of(_class_of(first)) or isinstance(first, np.ndarray):
                 pending += each.values()
             else:
                 total += len(str(each))
-        elif isinstance(each, str | bytes):
-            total += len(each)
     return total + sum(buffers.values())
 
 
 @cache
-def _names_of_fields(cls: type) -> tuple[str, ...]:
-    """Return the names of the fields of a dataclass. Other classes have none."""
-    return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else ()
-
-
-def _decoded(value: object, name: str) -> Any:
-    """Return a field of a value, or None if it is decoded later."""
-    try:
-        return object.__getattribute__(value, name)
-    except AttributeError:
+def _fields_of(cls: type) -> Callable[[Any], Iterable[Any]] | None:
+    """Return the function that returns the decoded fields of a dataclass. None for other classes."""
+    names = [field.name for field in fields(cls)] if is_dataclass(cls) else []
+    if not names:
         return None
+    if hasattr(cls, "__getattr__"):  # some fields are decoded when they are read
+        return partial(_decoded, names=names)
+    # With two names or more, ``attrgetter`` returns a tuple.
+    return attrgetter(*names, names[0])
+
+
+def _decoded(value: object, names: Sequence[str]) -> Iterator[Any]:
+    """Yield the fields of a value that are decoded."""
+    for name in names:
+        with suppress(AttributeError):
+            yield object.__getattribute__(value, name)
 
 
 def _class_of(value: object) -> Any:
@@ -63,7 +70,9 @@ def _class_of(value: object) -> Any:
 def _owner(array: np.ndarray[Any, Any]) -> tuple[object, int]:
     """Return the object that owns the memory of an array, and its size in bytes."""
     owner: Any = array
-    while isinstance(owner, np.ndarray) and owner.base is not None:
+    while isinstance(owner, np.ndarray):
+        if owner.base is None:
+            return owner, owner.nbytes
         owner = owner.base
     if isinstance(owner, memoryview):
         owner = owner.obj

@@ -211,10 +211,11 @@ def new_snapshot(entry: SnapshotEntry, branch: str | None, base: bytes, flag: Fl
             listed = replace(
                 entry, parent=before.parent, pruned_ancestor_tx_logs=before.pruned_ancestor_tx_logs
             )
-        after = replace(info, snapshots=info.snapshots.added(listed))
+        snapshots = info.snapshots.added(listed)
         if branch is None:
+            after = replace(info, snapshots=snapshots)
             return Changed(after, OpsEntry(UpdateKind.NEW_DETACHED_SNAPSHOT, now, new_snapshot=entry.id))
-        after = replace(after, branches=with_ref(info.branches, branch, entry.id))
+        after = replace(info, snapshots=snapshots, branches=with_ref(info.branches, branch, entry.id))
         ops_entry = OpsEntry(UpdateKind.NEW_COMMIT, now, name=branch, new_snapshot=entry.id)
         if entry.parent != base:
             ops_entry = replace(ops_entry, kind=UpdateKind.COMMIT_AMENDED, previous_snapshot=base)

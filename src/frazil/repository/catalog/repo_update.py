@@ -26,7 +26,7 @@ Specification: *Updates to the repo info file*.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Buffer, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -120,7 +120,7 @@ class NewFiles:
     ``confirm`` is called when they are durable. It may wait for other files, and raise their errors.
     """
 
-    objects: Sequence[tuple[str, bytes]] = ()
+    objects: Sequence[tuple[str, Buffer]] = ()
     confirm: Callable[[], None] = _confirm_nothing
 
 

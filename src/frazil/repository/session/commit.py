@@ -72,19 +72,18 @@ def _attempt_commit(pending: PendingCommit) -> bytes | None:
         pending = replace(pending, metadata={**_carried_metadata(before), **pending.metadata})
     # An unconditional commit looks for a garbage collection between its files and its update.
     is_joint = context.storage.is_local and not pending.is_unconditional
-    with putting(context.storage) as puts:
-        wait_for_chunks = pending.begin_flush()
+    with putting(context.storage) as puts, pending.begin_flush(is_joint=is_joint) as chunks:
         if not is_joint:
             puts.run(lambda: start.save_backup(context.storage))
-        files = write_commit_files(pending, puts, start.info, replaced)
+        files = write_commit_files(pending, puts, before, replaced)
         change = _commit_change(pending, files.snapshot, before)
 
         def confirm() -> None:
             puts.wait()
-            wait_for_chunks()
+            chunks.confirm()
             pending.earlier_manifests.confirm_stored()
 
-        rest = NewFiles(puts.rest(), confirm) if is_joint else None
+        rest = NewFiles([*chunks.files, *puts.rest()], confirm) if is_joint else None
         if rest is None:
             confirm()
             if pending.is_unconditional and not _is_still_safe(pending, start.info, files):

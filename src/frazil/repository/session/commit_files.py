@@ -8,11 +8,10 @@ from frazil.changes.log import amended_log, transaction_log
 from frazil.format.columns import U8
 from frazil.format.ids import id_matrix
 from frazil.format.keys import snapshot_key, transaction_key
-from frazil.format.repo_info import RepoInfo
+from frazil.format.repo_info import SnapshotEntry
 from frazil.format.snapshot import Snapshot, encode_snapshot
 from frazil.format.transaction_log import TransactionLog, encode_transaction_log
 from frazil.repository.catalog.assets import Assets
-from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.clock import new_object_id, now_us
 from frazil.repository.session.earlier_manifests import NewManifest
 from frazil.repository.session.manifest_files import referenced_files, with_prepared_files, write_manifests
@@ -40,20 +39,20 @@ class CommitFiles:
 
 
 def write_commit_files(
-    pending: PendingCommit, puts: Puts, info: RepoInfo, replaced: TransactionLog | None
+    pending: PendingCommit, puts: Puts, before: SnapshotEntry, replaced: TransactionLog | None
 ) -> CommitFiles:
     """Put all files of the new version except ``repo``.
 
-    ``replaced`` is the transaction log of the commit that the new commit replaces.
+    ``before`` is the entry of the parent. ``replaced`` is the transaction log of the commit that the new
+    commit replaces.
     """
     context, parent = pending.context, pending.parent
     id_ = new_object_id()
     nodes, manifests = write_manifests(pending, puts)
-    # Later than the parent, also if the clock of this host is late.
-    before = info.snapshots.entry(require_snapshot(info, parent.id)).flushed_at
     snapshot = Snapshot(
         id=id_,
-        flushed_at=max(now_us(), before + 1),
+        # Later than the parent, also if the clock of this host is late.
+        flushed_at=max(now_us(), before.flushed_at + 1),
         message=pending.message,
         metadata=pending.metadata,
         nodes=nodes,

@@ -22,7 +22,7 @@ from frazil.changes.manifests import (
 from frazil.changes.window_plan import axes_of, plan_windows
 from frazil.changes.windows import capacity_for
 from frazil.format.columns import I64, U8
-from frazil.format.ids import id_keys, id_matrix
+from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_matrix, ids_among
 from frazil.format.keys import manifest_key
 from frazil.format.manifest import ChunkTable, LocationCompression, Manifest, encode_manifest
 from frazil.format.snapshot import ArrayData, ManifestFiles, ManifestRef, ManifestRefs, Node, NodeTable
@@ -220,12 +220,14 @@ def put_manifests(
 
 def referenced_files(before: ManifestFiles, nodes: NodeTable, new: list[NewManifest]) -> ManifestFiles:
     """Return the old and new manifest files that the nodes refer to."""
+    if not len(before) and not new:
+        return before
     files = list({manifest.ref.id: manifest for manifest in new}.values())
     new_ids: U8 = id_matrix([manifest.ref.id for manifest in files])
     ids = np.concatenate([before.ids, new_ids])
     sizes = np.concatenate([before.size_bytes, np.array([each.size for each in files], np.uint64)])
     counts = np.concatenate([before.num_chunk_refs, np.array([each.num_refs for each in files], np.uint32)])
-    keys = id_keys(ids)
-    order = np.argsort(keys)
-    used = order[np.isin(keys[order], id_keys(nodes.manifest_ids()))]
+    order = np.argsort(id_keys(ids))
+    needed = nodes.manifests.compact().values.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
+    used = order[ids_among(ids[order], needed)]
     return ManifestFiles(ids[used], sizes[used], counts[used])

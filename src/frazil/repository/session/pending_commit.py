@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from frazil.changes.change_set import ChangeSet
+from frazil.chunks.writer import ChunkFlush, ChunkWriter
 from frazil.format.snapshot import Snapshot
 from frazil.repository.catalog.collection_guard import SessionStart
 from frazil.repository.catalog.context import Context
@@ -38,14 +38,6 @@ REWRITE_AMEND: Final = CommitKind(
 )
 
 
-def _wait_for_nothing() -> None:
-    pass
-
-
-def _flush_nothing() -> Callable[[], None]:
-    return _wait_for_nothing
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingCommit:
     """The inputs of a commit.
@@ -54,7 +46,7 @@ class PendingCommit:
         branch: The branch of the session. It can be None for a flush.
         parent: The snapshot that the changes are relative to.
         session_start: When the session started. Only a later garbage collection can have deleted its files.
-        begin_flush: Begins to make the chunks of the changes durable. Returns a function that waits for it.
+        writer: The writer of the chunks of the changes. None if all of them are durable.
         earlier_manifests: Manifests that earlier attempts of this commit have stored.
         note: Changes the metadata of the repository in the same update (spec version 2).
     """
@@ -67,9 +59,18 @@ class PendingCommit:
     message: str
     metadata: dict[str, Any]
     session_start: SessionStart
-    begin_flush: Callable[[], Callable[[], None]] = _flush_nothing
+    writer: ChunkWriter | None = None
     earlier_manifests: EarlierManifests = field(default_factory=EarlierManifests)
     note: Note | None = None
+
+    def begin_flush(self, *, is_joint: bool) -> ChunkFlush:
+        """Begin to make the chunks of the changes durable.
+
+        With ``is_joint``, the caller stores the files of the flush together with its own files.
+        """
+        if self.writer is None:
+            return ChunkFlush()
+        return self.writer.begin_joint_flush() if is_joint else self.writer.begin_uploads()
 
     @property
     def target_branch(self) -> str | None:

@@ -47,7 +47,8 @@ def require_uncollected(pending: PendingCommit, info: RepoInfo) -> None:
 
 
 def _required_files(pending: PendingCommit) -> RequiredFiles:
-    pending.begin_flush()()
+    if pending.writer is not None:
+        pending.writer.flush()
     prepared = _prepared_files(pending)
     manifests = [prepared.manifests, *([pending.parent.manifests.ids] if pending.is_unconditional else [])]
     chunks = np.concatenate([pending.changes.chunk_files(), prepared.chunks])

@@ -329,7 +329,8 @@ class Session(Rearranging, Inspection):
         self, kind: CommitKind, message: str, metadata: dict[str, Any], allow_empty: bool
     ) -> PendingCommit:
         self._require_commit_allowed(kind, allow_empty)
-        MetadataColumn.of([metadata])  # raises an error before the first file is written
+        if metadata:
+            MetadataColumn.of([metadata])  # raises an error before the first file is written
         state = self._state
         workspace = state.workspace
         return PendingCommit(
@@ -341,7 +342,7 @@ class Session(Rearranging, Inspection):
             message,
             {**state.default_metadata, **metadata},
             state.session_start(),
-            workspace.writer.begin_flush,
+            workspace.writer,
             workspace.earlier_manifests,
             state.note,
         )

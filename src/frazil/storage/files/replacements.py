@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack, suppress
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frazil.storage.base import OpenReplacement, Refused, Replacement, Storage, Stored
@@ -73,9 +72,13 @@ class FileReplacement(OpenReplacement):
 
 def _is_current(path: str, replacement: Replacement) -> bool:
     try:
-        current = Path(path).read_bytes()
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except MISSING_FILE:
         return False
+    try:
+        current = read_large(descriptor, replacement.key, 0, None)
+    finally:
+        os.close(descriptor)
     return current == replacement.old or version_of(current) == replacement.version
 
 
