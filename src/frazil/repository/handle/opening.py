@@ -84,8 +84,22 @@ def build_context(
     return Context(storage, config, settings, assets, virtual, catalog, attribution, chunk_cache)
 
 
-def open_context(storage: Storage, options: HandleOptions) -> Context:
-    """Return the context of a handle on the repository in ``storage``.
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A repository that was just opened.
+
+    Attributes:
+        context: The context of its handle.
+        info: The refs and snapshots that were read to open it. A session that starts later reads them again,
+            because others may have committed.
+    """
+
+    context: Context
+    info: RepoInfo
+
+
+def open_current(storage: Storage, options: HandleOptions) -> Opened:
+    """Open the repository in ``storage``, and read its refs and snapshots once.
 
     Raises:
         RepositoryNotFoundError: ``repository-not-found`` if ``storage`` contains no repository.
@@ -102,10 +116,21 @@ def open_context(storage: Storage, options: HandleOptions) -> Context:
         if storage.head(V1_MAIN) is None:
             refuse_older(storage)
             raise with_hint(storage, error) from error.__cause__
-        stored = _stored_settings_v1(storage)
-    else:
-        stored = StoredSettings(_config_of(info))
-    return build_context(storage, options, stored, cache)
+        context = build_context(storage, options, _stored_settings_v1(storage), cache)
+        return Opened(context, context.catalog.repo_info())
+    return Opened(opened_before(storage, options, info, cache), info)
+
+
+def opened_before(
+    storage: Storage, options: HandleOptions, info: RepoInfo, cache: RepoInfoCache | None = None
+) -> Context:
+    """Return the context of a handle on a repository of spec version 2 with this file ``repo``."""
+    return build_context(storage, options, StoredSettings(_config_of(info)), cache)
+
+
+def open_context(storage: Storage, options: HandleOptions) -> Context:
+    """Return the context of a handle on the repository in ``storage``. See `open_current`."""
+    return open_current(storage, options).context
 
 
 def saved_config(storage: Storage) -> RepositoryConfig | None:
