@@ -41,7 +41,7 @@ COMMON = {
         "host",
         "lazy_names",
     ),
-    *("logs", "threads"),
+    *("logs", "records", "threads"),
 }
 
 # Room, inner room, or module at the top -> what else it may import of Frazil. Every room may import itself.
@@ -69,6 +69,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "extras": set(),
     "host": set(),
     "logs": set(),
+    "records": set(),
     "display": set(),
     "threads": set(),
     "format": set(),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +31,7 @@ from frazil.chunks.read_batches import LoopReads
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.keys import chunk_key
 from frazil.format.manifest import ChunkRef, InlineRef, NativeRef, VirtualRef
+from frazil.records import dataclass
 from frazil.threads import SIZES, Purpose, ThreadPool
 
 if TYPE_CHECKING:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from frazil.display import Record, Shown
+from frazil.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.records import dataclass
 
 _AUTHOR: Final = "author"
 

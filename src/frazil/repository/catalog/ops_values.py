@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, ClassVar
 
 from frazil.display import PACKAGE, Family, Record, Shown, literal, utc
+from frazil.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import partial
 
 from frazil.chunks.byte_cache import ByteCache
@@ -11,6 +10,7 @@ from frazil.chunks.virtual import VirtualSources
 from frazil.errors import ErrorKind, FormatError, ReadOnlyError, RepositoryNotFoundError
 from frazil.format.keys import REPO
 from frazil.format.repo_info import RepoInfo
+from frazil.records import dataclass
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.assets import Assets, CacheLimits
 from frazil.repository.catalog.backups import with_hint

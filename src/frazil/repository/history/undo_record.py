@@ -16,8 +16,10 @@ of an undo is an ordinary update.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
+
+from frazil.records import dataclass
 
 #: A key of the metadata of a repository.
 UNDO: Final = "frazil.undo"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from frazil.changes.change_set import ChangeSet
 from frazil.format.snapshot import Snapshot
+from frazil.records import dataclass
 from frazil.repository.catalog.collection_guard import SessionStart
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_changes import Note
