@@ -44,6 +44,7 @@ def classes(decorator: Any) -> dict[str, type]:
     class Changing:
         count: int
         rows: list[int] = field(default_factory=list)
+        is_saved: bool = field(default=False, init=False, compare=False)
 
     @decorator(frozen=True, slots=True, eq=False)
     class Identity[T]:

@@ -52,7 +52,7 @@ def _make_methods(owner: type) -> None:
     if hasattr(owner, "__post_init__"):
         namespace["__post_init__"] = owner.__post_init__
     frozen = vars(owner)["__dataclass_params__"].frozen
-    model: type = dataclasses.dataclass(type(owner.__name__, (), namespace), frozen=frozen)
+    model: type = dataclasses.dataclass(type(owner.__name__, (), namespace), frozen=frozen, slots=True)
     for name, method in vars(owner).copy().items():
         if isinstance(method, _Deferred):
             setattr(owner, name, vars(model)[name])
