@@ -1,6 +1,6 @@
 # The commands of the project. Each first installs the packages that it needs (scripts/setup).
 
-.PHONY: demo pipeline simulate history soak test test-all test-weekly test-lowest test-minimal test-pipeline lint types check build bench bench-quick bench-plots fuzz fuzz-decoders golden clean
+.PHONY: demo pipeline simulate history soak test test-all test-weekly test-lowest test-minimal test-pipeline lint types check build bench bench-quick bench-targets bench-plots fuzz fuzz-decoders golden clean
 .NOTPARALLEL:
 
 demo:    ## write real data with Spark into one repository, and show the result
@@ -79,6 +79,9 @@ bench:   ## compare Frazil with the reference; writes benchmarks/RESULTS.md
 bench-quick:  ## a few short benchmarks beside the last report; writes nothing
 	@scripts/setup bench
 	@scripts/run python benchmarks/run.py --daily $(ARGS)
+
+bench-targets:  ## write the targets of benchmarks/RESULTS.md again, from its tables
+	@scripts/run python benchmarks/targets.py $(ARGS)
 
 bench-plots:  ## draw the costs of benchmarks/RESULTS.md against their sizes, for docs/performance.md
 	@scripts/run python benchmarks/plots.py $(ARGS)

@@ -24,6 +24,8 @@ def start(implementation: str) -> Measured:
     out["own part of Repository and store, processor s"] = (
         _seconds(f"{BASE}; {used}; library.IcechunkStore") - base
     )
+    if implementation == "frazil":
+        out["import frazil.spark, processor s"] = _seconds("import frazil.spark") - alone
     return out
 
 

@@ -32,11 +32,9 @@ def section(workload: Workload, rounds: Sequence[Round]) -> Iterable[str]:
     pairs = [pair for pair in workload.pairs() if set(pair) <= set(present)]
     columns = ["", *present]
     for at, (ours, other) in enumerate(pairs):
-        columns.append(f"ratio to {other}" if ours == FRAZIL else f"{ours} / {other}")
+        columns.append(ratio_column(ours, other))
         if not at:
             columns.append("smallest and largest")
-    bounded = {*workload.expected, *workload.limits}
-    columns += ["expected"] if bounded else []
     yield f"### {workload.title}"
     yield ""
     yield row(columns)
@@ -49,8 +47,6 @@ def section(workload: Workload, rounds: Sequence[Round]) -> Iterable[str]:
             cells.append(f"**{best}**" if best and not at else best)
             if not at:
                 cells.append(f"{min(found):.2f} – {max(found):.2f}" if len(found) > 1 else "")
-        if bounded:
-            cells.append(expectation(workload, name))
         yield row(cells)
     yield ""
     if workload.note is not None and set(present) == set(workload.implementations):
@@ -59,6 +55,11 @@ def section(workload: Workload, rounds: Sequence[Round]) -> Iterable[str]:
     sizes = ", ".join(f"{size} {name}" for name, size in workload.sizes.items())
     yield f"{workload.run}: {sizes}. Rounds: {len(rounds)}."
     yield ""
+
+
+def ratio_column(ours: str, other: str) -> str:
+    """Return the title of the column with the ratios of two implementations."""
+    return f"ratio to {other}" if ours == FRAZIL else f"{ours} / {other}"
 
 
 def with_sections(text: str, sections: Mapping[str, str], order: Sequence[str]) -> str:
@@ -70,13 +71,6 @@ def with_sections(text: str, sections: Mapping[str, str], order: Sequence[str]) 
     texts = {part.split("\n", 1)[0]: f"{_SECTION[1:]}{part}\n" for part in present} | dict(sections)
     known = [title for title in order if title in texts]
     return "\n".join([head, *(texts[title].rstrip("\n") + "\n" for title in known)])
-
-
-def expectation(workload: Workload, name: str) -> str:
-    bound, limit = workload.expected.get(name), workload.limits.get(name)
-    if bound is not None:
-        return f"at most {bound}"
-    return "" if limit is None else f"{workload.implementations[0]} at most {limit}"
 
 
 def measured(present: Sequence[str], rounds: Sequence[Round]) -> list[str]:
@@ -100,20 +94,6 @@ def ratios(rounds: Sequence[Round], ours: str, other: str, name: str) -> list[fl
         for each in rounds
         if name in each.get(ours, {}) and name in each.get(other, {}) and each[other][name]
     ]
-
-
-def missed(workload: Workload, rounds: Sequence[Round]) -> Iterable[str]:
-    """Yield a line for each expectation that does not hold."""
-    first = workload.implementations[0]
-    for name, bound in workload.expected.items():
-        ours, other = workload.pairs()[0]
-        found = ratios(rounds, ours, other, name)
-        if found and median(found) > bound:
-            yield f"{workload.title}: {name}: {median(found):.2f} of {other}, expected at most {bound}"
-    for name, limit in workload.limits.items():
-        value = median(values(rounds, first, name))
-        if value > limit:
-            yield f"{workload.title}: {name}: {number(value)}, expected at most {limit}"
 
 
 def number(value: float) -> str:

@@ -54,6 +54,7 @@ class Table:
         variant: The other arguments, as text.
         medians: The medians by the name of the measurement, then by implementation.
         ratios: The first ratio of each measurement.
+        cells: The numbers by the name of the measurement, then by the title of the column.
     """
 
     title: str
@@ -62,6 +63,7 @@ class Table:
     variant: str
     medians: Mapping[str, Mapping[str, float]]
     ratios: Mapping[str, Ratio]
+    cells: Mapping[str, Mapping[str, float]]
 
 
 def read_tables(text: str) -> dict[str, Table]:
@@ -78,12 +80,20 @@ def _table(title: str, body: str) -> Table | None:
     names, rows = lines[0], lines[2:]
     first = next((at for at, name in enumerate(names) if "ratio to" in name or " / " in name), len(names))
     end = names.index("expected") if "expected" in names[:first] else first
-    found = {
-        row[0]: {names[at]: number for at in range(1, end) if not math.isnan(number := _number(row[at]))}
+    cells = {
+        row[0]: {
+            name: number
+            for name, cell in zip(names, row, strict=True)
+            if not math.isnan(number := _number(cell))
+        }
         for row in rows
     }
+    medians = {
+        name: {column: each[column] for column in names[1:end] if column in each}
+        for name, each in cells.items()
+    }
     numbers, variant = _arguments(sizes[2])
-    return Table(title, sizes[1], numbers, variant, found, dict(_ratios(names, rows, first)))
+    return Table(title, sizes[1], numbers, variant, medians, dict(_ratios(names, rows, first)), cells)
 
 
 def _ratios(names: Sequence[str], rows: Sequence[Sequence[str]], at: int) -> Iterator[tuple[str, Ratio]]:

@@ -40,9 +40,10 @@ import file_readers
 from commands import GIT
 from commit_peers import PACKAGES_OF_COMMITS
 from pipeline.names import PACKAGES_OF_PIPELINE
-from report import Round, missed, section, with_sections
+from report import Round, section, with_sections
 from results import read_tables, trends
 from shared_inputs import INPUTS
+from targets import results_of, with_targets
 from workload import Workload
 from workloads import DAILY, WORKLOADS
 
@@ -64,6 +65,10 @@ PACKAGE_OF = {
 }
 
 
+class MeasurementError(Exception):
+    """The process of a measurement failed."""
+
+
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     chosen = [
@@ -76,13 +81,12 @@ def main(arguments: Sequence[str]) -> int:
     load = [os.getloadavg()[0]]
     start = time.monotonic()
     with inputs():
-        rounds = (
-            quick(chosen) if options.quick else in_turns(chosen, options.rounds, start + options.minutes * 60)
-        )
+        until = start + options.minutes * 60
+        rounds, failures = (quick(chosen), []) if options.quick else in_turns(chosen, options.rounds, until)
     load.append(os.getloadavg()[0])
     print_trends(rounds, LAST_REPORT)
     if options.daily:
-        return 0
+        return bool(failures)
     command = " ".join(["python benchmarks/run.py", *map(shlex.quote, arguments)])
     head = list(preface(chosen, command, load, time.monotonic() - start))
     sections = {each.title: "\n".join(section(each, found)) for each, found in rounds.items()}
@@ -94,11 +98,12 @@ def main(arguments: Sequence[str]) -> int:
         text = with_sections(output.read_text(), sections, [each.title for each in WORKLOADS])
     else:
         text = "\n".join([f"{TITLE}\n", *head, *sections.values()])
-    output.write_text(text)
-    for line in (line for workload, found in rounds.items() for line in missed(workload, found)):
-        print(f"not as expected: {line}", file=sys.stderr)
+    output.write_text(with_targets(text, () if options.quick else WORKLOADS))
+    for result in results_of(list(rounds), read_tables(text)):
+        if result.is_missed:
+            print("missed:", *result.cells(), sep="\t", file=sys.stderr)
     print(f"wrote {options.output}", file=sys.stderr)
-    return 0
+    return bool(failures)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -130,8 +135,11 @@ def print_trends(rounds: Mapping[Workload, Sequence[Round]], report: Path) -> No
             print(workload.title, *lines, sep="\n")
 
 
-def in_turns(chosen: Sequence[Workload], most: int, until: float) -> dict[Workload, list[Round]]:
-    """Run rounds of all workloads, until the time is used up."""
+def in_turns(
+    chosen: Sequence[Workload], most: int, until: float
+) -> tuple[dict[Workload, list[Round]], list[str]]:
+    """Run rounds of all workloads, until the time is used up. Return them, and the failures."""
+    failures: list[str] = []
     rounds: dict[Workload, list[Round]] = {workload: [] for workload in chosen}
     longest: dict[Workload, float] = {}
     for number in range(most):
@@ -143,9 +151,14 @@ def in_turns(chosen: Sequence[Workload], most: int, until: float) -> dict[Worklo
             order = list(filter(installed, workload.implementations))
             if number % 2:
                 order.reverse()
-            rounds[workload].append({name: measure([(name, workload)])[0] for name in order})
+            try:
+                rounds[workload].append({name: measure([(name, workload)])[0] for name in order})
+            except (MeasurementError, subprocess.TimeoutExpired) as error:
+                # The rounds of the other workloads are worth a report.
+                failures.append(str(error))
+                print(error, file=sys.stderr, flush=True)
             longest[workload] = max(longest.get(workload, 0), time.monotonic() - begun)
-    return rounds
+    return {workload: found for workload, found in rounds.items() if found}, failures
 
 
 def quick(chosen: Sequence[Workload]) -> dict[Workload, list[Round]]:
@@ -154,7 +167,7 @@ def quick(chosen: Sequence[Workload]) -> dict[Workload, list[Round]]:
     Of workloads that differ only in their sizes, one runs.
     """
     once = {(each.run, json.dumps(each.quick)): each for each in reversed(chosen)}
-    tiny = [replace(each, sizes=each.quick, expected={}, limits={}) for each in reversed(once.values())]
+    tiny = [replace(each, sizes=each.quick, targets=()) for each in reversed(once.values())]
     jobs = [(name, workload) for workload in tiny for name in filter(installed, workload.implementations)]
     round_: dict[Workload, dict[str, dict[str, float]]] = {workload: {} for workload in tiny}
     for (name, workload), found in zip(jobs, measure(jobs, seconds=None), strict=True):
@@ -176,7 +189,7 @@ def measure(
     )
     if process.returncode:
         name, workload = jobs[process.stdout.count("\n")]
-        raise SystemExit(f"{name} failed in {workload.title}:\n{process.stderr}")
+        raise MeasurementError(f"{name} failed in {workload.title}:\n{process.stderr}")
     return [json.loads(line) for line in process.stdout.splitlines()]
 
 

@@ -60,5 +60,6 @@ def test_manual_pages(tmp_path: Path, run: Callable[..., str]) -> None:
     page = (folder / "frazil-log.1").read_text()
     assert re.search(r"^\.SH NAME\nfrazil\\-log \\- show the versions", page, re.MULTILINE)
     assert "\\-n, \\-\\-number N\\fR\nShow at most N versions." in page
+    assert all("\\-h, \\-\\-help" in each.read_text() for each in folder.iterdir())
     assert "\\fBfrazil\\-log\\fR(1)\nshow the versions" in run("man")
     assert all(not line.startswith("'") for line in page.splitlines())

@@ -41,7 +41,8 @@ def command(output: Output, name: str | None, folder: Path | None) -> None:
 
 def page_of(group: click.Group, name: str | None) -> str:
     """Return the manual page of a command, or of the group for None."""
-    context = click.Context(group, info_name="frazil")
+    # A context that no command line made has no settings of its own.
+    context = click.Context(group, info_name="frazil", **group.context_settings)
     if name is None:
         parts = [_heading("frazil", "versioned storage for Zarr arrays")]
         parts += _synopsis("frazil", "[OPTIONS] COMMAND [ARGS]...")
