@@ -39,4 +39,4 @@ def test_help_and_history_import_little(beside: Path) -> None:
     assert "Rename the title" in run.stdout
     words = ("HELP", "LOG", "LOOK", "LOADED")
     lines = [line for line in run.stdout.splitlines() if line.startswith(words)]
-    assert lines == ["HELP", "LOG numpy", "LOOK click frazil numpy", "LOADED"]
+    assert lines == ["HELP", "LOG numpy", "LOOK click frazil google_crc32c numpy zstandard", "LOADED"]
