@@ -41,7 +41,7 @@ COMMON = {
         "host",
         "lazy_names",
     ),
-    *("logs", "records", "threads"),
+    *("logs", "threads"),
 }
 
 # Room, inner room, or module at the top -> what else it may import of Frazil. Every room may import itself.
@@ -69,7 +69,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "extras": set(),
     "host": set(),
     "logs": set(),
-    "records": set(),
     "display": set(),
     "threads": set(),
     "format": set(),

@@ -27,6 +27,7 @@ from __future__ import annotations
 import json
 import numbers
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from enum import Enum
@@ -37,7 +38,6 @@ from textwrap import indent
 from typing import Any, ClassVar, Final
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.records import dataclass
 
 PACKAGE: Final = "frazil"
 

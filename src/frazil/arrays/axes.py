@@ -6,10 +6,11 @@ step 1 has at most three: the first chunk, the chunks that are taken whole, and 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from frazil.format.columns import I64
-from frazil.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,6 @@ from frazil.arrays.fill_values import are_fill
 from frazil.chunks.writer import ChunkRows
 from frazil.format.chunk_trailer import crc32c_rows
 from frazil.format.columns import U32
-from frazil.records import dataclass
 
 if TYPE_CHECKING:
     from frazil.arrays.encoders import Encoder

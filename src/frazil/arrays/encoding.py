@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any, Final
@@ -17,7 +18,6 @@ from frazil.arrays.decoders import DECODERS, Decoder
 from frazil.arrays.shard_layout import ShardLayout
 from frazil.changes.zarr_metadata import chunk_lengths
 from frazil.format.columns import I64
-from frazil.records import dataclass
 
 #: The largest size of a document in the cache of small documents, in bytes.
 _SMALL_DOCUMENT: Final = 1 << 16

@@ -7,6 +7,7 @@ each dimension, however many chunks it has. The decoder and the copy treat all p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 
 from frazil.arrays.axes import AxisChunks
 from frazil.format.columns import I64, U32
-from frazil.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

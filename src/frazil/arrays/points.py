@@ -5,6 +5,7 @@ Each chunk is read once. Of chunks without compression, only the bytes of the el
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,6 @@ import numpy as np
 
 from frazil.arrays.axes import chunk_bounds, chunk_numbers
 from frazil.format.columns import I64, U32
-from frazil.records import dataclass
 
 if TYPE_CHECKING:
     from frazil.arrays.encoding import Encoding

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any
 
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 
 from frazil.errors import InvalidIndexError
 from frazil.format.columns import I64
-from frazil.records import dataclass
 
 #: One item of a normalized index.
 type _Item = int | slice | NDArray[Any] | None

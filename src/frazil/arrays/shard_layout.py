@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import Final
-
-from frazil.records import dataclass
 
 #: The bytes of an entry of the index: an offset and a length.
 _ENTRY_BYTES: Final = 16

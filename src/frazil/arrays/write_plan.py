@@ -8,7 +8,7 @@ many chunks it has. Boxes are split into parts of limited size, which are encode
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from frazil.arrays.axes import AxisChunks, chunk_bounds, chunks_of_slice
 from frazil.format.columns import I64, U32
-from frazil.records import dataclass
 
 if TYPE_CHECKING:
     from frazil.arrays.encoding import Encoding

@@ -7,7 +7,7 @@ a change set is small, can be pickled, and can be merged with the change sets of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,6 @@ from frazil.format.coordinates import within
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys
 from frazil.format.manifest import ChunkKind, ChunkRef, ChunkTable
 from frazil.format.snapshot import Node, NodeTable
-from frazil.records import dataclass
 
 
 @dataclass(slots=True)

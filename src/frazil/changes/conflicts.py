@@ -32,6 +32,7 @@ Relations:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -44,7 +45,6 @@ from frazil.changes.zarr_metadata import same_encoding
 from frazil.format.columns import U32
 from frazil.format.ids import NODE_ID_BYTES, id_matrix
 from frazil.format.snapshot import Node
-from frazil.records import dataclass
 
 
 class ConflictType(Enum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -13,7 +14,6 @@ from frazil.changes.moves import in_order, pairs_of
 from frazil.format.ids import id_list
 from frazil.format.snapshot import NodeTable
 from frazil.format.transaction_log import TransactionLog
-from frazil.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ in few layers, each at least twice as long as the next.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import Final
@@ -22,7 +22,6 @@ from frazil.format.columns import I64, U32
 from frazil.format.coordinates import box, lowest
 from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import Node
-from frazil.records import dataclass
 
 #: With more tables than this, the tables are arranged, because each fork would be compared with all of them.
 _MOST_BOXES: Final = 256

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from frazil.format.columns import I64, U32
-from frazil.records import dataclass
 
 #: Keys have at most this number of bits.
 MOST_BITS: Final = 62

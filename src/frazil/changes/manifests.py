@@ -11,6 +11,7 @@ Specification: *Chunk Manifest Files*.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -20,7 +21,6 @@ from frazil.changes.windows import Windows
 from frazil.format.coordinates import box, keys, within
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.snapshot import ArrayData, ManifestRef, ManifestRefs
-from frazil.records import dataclass
 
 #: The limits of a manifest that several arrays share: references of one array, and bytes of all chunks.
 _SHARED_REFS: Final = 1000

@@ -9,7 +9,7 @@ of ours, where new nodes of theirs follow their groups. The paths of both sides 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import compress
 
@@ -21,7 +21,6 @@ from frazil.changes.node_changes import NodeChanges, node_changes_of_change_set,
 from frazil.format.ids import NODE_ID_BYTES, id_matrix
 from frazil.format.snapshot import NodeTable
 from frazil.format.transaction_log import Move
-from frazil.records import dataclass
 
 
 class Did(Enum):

@@ -9,7 +9,7 @@ changed and changed back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import chain, compress, repeat
 from operator import ne
 from typing import Any
@@ -23,7 +23,6 @@ from frazil.format.coordinates import box, keys
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_list, id_matrix
 from frazil.format.snapshot import NodeTable
 from frazil.format.transaction_log import ID_LISTS, TransactionLog
-from frazil.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

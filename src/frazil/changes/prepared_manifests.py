@@ -8,13 +8,13 @@ manifest. The commit puts it into the snapshot.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from frazil.format.columns import U32
 from frazil.format.snapshot import ManifestFiles, ManifestRef
-from frazil.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,7 +16,7 @@ without a node is stale if another writer creates a node there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
 
@@ -31,7 +31,6 @@ from frazil.changes.node_changes import (
     union_of_coordinates,
 )
 from frazil.format.columns import U32
-from frazil.records import dataclass
 
 #: A message lists this number of chunks, and the number of the others.
 _LISTED: Final = 5

@@ -8,7 +8,7 @@ conflict.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import compress
 
 import numpy as np
@@ -26,7 +26,6 @@ from frazil.format.coordinates import within
 from frazil.format.ids import NODE_ID_BYTES, id_matrix
 from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import Node, NodeTable
-from frazil.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

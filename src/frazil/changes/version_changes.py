@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,6 @@ from frazil.format.ids import NODE_ID_BYTES, id_matrix
 from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import ManifestRef, Node, NodeTable
 from frazil.format.transaction_log import Move
-from frazil.records import dataclass
 
 #: All references of an array in one version, by its path there.
 Tables = Callable[[str], ChunkTable]

@@ -21,6 +21,7 @@ Design: ``design/055-manifests-that-split-themselves.md``.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -28,7 +29,6 @@ from numpy.typing import NDArray
 
 from frazil.changes.grid_keys import MOST_BITS, Axes, Spans
 from frazil.format.columns import I64, U32
-from frazil.records import dataclass
 
 #: The largest number of references in a manifest of a small array: 40 to 190 KB.
 CAPACITY: Final = 8192

@@ -6,13 +6,13 @@ chunk of a remote object, and only if the user has set the size of the cache.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from frazil.chunks.ranges import ByteRange, StoredObject
 from frazil.chunks.virtual import ForeignObject
-from frazil.records import dataclass
 
 if TYPE_CHECKING:
     from frazil.chunks.byte_cache import ByteCache

@@ -14,11 +14,10 @@ The functions are pure: numpy in, numpy out.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from frazil.records import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

@@ -6,6 +6,7 @@ ChunkTable ──requests_of──> ColumnRequest: one range of one object, with
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -14,7 +15,6 @@ from frazil.chunks.cached_reads import CacheAdditions, WantedRanges, cached_chun
 from frazil.chunks.coalesce import plan_reads
 from frazil.chunks.ranges import ByteRange, MergeLimits, Readable, too_short
 from frazil.format.manifest import ChunkKind, ChunkTable
-from frazil.records import dataclass
 
 if TYPE_CHECKING:
     from frazil.chunks.byte_cache import ByteCache

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -36,7 +37,6 @@ from frazil.errors import ErrorKind, StorageError
 from frazil.format.chunk_trailer import SINGLE_TRAILER_BYTES, single_trailer
 from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.keys import chunk_key
-from frazil.records import dataclass
 from frazil.storage.base import IfAbsent, Stored
 from frazil.threads import Purpose, ThreadPool
 

@@ -8,7 +8,7 @@ and which bytes each wanted range gets.
 from __future__ import annotations
 
 from collections.abc import Buffer
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -16,7 +16,6 @@ import numpy as np
 from frazil.chunks.coalesce import plan_reads
 from frazil.errors import ErrorKind, StorageError
 from frazil.lazy_names import ModuleOnDemand
-from frazil.records import dataclass
 
 if TYPE_CHECKING:
     import asyncio

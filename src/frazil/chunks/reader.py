@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,7 +31,6 @@ from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.keys import chunk_key
 from frazil.format.manifest import ChunkRef, InlineRef, NativeRef, VirtualRef
 from frazil.lazy_names import ModuleOnDemand
-from frazil.records import dataclass
 from frazil.threads import SIZES, Purpose, ThreadPool
 
 if TYPE_CHECKING:

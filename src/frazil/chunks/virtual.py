@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import threading
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import repeat
@@ -26,7 +26,6 @@ import numpy as np
 from frazil.chunks.ranges import ByteRange, copy_into
 from frazil.display import some_of
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.records import dataclass
 from frazil.storage.foreign.on_demand import open_on_demand
 from frazil.storage.hints import require_hint
 from frazil.storage.option_names import shown_url

@@ -33,7 +33,7 @@ from array import array
 from collections.abc import Buffer, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,7 +45,6 @@ from frazil.format.chunk_trailer import crc32c, encode_trailer, single_trailer
 from frazil.format.keys import chunk_key
 from frazil.format.manifest import NativeRef
 from frazil.lazy_names import ModuleOnDemand
-from frazil.records import dataclass
 from frazil.threads import Purpose, ThreadPool
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ Specification: *ChunkRef*.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 from operator import eq
@@ -31,7 +31,6 @@ from numpy.typing import ArrayLike, NDArray
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64, U8, U32, U64, Ragged, intern
 from frazil.format.coordinates import ascending, box, keys, lowest, within
-from frazil.records import dataclass
 
 
 class ChunkKind(IntEnum):

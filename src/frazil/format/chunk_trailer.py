@@ -24,6 +24,7 @@ marks at both ends show that a trailer was there if one of its ends is damaged o
 from __future__ import annotations
 
 from collections.abc import Buffer, Iterable, Sequence
+from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
@@ -34,7 +35,6 @@ from frazil.errors import FormatError
 from frazil.format.columns import I64, U8, U32, U64
 from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.keys import chunk_key
-from frazil.records import dataclass
 
 _HEAD: Final = b"FRAZIL:["
 _TAIL: Final = b"]:FRAZIL"

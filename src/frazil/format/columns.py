@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from operator import ne
 from typing import Any
@@ -18,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import FormatError
-from frazil.records import dataclass
 
 U8 = NDArray[np.uint8]
 I64 = NDArray[np.int64]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Buffer, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
@@ -24,7 +25,6 @@ import zstandard
 
 from frazil.about import __version__
 from frazil.errors import ErrorKind, FormatError
-from frazil.records import dataclass
 
 MAGIC: Final = "ICE🧊CHUNK".encode()
 HEADER_BYTES: Final = 39

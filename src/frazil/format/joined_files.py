@@ -12,6 +12,7 @@ damage included. Then the caller decodes each file alone, with all rules and wit
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +21,6 @@ from numpy.typing import DTypeLike, NDArray
 from frazil.errors import FormatError
 from frazil.format.columns import I64, U8
 from frazil.format.flatbuffer import Buffer, ranges_by
-from frazil.records import dataclass
 
 _ALIGNMENT: Final = 8
 #: The largest number of changes of the vtable from one table to the next, for each file.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final
 
@@ -22,7 +22,6 @@ from frazil.format.envelope import FileType, open_envelope, reading
 from frazil.format.flatbuffer import Buffer
 from frazil.format.manifest import Manifest, array_vectors, manifest_of_payload
 from frazil.format.manifest_search import Coords, ReferenceSearch
-from frazil.records import dataclass
 
 #: The columns of smaller payloads, in bytes, are decoded at once.
 LAZY_BYTES: Final = 1 << 20

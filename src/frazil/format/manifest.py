@@ -16,7 +16,7 @@ Specification: *Chunk Manifest Files*.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import batched, repeat
 from typing import Any, Final
 
@@ -46,7 +46,6 @@ from frazil.format.coordinates import (
 from frazil.format.envelope import MAX_PAYLOAD_BYTES, FileType, open_envelope, reading, seal
 from frazil.format.flatbuffer import Buffer, Layout, OffsetVectors, Tables, Writer, link
 from frazil.format.row_vectors import require
-from frazil.records import dataclass
 
 __all__ = [
     "ArrayTables",

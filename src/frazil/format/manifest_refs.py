@@ -7,6 +7,7 @@ them, so it must not make an object for each.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
@@ -14,7 +15,6 @@ from numpy.typing import NDArray
 
 from frazil.format.columns import U8, U32
 from frazil.format.ids import OBJECT_ID_BYTES
-from frazil.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

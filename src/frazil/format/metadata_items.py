@@ -9,6 +9,7 @@ Specification: *Common Types*.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from operator import contains
 from typing import Any, Final
@@ -31,7 +32,6 @@ from frazil.format.row_vectors import (
     unshared,
     writable,
 )
-from frazil.records import dataclass
 
 _ITEM: Final = Layout({0: "u4", 1: "u4"}, slots=2)
 _LOADERS: Final = {1: msgpack.loads_json, 2: flexbuffer.loads}

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, compress, repeat
 from typing import Any, Final
 
@@ -24,7 +24,6 @@ from frazil.format.columns import I64, U8, Ragged, intern
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_list, id_matrix
 from frazil.format.manifest_refs import ManifestRef, ManifestRefs
 from frazil.format.row_vectors import concat_numbered, structs, unshared
-from frazil.records import dataclass
 
 _MAX_U32: Final = (1 << 32) - 1
 _SEARCHES_BEFORE_INDEX: Final = 500

@@ -11,7 +11,7 @@ Specification: *Update* and *RepoStatus*.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, Final
 
@@ -24,7 +24,6 @@ from frazil.format.envelope import reading
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
 from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.row_vectors import OffsetVectors, require, rows_where, set_row, structs, writable
-from frazil.records import dataclass
 
 _ID: Final = f"V{OBJECT_ID_BYTES}"
 

@@ -14,7 +14,7 @@ Specification: *Repo Info File*.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, Final
 
@@ -50,7 +50,6 @@ from frazil.format.snapshot_table import (
     read_snapshots,
     write_snapshots,
 )
-from frazil.records import dataclass
 
 _SPEC_VERSION: Final = 2
 _REF_LAYOUT: Final = Layout({0: "u4", 1: "u4"}, slots=2)

@@ -12,6 +12,7 @@ Specification: *Snapshot Files*.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -28,7 +29,6 @@ from frazil.format.nodes import ArrayData, Node, NodeTable
 from frazil.format.nodes_codec import read_nodes, write_nodes
 from frazil.format.row_vectors import OffsetVectors, require, structs
 from frazil.format.snapshot_table import SnapshotEntry
-from frazil.records import dataclass
 
 _LAYOUT: Final = Layout(
     {0: f"V{OBJECT_ID_BYTES}", 2: "u4", 3: "u8", 4: "u4", 5: "u4", 6: "u4", 7: "u4"}, slots=8

@@ -9,6 +9,7 @@ Specification: *Snapshot Files*.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +22,6 @@ from frazil.format.ids import OBJECT_ID_BYTES, id_order, ids_among
 from frazil.format.joined_files import IRREGULAR, JoinedFiles
 from frazil.format.row_vectors import require
 from frazil.format.snapshot import ManifestFiles, read_manifest_files
-from frazil.records import dataclass
 
 _KIND, _DATA = 3, 4
 _ARRAY: Final = 1

@@ -11,7 +11,7 @@ Specification: *SnapshotInfo*.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any, Final, Protocol
 
@@ -34,7 +34,6 @@ from frazil.format.row_vectors import (
     structs,
     writable,
 )
-from frazil.records import dataclass
 
 _ID: Final = f"V{OBJECT_ID_BYTES}"
 _LAYOUTS: Final = {

@@ -6,7 +6,7 @@ Specification: *Transaction Log Files*.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -27,7 +27,6 @@ from frazil.format.envelope import FileType, open_envelope, reading, seal
 from frazil.format.flatbuffer import Buffer, Layout, Tables, Writer, link
 from frazil.format.ids import NODE_ID_BYTES, id_keys
 from frazil.format.row_vectors import require
-from frazil.records import dataclass
 
 # Slots of the tables, in the order of the schema.
 LOG_ID, CHUNK_LISTS, LOG_MOVES = 0, 7, 8

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from frazil.display import Record, Shown
-from frazil.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, repr=False)

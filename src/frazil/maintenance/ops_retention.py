@@ -16,7 +16,7 @@ files, and the update reports ``outcome-unknown``. So entries of the last hour a
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -27,7 +27,6 @@ from frazil.format.columns import Ragged
 from frazil.format.keys import backup_key
 from frazil.format.ops_log import OpsLog
 from frazil.format.repo_info import RepoInfo, decode_repo_info, encode_repo_info
-from frazil.records import dataclass
 from frazil.repository.catalog.ops_history import OPS_START, older_ops_backup, ops_start
 from frazil.repository.clock import from_datetime
 from frazil.storage.base import Storage

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from frazil.about import user_agent
 from frazil.arguments import check_fields
 from frazil.display import Record, Shown, call, literal
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.format.ids import id_to_text
-from frazil.records import dataclass
 from frazil.repository.clock import from_datetime, new_object_id
 from frazil.storage.base import ALWAYS, Condition, ObjectInfo, Storage
 from frazil.threads import Purpose, thread_pool

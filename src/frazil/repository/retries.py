@@ -9,11 +9,11 @@ processes that commit all the time loses many races, and waits longer after each
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from frazil import host
 from frazil.errors import ErrorKind, StorageError
-from frazil.records import dataclass
 
 #: The longest pause after a lost race, in milliseconds.
 _LONGEST_MS: Final = 5_000.0

@@ -48,12 +48,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Buffer, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Self
 
 from frazil.arguments import checked
 from frazil.display import PACKAGE, Lines
-from frazil.records import dataclass
 from frazil.storage.class_methods import StorageClassMethods
 from frazil.storage.listing import StorageObjectInfo
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
 from frazil.display import Record, Shown, utc
-from frazil.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, repr=False)

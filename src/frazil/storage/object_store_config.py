@@ -7,7 +7,7 @@ create them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from enum import Enum, IntEnum
 from os import PathLike, fspath
 from typing import Any, ClassVar
@@ -26,7 +26,6 @@ from frazil.display import (
     required,
     unsigned,
 )
-from frazil.records import dataclass
 from frazil.storage.option_names import check_headers, shown_headers, shown_options, shown_url
 
 

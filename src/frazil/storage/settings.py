@@ -6,10 +6,10 @@ of the saved configuration. ``merged`` combines both, field by field.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from frazil.display import Check, Default, Settings, instance, unsigned
-from frazil.records import dataclass
 
 
 def merged[T](over: T | None, under: T | None) -> T | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Buffer
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +19,6 @@ from zarr.errors import UnknownCodecError
 from zarr.storage import MemoryStore, StorePath
 
 from frazil.extras import missing_codec
-from frazil.records import dataclass
 from frazil.zarr_store.keys import Coords, chunk_keys
 
 #: zarr quotes the name of an unknown codec.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +12,6 @@ from frazil.format.chunk_table import ChunkTable
 from frazil.format.columns import U32
 from frazil.format.envelope import Reading, reading
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_from_text
-from frazil.records import dataclass
 
 #: The size of an id in the draft.
 DRAFT_ID_BYTES = 16

@@ -20,9 +20,8 @@ not need the generation. It is determined for messages only.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
-
-from frazil.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -18,7 +18,6 @@ from frazil.errors import FormatError
 from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.older.elements import DRAFT_ID_BYTES, OldRef, decoding, mapping, object_id, timestamp
 from frazil.format.older.generations import DRAFT, Layout
-from frazil.records import dataclass
 
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TO_PYTHON: Final = str.maketrans(_CROCKFORD, "0123456789abcdefghijklmnopqrstuv")

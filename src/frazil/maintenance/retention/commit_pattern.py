@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.records import dataclass
 
 _AUTHOR: Final = "author"
 

@@ -7,6 +7,7 @@ the policy selects it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from fnmatch import fnmatchcase
 from typing import Final, Literal
@@ -15,7 +16,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.maintenance.retention.commit_pattern import CommitPattern
 from frazil.maintenance.retention.periods import Period
-from frazil.records import dataclass
 
 #: The number of periods of a rule: the newest ones, or all.
 type Count = int | Literal["all"]

@@ -6,6 +6,7 @@ The lists are columns. A row becomes an object when it is read, so that a report
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, overload
 
@@ -14,7 +15,6 @@ from frazil.format.columns import I64
 from frazil.format.ids import id_to_text, ids_to_text
 from frazil.format.repo_info import SnapshotTable
 from frazil.maintenance.retention.rules import Rule
-from frazil.records import dataclass
 from frazil.repository.clock import to_datetime
 
 

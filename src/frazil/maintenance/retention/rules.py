@@ -7,7 +7,7 @@ order of the history. It does not depend on the clocks of writers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import timedelta, tzinfo
 from typing import Final
 
@@ -19,7 +19,6 @@ from frazil.format.repo_info import SnapshotTable
 from frazil.maintenance.retention.commit_pattern import CommitPattern
 from frazil.maintenance.retention.periods import Period, periods
 from frazil.maintenance.retention.policy import Count, Retention
-from frazil.records import dataclass
 from frazil.repository.clock import from_datetime
 
 _MICROSECOND: Final = timedelta(microseconds=1)

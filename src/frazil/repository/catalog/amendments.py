@@ -6,13 +6,13 @@ If another implementation amends a commit, only the ops log has a trace of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from frazil.format.ids import id_keys, id_list, id_matrix
 from frazil.format.repo_info import RepoInfo, UpdateKind
-from frazil.records import dataclass
 from frazil.repository.catalog.ops_history import older_ops_backup
 from frazil.storage.base import Storage
 

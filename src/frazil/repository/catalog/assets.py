@@ -16,7 +16,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Buffer, Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Lock, RLock
 from typing import Any, Final
 
@@ -25,7 +25,6 @@ from frazil.format.manifest import Manifest
 from frazil.format.metadata_items import MetadataColumn
 from frazil.format.snapshot import Snapshot
 from frazil.format.transaction_log import TransactionLog
-from frazil.records import dataclass
 from frazil.repository.catalog.cache_weights import held_bytes
 from frazil.repository.catalog.files import LAZY_MANIFEST, SNAPSHOT, TRANSACTION_LOG, small_parts
 from frazil.repository.catalog.repo_info_file import RepoInfoCache

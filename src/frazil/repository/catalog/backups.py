@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from heapq import nsmallest
 from itertools import islice
@@ -17,7 +18,6 @@ from typing import Final
 from frazil.errors import ErrorKind, FormatError, IcechunkError, RepositoryNotFoundError, StorageError
 from frazil.format.keys import OVERWRITTEN, REPO, backup_key
 from frazil.format.repo_info import RepoInfo, decode_repo_info, encode_repo_info
-from frazil.records import dataclass
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.clock import to_datetime
 from frazil.storage.base import Storage

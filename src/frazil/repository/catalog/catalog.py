@@ -7,11 +7,11 @@ from one value to the next.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from frazil.errors import ErrorKind, FormatError, InternalError
 from frazil.format.repo_info import RepoInfo
-from frazil.records import dataclass
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.backups import hinting
 from frazil.repository.catalog.collection_guard import unless_collected

@@ -19,7 +19,7 @@ after it has written ``repo`` (``upgrade``). So a write that the upgrade does no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,7 +29,6 @@ from frazil.format.keys import CONFIG, REPO, backup_key, backup_name, snapshot_k
 from frazil.format.repo_info import Availability, OpsLog, RepoInfo, Status, decode_repo_info
 from frazil.format.snapshot import encode_snapshot, initial_snapshot
 from frazil.lazy_names import ModuleOnDemand
-from frazil.records import dataclass
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.catalog import CommitStart
 from frazil.repository.catalog.creation import create_first, not_empty

@@ -12,10 +12,10 @@ Severity is what a finding means:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
-from frazil.records import dataclass
 from frazil.repository.catalog.check_table import TABLE
 
 #: The level of a verification, which says how much it reads. See ``Repository.verify``.

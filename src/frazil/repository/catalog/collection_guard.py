@@ -35,7 +35,7 @@ requests its files. It cannot know whether the collection has ended.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -45,7 +45,6 @@ from frazil.format.columns import U8
 from frazil.format.ids import id_keys, ids_to_text
 from frazil.format.keys import CHUNKS, MANIFESTS
 from frazil.format.repo_info import RepoInfo, UpdateKind
-from frazil.records import dataclass
 from frazil.repository.catalog.collection_records import collection_records
 from frazil.repository.catalog.ops_history import older_ops_backup
 from frazil.repository.catalog.repo_update import Change, Changed, ConditionalChange

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from frazil.format.repo_info import RepoInfo
-from frazil.records import dataclass
 from frazil.repository.catalog.collection_guard import has_collected, newest_update
 from frazil.repository.catalog.collection_records import is_collecting
 from frazil.storage.base import Storage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -14,7 +14,6 @@ from frazil.display import Record, Shown, counted
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import I64, U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, ids_to_text
-from frazil.records import dataclass
 
 #: The number of files whose texts are made at a time.
 _ROWS: Final = 10_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -12,7 +12,6 @@ from frazil.chunks.content_addressing import ContentSettings, ContentStore
 from frazil.chunks.reader import ChunkReader
 from frazil.chunks.virtual import VirtualSources
 from frazil.chunks.writer import ChunkWriter, PackSettings
-from frazil.records import dataclass
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.catalog import Catalog, needs_version_2

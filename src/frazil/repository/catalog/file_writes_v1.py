@@ -7,6 +7,7 @@ spec version 2.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from frazil import host
@@ -14,7 +15,6 @@ from frazil.errors import ConflictError, ErrorKind, StorageError
 from frazil.format.keys import CONFIG, snapshot_key
 from frazil.format.repo_info import RepoInfo, UpdateKind
 from frazil.lazy_names import ModuleOnDemand
-from frazil.records import dataclass
 from frazil.repository.catalog.catalog import needs_version_2
 from frazil.repository.catalog.refs_v1 import RefKind, Refs, encode_ref, ref_key, tombstone_key
 from frazil.repository.catalog.repo_requirements import base_not_found

@@ -11,6 +11,7 @@ repository.
 from __future__ import annotations
 
 from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from frazil.errors import FormatError
@@ -36,7 +37,6 @@ from frazil.format.snapshot_manifests import (
 )
 from frazil.format.snapshot_table import SnapshotEntry
 from frazil.format.transaction_log import TransactionLog, decode_transaction_log
-from frazil.records import dataclass
 from frazil.storage.base import Storage
 
 #: The largest size of the files that are decoded together.

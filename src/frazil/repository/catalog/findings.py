@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -13,7 +13,6 @@ import numpy as np
 from frazil.display import Record, Shown
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import U32
-from frazil.records import dataclass
 from frazil.repository.catalog.checks import LEVELS, Check, Severity, VerifyLevel, check_named
 
 _SHOWN: Final = 20

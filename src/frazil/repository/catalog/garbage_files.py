@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Protocol, overload
@@ -11,7 +12,6 @@ import numpy as np
 
 from frazil.display import Record, Shown, counted, literal, utc
 from frazil.format.columns import I64, U8
-from frazil.records import dataclass
 from frazil.repository.clock import to_datetime
 
 _BLOCK: Final = 10_000

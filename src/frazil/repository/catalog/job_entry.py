@@ -6,10 +6,10 @@ Its record has the id of the publication after a prefix, because a job may have 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from frazil.format.repo_info import SnapshotEntry
-from frazil.records import dataclass
 from frazil.repository.catalog.protection import AUDIT
 
 #: The key of the record of a job in the metadata of its commit.

@@ -18,12 +18,11 @@ import logging
 import os
 import socket
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
 from frazil.errors import StorageError
-from frazil.records import dataclass
 from frazil.repository.catalog.version_info import LeaseInfo
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.markers import new_key, put_marker, read_markers

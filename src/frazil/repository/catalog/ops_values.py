@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar
 
 from frazil.display import PACKAGE, Family, Record, Shown, literal, utc
-from frazil.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

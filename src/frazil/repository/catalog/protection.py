@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Final
 
@@ -25,7 +25,6 @@ from frazil.display import Record, Shown, literal, some_of
 from frazil.errors import ErrorKind, FormatError, SessionStateError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
-from frazil.records import dataclass
 from frazil.repository.catalog.lineage import all_ancestors
 from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.catalog.repo_update import Changed, ConditionalChange

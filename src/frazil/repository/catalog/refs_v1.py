@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 from urllib.parse import unquote
@@ -24,7 +25,6 @@ from urllib.parse import unquote
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, RefNotFoundError, StorageError
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.keys import REFS
-from frazil.records import dataclass
 from frazil.storage.base import Storage, Version
 from frazil.threads import Purpose, map_bounded
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Protocol, cast, get_args
 
 import numpy as np
@@ -13,7 +13,6 @@ import numpy as np
 from frazil.display import Record, Shown, counted
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
 from frazil.format.columns import U32
-from frazil.records import dataclass
 from frazil.repository.catalog.findings import Finding
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.storage.base import Storage

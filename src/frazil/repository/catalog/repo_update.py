@@ -28,14 +28,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from frazil import host
 from frazil.errors import ConflictError, ErrorKind, StorageError
 from frazil.format.keys import REPO, backup_key, backup_name
 from frazil.format.repo_info import OpsEntry, RepoInfo, encode_repo_info
-from frazil.records import dataclass
 from frazil.repository.catalog.repo_info_file import RepoInfoCache, read_repo_info
 from frazil.repository.catalog.sent_updates import SentUpdates
 from frazil.repository.clock import new_object_id, now_us

@@ -6,7 +6,7 @@ them. The restoration finds them in the folder of snapshots and reports them.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -24,7 +24,6 @@ from frazil.format.ids import id_keys, id_list, id_to_text, ids_from_text, ids_t
 from frazil.format.keys import REPO, SNAPSHOTS, backup_key, backup_name, snapshot_key
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKind, encode_repo_info
 from frazil.format.snapshot import Snapshot, decode_snapshot
-from frazil.records import dataclass
 from frazil.repository.catalog.backups import BackupState, latest_backup, read_backup
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.ops_history import older_ops_backup

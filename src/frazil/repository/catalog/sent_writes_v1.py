@@ -7,13 +7,12 @@ id is then among the ancestors of the branch.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.format.repo_info import UpdateKind
-from frazil.records import dataclass
 from frazil.repository.catalog.file_writes_v1 import DeleteFile, FileWrite, NoFile, PutFile, condition_of
 from frazil.repository.catalog.refs_v1 import decode_ref
 from frazil.repository.catalog.repo_update import Changed

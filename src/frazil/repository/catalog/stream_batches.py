@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -31,7 +31,6 @@ from frazil.errors import ErrorKind, SessionStateError, StorageError
 from frazil.format.columns import I64
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
-from frazil.records import dataclass
 from frazil.repository.catalog.amendments import Operations
 from frazil.repository.catalog.line import Line
 from frazil.repository.catalog.lineage import FRAZIL, all_ancestors, origin_of, second_parents

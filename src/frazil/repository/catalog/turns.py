@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import blake2b
 from typing import Final
@@ -30,7 +30,6 @@ from typing import Final
 from frazil import host
 from frazil.errors import StorageError
 from frazil.format.ids import id_to_text
-from frazil.records import dataclass
 from frazil.repository.clock import new_object_id, now_us, to_datetime
 from frazil.storage.base import ObjectInfo, Storage
 

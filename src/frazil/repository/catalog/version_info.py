@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
@@ -12,7 +12,6 @@ import numpy as np
 from frazil.arguments import check_fields
 from frazil.display import NamedEnum, Record, Shown, counted, literal, utc
 from frazil.format.late_fields import LateFields
-from frazil.records import dataclass
 from frazil.repository.catalog.garbage_files import GarbageFile, GarbageFiles
 from frazil.repository.clock import now_us, to_datetime
 from frazil.storage.chunk_type import ChunkType as ChunkType

@@ -12,6 +12,7 @@ the parent of its oldest commit, in another lane.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 from itertools import chain, pairwise
@@ -22,7 +23,6 @@ import numpy as np
 
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
-from frazil.records import dataclass
 from frazil.repository.catalog.repo_changes import MAIN
 from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.clock import to_datetime

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from itertools import islice
 from typing import Final
 
 from frazil.display import PACKAGE
-from frazil.records import dataclass
 from frazil.repository.catalog.ops_values import Update
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.handle.graph import first_line

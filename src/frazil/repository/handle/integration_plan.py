@@ -7,6 +7,7 @@ commit name its second parent, and the search follows that parent too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ import numpy as np
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
-from frazil.records import dataclass
 from frazil.repository.catalog import repo_requirements
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.lineage import PARENTS, all_ancestors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,6 @@ from frazil.errors import ErrorKind, FormatError, ReadOnlyError, RepositoryNotFo
 from frazil.format.keys import REPO
 from frazil.format.repo_info import RepoInfo
 from frazil.lazy_names import ModuleOnDemand
-from frazil.records import dataclass
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.assets import Assets, CacheLimits
 from frazil.repository.catalog.backups import with_hint

@@ -13,7 +13,7 @@ or moved in between. Commits with expired versions before them, or with a lost l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -24,7 +24,6 @@ from frazil.format.columns import U8
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.format.transaction_log import ID_LISTS, TransactionLog
-from frazil.records import dataclass
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.lineage import is_of_compaction
 from frazil.repository.catalog.repo_requirements import require_snapshot

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -14,7 +15,6 @@ from frazil.extras import needs
 from frazil.format.columns import I64, U32
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
-from frazil.records import dataclass
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.job_entry import JOB
 from frazil.repository.clock import to_datetime

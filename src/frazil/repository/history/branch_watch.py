@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar, Final
 
@@ -25,7 +26,6 @@ from frazil.errors import ErrorKind, InvalidInputError, SessionStateError, Stora
 from frazil.format.ids import id_to_text
 from frazil.format.keys import REPO
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
-from frazil.records import dataclass
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.ops_history import ops_parts

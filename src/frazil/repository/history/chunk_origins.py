@@ -17,6 +17,7 @@ the order of the commits leaves the newest.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -25,7 +26,6 @@ from numpy.typing import NDArray
 from frazil.format.columns import I64, U32
 from frazil.format.manifest import ChunkTable
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
-from frazil.records import dataclass
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.lineage import FRAZIL, all_ancestors, is_of_compaction, second_parents
 

@@ -7,12 +7,12 @@ The list of snapshots is not a field: undo changes no data, only what the names 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
-from frazil.records import dataclass
 from frazil.repository.catalog.protection import PROTECTION
 from frazil.repository.history.undo_record import OWN_PREFIX
 from frazil.repository.settings.feature_flags import FLAGS

@@ -7,14 +7,13 @@ step. The other entries of a step have no backup.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from frazil.errors import ErrorKind, SessionStateError, StorageError
 from frazil.format.keys import backup_key
 from frazil.format.repo_info import OpsEntry, RepoInfo, decode_repo_info
-from frazil.records import dataclass
 from frazil.repository.catalog.ops_history import ops_parts
 from frazil.repository.clock import utc_text
 from frazil.storage.base import Storage

@@ -18,13 +18,12 @@ still have the values that they had after the update.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import Final
 
 from frazil.errors import ErrorKind, SessionStateError
 from frazil.format.repo_info import RepoInfo, UpdateKind
-from frazil.records import dataclass
 from frazil.repository.catalog import presentation
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_update import Changed

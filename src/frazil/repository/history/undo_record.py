@@ -16,10 +16,8 @@ of an undo is an ordinary update.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
-
-from frazil.records import dataclass
 
 #: A key of the metadata of a repository.
 UNDO: Final = "frazil.undo"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 
 from frazil.display import Record, Shown, literal
 from frazil.format.columns import I64, U32
-from frazil.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

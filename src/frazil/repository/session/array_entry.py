@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -13,7 +14,6 @@ from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_changes import ChunkChanges, Coords
 from frazil.format.columns import U32
 from frazil.format.snapshot import ManifestRefs, Node
-from frazil.records import dataclass
 
 #: With more manifests, a look-up searches among slabs.
 _FEW: Final = 8

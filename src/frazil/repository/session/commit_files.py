@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from frazil.changes.log import amended_log, transaction_log
 from frazil.format.columns import U8
 from frazil.format.ids import id_matrix
@@ -9,7 +11,6 @@ from frazil.format.keys import snapshot_key, transaction_key
 from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import Snapshot, encode_snapshot
 from frazil.format.transaction_log import TransactionLog, encode_transaction_log
-from frazil.records import dataclass
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.clock import new_object_id, now_us

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,7 +11,6 @@ from frazil.errors import ErrorKind, SessionStateError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.format.transaction_log import TransactionLog
-from frazil.records import dataclass
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.repo_requirements import require_base, require_snapshot
 

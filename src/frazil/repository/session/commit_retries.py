@@ -16,14 +16,13 @@ has lost several times waits for its turn, and a commit of many arrays does so b
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
 from frazil import host
 from frazil.display import span
 from frazil.errors import ConflictError, ErrorKind
-from frazil.records import dataclass
 from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver
 
 #: The key of a commit's metadata that the format reserves.

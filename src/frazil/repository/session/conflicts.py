@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, override
@@ -35,7 +36,6 @@ from frazil.changes.node_alignment import Did
 from frazil.display import Record, Shown
 from frazil.format.columns import U32
 from frazil.format.ids import id_to_text
-from frazil.records import dataclass
 from frazil.repository.catalog.version_info import ChunkType
 from frazil.repository.session.workspace import Workspace
 

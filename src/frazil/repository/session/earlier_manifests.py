@@ -7,11 +7,11 @@ equal, and the old manifests that the commit merges with the edits are the same.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from frazil.changes.manifests import ManifestRewrite, Split
 from frazil.format.manifest import ChunkTable, Manifest
 from frazil.format.snapshot import ArrayData, ManifestRef, Node
-from frazil.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from frazil.changes.change_set import ChangeSet
 from frazil.format.snapshot import Snapshot
-from frazil.records import dataclass
 from frazil.repository.catalog.collection_guard import SessionStart
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_changes import Note

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from frazil.changes.fork_generations import ForkGenerations
 from frazil.changes.reads import ReadSet
 from frazil.errors import ErrorKind, ReadOnlyError, SessionStateError
-from frazil.records import dataclass
 from frazil.repository.catalog.collection_guard import SessionStart
 from frazil.repository.catalog.leases import Lease
 from frazil.repository.catalog.repo_changes import Note

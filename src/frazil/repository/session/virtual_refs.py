@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -20,7 +20,6 @@ from frazil.chunks.virtual import normalized
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import Ragged, intern
 from frazil.format.manifest import ChunkKind, ChunkTable, ForeignObjects, VirtualRef
-from frazil.records import dataclass
 from frazil.repository.paths import absolute
 from frazil.repository.session.virtual_locations import normalized_locations
 from frazil.repository.session.workspace import Workspace

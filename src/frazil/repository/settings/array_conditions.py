@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self, cast, override
 
 from frazil.arguments import checked
 from frazil.display import PACKAGE, Numbered, quoted
-from frazil.records import dataclass
 
 
 class CallShown(Numbered):

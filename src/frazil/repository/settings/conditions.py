@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from operator import attrgetter, index
 from typing import ClassVar, override
 
 from frazil.display import Family, quoted, unsigned
-from frazil.records import dataclass
 from frazil.repository.settings.array_conditions import (
     AllOf,
     AnyOf,

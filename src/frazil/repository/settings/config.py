@@ -12,13 +12,13 @@ except that its ``save_config`` drops them.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from frazil.display import Check, Default, Settings, instance, span, unsigned
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.records import dataclass
 from frazil.repository.settings.manifest_config import ManifestConfig
 from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 from frazil.storage.option_names import shown_url

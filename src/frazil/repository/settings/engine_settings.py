@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from frazil.format.chunk_trailer import IS_FAST
-from frazil.records import dataclass
 from frazil.repository.settings.array_conditions import COORDINATE_NAMES
 from frazil.repository.settings.conditions import ManifestPreloadCondition
 from frazil.repository.settings.config import (

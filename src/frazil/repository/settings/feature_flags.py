@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from frazil.display import some_of, suggest
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.repo_info import RepoInfo
-from frazil.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

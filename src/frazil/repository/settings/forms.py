@@ -6,10 +6,10 @@ One table of forms describes both directions. Readers ignore unknown keys, and r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
-from frazil.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
 from frazil.display import Check, Default, Settings, instance, unsigned
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.records import dataclass
 from frazil.repository.settings.conditions import (
     AnyDimCondition,
     ManifestPreloadCondition,

@@ -7,14 +7,13 @@ A virtual chunk is a range of bytes in an object that another program wrote. Its
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from frazil.display import Check, Default, Settings, instance, required, unsigned
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.records import dataclass
 from frazil.storage.access import require_scheme
 from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig
 from frazil.storage.option_names import check_headers, shown_url

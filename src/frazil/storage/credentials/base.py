@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from frazil.arguments import check_fields
 from frazil.display import PACKAGE, Numbered, Record, Shown, literal
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

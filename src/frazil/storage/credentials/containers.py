@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from frazil.arguments import checked
 from frazil.display import Family
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.records import dataclass
 from frazil.storage.credentials.azure import AnyAzureCredential, AzureCredentials
 from frazil.storage.credentials.base import Credential
 from frazil.storage.credentials.gcs import AnyGcsCredential, GcsCredentials

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from frazil.argument_docs import with_argument_docs
 from frazil.arguments import checked
 from frazil.display import Family
-from frazil.records import dataclass
 from frazil.storage.credentials.base import Credential, CredentialFactory, build_static_variant, call_refresh
 
 if TYPE_CHECKING:

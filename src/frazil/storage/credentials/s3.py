@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from frazil.argument_docs import with_argument_docs
 from frazil.arguments import checked
 from frazil.display import Family, Record
-from frazil.records import dataclass
 from frazil.storage.credentials.base import Credential, CredentialFactory, call_refresh, incomplete
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ class S3StaticCredentials(Credential):
     def _masked(self, name: str, value: Any) -> str | Record:
         if name == "access_key_id":
             return f"{value[:4]}****"
-        # A class with slots has no `super()` without arguments.
-        return super(S3StaticCredentials, self)._masked(name, value)  # noqa: UP008
+        return super(S3StaticCredentials, self)._masked(name, value)
 
 
 class S3Credentials(metaclass=Family):
