@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
+import io
 import pickle
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from tests.support.house import PATHS, parsed
 
 import frazil
 import frazil.pipeline
-from frazil.lazy_names import TABLES, import_on_demand, value_of
+from frazil.lazy_names import TABLES, ModuleOnDemand, import_on_demand, value_of
 
 #: Packages whose public names are imported on demand.
 PACKAGES = sorted(
@@ -100,14 +101,33 @@ def test_pickles_name_the_modules_of_names() -> None:
     assert frazil.pipeline.ingest.__module__ == "frazil.pipeline.ingest.operation"
 
 
+def test_a_module_on_demand_is_imported_by_its_first_name(monkeypatch) -> None:
+    monkeypatch.delitem(sys.modules, "this", raising=False)
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    module = ModuleOnDemand("this")
+    assert "this" not in sys.modules
+    assert module.d["n"] == "a"
+    assert "this" in sys.modules
+
+
 # ---- imports ----------------------------------------------------------------------------------------
 
 #: Packages of others that take long to import.
 SLOW = frozenset(
     (
         *("asyncio", "cftime", "cloudpickle", "dask", "datasketches", "email", "fsspec", "h5py"),
-        *("importlib.metadata", "netCDF4", "numpy", "obstore", "pandas", "pyarrow", "pyspark", "re2", "ssl"),
-        *("urllib3", "xarray", "yaml", "zarr"),
+        *(
+            "importlib.metadata",
+            "netCDF4",
+            "numpy",
+            "obstore",
+            "pandas",
+            "pyarrow",
+            "pyspark",
+            "re2",
+            "sqlite3",
+        ),
+        *("ssl", "urllib3", "xarray", "yaml", "zarr"),
     )
 )
 #: Module -> the slow packages that its import may load. An import of any other slow package is a mistake.
@@ -118,8 +138,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "frazil.cli.main": frozenset(),
     # Upkeep of a repository in local files
     "frazil.storage.local_constructors": frozenset(("numpy",)),
-    "frazil.repository.handle.repository": frozenset(("asyncio", "numpy", "ssl", "yaml")),
-    "frazil.maintenance.garbage": frozenset(("asyncio", "numpy", "ssl", "yaml")),
+    "frazil.repository.handle.repository": frozenset(("numpy",)),
+    "frazil.maintenance.garbage": frozenset(("numpy",)),
     "frazil.spark.data_source": SLOW
     - {"cftime", "dask", "datasketches", "h5py", "netCDF4", "pandas", "urllib3", "xarray"},
 }

@@ -72,6 +72,31 @@ def import_on_demand(package: str, names: Mapping[str, str], *, extra: str | Non
     namespace.update(__getattr__=__getattr__, __dir__=__dir__)
 
 
+class ModuleOnDemand:
+    """A module that is imported when one of its names is used.
+
+    It is for modules of which a program uses nothing in most runs. Type checkers need the import:
+
+        if TYPE_CHECKING:
+            import asyncio
+        else:
+            asyncio = ModuleOnDemand("asyncio")
+
+    Examples:
+        >>> errors = ModuleOnDemand("frazil.errors")
+        >>> errors.ErrorKind.__name__
+        'ErrorKind'
+    """
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._name), name)
+
+
 def value_of(source: str) -> Any:
     """Import a module, and return it or one of its names.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from frazil.errors import IcechunkError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.handle.interior import context_of
+from frazil.storage.local import LocalStorage
 
 
 @pytest.fixture
@@ -83,3 +85,17 @@ def test_a_profile_names_a_location(tmp_path: Path, beside: Path, capsys: pytest
     assert "(v1) Create the arrays" in capsys.readouterr().out
     assert main(["log", "./prod"]) == 1
     assert "repository-not-found" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["ls", "tree", "cat"])
+def test_commands_read_the_refs_once(command: str, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[str] = []
+
+    def get(self: LocalStorage, key: str, start: int = 0, stop: int | None = None) -> Any:
+        reads.append(key)
+        return read(self, key, start, stop)
+
+    read = LocalStorage.get
+    monkeypatch.setattr(LocalStorage, "get", get)
+    main([command, f"{own / 'ice'}:era5/t" if command == "cat" else str(own / "ice")])
+    assert reads.count("repo") == 1

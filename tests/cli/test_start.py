@@ -25,9 +25,11 @@ main(["log", "ice"])
 main(["refs", "ice"])
 print("HELP", *sorted(help_alone & set(sys.argv[1:])))
 print("LOG", *sorted(set(sys.modules) & set(sys.argv[1:])))
-for words in ("status ice", "ops ice", "ls ice", "show ice"):
+for words in ("status ice", "ops ice", "ls ice", "tree ice", "show ice", "du ice", "info ice"):
     main(words.split())
-print("LOOK", *sorted(set(sys.modules) & {"obstore", "pyspark", "xarray", "zarr"}))
+packages = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names
+print("LOOK", *sorted(name for name in packages if not name.startswith("_")))
+print("LOADED", *sorted({"asyncio", "ssl", "sqlite3", "yaml"} & set(sys.modules)))
 """
 
 
@@ -35,6 +37,6 @@ def test_help_and_history_import_little(beside: Path) -> None:
     arguments = [sys.executable, "-c", PROGRAM, "numpy", *UNNEEDED]
     run = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=patience(60))
     assert "Rename the title" in run.stdout
-    words = ("HELP", "LOG", "LOOK")
+    words = ("HELP", "LOG", "LOOK", "LOADED")
     lines = [line for line in run.stdout.splitlines() if line.startswith(words)]
-    assert lines == ["HELP", "LOG numpy", "LOOK"]
+    assert lines == ["HELP", "LOG numpy", "LOOK click frazil google_crc32c numpy zstandard", "LOADED"]

@@ -1,26 +1,32 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import TYPE_CHECKING
 
 import pytest
+import zarr
 from tests.support.object_server import Conditions, ObjectServer
 from tests.support.servers import s3_bucket
 
-from frazil.errors import ErrorKind, StorageError
-from frazil.storage.base import ALWAYS, IfAbsent, IfVersion, Stored
+import frazil
+from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.format.ids import INITIAL_SNAPSHOT_ID
+from frazil.format.keys import snapshot_key
+from frazil.storage.base import ALWAYS, IfAbsent, IfVersion, Stored, Version
 from frazil.storage.local import LocalStorage
 from frazil.storage.memory import MemoryStorage
 from frazil.storage.object_store import ObjectStorage
-from frazil.storage.probe import probe_conditions
+from frazil.storage.probe import create_and_probe, probe_conditions
 from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer
+    from collections.abc import Buffer, Iterator
     from pathlib import Path
 
     from tests.support.servers import RunningServer
 
-    from frazil.storage.base import Condition, Refused
+    from frazil.storage.base import Condition, ObjectInfo, Refused, Storage
 
 
 def test_good_storages_pass(tmp_path: Path, ministack: RunningServer, gcs: RunningServer) -> None:
@@ -81,3 +87,120 @@ def test_conditions_may_be_switched_off() -> None:
         server.make_bucket("bucket")
         storage = ObjectStorage(s3_bucket("bucket", server.port), settings=settings)
         probe_conditions(storage)  # one writer at a time is fine
+
+
+# ---- the new files as the probe ---------------------------------------------------------------------
+
+FIRST_SNAPSHOT = snapshot_key(INITIAL_SNAPSHOT_ID)
+FIRST, SECOND = ("snapshots/A", b"first"), ("transactions/A", b"second")
+
+
+def test_files_that_are_the_probe_remain(
+    tmp_path: Path, ministack: RunningServer, gcs: RunningServer
+) -> None:
+    for storage in (LocalStorage(tmp_path), MemoryStorage(), ministack.storage(), gcs.storage()):
+        assert create_and_probe(storage, FIRST, SECOND)
+        assert {info.key: bytes(storage.get(info.key)) for info in storage.list("")} == dict([FIRST, SECOND])
+
+
+@pytest.mark.servers
+def test_strict_servers_pass_with_the_files(ceph: RunningServer, azurite: RunningServer) -> None:
+    for storage in (ceph.storage(), azurite.storage()):
+        assert create_and_probe(storage, FIRST, SECOND)
+        # The answers to the probe have taught nothing wrong about etags.
+        _, version = storage.get_versioned(FIRST[0])
+        assert isinstance(storage.put(FIRST[0], b"third", IfVersion(version)), Stored)
+
+
+class _Partly(MemoryStorage):
+    """A memory that respects one kind of conditions."""
+
+    def __init__(self, respected: type[IfAbsent | IfVersion]) -> None:
+        super().__init__()
+        self.is_local = False
+        self.respected = respected
+
+    def with_settings(self, settings: StorageSettings) -> Storage:
+        return self
+
+    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
+        return super().put(key, data, condition if isinstance(condition, self.respected) else ALWAYS)
+
+
+@pytest.mark.parametrize(
+    ("respected", "offence"),
+    [(IfVersion, "second conditional create"), (IfAbsent, "stale version succeeded")],
+)
+def test_a_creation_refuses_a_storage_that_ignores_conditions(
+    respected: type[IfAbsent | IfVersion], offence: str
+) -> None:
+    storage = _Partly(respected)
+    with pytest.raises(StorageError, match=offence) as caught:
+        frazil.Repository.create(storage)
+    assert caught.value.kind == ErrorKind.CONDITIONS_NOT_SUPPORTED
+    assert [*storage.list("")] == []
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_nothing_is_overwritten_before_the_storage_has_passed(clean: bool) -> None:
+    storage = _Partly(IfVersion)
+    storage.put(FIRST_SNAPSHOT, b"of another writer")
+    with pytest.raises(StorageError, match="second conditional create"):
+        frazil.Repository.create(storage, check_clean_root=clean)
+    assert {info.key: bytes(storage.get(info.key)) for info in storage.list("")} == {
+        FIRST_SNAPSHOT: b"of another writer"
+    }
+
+
+def test_files_of_another_repository_are_not_deleted() -> None:
+    class Raced(_Partly):
+        """A repository appears while another one is created, by a writer without a probe."""
+
+        def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
+            super().put("repo", b"of another writer")
+            return super().put(key, data, condition)
+
+    storage = Raced(IfVersion)
+    with pytest.raises(StorageError, match="second conditional create"):
+        frazil.Repository.create(storage)
+    assert storage.head(FIRST_SNAPSHOT) is not None
+
+
+def test_equal_versions_are_no_probe() -> None:
+    class Counting(_Partly):
+        """The versions of each object are 1, 2, 3."""
+
+        def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
+            outcome = super().put(key, data, condition)
+            return Stored(Version("1")) if isinstance(outcome, Stored) else outcome
+
+    assert not create_and_probe(Counting(IfAbsent), FIRST, SECOND)
+
+
+def test_two_creations_at_the_same_time() -> None:
+    """Both list an empty storage, and one finds files of the other one."""
+
+    class Shared(MemoryStorage):
+        is_local = False
+
+        def with_settings(self, settings: StorageSettings) -> Storage:
+            return self
+
+        def list(self, prefix: str) -> Iterator[ObjectInfo]:
+            listed = [*super().list(prefix)]
+            lists.wait()
+            return iter(listed)
+
+    lists, storage = Barrier(2), Shared()
+
+    def create(_: int) -> frazil.Repository | ErrorKind:
+        try:
+            return frazil.Repository.create(storage)
+        except InvalidInputError as error:
+            return error.kind
+
+    with ThreadPoolExecutor(2) as threads:
+        results = [*threads.map(create, range(2))]
+    (repo,) = (each for each in results if isinstance(each, frazil.Repository))
+    assert ErrorKind.PARENT_DIRECTORY_NOT_CLEAN in results
+    assert zarr.create_group(repo.writable_session("main").store).path == ""

@@ -7,7 +7,6 @@ and which bytes each wanted range gets.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Buffer
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
@@ -16,11 +15,15 @@ import numpy as np
 
 from frazil.chunks.coalesce import plan_reads
 from frazil.errors import ErrorKind, StorageError
+from frazil.lazy_names import ModuleOnDemand
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Iterable, Iterator, Sequence
 
     from frazil.storage.base import Storage
+else:
+    asyncio = ModuleOnDemand("asyncio")
 
 Outcome = Buffer | Exception
 

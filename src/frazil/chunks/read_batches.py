@@ -11,16 +11,19 @@ the request is cancelled too.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from frazil.chunks.ranges import ByteRange, Job, MergeLimits, Outcome, cut_all, fetch_async
 from frazil.errors import ErrorKind, StorageError
+from frazil.lazy_names import ModuleOnDemand
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Buffer, Sequence
 
     _Waiting = list[tuple[ByteRange, asyncio.Future[Buffer]]]
+else:
+    asyncio = ModuleOnDemand("asyncio")
 
 
 class LoopReads:

@@ -9,7 +9,6 @@ Neighbouring ranges of the same object become one request (``coalesce``), if the
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import weakref
 from dataclasses import dataclass, field
@@ -31,15 +30,19 @@ from frazil.chunks.read_batches import LoopReads
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.keys import chunk_key
 from frazil.format.manifest import ChunkRef, InlineRef, NativeRef, VirtualRef
+from frazil.lazy_names import ModuleOnDemand
 from frazil.threads import SIZES, Purpose, ThreadPool
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
 
     from frazil.chunks.byte_cache import ByteCache
     from frazil.chunks.virtual import VirtualSources
     from frazil.chunks.writer import ChunkWriter
     from frazil.storage.base import Storage
+else:
+    asyncio = ModuleOnDemand("asyncio")
 
 Request = tuple[ChunkRef, int, int | None]
 

@@ -27,7 +27,6 @@ the settings turn it off. No reference points to the trailer.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from array import array
@@ -45,14 +44,18 @@ from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.chunk_trailer import crc32c, encode_trailer, single_trailer
 from frazil.format.keys import chunk_key
 from frazil.format.manifest import NativeRef
+from frazil.lazy_names import ModuleOnDemand
 from frazil.threads import Purpose, ThreadPool
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
     from frazil.storage.base import Storage
+else:
+    asyncio = ModuleOnDemand("asyncio")
 
 MAX_IN_FLIGHT: Final = 4
 _FIRST_BUFFER: Final = 256 << 10

@@ -64,7 +64,12 @@ class OpenVersion:
     @cached_property
     def context(self) -> Context:
         """The context of the repository, for its nodes and chunks."""
-        return _context_of(self.storage)
+        opening = value_of(_OPENING)
+        if self.info.spec_version == 1:
+            return _context_of(self.storage)
+        options = opening.HandleOptions(authorized=virtual_access())
+        context: Context = opening.opened_before(self.storage, options, self.info)
+        return context
 
     @cached_property
     def repo(self) -> Repository:

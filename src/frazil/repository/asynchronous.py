@@ -12,14 +12,19 @@ corresponding state.
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from typing import Any, Concatenate, Final, Protocol
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Protocol
 
+from frazil.lazy_names import ModuleOnDemand
 from frazil.threads import Purpose, shared_pool
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = ModuleOnDemand("asyncio")
 
 
 def begin[**P, R](function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:

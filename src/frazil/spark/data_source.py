@@ -82,13 +82,12 @@ class FrazilDataSource(spark.DataSource):
             return to_spark(schema_of_row_changes(self._session, options), metadata)
         if "table" in options:
             return to_spark(repository_tables.schema_of(options["table"]), metadata)
-        self._session = location.session_at(self._repository(options), options)
+        self._session = self._session_at(options)
         return to_spark(schema_of_rows(self._session, options), metadata)
 
     @override
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         options = self._options(READ, schema)
-        repo = self._repository(options)
         if options.get("table") == FEED:
             raise InvalidInputError(
                 f"The table {FEED} must be read as a stream, got a batch query. Use spark.readStream, or the "
@@ -96,11 +95,12 @@ class FrazilDataSource(spark.DataSource):
                 ErrorKind.INVALID_ARGUMENT,
             )
         if options.get("table") == ROW_CHANGES:
+            repo = self._repository(options)
             after = self._session or later_version(repo, options)
             return RowChangesReader(repo, after, options, to_arrow_schema(schema))
         if "table" in options:
-            return MetadataReader(repo, options, to_arrow_schema(schema))
-        session = self._session or location.session_at(repo, options)
+            return MetadataReader(self._repository(options), options, to_arrow_schema(schema))
+        session = self._session or self._session_at(options)
         return AdvisingReader(session, options, to_arrow_schema(schema))
 
     @override
@@ -134,6 +134,11 @@ class FrazilDataSource(spark.DataSource):
             repo: Repository = pickle.loads(self.handle)
             return repo
         return location.repository_at(options)
+
+    def _session_at(self, options: Options) -> Session:
+        if self.handle is not None:
+            return location.session_at(self._repository(options), options)
+        return location.open_session_at(options)
 
 
 def register(spark: SparkSession | None = None) -> None:

@@ -3,8 +3,8 @@
 The servers differ. This table lists the differences and how the module handles them:
 
 =====================  ==================================================================================
-etag in ``If-Match``   Ceph accepts it only without quotes, so versions have none. Other servers accept it
-                       only with quotes: the module detects this after a refusal and repeats the request
+etag in ``If-Match``   Most servers accept it only with quotes, Ceph only without, so versions have none. The
+                       module sends it with quotes, and repeats the first request without after a refusal
 refusal                409 or 412, as "already exists" or "precondition"; AWS may answer 404 to an update
                        of a missing object. All of these are ``Refused``
 generation             GCS compares the generation of the object, other servers compare the etag
@@ -254,25 +254,16 @@ class ObjectStorage(Storage):
     def _put_if_version(
         self, client: ObjectStore, key: str, data: _Data, version: Version
     ) -> Stored | Refused:
-        quoted = bool(self._quoted)
-        outcome = self._put_if(client, key, data, _mode(version, quoted=quoted))
-        if isinstance(outcome, Stored):
-            self._quoted = quoted
-        if self._quoted is not None or version.etag is None or version.generation is not None:
-            return outcome
-        # Refused, and the server has not accepted an etag yet. If the object still has that version, the
-        # server may accept etags only in quotes.
-        with self._errors(key):
-            try:
-                current = obstore.head(client, key)
-            except FileNotFoundError:
+        forms: tuple[bool, ...] = (bool(self._quoted),)
+        if self._quoted is None and version.etag is not None and version.generation is None:
+            # A refusal may be due to the quotes. The repetition has the same condition, so it is safe.
+            forms = (True, False)
+        for quoted in forms:
+            outcome = self._put_if(client, key, data, _mode(version, quoted=quoted))
+            if isinstance(outcome, Stored):
+                self._quoted = quoted
                 return outcome
-        if _version(current) != version:
-            return outcome
-        outcome = self._put_if(client, key, data, _mode(version, quoted=True))
-        if isinstance(outcome, Stored):
-            self._quoted = True
-        return outcome
+        return Refused()
 
     def _put_if(self, client: ObjectStore, key: str, data: _Data, mode: Any) -> Stored | Refused:
         attributes = self._attributes(key)

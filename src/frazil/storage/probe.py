@@ -1,18 +1,24 @@
-"""A test whether a storage supports conditional writes. It runs when a repository is created.
+"""Tests whether a storage supports conditional writes. One of them runs when a repository is created.
 
 Some servers accept the conditions and ignore them. This stays hidden until two writers commit at the same
 time. Then one commit is lost although its writer gets a success.
+
+``probe_conditions`` writes an object of its own. ``create_and_probe`` uses the new files of a repository
+instead, and sends two requests more than the files need. It does not test that the storage accepts an update
+with the right version: a storage that refuses it loses no commits.
 
 Specification: *Storage Operations*.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from frazil import host
 from frazil.errors import ErrorKind, StorageError
-from frazil.storage.base import IfAbsent, IfVersion, Storage, Stored
+from frazil.storage.base import Condition, IfAbsent, IfVersion, Refused, Storage, Stored, Version
+from frazil.threads import Purpose, map_bounded
 
 #: Prefix of the probe's objects.
 PROBES: Final = "probe"
@@ -46,6 +52,52 @@ def probe_conditions(storage: Storage, prefix: str = PROBES) -> None:
             raise _not_supported(storage, "a conditional update with a stale version succeeded")
     finally:
         storage.delete([key])
+
+
+def create_and_probe(storage: Storage, first: tuple[str, bytes], second: tuple[str, bytes]) -> bool:
+    """Create two files, and test by the first one whether a storage supports conditional writes.
+
+    The function creates both files at the same time. Then it sends the first file twice again, at the same
+    time: as a new object, and with the version of the second file. The storage must refuse both writes. A
+    storage that accepts one of them stores the same bytes again.
+
+    Args:
+        storage: Storage to test.
+        first: Key and bytes of the first file.
+        second: Key and bytes of the second file. They differ from those of the first file.
+
+    Returns:
+        True if this call created both files, and the storage refused the two writes. False if the storage is
+        not tested, because one of the files existed, or because the versions of the files do not differ.
+
+    Raises:
+        StorageError: ``conditions-not-supported`` if the storage accepts a write that it must refuse. Then
+            this call has written both files. Another kind if a request fails.
+
+    Examples:
+        >>> from frazil.storage import in_memory_storage
+        >>> storage = in_memory_storage()
+        >>> create_and_probe(storage, ("a", b"1"), ("b", b"2")), bytes(storage.get("a"))
+        (True, b'1')
+        >>> create_and_probe(storage, ("a", b"3"), ("b", b"4")), bytes(storage.get("a"))
+        (False, b'1')
+    """
+
+    def put(write: tuple[str, bytes, Condition]) -> Stored | Refused:
+        return storage.put(*write)
+
+    send = partial(map_bounded, Purpose.CATALOG_WRITES, put)
+    match send([(*first, IfAbsent()), (*second, IfAbsent())]):
+        case [Stored(version), Stored(other)] if other not in (version, Version()):
+            stale = IfVersion(other)
+        case _:
+            return False
+    again, replaced = send([(*first, IfAbsent()), (*first, stale)])
+    if isinstance(again, Stored):
+        raise _not_supported(storage, "a second conditional create of the same object succeeded")
+    if isinstance(replaced, Stored):
+        raise _not_supported(storage, "a conditional update with a stale version succeeded")
+    return True
 
 
 def _expect_stored(storage: Storage, action: str, outcome: object) -> Stored:

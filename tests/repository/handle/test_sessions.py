@@ -411,3 +411,41 @@ def test_a_merge_after_the_commit_is_refused(repo):
     for place in (workspace, session.workspace):
         with pytest.raises(ReadOnlyError):
             place.seal_changes(fork.workspace.own_changes())
+
+
+# ---- sessions without a handle ----------------------------------------------------------------------
+
+
+def test_a_session_can_be_opened_without_a_handle(storage, repo):
+    empty = repo.lookup_branch("main")
+    with repo.transaction("main", message="one") as store:
+        fill(store, value=1)
+    repo.create_tag("v1", repo.lookup_branch("main"))
+    one = next(repo.ancestry(branch="main")).written_at
+    with repo.transaction("main", message="two") as store:
+        fill(store, value=2)
+    opened = frazil.Repository.open_session
+    assert values(opened(storage)) == values(opened(storage, "main")) == [2] * 4
+    assert values(opened(storage, tag="v1")) == values(opened(storage, "main", as_of=one)) == [1] * 4
+    assert opened(storage, snapshot_id=empty).snapshot_id == empty
+    assert opened(storage).read_only
+    with pytest.raises(ValueError, match="expected exactly one of branch, tag and snapshot_id"):
+        opened(storage, "main", tag="v1")
+    with pytest.raises(frazil.RefNotFoundError):
+        opened(storage, "dev")
+    with pytest.raises(frazil.RepositoryNotFoundError):
+        opened(frazil.in_memory_storage())
+
+
+def test_a_session_without_a_handle_has_its_own_configuration(storage, repo):
+    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=77)
+    session = frazil.Repository.open_session(storage, config=config)
+    assert session.config.inline_chunk_threshold_bytes == 77
+
+
+def test_a_session_of_spec_version_1_without_a_handle():
+    storage = frazil.in_memory_storage()
+    repo = frazil.Repository.create(storage, spec_version=1)
+    with repo.transaction("main", message="one") as store:
+        fill(store)
+    assert values(frazil.Repository.open_session(storage)) == [1] * 4

@@ -17,6 +17,7 @@ from frazil.cli.output import Output
 from frazil.cli.pictures import lines_of_picture, png_of
 from frazil.cli.selections import SELECTION, Indices, Labels, indices_of, selected_shape
 from frazil.cli.target import Target
+from frazil.repository.handle.sessions import readonly_session_of
 
 _DESCRIPTION: Final = """\
 Print stored values of an array as text: a line for each row of the last dimension, values separated by
@@ -55,7 +56,7 @@ def command(
     if target.path is None:
         raise click.UsageError("name an array: LOCATION[@VERSION]:PATH")
     version = open_version(target)
-    session = version.repo.readonly_session(snapshot_id=version.id)
+    session = readonly_session_of(version.context, version.info, snapshot_id=version.id)
     session.workspace.nodes.require_array(version.path)
     array = zarr.open_array(session.store, path=version.path, mode="r")
     indices = indices_of(session, version.path, selection)

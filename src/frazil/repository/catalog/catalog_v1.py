@@ -21,13 +21,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from frazil import host
 from frazil.errors import ErrorKind, FormatError, InternalError, StorageError
 from frazil.format.keys import CONFIG, REPO, backup_key, backup_name, snapshot_key
 from frazil.format.repo_info import Availability, OpsLog, RepoInfo, Status, decode_repo_info
 from frazil.format.snapshot import encode_snapshot, initial_snapshot
+from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.catalog import CommitStart
 from frazil.repository.catalog.creation import create_first, not_empty
@@ -57,9 +58,14 @@ from frazil.repository.outcome import not_applied, outcome_unknown
 from frazil.repository.retries import RetryPolicy, retried
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.config_document import from_document
-from frazil.repository.settings.config_yaml import dump_config, load_config
 from frazil.storage.base import IfAbsent, IfVersion, Storage, Stored, Version
 from frazil.threads import Purpose, map_bounded
+
+if TYPE_CHECKING:
+    from frazil.repository.settings import config_yaml
+else:
+    config_yaml = ModuleOnDemand("frazil.repository.settings.config_yaml")
+
 
 #: The ref of ``main``: the file that makes a repository of spec version 1.
 V1_MAIN: Final = "refs/branch.main/ref.json"
@@ -116,7 +122,7 @@ class CatalogV1:
             raise not_empty(storage, REPO, is_repository=True)
         # Only the creator of `main` writes the configuration.
         if config is not None:
-            self._write_file(PutFile(CONFIG, dump_config(config), IfAbsent()))
+            self._write_file(PutFile(CONFIG, config_yaml.dump_config(config), IfAbsent()))
 
     def repo_info(self) -> RepoInfo:
         """See ``Catalog.repo_info``."""
@@ -280,4 +286,4 @@ def read_config_v1(storage: Storage) -> tuple[RepositoryConfig | None, Version |
         if error.kind != ErrorKind.OBJECT_NOT_FOUND:
             raise
         return None, None
-    return from_document(load_config(data)), version
+    return from_document(config_yaml.load_config(data)), version

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from frazil import host
 from frazil.errors import ConflictError, ErrorKind, StorageError
 from frazil.format.keys import CONFIG, snapshot_key
 from frazil.format.repo_info import RepoInfo, UpdateKind
+from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.catalog.catalog import needs_version_2
 from frazil.repository.catalog.refs_v1 import RefKind, Refs, encode_ref, ref_key, tombstone_key
 from frazil.repository.catalog.repo_requirements import base_not_found
 from frazil.repository.catalog.repo_update import Changed
-from frazil.repository.settings.config_yaml import dump_config
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage, Version
+
+if TYPE_CHECKING:
+    from frazil.repository.settings import config_yaml
+else:
+    config_yaml = ModuleOnDemand("frazil.repository.settings.config_yaml")
+
 
 _MARK_BYTES: Final = 4
 
@@ -109,7 +115,7 @@ def _delete_tag(state: StateV1, changed: Changed) -> FileWrite:
 
 
 def _save_config(state: StateV1, changed: Changed) -> FileWrite:
-    data = dump_config(changed.info.config or {})
+    data = config_yaml.dump_config(changed.info.config or {})
     try:
         stored, version = state.storage.get_versioned(CONFIG)
     except StorageError as error:

@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sqlite3
 import weakref
 from threading import Lock
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.lazy_names import ModuleOnDemand
+
+if TYPE_CHECKING:
+    import sqlite3
+else:
+    sqlite3 = ModuleOnDemand("sqlite3")
+
 
 _TABLE: Final = "CREATE TABLE IF NOT EXISTS pieces (key BLOB PRIMARY KEY, result BLOB NOT NULL) WITHOUT ROWID"
 

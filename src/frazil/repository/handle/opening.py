@@ -5,19 +5,20 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from frazil.chunks.byte_cache import ByteCache
 from frazil.chunks.virtual import VirtualSources
 from frazil.errors import ErrorKind, FormatError, ReadOnlyError, RepositoryNotFoundError
 from frazil.format.keys import REPO
 from frazil.format.repo_info import RepoInfo
+from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.assets import Assets, CacheLimits
 from frazil.repository.catalog.backups import with_hint
 from frazil.repository.catalog.catalog import Catalog, CatalogV2
 from frazil.repository.catalog.catalog_v1 import V1_MAIN, CatalogV1, read_config_v1
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.generations import older_layout, refuse_older
 from frazil.repository.catalog.repo_info_file import RepoInfoCache, open_current_repo_info, read_repo_info
 from frazil.repository.catalog.repo_update import UpdateSettings
 from frazil.repository.catalog.version_info import SpecVersion
@@ -27,6 +28,11 @@ from frazil.repository.settings.config_document import from_document
 from frazil.repository.settings.engine_settings import Effective
 from frazil.storage.base import Storage, Version
 from frazil.storage.foreign.on_demand import open_on_demand
+
+if TYPE_CHECKING:
+    from frazil.repository.catalog import generations
+else:
+    generations = ModuleOnDemand("frazil.repository.catalog.generations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +90,22 @@ def build_context(
     return Context(storage, config, settings, assets, virtual, catalog, attribution, chunk_cache)
 
 
-def open_context(storage: Storage, options: HandleOptions) -> Context:
-    """Return the context of a handle on the repository in ``storage``.
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A repository that was just opened.
+
+    Attributes:
+        context: The context of its handle.
+        info: The refs and snapshots that were read to open it. A session that starts later reads them again,
+            because others may have committed.
+    """
+
+    context: Context
+    info: RepoInfo
+
+
+def open_current(storage: Storage, options: HandleOptions) -> Opened:
+    """Open the repository in ``storage``, and read its refs and snapshots once.
 
     Raises:
         RepositoryNotFoundError: ``repository-not-found`` if ``storage`` contains no repository.
@@ -100,12 +120,23 @@ def open_context(storage: Storage, options: HandleOptions) -> Context:
         raise with_hint(storage, error) from error.__cause__
     except RepositoryNotFoundError as error:
         if storage.head(V1_MAIN) is None:
-            refuse_older(storage)
+            generations.refuse_older(storage)
             raise with_hint(storage, error) from error.__cause__
-        stored = _stored_settings_v1(storage)
-    else:
-        stored = StoredSettings(_config_of(info))
-    return build_context(storage, options, stored, cache)
+        context = build_context(storage, options, _stored_settings_v1(storage), cache)
+        return Opened(context, context.catalog.repo_info())
+    return Opened(opened_before(storage, options, info, cache), info)
+
+
+def opened_before(
+    storage: Storage, options: HandleOptions, info: RepoInfo, cache: RepoInfoCache | None = None
+) -> Context:
+    """Return the context of a handle on a repository of spec version 2 with this file ``repo``."""
+    return build_context(storage, options, StoredSettings(_config_of(info)), cache)
+
+
+def open_context(storage: Storage, options: HandleOptions) -> Context:
+    """Return the context of a handle on the repository in ``storage``. See `open_current`."""
+    return open_current(storage, options).context
 
 
 def saved_config(storage: Storage) -> RepositoryConfig | None:
@@ -142,14 +173,14 @@ def stored_spec_version(storage: Storage) -> SpecVersion | None:
         return SpecVersion.v2
     if storage.head(V1_MAIN) is not None:
         return SpecVersion.v1
-    refuse_older(storage)
+    generations.refuse_older(storage)
     return None
 
 
 def repository_exists(storage: Storage) -> bool:
     """Return whether ``storage`` contains a repository, of an older format as well."""
     newer = storage.head(REPO) is not None or storage.head(V1_MAIN) is not None
-    return newer or older_layout(storage) is not None
+    return newer or generations.older_layout(storage) is not None
 
 
 def require_writable(storage: Storage) -> None:

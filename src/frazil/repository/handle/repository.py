@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from datetime import datetime
 from textwrap import indent
 from typing import Self
 
@@ -26,6 +27,7 @@ from frazil.repository.handle.opening import (
     StoredSettings,
     build_context,
     open_context,
+    open_current,
     repository_exists,
     saved_config,
     stored_spec_version,
@@ -34,13 +36,14 @@ from frazil.repository.handle.protection import Protection
 from frazil.repository.handle.provenance import Provenance
 from frazil.repository.handle.recovery import Recovery
 from frazil.repository.handle.refs import Refs
-from frazil.repository.handle.sessions import Sessions
+from frazil.repository.handle.sessions import Sessions, readonly_session_of
 from frazil.repository.handle.storage_statistics import StorageStatistics
 from frazil.repository.handle.undo import Undo
 from frazil.repository.handle.upkeep import Upkeep
 from frazil.repository.handle.version_history import VersionHistory
 from frazil.repository.handle.virtual_access import Authorized
 from frazil.repository.handle.watching import Watching
+from frazil.repository.session.session import Session
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.storage.base import Storage
 from frazil.storage.credentials import AnyCredential
@@ -198,6 +201,56 @@ class Repository(
             1024
         """
         return cls(open_context(storage, HandleOptions(config, authorize_virtual_chunk_access, attribution)))
+
+    @staticmethod
+    def open_session(
+        storage: Storage,
+        branch: str | None = None,
+        *,
+        tag: str | None = None,
+        snapshot_id: str | None = None,
+        as_of: datetime | None = None,
+        config: RepositoryConfig | None = None,
+        authorize_virtual_chunk_access: Authorized | None = None,
+    ) -> Session:
+        """Open a repository, and a session that reads one version of it.
+
+        The session is that of ``Repository.open(...).readonly_session(...)``. This method reads the file
+        ``repo`` once instead of twice: it is one request less for a program that opens a repository to read
+        one version.
+
+        Args:
+            storage: The storage of the repository.
+            branch: The name of a branch, to read its tip. Default: ``main``, if neither ``tag`` nor
+                ``snapshot_id`` names a version.
+            tag: The name of a tag. See ``readonly_session``.
+            snapshot_id: The id of a snapshot. See ``readonly_session``.
+            as_of: A time with a time zone: the session reads the newest snapshot of the branch that is not
+                younger.
+            config: Options for this session. See ``open``.
+            authorize_virtual_chunk_access: The virtual chunk containers that this session may read: a dict
+                from URL prefixes to credentials. Default: none.
+
+        Returns:
+            A session that cannot write. It does not see later commits.
+
+        Raises:
+            IcechunkError: The errors of ``open`` and ``readonly_session``.
+            ValueError: If several versions are named, or if ``as_of`` is given with ``tag`` or
+                ``snapshot_id``.
+
+        Examples:
+            >>> import frazil, numpy, zarr
+            >>> storage = frazil.in_memory_storage()
+            >>> with frazil.Repository.create(storage).transaction("main", message="an array") as store:
+            ...     array = zarr.create_array(store, name="t", data=numpy.arange(3))
+            >>> frazil.read(frazil.Repository.open_session(storage), "t").tolist()
+            [0, 1, 2]
+        """
+        if branch is None and tag is None and snapshot_id is None:
+            branch = "main"
+        opened = open_current(storage, HandleOptions(config, authorize_virtual_chunk_access))
+        return readonly_session_of(opened.context, opened.info, branch, tag, snapshot_id, as_of)
 
     @classmethod
     def open_or_create(
@@ -428,6 +481,7 @@ class Repository(
 
     create_async = awaitable_class(create)
     open_async = awaitable_class(open)  # noqa: A003  # the method above
+    open_session_async = awaitable_static(open_session)
     open_or_create_async = awaitable_class(open_or_create)
     exists_async = awaitable_static(exists)
     fetch_config_async = awaitable_static(fetch_config)

@@ -8,9 +8,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from frazil.changes.change_set import ChangeSet
+from frazil.format.repo_info import RepoInfo
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import repo_requirements
 from frazil.repository.catalog.collection_guard import newest_update
+from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.history import at_time
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import from_datetime, now_us
@@ -32,6 +34,28 @@ if TYPE_CHECKING:
     from frazil.zarr_store import IcechunkStore
 
 _MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def readonly_session_of(
+    context: Context,
+    info: RepoInfo,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    as_of: datetime | None = None,
+) -> Session:
+    """Return a session that reads one version of ``info``, the refs and snapshots that the caller has read.
+
+    See ``Sessions.readonly_session``.
+    """
+    if as_of is not None and branch is None:
+        raise ValueError("as_of needs a branch, got none. Pass branch=... too")
+    id_ = snapshot_of_version(info, branch, tag, snapshot_id)
+    if as_of is not None:
+        id_ = at_time(info, id_, from_datetime(as_of, "as_of"))
+    workspace = Workspace(context, id_)
+    preload(workspace)
+    return Session(SessionState(workspace, None, SessionMode.readonly, 0))
 
 
 class Sessions(RepositoryBase):
@@ -84,15 +108,7 @@ class Sessions(RepositoryBase):
             >>> repo.readonly_session("main", as_of=before).snapshot_id
             '1CECHNKREP0F1RSTCMT0'
         """
-        info = self._info()
-        if as_of is not None and branch is None:
-            raise ValueError("as_of needs a branch, got none. Pass branch=... too")
-        id_ = snapshot_of_version(info, branch, tag, snapshot_id)
-        if as_of is not None:
-            id_ = at_time(info, id_, from_datetime(as_of, "as_of"))
-        workspace = Workspace(self._context, id_)
-        preload(workspace)
-        return Session(SessionState(workspace, None, SessionMode.readonly, 0))
+        return readonly_session_of(self._context, self._info(), branch, tag, snapshot_id, as_of)
 
     def writable_session(
         self,

@@ -6,8 +6,8 @@ manifests.
 
 from __future__ import annotations
 
-from asyncio import to_thread
 from collections.abc import Buffer, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,16 @@ from frazil.format.coordinates import within
 from frazil.format.lazy_manifest import find_ref
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, Manifest, NativeRef
 from frazil.format.snapshot import Node
+from frazil.lazy_names import ModuleOnDemand
 from frazil.repository.catalog.expired_versions import require_listed
 from frazil.repository.session.array_entry import ArrayEntry
 from frazil.repository.session.chunk_rows import ChunkRows
 from frazil.repository.session.workspace_layers import WorkspaceLayers
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = ModuleOnDemand("asyncio")
 
 
 class ChunkView:
@@ -180,7 +186,7 @@ class ChunkView:
         try:
             return await self._workspace.reader.read_async(ref, start, stop)
         except StorageError as error:
-            await to_thread(self._require_listed, ref, error)
+            await asyncio.to_thread(self._require_listed, ref, error)
             raise
 
     def _require_listed(self, ref: ChunkRef, error: StorageError) -> None:

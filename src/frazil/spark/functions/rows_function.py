@@ -52,14 +52,14 @@ def rows_function(profiles: Profiles) -> Any:
         def analyze(*args: AnalyzeArgument, **kwargs: AnalyzeArgument) -> RowsAnalysis:
             values = constants("frazil_rows", _POSITIONAL, args, kwargs)
             options = profiles.resolve(options_of_call(values, _USE))
-            session = location.session_at(location.repository_at(options), options)
+            session = location.open_session_at(options)
             version = {"snapshot-id": session.snapshot_id}
             pinned = {name: each for name, each in options.items() if name not in VERSION_OPTIONS} | version
             return RowsAnalysis(to_spark(schema_of_rows(session, options)), options=pinned)
 
         def eval(self, *args: Any, **kwargs: Any) -> Iterator[tuple[Any, ...]]:
             options = self._analysis.options
-            session = location.session_at(location.repository_at(options), options)
+            session = location.open_session_at(options)
             reader = GridReader(session, options, to_arrow_schema(self._analysis.schema))
             for partition in reader.partitions():
                 for batch in reader.read(partition):

@@ -24,15 +24,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text
+from frazil.format.repo_info import RepoInfo
+from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.missing_names import no_version
 from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.catalog.version_names import find_snapshot
 from frazil.repository.handle.interior import context_of
+from frazil.repository.handle.opening import HandleOptions, Opened, open_current
 from frazil.repository.handle.repository import Repository
+from frazil.repository.handle.sessions import readonly_session_of
 from frazil.repository.session.session import Session
 from frazil.storage import Storage
 from frazil.storage.access import anonymous_access, environment_access
@@ -74,14 +79,27 @@ def storage_at(options: Options) -> Storage:
 
 def repository_at(options: Options) -> Repository:
     """Return the repository that the options name. Raise ``RepositoryNotFoundError`` if it does not exist."""
+    return Repository(_opened(options).context)
+
+
+def _opened(options: Options) -> Opened:
     prefixes = listed(options, "authorize-virtual")
     access = _ACCESS[choice(options, "virtual-credentials", tuple(_ACCESS))]
     authorized = {prefix: access(prefix) for prefix in prefixes}
-    return Repository.open(storage_at(options), authorize_virtual_chunk_access=authorized or None)
+    return open_current(storage_at(options), HandleOptions(authorized=authorized or None))
 
 
 #: Values of the option `virtual-credentials`.
 _ACCESS: Final = {"anonymous": anonymous_access, "environment": environment_access}
+
+
+def open_session_at(options: Options) -> Session:
+    """Return a session that reads the repository and the version that the options name.
+
+    It reads the file ``repo`` once. Raises the errors of `repository_at` and `session_at`.
+    """
+    opened = _opened(options)
+    return _session_of(opened.context, opened.info, options)
 
 
 def session_at(repo: Repository, options: Options) -> Session:
@@ -90,6 +108,11 @@ def session_at(repo: Repository, options: Options) -> Session:
     Raises ``InvalidInputError`` (``conflicting-arguments``) if they name two, ``RefNotFoundError`` and
     ``SnapshotNotFoundError`` if the version does not exist.
     """
+    context = context_of(repo)
+    return _session_of(context, context.catalog.repo_info(), options)
+
+
+def _session_of(context: Context, info: RepoInfo, options: Options) -> Session:
     given = {name: options[name] for name in VERSION_OPTIONS if name in options}
     at = given.pop("as-of-timestamp", None)
     if len(given) > 1 or (at is not None and given.keys() - {"branch"}):
@@ -98,14 +121,15 @@ def session_at(repo: Repository, options: Options) -> Session:
             f"with a branch, got {', '.join(sorted(name for name in VERSION_OPTIONS if name in options))}",
             ErrorKind.CONFLICTING_ARGUMENTS,
         )
+    session = partial(readonly_session_of, context, info)
     if "version" in given:
-        return repo.readonly_session(snapshot_id=snapshot_named(repo, given["version"]))
+        return session(snapshot_id=_snapshot_in(info, given["version"]))
     if "tag" in given:
-        return repo.readonly_session(tag=given["tag"])
+        return session(tag=given["tag"])
     if "snapshot-id" in given:
-        return repo.readonly_session(snapshot_id=given["snapshot-id"])
+        return session(snapshot_id=given["snapshot-id"])
     as_of = None if at is None else timestamp(at, "as-of-timestamp")
-    return repo.readonly_session(given.get("branch", "main"), as_of=as_of)
+    return session(given.get("branch", "main"), as_of=as_of)
 
 
 def snapshot_named(repo: Repository, name: str) -> str:
@@ -113,7 +137,10 @@ def snapshot_named(repo: Repository, name: str) -> str:
 
     Raises ``RefNotFoundError`` for another text, ``SnapshotNotFoundError`` for an id that does not exist.
     """
-    info = context_of(repo).catalog.repo_info()
+    return _snapshot_in(context_of(repo).catalog.repo_info(), name)
+
+
+def _snapshot_in(info: RepoInfo, name: str) -> str:
     id_ = find_snapshot(name, lambda: info)
     if id_ is None:
         raise no_version(info, name)
