@@ -80,14 +80,14 @@ def far(implementation: str, chunks: int, chunk_kib: int, latency_ms: int, codec
         session.commit("data")
         with slow_network(server.port, latency_ms) as port:
             storage = loopback_storage(icechunk, bucket, port)
-            array = _array(implementation, icechunk.Repository.open(storage))  # connections, imports
+            array = _array(icechunk, storage)  # connections, imports
             array[:values]
             for name in ("cold", "warm"):
                 if name == "warm":
-                    array = _array(implementation, icechunk.Repository.open(storage))
+                    array = _array(icechunk, storage)
                 start = time.perf_counter()
                 if name == "cold":
-                    array = _array(implementation, icechunk.Repository.open(storage))
+                    array = _array(icechunk, storage)
                 found = array[:]
                 out[f"{name} read, rounds"] = (time.perf_counter() - start) * 1000 / latency_ms
                 assert np.array_equal(found, data)
@@ -97,9 +97,9 @@ def far(implementation: str, chunks: int, chunk_kib: int, latency_ms: int, codec
     return out
 
 
-def _array(implementation: str, repo: Any) -> Any:
-    """Return the array to read: Frazil's own handle, or an array of zarr."""
-    session = repo.readonly_session("main")
-    if implementation == "frazil":
-        return importlib.import_module("frazil").Array(session, "a")
+def _array(icechunk: Any, storage: Any) -> Any:
+    """Open a session, and return the array to read: Frazil's own handle, or an array of zarr."""
+    if icechunk.__name__ == "frazil":
+        return icechunk.Array(icechunk.Repository.open_session(storage, "main"), "a")
+    session = icechunk.Repository.open(storage).readonly_session("main")
     return zarr.open_array(session.store, path="a", mode="r")
