@@ -82,6 +82,9 @@ def contending(implementation: str, processes: int, commits: int) -> Measured:
         else:
             known = messages(database)
         out["acknowledged and lost, commits"] = len(acknowledged - set(known))
+        out["a commit in the history, ms"] = (
+            out["a commit, ms"] * processes * commits / len(acknowledged & set(known))
+        )
         out["not acknowledged, commits"] = processes * commits - len(acknowledged)
     return out
 
