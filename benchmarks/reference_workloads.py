@@ -9,7 +9,7 @@ from workload import FRAZIL, REFERENCE, Workload, at_most
 #: Targets of an array with millions of references.
 MILLIONS = {"set and commit, s": 0.15, "peak memory over the inputs, MiB": 0.25, "first lookup, s": 0.3}
 COMPRESSION = {
-    "set and commit, s": "compression: 40 % of the time is zstd at its fastest setting, for 45 MB of manifests "
+    "set and commit, s": "compression: 40 % of the time is zstd, at its fastest, for 45 MB of manifests "
     "and 24 MB of the log for a million references"
 }
 #: Targets of an array of any size.
