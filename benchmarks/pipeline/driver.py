@@ -6,8 +6,10 @@ import atexit
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+import pyarrow as pa
 import zarr
 from measure import Measured, peak_mib, scratch
 from pyspark.sql import SparkSession
@@ -64,14 +66,32 @@ def overhead(implementation: str, tasks: int) -> Measured:
 
 def occupied(implementation: str, tasks: int, seconds: float) -> Measured:
     """Measure the part of the time in which the slots have no task, for tasks of equal length."""
-    engine = engine_of(implementation)
-    list(engine.run(work.occupy, [b"0.01"] * WORKERS, b""))
+    run = _occupy_plain if implementation == PLAIN else partial(_occupy, engine_of(implementation))
+    run(WORKERS, 0.01)
     start = time.perf_counter()
-    list(engine.run(work.occupy, [str(seconds).encode()] * tasks, b""))
+    run(tasks, seconds)
     slot_seconds = (time.perf_counter() - start) * WORKERS
     out = Measured()
     out["idle slots, %"] = 100 * (1 - tasks * seconds / slot_seconds)
     return out
+
+
+def _occupy(engine: Engine, tasks: int, seconds: float) -> None:
+    list(engine.run(work.occupy, [str(seconds).encode()] * tasks, b""))
+
+
+def _occupy_plain(tasks: int, seconds: float) -> None:
+    """Run the same tasks in the Python workers of Spark, without Frazil."""
+    spark = _plain_session()
+
+    def occupy(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            end = time.perf_counter() + seconds
+            while time.perf_counter() < end:
+                pass
+            yield batch
+
+    spark.range(0, tasks, 1, tasks).mapInArrow(occupy, "id long").collect()
 
 
 def _plain_session() -> SparkSession:

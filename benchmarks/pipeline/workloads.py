@@ -142,9 +142,9 @@ PIPELINE = (
         "pipeline.driver.occupied",
         {"tasks": 60, "seconds": 1.0},
         {"tasks": 2, "seconds": 0.01},
-        (SPARK, PROCESSES),
+        (SPARK, PROCESSES, PLAIN),
         targets=at_most(None, {"idle slots, %": 5}),
-        compare=((SPARK, PROCESSES),),
+        compare=((SPARK, PLAIN), (SPARK, PROCESSES)),
         rounds=_ROUNDS,
     ),
     Workload(
