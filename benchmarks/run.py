@@ -23,6 +23,7 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -74,7 +75,8 @@ def main(arguments: Sequence[str]) -> int:
     chosen = [
         each
         for each in WORKLOADS
-        if any(only in f"{each.run} {each.title}" for only in options.only) and each.large <= options.large
+        if any(re.search(only, f"{each.run} {each.title}") for only in options.only)
+        and each.large <= options.large
     ]
     if options.daily:
         chosen = [each for each in chosen if each.title in DAILY]
@@ -117,7 +119,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--minutes", type=float, help="start no round that would end later (default 9.5; 2 with --daily)"
     )
-    parser.add_argument("--only", action="append", help="only workloads with this text; repeatable")
+    parser.add_argument(
+        "--only", action="append", help="only workloads that match this regular expression; repeatable"
+    )
     parser.add_argument("--update", action="store_true", help="replace only the tables of these workloads")
     parser.add_argument("--output", default=LAST_REPORT, help="the file to write")
     options = parser.parse_args(arguments)
