@@ -31,6 +31,14 @@ _SMALL_GRID: dict[str, Any] = {"shape": [8, 20, 40], "old": [4, 10, 20], "new": 
 #: Two rounds, because most rounds start a session of Spark first.
 _ROUNDS = 2
 
+JOBS = "the fixed costs of Spark's jobs, tasks and Python workers. The row with more data meets its target"
+ROWS = (
+    "the transfer of Arrow batches from Python to the JVM. Constant batches, which read nothing, need three "
+    "quarters of the time; rows of Parquet never leave the JVM"
+)
+WORKER = "what Spark does for each task of a Python worker. Plain PySpark has the same idle slots"
+DAEMON = "the imports of the daemon of the workers (Frazil, zarr, xarray, pandas), once for each session"
+
 PIPELINE = (
     Workload(
         "Pipeline: 400 MB in 200 NetCDF-4 files, into one commit",
@@ -68,7 +76,9 @@ PIPELINE = (
         {**_GRID, "max_mem": [16_000_000, 64_000_000]},
         {**_SMALL_GRID, "max_mem": [8000]},
         (SPARK, ONE, DASK, NAIVE),
-        targets=at_most(DASK, {"16 MB, s": 1.0, "64 MB, s": 1.0}),
+        targets=at_most(
+            DASK, {"16 MB, s": 1.0, "64 MB, s": 1.0}, dict.fromkeys(("16 MB, s", "64 MB, s"), JOBS)
+        ),
         compare=((SPARK, DASK), (ONE, DASK), (SPARK, ONE), (SPARK, NAIVE)),
         rounds=_ROUNDS,
     ),
@@ -91,8 +101,8 @@ PIPELINE = (
         (SPARK, REFERENCE_ON_SPARK, ONE, PARQUET, CONSTANT),
         # 800 MB/s
         targets=(
-            *at_most(None, {"rows, s for a GB": 1.25}),
-            *at_most(PARQUET, {"rows by the data source, s": 1.0}),
+            *at_most(None, {"rows, s for a GB": 1.25}, {"rows, s for a GB": ROWS}),
+            *at_most(PARQUET, {"rows by the data source, s": 1.0}, {"rows by the data source, s": ROWS}),
         ),
         compare=((SPARK, REFERENCE_ON_SPARK), (SPARK, CONSTANT), (SPARK, PARQUET), (CONSTANT, PARQUET)),
         rounds=_ROUNDS,
@@ -112,7 +122,7 @@ PIPELINE = (
         {"shape": [400, 500, 500], "chunks": [25, 250, 250]},
         {"shape": [8, 20, 40], "chunks": [4, 10, 20]},
         (SPARK, ONE, DASK, NUMPY),
-        targets=at_most(DASK, {"mean, s": 0.7}),
+        targets=at_most(DASK, {"mean, s": 0.7}, {"mean, s": JOBS}),
         compare=((SPARK, DASK), (ONE, DASK), (SPARK, NUMPY)),
         rounds=_ROUNDS,
     ),
@@ -143,7 +153,7 @@ PIPELINE = (
         {"tasks": 60, "seconds": 1.0},
         {"tasks": 2, "seconds": 0.01},
         (SPARK, PROCESSES, PLAIN),
-        targets=at_most(None, {"idle slots, %": 5}),
+        targets=at_most(None, {"idle slots, %": 5}, {"idle slots, %": WORKER}),
         compare=((SPARK, PLAIN), (SPARK, PROCESSES)),
         rounds=_ROUNDS,
     ),
@@ -183,7 +193,10 @@ PIPELINE = (
         {"tasks": 1000},
         {"tasks": 4},
         (SPARK, PLAIN),
-        targets=at_most(PLAIN, {"first job in Python, s": 1.5}) + at_most(None, {"an empty task, ms": 15}),
+        targets=(
+            *at_most(PLAIN, {"first job in Python, s": 1.5}, {"first job in Python, s": DAEMON}),
+            *at_most(None, {"an empty task, ms": 15}),
+        ),
         compare=((SPARK, PLAIN),),
         rounds=_ROUNDS,
     ),
