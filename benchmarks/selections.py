@@ -38,7 +38,7 @@ _TARGETS: Final[dict[tuple[int, str, str], dict[str, dict[str, float]]]] = {
 #: What decides the results of all chunk sizes.
 _LIMITS: Final = {
     WRITE: "compression by the same library: alone it takes 0.6 of the processor time of the reference",
-    READ: "the kernel: one call that reads 64 MiB into new memory takes half of the time, and more in some rounds",
+    READ: "the kernel: one call that reads 64 MiB into new memory takes half of the time or more",
     POINT: "zarr, which needs most of the time for a point. The spread of the rounds is larger",
 }
 
