@@ -32,6 +32,7 @@ STARTS: Final = (
                     "own part of Repository and store, processor s": 0.1,
                     "import frazil.spark, processor s": 0.4,
                 },
+                {"own part of Repository and store, processor s": CLASSES},
             ),
         ),
         rounds=3,
