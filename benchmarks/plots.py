@@ -25,6 +25,8 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- Written by make bench-plots. -->", "<!-- The end of what it writes. -->"
 #: The least ratio of the largest to the smallest size: nearer sizes say little about growth.
 _RANGE: Final = 8
+#: Numbers among the arguments of workloads that are no sizes.
+_OPTIONS: Final = {"amending", "split"}
 #: Units of measurements that are costs.
 _UNITS: Final = (", s", ", ms", ", us", ", MiB", ", KiB", "requests")
 
@@ -70,7 +72,7 @@ def families(tables: Sequence[Table]) -> Iterator[Family]:
     """Yield the families, in the order of the report."""
     groups: defaultdict[tuple[object, ...], dict[int, Table]] = defaultdict(dict)
     for table in tables:
-        for along in table.sizes:
+        for along in (name for name in table.sizes if name not in _OPTIONS):
             rest = tuple((name, size) for name, size in table.sizes.items() if name != along)
             groups[table.function, table.variant, along, rest][table.sizes[along]] = table
     for (function, variant, along, _), by_size in groups.items():
