@@ -36,8 +36,8 @@ ROWS = (
     "the transfer of Arrow batches from Python to the JVM. Constant batches, which read nothing, need three "
     "quarters of the time; rows of Parquet never leave the JVM"
 )
-WORKER = "what Spark does for each task of a Python worker. Plain PySpark has the same idle slots"
-DAEMON = "the imports of the daemon of the workers (Frazil, zarr, xarray, pandas), once for each session"
+WORKER = "what Spark does for each task of a Python worker. Plain PySpark has more idle slots"
+DAEMON = "half of the difference is the imports of the workers' daemon (zarr, xarray, pandas), once"
 
 PIPELINE = (
     Workload(
