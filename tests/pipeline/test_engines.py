@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import numpy as np
@@ -105,9 +106,33 @@ def test_without_pyspark_the_default_is_processes(monkeypatch: pytest.MonkeyPatc
     assert pipeline.default_engine() == Local(processes=True)
 
 
+def test_the_default_is_processes_where_spark_is_not_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SPARK_REMOTE", "SPARK_MASTER", "MASTER", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    monkeypatch.delitem(sys.modules, "pyspark.sql", raising=False)  # another test may have a session
+    assert pipeline.default_engine() == Local(processes=True)
+
+
+@pytest.mark.spark
+def test_the_default_is_spark_in_a_process_with_a_session(spark: object) -> None:
+    assert type(pipeline.default_engine()).__name__ == "OnSpark"
+
+
+@pytest.mark.parametrize("name", ["SPARK_REMOTE", "SPARK_MASTER", "PYSPARK_GATEWAY_PORT"])
+def test_the_default_is_spark_if_the_environment_names_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    engine = Counting()
+    monkeypatch.setattr(EntryPoint, "load", lambda self: lambda: engine)  # instead of a session
+    monkeypatch.delitem(sys.modules, "pyspark.sql", raising=False)
+    monkeypatch.setenv(name, "sc://127.0.0.1")
+    assert pipeline.default_engine() is engine
+
+
 def test_the_engine_of_spark_needs_pyspark(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    monkeypatch.delitem(sys.modules, "frazil.spark.runtime.on_spark", raising=False)  # it is imported anew
+    for name in ("default", "on_spark"):  # they are imported anew
+        monkeypatch.delitem(sys.modules, f"frazil.spark.runtime.{name}", raising=False)
     with pytest.raises(
         frazil.MissingExtraError, match=r"the engine 'spark' needs pyspark: pip install .*\[spark\]"
     ):

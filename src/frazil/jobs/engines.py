@@ -4,7 +4,7 @@
     "inline"    `Inline()`, in this thread
     "local"     `Local(processes=True)`, on processes of this machine
     "spark"     `OnSpark(get_spark())`
-    None        `default_engine()`
+    None        `default_engine()`: "spark" if Spark is in use, else "local"
 
 Engines of other packages are entry points of the group ``frazil.engines``: a name, and a function without
 arguments that returns an engine. So this package does not import them, and imports Spark only when the caller
@@ -13,6 +13,8 @@ asks for an engine on Spark.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import Final
@@ -29,21 +31,41 @@ _ENGINES: Final[Mapping[str, Callable[[], Engine]]] = {
     "local": lambda: Local(processes=True),
 }
 _GROUP: Final = "frazil.engines"
+#: Variables of the environment that name a server or a cluster of Spark. spark-submit sets some of them.
+_SPARK_VARIABLES: Final = (
+    "SPARK_REMOTE",
+    "SPARK_MASTER",
+    "MASTER",
+    "PYSPARK_SUBMIT_ARGS",
+    "PYSPARK_GATEWAY_PORT",
+    "SPARK_CONF_DIR",
+)
 
 
 def default_engine() -> Engine:
     """Return the engine of an operation that is called without ``engine``.
 
     Returns:
-        If pyspark is installed, an engine on Spark, with the active session or a session that `get_spark`
-        starts. Otherwise an engine on processes of this machine.
+        An engine on Spark if this process has an active Spark session, or if the environment names a server
+        or a cluster of Spark (``SPARK_REMOTE``, ``SPARK_MASTER``, ``MASTER``, ``PYSPARK_SUBMIT_ARGS``,
+        ``SPARK_CONF_DIR``, or spark-submit). Otherwise an engine on processes of this machine: the start of
+        Spark on one machine takes longer than most operations.
 
     Examples:
         >>> from frazil.pipeline import default_engine
         >>> default_engine()  # doctest: +SKIP
         Local(workers=None, processes=True, attempts=4, resumable=True)
     """
-    return engine_of("spark" if installed("pyspark") else "local")
+    return engine_of("spark" if _uses_spark() else "local")
+
+
+def _uses_spark() -> bool:
+    """Return whether the process has an active Spark session, or its environment names a cluster."""
+    if not installed("pyspark"):
+        return False
+    pyspark = sys.modules.get("pyspark.sql")
+    has_session = pyspark is not None and pyspark.SparkSession.getActiveSession() is not None
+    return has_session or any(map(os.environ.get, _SPARK_VARIABLES))
 
 
 def engine_of(engine: Engine | EngineName | None) -> Engine:

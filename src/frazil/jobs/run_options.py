@@ -26,7 +26,7 @@ class RunOptions(TypedDict, total=False):
 
     Attributes:
         engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
-            is Spark where pyspark is installed, else processes of this machine (`default_engine`).
+            is Spark where Spark is in use, else processes of this machine (`default_engine`).
         job_id: The id of the job. A call with the id of an earlier job continues that job if it was
             interrupted, and returns its result if it was committed. The default, None, is a hash of the
             operation, its arguments, its inputs and its target.

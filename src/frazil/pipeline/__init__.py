@@ -13,7 +13,7 @@
 `frazil.jobs` has the parts that every operation consists of: a job, which is prepared, run by tasks, and
 committed; and engines, which run tasks in this thread, in processes of this machine, or on Spark.
 
-Each operation takes an ``engine``. The default is Spark where pyspark is installed, else processes of this
+Each operation takes an ``engine``. The default is Spark where Spark is in use, else processes of this
 machine. The modules of this package do not import pyspark; `frazil.spark` does.
 
 >>> import frazil, numpy, zarr

@@ -43,7 +43,7 @@ def compact(
         dry_run: Whether to write nothing, and to return the plan.
         limits: Which files and manifests are written again. Default: ``frazil.CompactionLimits()``.
         engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
-            is Spark where pyspark is installed, else processes of this machine (`default_engine`).
+            is Spark where Spark is in use, else processes of this machine (`default_engine`).
         progress: A `Progress`, which shows how many manifests and bytes are written. The default, None, shows
             nothing.
 

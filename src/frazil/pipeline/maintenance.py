@@ -82,7 +82,7 @@ def garbage_collect(
         repo: The repository.
         delete_object_older_than: The cut-off, with a time zone: only files that are older are deleted.
         engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
-            is Spark where pyspark is installed, else processes of this machine (`default_engine`).
+            is Spark where Spark is in use, else processes of this machine (`default_engine`).
         dry_run: Whether files are only counted, and not deleted.
         max_concurrent_deletes: The number of delete requests that one task makes at the same time.
         max_consecutive_delete_failures: A task stops and raises an error after this many failed deletes in a
@@ -128,7 +128,7 @@ def storage_stats(repo: Repository, *, engine: Engine | EngineName | None = None
     Args:
         repo: The repository.
         engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
-            is Spark where pyspark is installed, else processes of this machine (`default_engine`).
+            is Spark where Spark is in use, else processes of this machine (`default_engine`).
 
     Returns:
         The sizes in bytes, by kind of chunk.
@@ -166,7 +166,7 @@ def rewrite_manifests(
         message: The message of the commit.
         branch: The name of the branch.
         engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
-            is Spark where pyspark is installed, else processes of this machine (`default_engine`).
+            is Spark where Spark is in use, else processes of this machine (`default_engine`).
         metadata: Metadata of the commit, added to the default metadata of the repository.
         commit_method: ``"new_commit"`` (the default), or ``"amend"`` to replace the last commit of the
             branch.
@@ -214,7 +214,7 @@ def verify(
         repo: The repository.
         level: How much is read: see ``Repository.verify``. The default is ``"metadata"``.
         engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
-            is Spark where pyspark is installed, else processes of this machine (`default_engine`).
+            is Spark where Spark is in use, else processes of this machine (`default_engine`).
         state: A file of the driver, or a value, for the tasks that are done. A second call with the same
             state skips them, if their files have not changed. Default: no state.
         progress: A `Progress` that shows the tasks.

@@ -54,7 +54,7 @@ class AuditOptions(TypedDict, total=False):
 
     Attributes:
         engine: Where the tasks of the check run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``.
-            The default, None, is Spark where pyspark is installed, else processes of this machine
+            The default, None, is Spark where Spark is in use, else processes of this machine
             (`default_engine`).
         limits: `Limits`, in bytes: how much a task of the check reads. The default, None, is ``Limits()``.
     """

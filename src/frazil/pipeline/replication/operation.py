@@ -100,7 +100,7 @@ def copy_repository(
         compare: Whether the bytes of all objects that both storages have are compared, and not only of those
             that were stored in the target since the last complete copy.
         engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
-            is Spark where pyspark is installed, else processes of this machine (`default_engine`).
+            is Spark where Spark is in use, else processes of this machine (`default_engine`).
         progress: A `Progress`, which shows how many objects and bytes are copied. The default, None, shows
             nothing.
         dry_run: Whether to copy nothing, and to return the numbers of objects and bytes that the target lacks
@@ -157,7 +157,7 @@ def clone_repository(
         target: The storage of the clone. It must not contain a repository.
         part: The branches, tags and arrays of the clone. Default: all, with the whole history.
         engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
-            is Spark where pyspark is installed, else processes of this machine (`default_engine`).
+            is Spark where Spark is in use, else processes of this machine (`default_engine`).
         progress: A `Progress`, which shows how many objects and bytes are copied. The default, None, shows
             nothing.
         dry_run: Whether to copy nothing, and to return the numbers of objects and bytes that the target lacks

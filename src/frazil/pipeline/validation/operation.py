@@ -48,7 +48,7 @@ def validate(
         against: The version that `StatisticsAgainst` compares with if the rule does not name one. The
             default, None, is the parent snapshot of the source.
         engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
-            is Spark where pyspark is installed, else processes of this machine (`default_engine`).
+            is Spark where Spark is in use, else processes of this machine (`default_engine`).
         limits: `Limits`, in bytes: how much a task reads. The default, None, is ``Limits()``.
 
     Returns:
