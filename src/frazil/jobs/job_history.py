@@ -10,6 +10,7 @@ metadata of the repository names a version with its changes (`frazil.repository.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -84,11 +85,20 @@ def _given_state(job: Job, id_: str, tip: str) -> JobState:
         return JobState(id_, None)
     if commit.record.get("work", work_digest(job)) != work_digest(job):
         raise InvalidInputError(
-            f"the job `{id_}` was committed as {commit.snapshot_id}, with another name or other parameters. "
+            f"the job `{id_}` was committed as {commit.snapshot_id}, with {_difference(job, commit.record)}. "
             "Give this job another id",
             ErrorKind.CONFLICTING_ARGUMENTS,
         )
     return JobState(id_, commit.snapshot_id)
+
+
+def _difference(job: Job, record: dict[str, Any]) -> str:
+    """Return the first difference between a job and the record of a commit with the same id."""
+    if record.get("name") != job.name:
+        return f"the operation {record.get('name')!r} instead of {job.name!r}"
+    before, now = record.get("parameters") or {}, json.loads(json.dumps(dict(job.parameters), default=str))
+    names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    return f"other {' and '.join(names) or 'targets'}"
 
 
 def _derived_state(job: Job, tip: str) -> JobState:

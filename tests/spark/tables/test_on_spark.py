@@ -175,6 +175,19 @@ def test_the_task_of_a_chunk_writes_its_rows(spark: SparkSession, stations: fraz
 
 
 @pytest.mark.deep
+def test_a_job_id_belongs_to_the_rows_of_a_dataframe(
+    spark: SparkSession, stations: frazil.Repository
+) -> None:
+    first = write_table(shuffled(spark), Target(stations), job_id="stations")
+    same_rows = shuffled(spark).orderBy("v").coalesce(1)
+    assert write_table(same_rows, Target(stations), job_id="stations").done_before
+    assert write_table(shuffled(spark).toArrow(), Target(stations), job_id="stations").done_before
+    with pytest.raises(IcechunkError, match="other rows"):
+        write_table(shuffled(spark, "x < 7"), Target(stations), job_id="stations")
+    assert stations.lookup_branch("main") == first.snapshot_id
+
+
+@pytest.mark.deep
 def test_the_data_source_writes_rows(
     spark: SparkSession, stations: frazil.Repository, tmp_path: Path
 ) -> None:

@@ -404,3 +404,30 @@ def test_the_data_source_adds_columns(repo: frazil.Repository) -> None:
     assert np.nansum(quality[...]) == 0.5
     with pytest.raises(InvalidInputError, match="mergeSchema"):
         TableWriter(repo, {"write": "upsert"}, rows_.schema.append(pa.field("flag", pa.bool_())), False)
+
+
+def test_a_job_id_belongs_to_its_rows(repo: frazil.Repository) -> None:
+    before = grid(repo)
+    some = dict(list(before.items())[:9])
+    first = write_table(as_rows(some), Target(repo), job_id="day 1")
+    in_another_order = as_rows(dict(reversed(some.items())))
+    assert write_table(in_another_order, Target(repo), job_id="day 1").snapshot_id == first.snapshot_id
+    for other in (dict.fromkeys(some, 5), dict(list(some.items())[:8]), some | {(99, 10.0): 1}):
+        with pytest.raises(InvalidInputError, match="other rows") as refused:
+            write_table(as_rows(other), Target(repo), job_id="day 1")
+        assert refused.value.kind == "conflicting-arguments"
+    assert repo.lookup_branch("main") == first.snapshot_id
+
+
+def test_the_data_source_refuses_other_rows_with_a_job_id(repo: frazil.Repository) -> None:
+    before = grid(repo)
+    parts = list({key: value + 1000 for key, value in before.items()}.items())
+    options = {"write": "upsert", "job-id": "day 1"}
+    through_the_source(repo, [as_rows(dict(parts[:20])), as_rows(dict(parts[20:]))], **options)
+    tip = repo.lookup_branch("main")
+    through_the_source(
+        repo, [as_rows(dict(parts[30:])), as_rows(dict(parts[:30]))], **options
+    )  # the same rows
+    with pytest.raises(InvalidInputError, match="other rows"):
+        through_the_source(repo, [as_rows(dict(parts[:20])), as_rows(dict.fromkeys(before, 1))], **options)
+    assert repo.lookup_branch("main") == tip

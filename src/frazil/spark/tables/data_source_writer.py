@@ -33,7 +33,7 @@ from frazil.spark.tables.axes import GROWING, MODES
 from frazil.spark.tables.location import Options
 from frazil.spark.tables.process_errors import causes_only
 from frazil.spark.tables.row_chunks import message_of, unit_numbers, write_rows
-from frazil.spark.tables.row_sources import InMemory
+from frazil.spark.tables.row_sources import InMemory, rows_digest
 from frazil.spark.tables.write_job import job_of
 from frazil.spark.tables.write_layout import Layout, layout_of
 from frazil.spark.tables.write_options import WriteOptions
@@ -50,6 +50,7 @@ class TaskWrite(WriterCommitMessage):
     units: NDArray[np.int64]
     rows: bytes
     count: int
+    digest: int
 
 
 @causes_only
@@ -106,7 +107,8 @@ class TableWriter(DataSourceArrowWriter):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self._schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as out:
             out.write_table(rest)
-        return TaskWrite(changes, units, sink.getvalue().to_pybytes(), len(rows))
+        digest = 0 if self._id is None else rows_digest(rows)
+        return TaskWrite(changes, units, sink.getvalue().to_pybytes(), len(rows), digest)
 
     @override
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -149,6 +151,7 @@ class TableWriter(DataSourceArrowWriter):
             message=self._message
             or message_of(count, self._schema.names, self._target.group, self._write_options.mode),
             before=merge,
+            digest=lambda: sum(each.digest for each in done) % 2**64,
         )
         run_job(job, engine)
         self._give_back_lease()

@@ -17,7 +17,7 @@ from frazil.jobs.engine import Task, description
 from frazil.spark.runtime.error_translation import SPARK_ERRORS, from_spark, marked
 from frazil.spark.runtime.on_spark import labelled
 from frazil.spark.tables.row_groups import Grouping
-from frazil.spark.tables.row_sources import distinct_values, with_rows
+from frazil.spark.tables.row_sources import distinct_values, rows_digest, with_rows
 from frazil.spark.tables.schemas import to_arrow_schema, to_spark
 from frazil.spark.tables.write_layout import Distinct
 
@@ -67,6 +67,22 @@ class DataFrameRows:
             ).cast(field.type)
             for name, field in zip(dims, schema, strict=True)
         }
+
+    def digest(self) -> int:
+        """Return the `rows_digest` of all rows, by one Spark job."""
+        schema = self.schema
+
+        def sums(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                rows = pa.table(batch.columns, schema.names).cast(schema)
+                yield pa.RecordBatch.from_pydict({"digest": [rows_digest(rows).to_bytes(8)]})
+
+        try:
+            with labelled(self.frame.sparkSession, description(sums)):
+                digests = self.frame.mapInArrow(sums, "digest binary").collect()
+        except SPARK_ERRORS as error:
+            raise from_spark(error, "", (), 1)  # noqa: B904  # the error has a cause
+        return sum(int.from_bytes(row[0]) for row in digests) % 2**64
 
     def run(
         self, grouping: Grouping, task: Task, messages: Mapping[int, bytes], shared: bytes

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped]  # it ships no types
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
+from numpy.typing import NDArray
 
 from frazil.jobs.engine import Task
 from frazil.spark.tables.row_groups import Grouping
@@ -29,6 +31,9 @@ class RowSource(Protocol):
 
     def distinct(self, dims: Sequence[str]) -> Distinct:
         """Return the distinct values of some columns."""
+
+    def digest(self) -> int:
+        """Return the `rows_digest` of all rows."""
 
     def run(
         self, grouping: Grouping, task: Task, messages: Mapping[int, bytes], shared: bytes
@@ -69,6 +74,10 @@ class InMemory:
         """Return the distinct values of some columns."""
         return {name: distinct_values([self.table[name]]) for name in dims}
 
+    def digest(self) -> int:
+        """Return the `rows_digest` of all rows."""
+        return rows_digest(self.table)
+
     def run(
         self, grouping: Grouping, task: Task, messages: Mapping[int, bytes], shared: bytes
     ) -> Iterator[bytes]:
@@ -84,3 +93,37 @@ class InMemory:
 def distinct_values(columns: Sequence[Any]) -> pa.Array:
     """Return the distinct values of columns of one type."""
     return pc.unique(normalize_zeros(columns[0] if len(columns) == 1 else pa.chunked_array(columns)))
+
+
+def rows_digest(rows: pa.Table) -> int:
+    """Return the sum of the hashes of all rows, modulo 2**64, which does not depend on the order of the rows.
+
+    >>> table = pa.table({"x": [1, 2, None], "name": ["a", "b", "c"]})
+    >>> rows_digest(table) == sum(rows_digest(table.slice(row, 1)) for row in (2, 0, 1)) % 2**64
+    True
+    """
+    hashes = np.zeros(rows.num_rows, np.uint64)
+    for column in rows.columns:
+        hashes = hashes * np.uint64(1_000_003) + _hashes(column.combine_chunks())
+    mixed: NDArray[np.uint64] = pd.util.hash_array(hashes)
+    return int(mixed.sum(dtype=np.uint64))
+
+
+def _hashes(column: pa.Array) -> NDArray[np.uint64]:
+    """Return a hash of each value. All nulls have one hash."""
+    if (
+        pa.types.is_timestamp(column.type)
+        or pa.types.is_time64(column.type)
+        or pa.types.is_duration(column.type)
+    ):
+        column = column.view(pa.int64())
+    elif not (
+        pa.types.is_integer(column.type)
+        or pa.types.is_floating(column.type)
+        or pa.types.is_boolean(column.type)
+    ):
+        column = column.cast(pa.binary() if pa.types.is_binary(column.type) else pa.string())
+    values = column.drop_null().to_numpy(zero_copy_only=False)
+    hashes = np.zeros(len(column), np.uint64)
+    hashes[column.is_valid().to_numpy(zero_copy_only=False)] = pd.util.hash_array(values)
+    return hashes

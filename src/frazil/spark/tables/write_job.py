@@ -49,10 +49,12 @@ def job_of(
     message: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     before: Callable[[Session], None] | None = None,
+    digest: Callable[[], int] | None = None,
 ) -> tuple[Job, Engine]:
     """Return the job that writes rows, and the engine that brings the rows to its tasks.
 
-    ``before`` is called with the session of the job before arrays are created.
+    ``before`` is called with the session of the job before arrays are created. ``digest`` returns the digest
+    of the rows (default: ``source.digest``). Only a job with an ``id`` has it as a parameter.
     """
     engine = _RowEngine(source)
 
@@ -66,12 +68,15 @@ def job_of(
         items = [b"frazil rows %08d" % number for number in range(grouping.groups if grouping.total else 0)]
         return Tasks(items, _Shared(grouping, cleared))
 
+    parameters: dict[str, Any] = {"mode": options.mode, "columns": source.schema.names}
+    if id is not None:
+        parameters["rows"] = f"{(digest or source.digest)():016x}"
     job = Job(
         "write_table",
         target,
         prepare_arrays,
         _write,
-        parameters={"mode": options.mode, "columns": source.schema.names},
+        parameters=parameters,
         writes=(target.path(""),),
         message=message,
         metadata=dict(metadata or {}),

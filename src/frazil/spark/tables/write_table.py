@@ -33,7 +33,9 @@ class WriteRunOptions(TypedDict, total=False):
 
     Attributes:
         job_id: The id of the job. If the history of the branch has a commit of this job, the call returns its
-            result without writing. The default, None, is a new id for each call.
+            result without writing. An id belongs to one set of rows: Frazil refuses it with other rows. The
+            rows of a DataFrame are read once more, for their hashes. The default, None, is a new id for each
+            call.
         message: The message of the commit. The default, None, is a message that names the operation.
         metadata: More metadata of the commit.
         progress: A `Progress`, which shows how many tasks are done. The default, None, shows nothing.
@@ -102,7 +104,8 @@ def write_table(
 
     Raises:
         InvalidInputError: The columns do not fit the arrays (``invalid-array-metadata``), or the mode does
-            not allow the coordinates (``invalid-chunk-index``).
+            not allow the coordinates (``invalid-chunk-index``). ``conflicting-arguments`` if a commit with
+            other rows or arguments has the ``job_id``.
         TaskFailedError: Two rows are about one cell, or an array cannot hold a value.
         IcechunkError: Spark cannot compute the rows (``concurrency``).
         TypeError: An option is unknown.
