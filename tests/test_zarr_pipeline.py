@@ -19,9 +19,10 @@ from zarr.storage import MemoryStore
 import frazil
 import frazil.zarr_pipeline
 from frazil.arrays import zarr_reads
+from frazil.arrays.zarr_boxes import OpenedArray
 from frazil.arrays.zarr_reads import ZarrRead
 from frazil.arrays.zarr_writes import ZarrWrite
-from frazil.errors import ReadOnlyError
+from frazil.errors import InvalidInputError, ReadOnlyError
 
 
 @pytest.fixture(autouse=True)
@@ -107,15 +108,69 @@ def test_other_writes_stay_with_zarr(writes: list[bool]) -> None:
     same(array[:], expected)
 
 
-def test_an_outdated_array_of_zarr(writes: list[bool]) -> None:
-    """zarr writes with the codecs, the dtype and the fill value that it has read."""
-    for options in ({"compressors": None}, {"fill_value": 3}, {"dtype": "u4"}, {"chunks": (3,)}):
-        session = writable()
-        settings: dict[str, Any] = {"shape": (40,), "chunks": (5,), "dtype": "i4", "fill_value": 7}
-        array = zarr.create_array(session.store, name="t", **settings)
-        zarr.create_array(session.store, name="t", overwrite=True, **{**settings, **options})
-        array[:] = np.arange(40)
-        assert not writes
+STALE: dict[str, dict[str, Any]] = {
+    "codecs": {"compressors": None},
+    "an unknown codec": {"compressors": zarr.codecs.BloscCodec(cname="lz4")},
+    "fill value": {"fill_value": 3},
+    "dtype": {"dtype": "u4"},
+    "text": {"dtype": "<U4", "fill_value": ""},
+    "chunks": {"chunks": (3,)},
+    "larger chunks": {"chunks": (10,)},
+    "shards": {"chunks": (5,), "shards": (20,)},
+    "dimensions": {"shape": (40, 2), "chunks": (5, 2)},
+    "uneven chunks": {"chunks": [[5, 5, 10, 20]]},
+}
+
+
+@pytest.fixture
+def rectilinear() -> Iterator[None]:
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        yield
+
+
+@pytest.mark.usefixtures("rectilinear")
+@pytest.mark.parametrize("name", STALE)
+@pytest.mark.parametrize("where", [slice(None), slice(3, 6), slice(0, 20), 7, [1, 30]])
+def test_an_array_that_was_created_again_is_refused(name: str, where: Any) -> None:
+    """With the metadata that zarr has read, coordinates and bytes are those of other elements."""
+    session = writable()
+    options: dict[str, Any] = {"shape": (40,), "chunks": (5,), "dtype": "i4", "fill_value": 7}
+    earlier = zarr.create_array(session.store, name="t", **options)
+    now = zarr.create_array(session.store, name="t", overwrite=True, **{**options, **STALE[name]})
+    values = np.full(now.shape, 9).astype(now.dtype)
+    now[:] = values
+    with pytest.raises(InvalidInputError, match="again"):
+        earlier.oindex[where]
+    with pytest.raises(InvalidInputError, match="again"):
+        earlier.oindex[where] = 1
+    same(np.asarray(now[:]), values)
+
+
+@pytest.mark.usefixtures("rectilinear")
+def test_stale_uneven_chunks_are_refused() -> None:
+    session = writable()
+    options: dict[str, Any] = {"name": "t", "shape": (32,), "dtype": "i4", "fill_value": 0}
+    earlier = zarr.create_array(session.store, chunks=[[4] * 8], **options)
+    now = zarr.create_array(session.store, chunks=[[4, 2, 6, *[4] * 5]], overwrite=True, **options)
+    for where in (slice(None), slice(4, 9), 5):
+        with pytest.raises(InvalidInputError, match="again"):
+            earlier[where]
+        with pytest.raises(InvalidInputError, match="again"):
+            earlier[where] = 1
+    assert not now[:].any()
+
+
+def test_an_array_that_was_resized_or_annotated_is_not_stale() -> None:
+    session = writable()
+    array = zarr.create_array(session.store, name="t", data=np.arange(40), chunks=(5,))
+    zarr.open_array(session.store, path="t").attrs["units"] = "K"
+    zarr.open_array(session.store, path="t").resize((60,))
+    same(array[:], np.arange(40))
+    array[:] = np.arange(40) + 1
+    same(array[:], np.arange(40) + 1)
+    zarr.open_array(session.store, path="t").resize((10,))
+    same(array[:10], np.arange(10) + 1)
+    assert (array[15:] == array.fill_value).all()
 
 
 def test_read_only_writes() -> None:
@@ -205,9 +260,10 @@ def test_a_list_that_is_no_box() -> None:
     array[:]
     ((first, middle, last),) = lists
     out = zarr.core.buffer.cpu.NDBuffer.from_numpy_array(np.zeros(15, int))
-    assert zarr_reads.zarr_read([first, middle, last], out) is not None
-    assert zarr_reads.zarr_read([first, last], out) is None
-    assert zarr_reads.zarr_read([first, middle], out) is None
+    opened = OpenedArray(array.metadata)
+    assert zarr_reads.zarr_read([first, middle, last], out, opened) is not None
+    assert zarr_reads.zarr_read([first, last], out, opened) is None
+    assert zarr_reads.zarr_read([first, middle], out, opened) is None
 
 
 def test_damage_is_an_error(tmp_path: Path) -> None:

@@ -12,23 +12,46 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, override
+from dataclasses import dataclass, replace
+from typing import Any, Self, cast, override
 
 import zarr
+from zarr.abc.store import Store
+from zarr.core.array import create_codec_pipeline
 from zarr.core.codec_pipeline import FusedCodecPipeline
+from zarr.core.metadata import ArrayMetadata
 
+from frazil.arrays.zarr_boxes import OpenedArray, opened_array
 from frazil.arrays.zarr_reads import zarr_read
 from frazil.arrays.zarr_writes import zarr_write
 
 __all__ = ["BulkCodecPipeline", "enable"]
 
 
+@dataclass(frozen=True)
 class BulkCodecPipeline(FusedCodecPipeline):
     """zarr's ``FusedCodecPipeline``, with reads and writes of boxes of Frazil's arrays in one call.
 
+    It raises ``InvalidInputError`` (``invalid-array-metadata``) for an array whose grid, dtype, fill value or
+    codecs have changed since zarr opened it.
+
     Other stores, arrays of indices, writes of few chunks or of shards, and arrays with codecs or dtypes that
     Frazil does not encode in bulk stay with ``FusedCodecPipeline``.
+
+    Attributes:
+        opened: The array of Frazil. None: zarr reads and writes all chunks.
     """
+
+    opened: OpenedArray | None = None
+
+    @classmethod
+    @override
+    def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
+        """Return the pipeline of an array. zarr calls this method."""
+        opened = opened_array(array_metadata, store)
+        if opened is None:
+            raise NotImplementedError  # zarr then calls `from_codecs`
+        return replace(cast("Self", create_codec_pipeline(array_metadata)), opened=opened)
 
     @override
     async def read(
@@ -36,8 +59,8 @@ class BulkCodecPipeline(FusedCodecPipeline):
     ) -> tuple[Any, ...]:
         """Read the chunks of a selection into ``out``. zarr calls this method."""
         batch = list(batch_info)
-        read = zarr_read(batch, out) if batch and not drop_axes else None
-        if read is not None:
+        read = zarr_read(batch, out, self.opened) if batch else None
+        if read is not None and not drop_axes:
             # One thread for the whole read: the event loop is free for other callers. A thread costs more
             # than the read of one local chunk.
             is_complete = read.run() if read.is_fast else await asyncio.to_thread(read.run)
@@ -52,8 +75,8 @@ class BulkCodecPipeline(FusedCodecPipeline):
     ) -> None:
         """Write the chunks of a selection. zarr calls this method."""
         batch = list(batch_info)
-        write = None if drop_axes else zarr_write(batch, value, tuple(self))
-        if write is None or not await asyncio.to_thread(write.run):
+        write = zarr_write(batch, value, self.opened) if batch else None
+        if write is None or drop_axes or not await asyncio.to_thread(write.run):
             await super().write(batch, value, drop_axes)
 
 

@@ -14,7 +14,7 @@ from frazil.arrays.box_reading import read_box_into
 from frazil.arrays.encoding import Encoding
 from frazil.arrays.selection import AxisSlice
 from frazil.arrays.single_chunk import read_in_chunk
-from frazil.arrays.zarr_boxes import zarr_box
+from frazil.arrays.zarr_boxes import OpenedArray, zarr_box
 from frazil.repository.session.session import Session
 
 #: The size of a chunk whose decoding does not hold up an event loop, in bytes.
@@ -62,18 +62,22 @@ class ZarrRead:
         return not len(failures)
 
 
-def zarr_read(batch: Sequence[tuple[Any, ...]], out: Any) -> ZarrRead | None:
+def zarr_read(batch: Sequence[tuple[Any, ...]], out: Any, opened: OpenedArray | None) -> ZarrRead | None:
     """Return the box that a list of chunks of zarr reads, or None for other reads.
 
     Args:
         batch: For each chunk, its place in a store, its ``ArraySpec``, and the selections in the chunk and in
             the result.
         out: The result, a buffer of zarr.
+        opened: The array that zarr has opened, or None if it is not an array of Frazil.
+
+    Raises:
+        InvalidInputError: ``invalid-array-metadata`` for a stale array, as in `OpenedArray.stored`.
     """
-    spec = batch[0][1]
+    spec, array = batch[0][1], None if opened is None else opened.stored(batch)
     if getattr(spec.config, "read_missing_chunks", True) is False:
         return None  # zarr wants to know which chunks are missing
-    box, values = zarr_box(batch), out.as_ndarray_like()
+    box, values = zarr_box(array, batch), out.as_ndarray_like()
     if box is None or not isinstance(values, np.ndarray):
         return None
     if values.dtype != box.encoding.dtype or values.shape != box.shape:
