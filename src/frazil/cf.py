@@ -127,6 +127,14 @@ class Coding:
         """Whether numbers are times or durations."""
         return self.calendar is not None or self.timedelta
 
+    @property
+    def step(self) -> tuple[str, np.timedelta64]:
+        """The unit in which times differ, such as days: its name and its length."""
+        unit = _UNITS.get(_unit(self.units or "")) if self.is_time else None
+        if unit is None:
+            return "s", np.timedelta64(1, "s")
+        return (self.units or "").split()[0], np.timedelta64(unit, "us")
+
     # ---- elements to values
 
     def decode(self, elements: ArrayLike) -> tuple[Values, Mask | None]:
@@ -381,13 +389,18 @@ class Coding:
         size = np.abs(numbers.astype(np.float64)) + abs(offset)
         if self.dtype.kind == "f":
             return np.asarray(size * float(np.finfo(self.dtype).eps))
-        rounding_of_floats = 8 * float(np.finfo(np.float64).eps) * size
+        rounding_of_floats = self.noise(numbers)
         # the packing of most files has the precision of float32
         is_single = all(float(np.float32(each)) == each for each in (scale, offset))
         if is_single:
             single = np.minimum(8 * float(np.finfo(np.float32).eps) * size, _PART_OF_STEP * abs(scale))
             return np.asarray(np.maximum(rounding_of_floats, single))
         return np.asarray(rounding_of_floats)
+
+    def noise(self, values: Values) -> Values:
+        """Return how far float64 can move unpacked values, which other packings of them also unpack to."""
+        size = np.abs(np.asarray(values, np.float64)) + abs(self.offset or 0.0)
+        return np.asarray(8 * float(np.finfo(np.float64).eps) * size)
 
     def _misfit(self, given: Any, step: Any, name: str) -> InvalidInputError:
         """Return the error for a value that no element holds, with the nearest value that one holds."""
