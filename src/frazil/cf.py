@@ -79,6 +79,14 @@ _REFORM: Final = np.datetime64("1582-10-15", "us")
 _DAY: Final = 86_400_000_000
 #: A packed value fits if it differs from the stored one by at most this part of a step.
 _PART_OF_STEP: Final = 1e-3
+_LATITUDE: Final = frozenset(
+    {"degrees_north", "degree_north", "degree_n", "degrees_n", "degreen", "degreesn"}
+)
+_LONGITUDE: Final = frozenset({"degrees_east", "degree_east", "degree_e", "degrees_e", "degreee", "degreese"})
+_KINDS: Final = {
+    "latitude": (_LATITUDE, frozenset({"lat", "latitude", "nav_lat"})),
+    "longitude": (_LONGITUDE, frozenset({"lon", "longitude", "nav_lon"})),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +330,7 @@ class Coding:
         if hasattr(item, "isoformat"):
             return str(item.isoformat())
         # the sums and products of a packing end in digits without a meaning
-        return f"{item:.15g}" if self.floating is not None and isinstance(item, float) else str(item)
+        return str(float(f"{item:.15g}") if self.floating is not None and isinstance(item, float) else item)
 
     def _from_numbers(self, given: Values, missing: Mask | None, nearest: bool, name: str) -> Values:
         """Return elements of numbers, times and booleans."""
@@ -549,11 +557,11 @@ class Coding:
 
     def _numbers(self, times: Values, missing: Mask | None) -> Values:
         """Return times as numbers in the units of the array: integers if all are whole."""
+        if missing is not None and missing.all():
+            return np.zeros(times.shape, np.int64)
         clock = _clock(self.units or "", self.calendar)
         if times.dtype.kind in "mM":
             if clock is None:
-                if missing is not None and missing.all():
-                    return np.zeros(times.shape, np.int64)
                 raise self._undefined("")
             return clock.numbers(times, missing)
         dates = times
@@ -638,6 +646,20 @@ def decoded(values: Values, attributes: Mapping[str, Any]) -> Values:
     [0.5, 1.0, nan]
     """
     return coding_of(attributes, values.dtype, times=False).decode_with_nan(values)
+
+
+def geographic_kind(name: str, attributes: Mapping[str, Any]) -> str | None:
+    """Return ``latitude``, ``longitude`` or None for a coordinate, by standard name, units, or name.
+
+    >>> geographic_kind("y", {"units": "degrees_north"})
+    'latitude'
+    """
+    for kind, (units, names) in _KINDS.items():
+        standard_name, unit = attributes.get("standard_name"), str(attributes.get("units", "")).lower()
+        by_name = not standard_name and not unit and name.lower() in names
+        if standard_name == kind or unit in units or by_name:
+            return kind
+    return None
 
 
 def fill_value(text: str, dtype: np.dtype[Any]) -> Any:

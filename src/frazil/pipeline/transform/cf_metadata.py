@@ -20,15 +20,6 @@ from frazil.repository.session.session import Session
 #: Attributes that describe only the stored values.
 _OF_STORED: Final = cf.PACKED | {"valid_min", "valid_max", "valid_range", "actual_range"}
 
-_LATITUDE: Final = frozenset(
-    {"degrees_north", "degree_north", "degree_n", "degrees_n", "degreen", "degreesn"}
-)
-_LONGITUDE: Final = frozenset({"degrees_east", "degree_east", "degree_e", "degrees_e", "degreee", "degreese"})
-_KINDS: Final = {
-    "latitude": (_LATITUDE, frozenset({"lat", "latitude", "nav_lat"})),
-    "longitude": (_LONGITUDE, frozenset({"lon", "longitude", "nav_lon"})),
-}
-
 
 def is_packed(array: ArrayInfo) -> bool:
     """Return whether the values of an array differ from the stored ones."""
@@ -84,17 +75,6 @@ def coordinate_of(session: Session, array: ArrayInfo, dim: str | None) -> ArrayI
         return None
     coordinate = array_info(session, path)
     return coordinate if coordinate.dims == (dim,) else None
-
-
-def geographic_kind(coordinate: ArrayInfo) -> str | None:
-    """Return ``latitude``, ``longitude`` or None, by standard name, units, or name."""
-    attributes = coordinate.attributes
-    for kind, (units, names) in _KINDS.items():
-        standard_name, unit = attributes.get("standard_name"), str(attributes.get("units", "")).lower()
-        by_name = not standard_name and not unit and coordinate.name.lower() in names
-        if standard_name == kind or unit in units or by_name:
-            return kind
-    return None
 
 
 def coordinate_values(session: Session, array: ArrayInfo) -> Values:

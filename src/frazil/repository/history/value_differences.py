@@ -44,7 +44,9 @@ class _Sums:
 def value_differences(before: Session, after: Session, path: str, *, decode: bool = True) -> ValueDifference:
     """Compare the values of an array. See ``Repository.diff_values``."""
     new = after.workspace.nodes.require_array(absolute(path))
-    old = _node_before(before, new)
+    old = before.workspace.nodes.same_node(new)
+    if old is None or old.array is None:
+        old = before.workspace.nodes.require_array(new.path)
     assert old.array is not None
     assert new.array is not None
     if len(old.array.shape) != len(new.array.shape):
@@ -90,14 +92,6 @@ def _units(old: Coding, new: Coding) -> str | None:
     if new.is_time or new.dtype.kind in "mM":
         return new.step[0]
     return new.units if old.units == new.units else None
-
-
-def _node_before(before: Session, new: Node) -> Node:
-    """Return the array in the earlier version: the one with the same id, else the one at the same path."""
-    nodes = before.workspace.nodes
-    table = nodes.node_table()
-    rows = np.flatnonzero((table.ids == np.frombuffer(new.id, np.uint8)).all(axis=1))
-    return table.node(int(rows[0])) if len(rows) else nodes.require_array(new.path)
 
 
 def _edges(node: Node) -> list[I64]:

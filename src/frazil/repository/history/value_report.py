@@ -82,6 +82,8 @@ class ValueDifference(Record):
         return grid
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
-        names = ("path", "cells", "new_cells", "removed_cells", "changed", "mean", "max", "rmse")
-        names += ("units", "chunks_read")
+        names = (
+            *("path", "cells", "new_cells", "removed_cells", "changed"),
+            *("mean", "max", "rmse", "units", "chunks_read"),
+        )
         return ((name, literal(getattr(self, name))) for name in names)
