@@ -209,8 +209,8 @@ NAN = base64.b64encode(struct.pack("<d", np.nan)).decode()
     ("dtype", "attributes", "value", "nearest"),
     [
         ("i2", PACKED, 290.123, "290.12"),
-        ("i2", PACKED, 1000, "600.82"),
-        ("i2", PACKED, -1000, "-54.52"),  # the lowest element means a missing value
+        ("i2", PACKED, 1000.0, "600.82"),
+        ("i2", PACKED, -1000.0, "-54.52"),  # the lowest element means a missing value
         ("i2", PACKED, -54.53, "-54.52"),
         ("i2", PACKED, np.inf, "600.82"),
         ("i2", {}, 1.5, "2"),

@@ -259,9 +259,10 @@ def test_missing_values_are_set(case: Case, run: Run) -> None:
     if coding.missing_element() is None:
         assert "missing values" in run("set r:v 0,0 NaN", 1)
         return
-    run("set r:v 0,:2 '[null, NaN]'")
-    assert by_xarray()[0, :2].tolist() == [None, None]
-    assert document(run, "cat r:v 0,:2")["values"] == [None, None]
+    run("set r:v 1,:2 '[null, NaN]'")
+    if case.attributes.get("calendar") is None:  # xarray reads NaN as a date of cftime
+        assert by_xarray()[1, :2].tolist() == [None, None]
+    assert document(run, "cat r:v 1,:2")["values"] == [None, None]
     run("set r:v 0,: NaN")
     assert document(run, "cat r:v 0")["values"] == [None] * 3
 
@@ -304,9 +305,9 @@ def test_the_pipeline_and_tables_have_the_same_values(case: Case) -> None:
         np.testing.assert_array_equal(out["v_count"][:], counts)
         np.testing.assert_allclose(out["v_min"][:], np.nanmin(numbers, 0), rtol=1e-6)
     rules = [pipeline.Range("v", float(np.nanmin(numbers)) - 1e-3, float(np.nanmax(numbers)) + 1e-3)]
-    assert pipeline.validate(repo, rules).ok
+    assert pipeline.validate(repo, rules, engine=pipeline.Inline()).ok
     rules = [pipeline.Range("v", float(np.nanmin(numbers)) - 1e-3, float(np.nanmax(numbers)) - 1e-3)]
-    assert not pipeline.validate(repo, rules).ok
+    assert not pipeline.validate(repo, rules, engine=pipeline.Inline()).ok
 
 
 def test_ascending_latitudes_are_drawn_with_north_at_the_top(

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import numpy as np
 
-from frazil.cf import Coding, Mask, Values, coding_of, geographic_kind
+from frazil.cf import Coding, coding_of, geographic_kind
+from frazil.cf_times import Mask, Values
 from frazil.cli.output import table
 from frazil.cli.selections import Indices
 from frazil.errors import IcechunkError

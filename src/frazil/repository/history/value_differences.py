@@ -17,7 +17,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.cf import Coding, Mask, coding_of
+from frazil.cf import Coding, coding_of
+from frazil.cf_times import Mask
 from frazil.changes.compare import differing
 from frazil.changes.zarr_metadata import chunk_lengths, same_encoding
 from frazil.errors import ErrorKind, InvalidInputError
