@@ -204,7 +204,7 @@ def test_every_face_shows_the_values_of_xarray(case: Case, run: Run) -> None:
     same(shown["values"], expected)
     is_time = coding.is_time
     assert shown["units"] == (None if is_time else case.attributes.get("units"))
-    assert shown["coordinates"] == {"time": DAYS, "lat": ["10.0", "20.0", "30.0"]}
+    assert shown["coordinates"] == {"time": [f"{day}T00:00:00" for day in DAYS], "lat": LATITUDES}
     raw = document(run, "cat r:v --raw")["values"]
     if coding.dtype.kind != "M":
         np.testing.assert_array_equal(raw, np.array(case.elements).astype(case.dtype))

@@ -7,7 +7,7 @@ All commands that show or take values decode them by the CF conventions (`frazil
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -81,16 +81,22 @@ class Axis:
     """A dimension of a selection: its name, and the labels of its cells, or their positions."""
 
     name: str
-    labels: Sequence[str]
-    is_labelled: bool
-    attributes: dict[str, Any]
-    coordinate: Values
+    positions: Values
+    labels: Cells | None
+    attributes: Mapping[str, Any]
+
+    @property
+    def texts(self) -> list[str]:
+        """A text for each cell."""
+        if self.labels is None:
+            return list(map(str, self.positions.reshape(-1).tolist()))
+        return list(shortened(self.labels.texts()).reshape(-1))
 
     @property
     def is_northward(self) -> bool:
         """Whether the last cell is further north than the first."""
-        numbers = self.coordinate
-        if not self.is_labelled or numbers.dtype.kind not in "iuf" or len(numbers) < 2:
+        numbers = self.positions if self.labels is None else self.labels.values
+        if self.labels is None or numbers.dtype.kind not in "iuf" or numbers.size < 2:
             return False
         attributes = self.attributes
         is_y = attributes.get("axis") == "Y" or attributes.get("standard_name") == "projection_y_coordinate"
@@ -124,37 +130,29 @@ class OpenArray:
         """Return the values of elements."""
         return Cells(self.coding, *self.coding.decode(elements))
 
-    def axes(self, indices: Indices) -> tuple[list[Axis], dict[str, str]]:
-        """Return the dimensions of a selection, and the labels of dimensions that are at one index."""
-        axes: list[Axis] = []
-        fixed: dict[str, str] = {}
+    def axes(self, indices: Indices) -> list[Axis]:
+        """Return the dimensions of the array, with the cells of a selection: a scalar at one index."""
+        axes = []
         names = getattr(self.array.metadata, "dimension_names", None) or [None] * self.array.ndim
         for name, length, index in zip(
             names, self.array.shape, _by_dimension(self.array.ndim, indices), strict=True
         ):
-            coordinate = self._coordinate(name)
             positions = np.arange(length)[index]
-            cells = None if coordinate is None else coordinate.cells(coordinate.elements((index,)))
-            texts = [] if cells is None else np.atleast_1d(shortened(cells.texts())).tolist()
-            if positions.ndim:
-                labels = texts or list(map(str, positions.tolist()))
-                attributes = {} if coordinate is None else dict(coordinate.array.attrs)
-                values = positions if cells is None else cells.values
-                axes.append(Axis(name or "", labels, cells is not None, attributes, values))
-            elif texts:
-                fixed[name or ""] = texts[0]
-        return axes, fixed
+            axes.append(Axis(name or "", np.asarray(positions), *self._labels(name, length, index)))
+        return axes
 
-    def _coordinate(self, name: str | None) -> OpenArray | None:
-        """Return the coordinate of a dimension beside the array, or None if there is none."""
+    def _labels(self, name: str | None, length: int, index: Any) -> tuple[Cells | None, Mapping[str, Any]]:
+        """Return the labels of cells along a dimension, None without a coordinate, and its attributes."""
         path = f"{self.path.rpartition('/')[0]}/{name}"
         node = self._session.workspace.nodes.node(path) if name and path != self.path else None
-        if node is None or node.array is None or node.array.dimension_names != (name,):
-            return None
+        array = None if node is None else node.array
+        if array is None or (array.shape, array.dimension_names) != ((length,), (name,)):
+            return None, {}
         try:
-            return OpenArray(self._session, path, raw=self._raw)
+            coordinate = OpenArray(self._session, path, raw=self._raw)
+            return coordinate.cells(coordinate.elements((index,))), dict(coordinate.array.attrs)
         except IcechunkError:
-            return None  # its attributes define no values
+            return None, {}  # its attributes define no values, or its calendar needs cftime
 
 
 def _by_dimension(ndim: int, indices: Indices) -> list[Any]:
@@ -182,26 +180,30 @@ def shortened(times: Values) -> Values:
     return np.array([each.removesuffix(midnight) for each in flat], object).reshape(times.shape)
 
 
-def lines_of(name: str, cells: Cells, axes: list[Axis], fixed: dict[str, str]) -> Iterator[str]:
+def lines_of(name: str, cells: Cells, axes: Sequence[Axis]) -> Iterator[str]:
     """Yield the lines of cells: a table with labels for one or two dimensions, else a line for each row."""
     texts = shortened(cells.texts())
     title = f"{name} [{cells.units}]" if cells.units else name
-    where = f" at {', '.join(f'{key}={label}' for key, label in fixed.items())}" if fixed else ""
-    if not axes:
+    where = ", ".join(
+        f"{each.name}={each.texts[0]}" for each in axes if each.labels and not each.positions.ndim
+    )
+    along = [each for each in axes if each.positions.ndim]
+    if not along:
         yield f"{texts.item()} {cells.units}".rstrip()
-    elif len(axes) > 2 or not any(each.is_labelled for each in axes):
+    elif len(along) > 2 or not any(each.labels for each in along):
         if cells.units:
-            yield title + where
+            yield f"{title} at {where}" if where else title
         yield from map(" ".join, texts.reshape(-1, texts.shape[-1]).tolist())
-    elif len(axes) == 1:
-        yield from ([where.removeprefix(" at ")] if fixed else [])
-        named = [(axes[0].name, title), *zip(axes[0].labels, texts.tolist(), strict=True)]
+    elif len(along) == 1:
+        yield from [where] * bool(where)
+        named = [(along[0].name, title), *zip(along[0].texts, texts.tolist(), strict=True)]
         yield from table(named, right=frozenset({0, 1}))
     else:
-        yield from ([title + where] if cells.units or fixed else [])
-        corner = " \\ ".join(each.name or "-" for each in axes)
-        rows: list[tuple[str, ...]] = [(corner, *axes[1].labels)]
-        rows += [(label, *row) for label, row in zip(axes[0].labels, texts.tolist(), strict=True)]
+        if cells.units or where:
+            yield f"{title} at {where}" if where else title
+        corner = " \\ ".join(each.name or "-" for each in along)
+        rows: list[tuple[str, ...]] = [(corner, *along[1].texts)]
+        rows += [(label, *row) for label, row in zip(along[0].texts, texts.tolist(), strict=True)]
         yield from table(rows, right=frozenset(range(len(rows[0]))))
 
 

@@ -71,14 +71,14 @@ def command(
         )
     elements = opened.elements(indices)
     cells = opened.cells(elements)
-    axes, fixed = opened.axes(indices)
+    axes = opened.axes(indices)
     document = {
         "path": version.path,
         "version": version.id,
         "dtype": str(elements.dtype),
         "shape": list(elements.shape),
         "units": cells.units or None,
-        "coordinates": {each.name: list(each.labels) for each in axes if each.is_labelled} | fixed,
+        "coordinates": {each.name: each.labels.documents() for each in axes if each.labels},
     }
     if png is not None:
         png.write_bytes(png_of(_drawn(cells, axes)[0]))
@@ -86,7 +86,7 @@ def command(
         return
     document["values"] = cells.documents()
     if not plot:
-        output.emit(document, lines_of(version.path.rpartition("/")[2], cells, axes, fixed), pages=True)
+        output.emit(document, lines_of(version.path.rpartition("/")[2], cells, axes), pages=True)
         return
     matrix, is_turned = _drawn(cells, axes)
     notes = f" {cells.units}" * bool(cells.units), ", north at the top" * is_turned
@@ -107,6 +107,6 @@ def _drawn(cells: Cells, axes: list[Axis]) -> tuple[np.ndarray[Any, Any], bool]:
     numbers = matrix.astype(np.float64)
     if cells.missing is not None:
         numbers[cells.missing.squeeze()] = np.nan
-    long = [each for each in axes if len(each.labels) > 1]
+    long = [each for each in axes if each.positions.size > 1]
     is_turned = matrix.ndim == 2 and long[0].is_northward
     return np.atleast_2d(numbers[::-1] if is_turned else numbers), is_turned
