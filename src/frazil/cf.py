@@ -85,13 +85,8 @@ class Coding:
     @property
     def is_plain(self) -> bool:
         """Whether each element is its own value, and none is missing. NaN and NaT are values here."""
-        return not (self.is_packed or self.boolean or self.is_time)
-
-    @property
-    def is_packed(self) -> bool:
-        """Whether numbers differ from their elements, or can be missing."""
-        parts = (self.unsigned, self.floating, self.promoted)
-        return bool(self.fills) or any(each is not None for each in parts)
+        parts = (self.unsigned, self.floating, self.promoted, self.times)
+        return not (self.boolean or self.fills or any(each is not None for each in parts))
 
     @property
     def is_time(self) -> bool:
@@ -116,7 +111,7 @@ class Coding:
         return self.times.units.split()[0], np.timedelta64(self.times.unit, "us")
 
     @property
-    def plain(self) -> np.dtype[Any]:
+    def packed_dtype(self) -> np.dtype[Any]:
         """The data type of numbers before they are unpacked."""
         return self.dtype if self.unsigned is None else self.unsigned
 
@@ -241,7 +236,7 @@ class Coding:
                 is_fill &= ~missing
             if is_fill.any():
                 wanted = f"values other than the fill value {fill}, which means a missing value"
-                step = np.asarray(fill).view(self.plain)[()]
+                step = np.asarray(fill).view(self.packed_dtype)[()]
                 raise refused(name, wanted, given[is_fill], self._nearest(step))
         if missing is not None:
             element = self.missing_element()
@@ -286,7 +281,7 @@ class Coding:
         numbers = given if self.times is None else self.times.encode(given, missing, name)
         if numbers.dtype.kind not in "biuf":
             raise refused(name, "numbers", given)
-        plain = self.plain
+        plain = self.packed_dtype
         if missing is not None:
             numbers = np.where(missing, numbers.dtype.type(0), numbers)
         steps = numbers
@@ -367,7 +362,7 @@ class Coding:
         """Return words that name the value of the element nearest to a number, which no element may have."""
         if self.dtype.kind not in "iuf":
             return ""
-        plain = self.plain
+        plain = self.packed_dtype
         if plain.kind == "f":
             limits = np.finfo(plain)
             element = np.asarray(np.clip(np.float64(step), limits.min, limits.max), plain)
@@ -448,7 +443,9 @@ def coding_of(attributes: Mapping[str, Any], dtype: Any, *, times: bool = True) 
     dtype = np.dtype(dtype)
     units = attributes.get("units")
     units = units if isinstance(units, str) else None
-    fills = _fills(attributes, dtype)
+    given = _given_fills(attributes, dtype)
+    typed = [_TYPED[dtype.kind](each, dtype) for each in given if dtype.kind in _TYPED]
+    fills = tuple(each for each in typed if each is not None)
     if dtype.kind not in "iuf":
         return Coding(dtype, fills, units=units)
     unsigned = _unsigned(attributes, dtype)
@@ -458,7 +455,8 @@ def coding_of(attributes: Mapping[str, Any], dtype: Any, *, times: bool = True) 
     if boolean:
         scale = offset = None
     floating = None if scale is None and offset is None else np.dtype(np.float64)
-    promoted = (floating or _promoted(plain)) if _has_fill(attributes) else None
+    # xarray promotes also for a fill value that no element can have
+    promoted = floating or _promoted(plain) if any(each == each for each in given) else None
     units_of_times = units_of(attributes) if times and not boolean else None
     return Coding(dtype, fills, unsigned, scale, offset, floating, promoted, boolean, units, units_of_times)
 
@@ -542,32 +540,17 @@ def _unsigned(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> np.dtype[A
     return np.dtype(f"{dtype.byteorder}{wanted}{dtype.itemsize}")
 
 
-def _given_fills(attributes: Mapping[str, Any]) -> list[Any]:
+def _given_fills(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> list[Any]:
+    """Return the values of ``_FillValue`` and ``missing_value``. A text of an array of numbers is a number."""
     out: list[Any] = []
     for name in _MISSING:
         value = attributes.get(name)
-        out += value if isinstance(value, list | tuple) else [value]
-    return [each for each in out if each is not None]
-
-
-def _has_fill(attributes: Mapping[str, Any]) -> bool:
-    """Return whether an attribute names a fill value other than NaN, even one that no element can have."""
-    special = {"nan", base64.b64encode(struct.pack("<d", np.nan)).decode().lower()}
-    return any(each == each and str(each).lower() not in special for each in _given_fills(attributes))
-
-
-def _fills(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> tuple[Any, ...]:
-    """Return the elements that mean a missing value, in the data type of the array."""
-    out: list[Any] = []
-    for each in _given_fills(attributes):
-        if isinstance(each, str) and dtype.kind in "iuf":
-            if dtype.kind in "iu" and each.lower() in _SPECIAL:
-                continue
-            each = fill_value(each, dtype)
-        typed = _TYPED[dtype.kind](each, dtype) if dtype.kind in _TYPED else None
-        if typed is not None:
-            out.append(typed)
-    return tuple(out)
+        for each in value if isinstance(value, list | tuple) else [value]:
+            is_special = dtype.kind in "iu" and isinstance(each, str) and each.lower() in _SPECIAL
+            if each is not None and not is_special:
+                is_text = isinstance(each, str) and dtype.kind in "iuf"
+                out.append(fill_value(each, dtype) if is_text else each)
+    return out
 
 
 def _typed_number(value: Any, dtype: np.dtype[Any]) -> Any:

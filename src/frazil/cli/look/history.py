@@ -15,16 +15,18 @@ from frazil.cli.output import Output, table
 from frazil.cli.selections import SELECTION, Indices, Labels, indices_of
 from frazil.cli.target import Target
 from frazil.cli.versions import SHORT, clock
+from frazil.errors import IcechunkError, MissingExtraError
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.nodes import Node
 from frazil.repository.handle.sessions import readonly_session_of
+from frazil.repository.history.blame import ChunkCommit
 from frazil.threads import Purpose, map_bounded
 
 _DESCRIPTION: Final = """\
-Show the commits that wrote the chunk of one cell, newest first: id, time in UTC, whether the commit changed
-the value of the cell, the value after the commit, author, message. `unchanged` marks a commit that wrote
-only other cells of the chunk. Values are decoded as in `frazil cat`, with the attributes of their version;
---raw shows the stored elements.
+Show the commits that wrote the chunk of one cell, newest first: id, time in UTC, what happened to the cell,
+its value after the commit, author, message. `unchanged` marks a commit that wrote only other cells of the
+chunk. `attributes` marks a commit that wrote no chunk, and changed the value by other attributes. Values are
+decoded as in `frazil cat`, with the attributes of their version; --raw shows the stored elements.
 
 CELL is an index for each dimension, separated by commas, or a label for each dimension: NAME=LABEL,...
 (labels need the extra `pipeline`). `frazil blame` shows the last commit of every chunk."""
@@ -56,8 +58,8 @@ def command(output: Output, target: Target, cell: Indices | Labels, raw: bool) -
         for at, length in zip(indices_of(session, version.path, cell), lengths, strict=True)
     )
     values = _Values(version, node, index, raw)
-    ends = [(values.parent_of(each), each.snapshot_id) for each in commits]
-    values.read({id_ for pair in ends for id_ in pair if id_ is not None})
+    ends = [(values.parent_of(each.snapshot_id), each.snapshot_id) for each in commits]
+    values.read({version.id, *(id_ for pair in ends for id_ in pair if id_ is not None)})
     documents = [
         {
             **commit_document(commit),
@@ -66,6 +68,13 @@ def command(output: Output, target: Target, cell: Indices | Labels, raw: bool) -
         }
         for commit, (before, after) in zip(commits, ends, strict=True)
     ]
+    newer = [version.id, *(before for before, _ in ends)]
+    for tip, (_, older) in zip(newer, ends, strict=False):
+        documents += [
+            {**commit_document(_chunk_commit(version, id_)), **values.document(id_), "change": "attributes"}
+            for id_ in values.changes_between(older, tip)
+        ]
+    documents.sort(key=lambda each: each["time"], reverse=True)
     rows = table(map(_row, documents))
     for each in documents:
         del each["text"]
@@ -74,6 +83,15 @@ def command(output: Output, target: Target, cell: Indices | Labels, raw: bool) -
 
 #: The text, the units and the value of a version without the cell.
 _NOTHING: Final = ("", "", None)
+#: Those of a version whose chunk cannot be read.
+_UNREADABLE: Final = ("unreadable", "", None)
+
+
+def _chunk_commit(version: OpenVersion, id_: str) -> ChunkCommit:
+    """Return the commit of a version, in the form of commits that wrote chunks."""
+    info = version.repo.lookup_snapshot(id_)
+    author = info.metadata.get("author")
+    return ChunkCommit(id_, info.written_at, info.message, author if isinstance(author, str) else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +104,10 @@ class _Values:
     raw: bool
     by_id: dict[str, tuple[str, str, Any]] = field(default_factory=dict)
 
-    def parent_of(self, commit: Any) -> str | None:
-        """Return the version before a commit; None if there is none."""
+    def parent_of(self, id_: str) -> str | None:
+        """Return the version before a version; None if there is none."""
         snapshots = self.version.info.snapshots
-        parent = snapshots.entry(snapshots.find_snapshot(id_from_text(commit.snapshot_id))).parent
+        parent = snapshots.entry(snapshots.find_snapshot(id_from_text(id_))).parent
         return None if parent is None else id_to_text(parent)
 
     def read(self, ids: set[str]) -> None:
@@ -105,9 +123,38 @@ class _Values:
     def change(self, before: str | None, after: str) -> str:
         """Return what happened to the cell between two versions."""
         old, new = self.by_id.get(before or "", _NOTHING), self.by_id[after]
+        if _UNREADABLE in (old, new):
+            return "unknown"
         if old == new:
             return "unchanged"
         return "created" if old == _NOTHING else "removed" if new == _NOTHING else "changed"
+
+    def changes_between(self, older: str, newer: str | None) -> list[str]:
+        """Return versions between two that no commit of the chunk separates, in which the value changed.
+
+        Other attributes decode the same elements as other values. The search halves each part of the history
+        whose ends have different values.
+        """
+        if newer is None or self.change(older, newer) == "unchanged":
+            return []
+        chain = [newer]
+        while chain[-1] != older:
+            parent = self.parent_of(chain[-1])
+            if parent is None:
+                return []  # the older version is on another branch, which was merged
+            chain.append(parent)
+        out, pending = [], [(0, len(chain) - 1)]
+        while pending:
+            first, last = pending.pop()
+            self.read({chain[first], chain[last]} - set(self.by_id))
+            if self.change(chain[last], chain[first]) == "unchanged":
+                continue
+            middle = (first + last) // 2
+            if last - first == 1:
+                out.append(chain[first])
+            else:
+                pending += [(first, middle), (middle, last)]
+        return out
 
     def _value_at(self, id_: str) -> tuple[str, str, Any]:
         session = readonly_session_of(self.version.context, self.version.info, snapshot_id=id_)
@@ -117,8 +164,13 @@ class _Values:
             return _NOTHING
         if not all(at < length for at, length in zip(self.index, array.shape, strict=True)):
             return _NOTHING
-        opened = OpenArray(session, node.path, raw=self.raw)
-        cells = opened.cells(opened.elements(self.index))
+        try:
+            opened = OpenArray(session, node.path, raw=self.raw)
+            cells = opened.cells(opened.elements(self.index))
+        except MissingExtraError:
+            raise
+        except IcechunkError:  # for example a virtual chunk without access
+            return _UNREADABLE
         return cells.texts().item(), cells.units, cells.documents()
 
 

@@ -144,19 +144,13 @@ def _compared(
     kinds = {old.dtype.kind, new.dtype.kind}
     is_comparable = any(kinds <= set(each) for each in _COMPARABLE) and _calendar(old) == _calendar(new)
     differs = np.asarray(old != new) if is_comparable else np.ones(new.shape, np.bool_)
-    if kinds <= set("fc"):
-        differs &= ~(np.isnan(old) & np.isnan(new))
     if kinds <= set("iuf") and old_coding != coding:
         # Two packings of one value unpack to floats that differ in their last digits.
         allowed = sum(each.noise(new) for each in (old_coding, coding) if each.floating is not None)
         differs &= ~(np.abs(new.astype(np.float64) - old.astype(np.float64)) <= allowed)
-    is_number = np.ones(new.shape, np.bool_)
-    if old_missing is not None or new_missing is not None:
-        masks = [
-            np.zeros(new.shape, np.bool_) if each is None else each for each in (old_missing, new_missing)
-        ]
-        is_number = ~(masks[0] | masks[1])
-        differs = np.where(is_number, differs, masks[0] ^ masks[1])
+    masks = _missing(old, old_missing), _missing(new, new_missing)
+    is_number = ~(masks[0] | masks[1])
+    differs = np.where(is_number, differs, masks[0] ^ masks[1])
     changed = int(np.count_nonzero(differs))
     both = differs & is_number
     if not is_comparable or not both.any() or not (kinds <= set("biufmM") or coding.calendar is not None):
@@ -166,12 +160,18 @@ def _compared(
         steps = ends[1].astype(np.float64) - ends[0].astype(np.float64)
     else:
         steps = (ends[1] - ends[0]).astype("m8[us]") / coding.step[1]
-    steps = steps[~np.isnan(steps)]
+    steps = steps[~np.isnan(steps)]  # of infinite values
     if not len(steps):
         return _Sums(changed)
     with np.errstate(over="ignore"):  # the sum is infinite then
         squares = float((steps * steps).sum())
     return _Sums(changed, len(steps), float(steps.sum()), squares, float(np.abs(steps).max()))
+
+
+def _missing(values: NDArray[Any], missing: Mask | None) -> Mask:
+    """Return which values are missing. NaN is a missing value, also where another attribute names one."""
+    nothing = np.isnan(values) if values.dtype.kind in "fc" else np.zeros(values.shape, np.bool_)
+    return np.asarray(nothing if missing is None else nothing | missing)
 
 
 def _calendar(values: NDArray[Any]) -> str | None:
