@@ -541,7 +541,7 @@ def _unsigned(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> np.dtype[A
 
 
 def _given_fills(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> list[Any]:
-    """Return the values of ``_FillValue`` and ``missing_value``. A text of an array of numbers is a number."""
+    """Return the values of ``_FillValue`` and ``missing_value``, as numbers for an array of numbers."""
     out: list[Any] = []
     for name in _MISSING:
         value = attributes.get(name)
