@@ -316,3 +316,25 @@ def test_missing_elements_of_a_mask_are_not_nan() -> None:
         [np.nan, 1.0, 2.0], np.array([False, True, False])
     )
     np.testing.assert_array_equal(elements, np.array([np.nan, -9, 2], "f4"))
+
+
+def test_times_in_nanoseconds() -> None:
+    coding = coding_of({"units": "nanoseconds since 2000-01-01"}, "i8")
+    times = coding.decode(np.array([1, 10**9]))[0]
+    assert times.dtype == np.dtype("M8[ns]")
+    assert coding.encode(times).tolist() == [1, 10**9]
+    with pytest.raises(InvalidInputError, match="range"):
+        coding.encode("3000-01-01")
+    days = coding_of({"units": "days since 2000-01-01"}, "i4")
+    assert days.encode(np.array(["2000-01-03"], "M8[ns]")).tolist() == [2]
+
+
+def test_masked_arrays() -> None:
+    given = np.ma.masked_array([1, 2], [False, True])
+    assert coding_of({"_FillValue": -1}, "i2").encode(given).tolist() == [1, -1]
+
+
+def test_a_scale_of_zero_has_one_value() -> None:
+    coding = coding_of({"scale_factor": 0.0, "add_offset": 5.0}, "i2")
+    with pytest.raises(InvalidInputError, match=r"nearest is 5\.0"):
+        coding.encode(1.0)

@@ -217,6 +217,8 @@ class Coding:
         ...     print(error)
         t must have values of int16 with scale_factor 0.5, got 2.2: the nearest is 2.0
         """
+        if missing is None and np.ma.isMaskedArray(values):
+            missing = np.ma.getmaskarray(values)
         given = np.asarray(values)
         if given.dtype.kind == "f" and (self.is_time or self.dtype.kind in "mM") and np.isnan(given).all():
             given = np.full(given.shape, None, object)
@@ -287,7 +289,8 @@ class Coding:
         steps = numbers
         if self.floating is not None:
             scale = 1.0 if self.scale is None else self.scale
-            steps = np.asarray((numbers.astype(np.float64) - (self.offset or 0.0)) / scale)
+            with np.errstate(divide="ignore", invalid="ignore"):  # a scale of 0 has one value
+                steps = np.asarray((numbers.astype(np.float64) - (self.offset or 0.0)) / scale)
             if missing is not None:
                 steps[missing] = 0
         if plain.kind in "iu":

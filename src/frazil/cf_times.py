@@ -50,6 +50,8 @@ _PROLEPTIC: Final = "proleptic_gregorian"
 #: The first day of the Gregorian calendar. Earlier dates of the calendar ``standard`` are Julian.
 _FIRST: Final = (1582, 10, 15)
 _REFORM: Final = np.datetime64("1582-10-15", "us")
+#: The seconds that 64 bits of nanoseconds hold.
+_NS_SECONDS: Final = 2**63 // 10**9 - 1
 _TIMES: Final = "times, such as 2024-03-01 or 2024-03-01T06:00:00"
 
 
@@ -85,7 +87,7 @@ class TimeUnits:
         clock = _clock(self.units, self.calendar)
         if clock is not None:
             times = clock.times(numbers)
-            is_early = self.calendar in _STANDARD and times.size and times.min() < _REFORM
+            is_early = self.calendar in _STANDARD and _is_early(times)
             if not is_early or (missing is not None and missing.all()):
                 if missing is not None:
                     times[missing] = "NaT"
@@ -157,8 +159,7 @@ class TimeUnits:
 
     def _is_numpy(self, moments: Values) -> bool:
         """Return whether datetime64 has the times of this calendar."""
-        is_early = moments.size and moments.min() < _REFORM
-        return self.calendar == _PROLEPTIC or (self.calendar in _STANDARD and not is_early)
+        return self.calendar == _PROLEPTIC or (self.calendar in _STANDARD and not _is_early(moments))
 
     def _dates(self, function: str, values: Values) -> Values:
         """Call a function of cftime with values in any shape."""
@@ -226,6 +227,12 @@ def refused(name: str, wanted: str, given: Any, more: str = "") -> InvalidInputE
     return InvalidInputError(f"{name} must have {wanted}, got {text}{more}", ErrorKind.INVALID_ARRAY_METADATA)
 
 
+def _is_early(moments: Values) -> bool:
+    """Return whether times of numpy are before the Gregorian calendar."""
+    # nanoseconds cannot hold the date of the reform
+    return moments.size > 0 and bool(moments.min().astype("M8[us]") < _REFORM)
+
+
 def _duration(text: str, name: str) -> np.timedelta64:
     number, _, unit = text.strip().partition(" ")
     try:
@@ -263,18 +270,16 @@ class _Clock:
 
     def numbers(self, times: Values, missing: Mask | None) -> Values:
         """Return datetime64 or timedelta64 as numbers: integers if all are whole."""
+        if missing is not None:
+            times = np.where(missing, times[~missing][0], times)
         kind = "m" if self.reference is None else "M"
-        counts = times.astype(f"{kind}8[{self.ticks}]").astype(np.int64)
-        if missing is not None:
-            counts = np.where(missing, 0, counts)
-        elif self.reference is not None:
-            counts = np.asarray(counts)
-        if self.reference is not None:
-            counts = counts - self.reference.astype(np.int64)
-        whole, rest = np.divmod(counts, self.factor)
-        if missing is not None:
-            rest = np.where(missing, 0, rest)
-        return np.asarray(whole + rest / self.factor if rest.any() else whole)
+        start = 0 if self.reference is None else int(self.reference.astype(np.int64))
+        whole = times.astype(f"{kind}8[s]").astype(np.int64)
+        if self.ticks == "ns" and whole.size and np.abs(whole).max() > _NS_SECONDS:
+            raise refused("the array", "times within the range of datetime64[ns]", times)
+        counts = times.astype(f"{kind}8[{self.ticks}]").astype(np.int64) - start
+        number, rest = np.divmod(counts, self.factor)
+        return np.asarray(number + rest / self.factor if rest.any() else number)
 
 
 @lru_cache(maxsize=256)
@@ -297,9 +302,9 @@ def _clock(units: str, calendar: str | None) -> _Clock | None:
             if fields[0] < 1:
                 return None
             reference = _julian(fields)
-    except ValueError:
+        return _Clock(factor, ticks, (reference - np.timedelta64(zone, "us")).astype(f"M8[{ticks}]"))
+    except (ValueError, OverflowError):
         return None
-    return _Clock(factor, ticks, (reference - np.timedelta64(zone, "us")).astype(f"M8[{ticks}]"))
 
 
 def _unit(units: str) -> str:
