@@ -232,6 +232,7 @@ MANY_PARAMETERS = {
         ),
         "the parameters are those of the reference",
     ),
+    "Comparison.diff_values": "two versions, each by branch, tag or snapshot id, as in `diff`",
     "garbage_collect": "the parameters are those of `Repository.garbage_collect`, and the engine",
 }
 #: The largest room has at most this part of all lines.

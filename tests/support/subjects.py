@@ -18,6 +18,7 @@ FOLDERS: Final = {
 SUBJECTS: Final = {
     # the whole project
     "test_bad_input.py": "wrong arguments of every public callable",
+    "test_decoded_values.py": "one array through every face that shows or takes values",
     "test_benchmarks.py": "the programs in benchmarks/",
     "test_command.py": "`python -m frazil`",
     "test_docs.py": "the code and the links of docs/",

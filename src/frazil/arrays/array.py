@@ -37,7 +37,9 @@ _MOST_POINTS: Final = 1 << 22
 
 
 class Array:
-    """An array of a session, for reads of whole selections.
+    """An array of a session, for reads of whole selections of its stored elements, as in zarr.
+
+    Packed numbers stay packed, and missing values and times are numbers. xarray decodes them.
 
     A read is planned for all its chunks at once, and decodes many chunks in one call. It returns the same
     values as zarr. Arrays with codecs or dtypes that have no fast decoder are read by zarr.

@@ -45,6 +45,7 @@ time such as 2026-11-01, or an ancestor such as main~3. PATH is a group or an ar
 First steps:
   frazil ingest data.nc ice             write a file (NetCDF, GRIB, ...) into a new repository
   frazil tree ice                       look at it
+  frazil cat ice:t2m 0                  print values, with labels and units
   frazil branch ice fix                 make a branch
   frazil set ice@fix:t2m 0,1,2 281.5    correct a value on the branch
   frazil diff ice fix --values          compare it with `main`

@@ -28,14 +28,14 @@ _RGBA: Final = 6
 type Matrix = NDArray[np.float64]
 
 
-def lines_of_picture(output: Output, values: Matrix) -> Iterator[str]:
-    """Yield the lines of a picture, and a last line with the limits of the colours."""
+def lines_of_picture(output: Output, values: Matrix, units: str = "", note: str = "") -> Iterator[str]:
+    """Yield the lines of a picture, and a last line with the limits of the colours, and what else is said."""
     columns, lines = shutil.get_terminal_size()
     rows = (2 if output.has_colours else 1) * max(lines - 3, 8)
     shown = values[:: -(-values.shape[0] // rows), :: -(-values.shape[1] // columns)]
     yield from _half_blocks(shown) if output.has_colours else _characters(shown)
     low, high = limits(values)
-    yield f"{low:g} to {high:g}, {values.shape[0]} x {values.shape[1]} values"
+    yield f"{low:g} to {high:g}{units}, {values.shape[0]} x {values.shape[1]} values{note}"
 
 
 def limits(values: Matrix) -> tuple[float, float]:

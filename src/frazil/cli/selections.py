@@ -88,7 +88,9 @@ def indices_of(session: Session, path: str, selection: Indices | Labels) -> Indi
 
 
 def _index(positions: Any) -> Any:
-    """Return positions as an index of numpy and zarr: a range is a slice."""
+    """Return positions as an index of numpy and zarr: one position is a number, a range is a slice."""
+    if not isinstance(positions, int) and len(positions) == 1:
+        return positions[0]
     if isinstance(positions, range):
         return slice(positions.start, positions.stop)
     return positions if isinstance(positions, int) else list(positions)

@@ -97,7 +97,9 @@ def diff_lines(output: Output, document: Mapping[str, Any], *, chunks: bool = Fa
         if "/." in path.rpartition("/")[0]:
             continue  # in a hidden group, such as the list of ingested files
         count = f"  {counted(len(updated[path]), 'chunk')}" if path in updated else ""
-        yield output.paint(f"{sign} {kind} {path}", style) + count
+        shapes = document.get("shapes", {}).get(path)
+        growth = f"  {shapes['from']} -> {shapes['to']}" if shapes else ""
+        yield output.paint(f"{sign} {kind} {path}", style) + count + growth
         if chunks and path in updated:
             yield from (f"    {','.join(map(str, each))}" for each in updated[path])
     for old, new in document["moved_nodes"]:

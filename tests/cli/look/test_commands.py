@@ -114,7 +114,8 @@ def test_nodes(run: Any) -> None:
 
 def test_cat(run: Any) -> None:
     assert run("cat ice:era5/time") == "0 1 2 3\n"
-    assert run("cat ice@v1:era5/t :2,1:") == "1.0 2.0\n4.0 5.0\n"
+    table = [line.split() for line in run("cat ice@v1:era5/t :2,1:").splitlines()]
+    assert table == [["time", "\\", "x", "1", "2"], ["0", "1.0", "2.0"], ["1", "4.0", "5.0"]]
     assert run("cat ice:era5/t -1") == "9.0 10.0 11.0\n"
     assert document(run, "cat ice:era5/t ...,0")["values"] == [9.0, 3.0, 6.0, 9.0]
     assert run("cat ice:era5/t 1,1") == "4.0\n"

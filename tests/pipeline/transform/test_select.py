@@ -191,8 +191,8 @@ def test_a_box_of_the_globe(west: int, eastward: bool) -> None:
         ({"isel": {"lat": 18}}, "18 elements"),
         ({"isel": {"lat": [0.5]}}, "18 elements"),
         ({"isel": {"lat": 1}, "sel": {"lat": 1}}, "both"),
-        ({"sel": {"lat": 3}}, "sel\\['lat'\\] must be labels"),
-        ({"sel": {"time": "yesterday"}}, "sel\\['time'\\] must be labels"),
+        ({"sel": {"lat": 3}}, "lat must be labels of `/lat`, got 3: the nearest labels are -5.0 and 5.0"),
+        ({"sel": {"time": "yesterday"}}, "time must be labels of `/time`"),
     ],
 )
 def test_missing_labels_and_dimensions(earth: frazil.Repository, options: Any, match: str) -> None:

@@ -119,3 +119,101 @@ def test_wrong_arguments() -> None:
     assert error.value.kind == "unsupported-array"
     with pytest.raises(ValueError, match="exactly one"):
         repo.diff_values("a", from_branch="main")
+
+
+# ---- values that are decoded
+
+
+PACKING = {"scale_factor": 0.01, "add_offset": 273.15, "_FillValue": -32768, "units": "K"}
+
+
+def with_attributes(
+    before: Any, attributes: dict[str, Any], after: Any, new_attributes: dict[str, Any]
+) -> frazil.Repository:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    for name, data, attrs in (("v1", before, attributes), ("v2", after, new_attributes)):
+        with repo.transaction("main", message=name) as store:
+            zarr.create_array(
+                store,
+                name="a",
+                data=np.asarray(data),
+                chunks=(max(2, len(data) // 2),),
+                attributes=attrs,
+                overwrite=True,
+            )
+        repo.create_tag(name, "main")
+    return repo
+
+
+def test_differences_are_those_of_decoded_values() -> None:
+    before, after = np.array([0, 100, -32768, -32768, 5], "i2"), np.array([0, 350, -32768, 7, 5], "i2")
+    repo = with_attributes(before, PACKING, after, PACKING)
+    report = difference(repo)
+    assert (report.changed, report.units) == (2, "K")
+    assert (report.mean, report.max, report.rmse) == tuple(map(pytest.approx, (2.5, 2.5, 2.5)))
+    raw = repo.diff_values("a", from_tag="v1", to_branch="main", decode=False)
+    assert (raw.changed, raw.max, raw.units) == (2, 32775.0, None)
+
+
+def test_a_change_of_attributes_alone_is_a_change_of_values() -> None:
+    repo = with_attributes(
+        np.array([0, 100, -32768], "i2"), PACKING, np.array([0, 100, -32768], "i2"), PACKING
+    )
+    session = repo.writable_session("main")
+    array = zarr.open_array(session.store, path="a")
+    array.attrs["scale_factor"] = 0.02
+    session.commit("rescaled")
+    report = difference(repo)
+    assert (report.changed, report.mean) == (1, pytest.approx(1.0))
+    assert repo.diff_values("a", from_tag="v1", to_branch="main", decode=False).changed == 0
+    with repo.transaction("main", message="no value is missing") as store:
+        array = zarr.open_array(store, path="a")
+        array.attrs.put({**PACKING, "_FillValue": -1})
+    report = difference(repo)
+    assert (report.changed, np.isnan(report.mean)) == (1, True)
+
+
+def test_another_packing_of_the_same_values_is_no_change() -> None:
+    before = np.array([*range(-999, 1000), -32768], "i2")
+    values = 273.15 + before * 0.01
+    for dtype, attributes in (
+        ("i4", {"scale_factor": 0.001, "add_offset": 273.15, "missing_value": -1, "units": "K"}),
+        ("f8", {"_FillValue": -1.0, "units": "K"}),
+        ("f8", {"units": "K"}),
+    ):
+        scale, offset = attributes.get("scale_factor", 1.0), attributes.get("add_offset", 0.0)
+        after = (values - offset) / scale
+        after = (np.rint(after) if dtype == "i4" else after).astype(dtype)
+        after[-1] = -1 if len(attributes) > 1 else NAN
+        report = difference(with_attributes(before, PACKING, after, attributes))
+        assert (report.changed, report.cells, report.chunks_read) == (0, 2000, 2)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "attributes", "expected", "units"),
+    [
+        ("i4", {"units": "hours since 2000-01-01"}, 2.0, "hours"),
+        ("f8", {"units": "days since 2000-01-01", "calendar": "noleap"}, 2.0, "days"),
+        ("i8", {"units": "seconds", "dtype": "timedelta64[s]"}, 2.0, "seconds"),
+        ("M8[D]", {}, 172_800.0, "s"),
+    ],
+)
+def test_times_differ_in_their_units(
+    dtype: str, attributes: dict[str, Any], expected: float, units: str
+) -> None:
+    before, after = np.array([1, 2, 3]).astype(dtype), np.array([1, 4, 3]).astype(dtype)
+    report = difference(with_attributes(before, attributes, after, attributes))
+    assert (report.changed, report.mean, report.max, report.units) == (1, expected, expected, units)
+
+
+def test_times_of_another_reference_are_equal() -> None:
+    before, after = np.array([31, 32], "i4"), np.array([0, 1], "i4")
+    units = [{"units": f"days since 2000-{month}-01"} for month in ("01", "02")]
+    assert difference(with_attributes(before, units[0], after, units[1])).changed == 0
+    other = {**units[0], "calendar": "noleap"}
+    assert difference(with_attributes(before, units[0], before, other)).changed == 2
+
+
+def test_cells_of_one_version_are_counted() -> None:
+    report = difference(two_versions(np.ones((4, 4)), np.ones((6, 2))))
+    assert (report.cells, report.new_cells, report.removed_cells, report.changed) == (8, 4, 8, 0)

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 import click
 import numpy as np
-import zarr
 
+from frazil.cli.cells import Cells, OpenArray, raw_option, values_of
 from frazil.cli.changes import dry_run_option, emit_tip, message_option, metadata_option, writable_repository
 from frazil.cli.command import target_argument, verb
 from frazil.cli.opening import branch_of
 from frazil.cli.output import Output
 from frazil.cli.selections import SELECTION, Indices, Labels, indices_of, selected_shape
 from frazil.cli.target import Target
+from frazil.errors import ErrorKind, InvalidInputError
 
 _DESCRIPTION: Final = """\
 Set cells of an array to a value, in one commit on a branch. SLICE selects the cells as in `frazil cat`: by
-index, or by the labels of coordinates. `...` selects all cells. VALUE is a number, text, a time, or nested
-lists in JSON that fit the selection. Values are as they are stored: `frazil cat` shows them."""
+index, or by the labels of coordinates. `...` selects all cells. VALUE is a value as `frazil cat` prints it: a
+number, text, an ISO time, a duration such as "90 s", NaN or null for a missing value, or nested lists in JSON
+that fit the selection. It is encoded by the CF conventions (packing, missing values, times) and read back
+before the commit. A value that the array cannot hold is refused. With --raw, VALUE is the stored element."""
 
 _EXAMPLES: Final = """\
 frazil set ice@dev:era5/t 0,1 281.5                 one cell
 frazil set ice:era5/t 2:4,0 NaN -m "Remove spikes"  several cells
-frazil set ice:era5/t 0 '[1, 2, 3]' --dry-run       a row; only rehearse"""
+frazil set ice:era5/t 0 '[1, 2, 3]' --dry-run       a row; only rehearse
+frazil set ice:era5/t 0,1 17 --raw                  the stored element"""
 
 _MOST_SHOWN: Final = 5
 
@@ -33,10 +36,13 @@ _MOST_SHOWN: Final = 5
 @target_argument(metavar="LOCATION[@BRANCH]:PATH")
 @click.argument("selection", type=SELECTION, metavar="SLICE")
 @click.argument("value")
+@raw_option
 @message_option
 @metadata_option
 @dry_run_option
-def command(output: Output, target: Target, selection: Indices | Labels, value: str, **settings: Any) -> None:
+def command(
+    output: Output, target: Target, selection: Indices | Labels, value: str, raw: bool, **settings: Any
+) -> None:
     """Set the values, and commit."""
     if target.path in (None, "/"):
         raise click.UsageError("name an array: LOCATION[@BRANCH]:PATH")
@@ -45,47 +51,37 @@ def command(output: Output, target: Target, selection: Indices | Labels, value: 
     branch = branch_of(repo, target)
     before = repo.lookup_branch(branch)
     session = repo.writable_session(branch)
-    session.workspace.nodes.require_array(path)
-    array = zarr.open_array(session.store, path=path, mode="r+")
+    opened = OpenArray(session, path, raw=raw, mode="r+")
     indices = indices_of(session, path, selection)
-    shape = selected_shape(array.shape, indices)
-    new = value_for(np.dtype(array.dtype), shape, value)
-    old = np.asarray(array[indices])
-    array[indices] = new
+    shape = selected_shape(opened.array.shape, indices)
+    new = np.broadcast_to(values_of(opened.coding, shape, value, path), shape)
+    old = opened.elements(indices)
+    opened.array[indices] = new
+    _check_stored(opened, new, opened.elements(indices))
     session.commit(settings["message"] or f"Set values of {path}", settings["metadata"] or None)
-    pairs = zip(old.reshape(-1)[:_MOST_SHOWN], np.broadcast_to(new, shape).reshape(-1), strict=False)
+    cells = [opened.cells(each.reshape(-1)[:_MOST_SHOWN]) for each in (old, new)]
+    pairs = zip(*(each.texts().tolist() for each in cells), strict=True)
+    units = f" {cells[0].units}" if cells[0].units else ""
     more = "" if old.size <= _MOST_SHOWN else f", ... ({old.size:,} cells)"
-    line = f"{path}: {', '.join(f'{was!s} -> {now!s}' for was, now in pairs)}{more}"
+    line = f"{path}: {', '.join(f'{was} -> {now}{units}' for was, now in pairs)}{more}"
     emit_tip(output, repo, branch, before, dry_run=settings["dry_run"], further=[line])
 
 
-def value_for(dtype: np.dtype[Any], shape: tuple[int, ...], text: str) -> np.ndarray[Any, Any]:
-    """Return the value of a text in the data type of an array; a value that does not fit is wrong usage.
-
-    >>> value_for(np.dtype("i2"), (), "7")
-    array(7, dtype=int16)
-    """
-    loose = np.asarray(_json_or_text(text) if dtype.kind in "biufc" else _text_of(text))
-    try:
-        value = loose.astype(dtype)
-        np.broadcast_to(value, shape)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise click.UsageError(
-            f"the value must fit {dtype} and the shape {list(shape)}, got {text!r}: {error}"
-        ) from error
-    changed = dtype.kind in "biu" and not np.array_equal(value.astype(loose.dtype), loose)
-    if changed or (dtype.kind in "biufc" and loose.dtype.kind in "UO"):
-        raise click.UsageError(f"the value must be of the type {dtype}, got {text!r}")
-    return value
-
-
-def _json_or_text(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return float(text) if text.lower().lstrip("+-") in ("nan", "inf", "infinity") else text
-
-
-def _text_of(text: str) -> Any:
-    """Return lists of JSON for a text that begins as a list, else the text."""
-    return json.loads(text) if text.startswith("[") else text
+def _check_stored(opened: OpenArray, new: np.ndarray[Any, Any], stored: np.ndarray[Any, Any]) -> None:
+    """Raise ``InvalidInputError`` if the codecs of the array change values, such as those that round."""
+    same = np.asarray(stored == new)
+    if new.dtype.kind in "fc":
+        same |= np.isnan(stored) & np.isnan(new)
+    if new.dtype.kind in "mM":
+        same |= np.isnat(stored) & np.isnat(new)
+    if not same.all():
+        given, read = (
+            Cells(opened.coding, *opened.coding.decode(each[~same] if each.ndim else each))
+            .texts()
+            .reshape(-1)[0]
+            for each in (new, stored)
+        )
+        raise InvalidInputError(
+            f"{opened.path} must have values that its codecs keep, got {given}, which reads as {read}",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )

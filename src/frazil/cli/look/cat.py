@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import click
 import numpy as np
-import zarr
 
+from frazil.cli.cells import Axis, Cells, OpenArray, lines_of, raw_option
 from frazil.cli.command import target_argument, verb
 from frazil.cli.opening import open_version
 from frazil.cli.output import Output
@@ -20,20 +19,23 @@ from frazil.cli.target import Target
 from frazil.repository.handle.sessions import readonly_session_of
 
 _DESCRIPTION: Final = """\
-Print stored values of an array as text: a line for each row of the last dimension, values separated by
-spaces. SLICE selects them: an index, or START:STOP:STEP as in Python, for each dimension, separated by
-commas; or labels of coordinates, NAME=LABEL,... (this needs the extra `pipeline`).
+Print values of an array as text, with their units and, for one or two dimensions, the labels of coordinates.
+Values are decoded by the CF conventions: packing (scale_factor, add_offset), missing values, booleans, times.
+--raw prints the stored elements. SLICE selects cells: an index, or START:STOP:STEP as in Python, for each
+dimension, separated by commas; or labels of coordinates, NAME=LABEL,... (this needs the extra `pipeline`).
 
---plot and --png draw one or two dimensions: low values are dark, high values are bright, NaN is empty.
-The command refuses to read more than a million values without --all."""
+--plot and --png draw one or two dimensions: low values are dark, high values are bright, missing values are
+empty. North is at the top: rows of ascending latitudes are drawn in the reverse order. The command refuses to
+read more than a million values without --all."""
 
 _EXAMPLES: Final = """\
 frazil cat ice:era5/t 0,:2         the first values of the first step
 frazil cat ice@v1:era5/time        all values of a coordinate
 frazil cat ice:era5/t time=2       the values at a label
+frazil cat ice:era5/t 0 --raw      the stored elements
 frazil cat ice:era5/t --plot       a picture in the terminal
 frazil cat ice:era5/t --png t.png  a picture in a file
-frazil cat ice:era5/t -1 --json    the last step as nested lists, with its shape and type"""
+frazil cat ice:era5/t -1 --json    the last step as nested lists, with its shape, type and units"""
 
 _MOST: Final = 1_000_000
 
@@ -42,6 +44,7 @@ _MOST: Final = 1_000_000
 @target_argument(metavar="LOCATION[@VERSION]:PATH")
 @click.argument("selection", type=SELECTION, default=(), metavar="[SLICE]")
 @click.option("--all", "everything", is_flag=True, help="Also read more than a million values.")
+@raw_option
 @click.option("--plot", is_flag=True, help="Draw the values in the terminal.")
 @click.option("--png", type=click.Path(dir_okay=False, path_type=Path), help="Draw the values in a file.")
 def command(
@@ -49,6 +52,7 @@ def command(
     target: Target,
     selection: Indices | Labels,
     everything: bool,
+    raw: bool,
     plot: bool,
     png: Path | None,
 ) -> None:
@@ -57,44 +61,52 @@ def command(
         raise click.UsageError("name an array: LOCATION[@VERSION]:PATH")
     version = open_version(target)
     session = readonly_session_of(version.context, version.info, snapshot_id=version.id)
-    session.workspace.nodes.require_array(version.path)
-    array = zarr.open_array(session.store, path=version.path, mode="r")
+    opened = OpenArray(session, version.path, raw=raw)
     indices = indices_of(session, version.path, selection)
-    shape = selected_shape(array.shape, indices)
+    shape = selected_shape(opened.array.shape, indices)
     if math.prod(shape) > _MOST and not everything:
         raise click.UsageError(
             f"the selection has {math.prod(shape):,} values, expected at most {_MOST:,}. Pass a SLICE, or "
             "--all"
         )
-    values = np.asarray(array[indices or ...])
+    elements = opened.elements(indices)
+    cells = opened.cells(elements)
+    axes = opened.axes(indices)
     document = {
         "path": version.path,
         "version": version.id,
-        "dtype": str(values.dtype),
-        "shape": list(values.shape),
-        "values": values.astype(str).tolist() if values.dtype.kind in "mM" else values,
+        "dtype": str(elements.dtype),
+        "shape": list(elements.shape),
+        "units": cells.units or None,
+        "coordinates": {each.name: each.labels.documents() for each in axes if each.labels},
     }
     if png is not None:
-        png.write_bytes(png_of(_drawn(values)))
+        png.write_bytes(png_of(_drawn(cells, axes)[0]))
         output.emit({**document, "values": None, "file": str(png)}, [f"wrote {png}"])
         return
-    output.emit(
-        document, lines_of_picture(output, _drawn(values)) if plot else _lines(values), pages=not plot
-    )
+    document["values"] = cells.documents()
+    if not plot:
+        output.emit(document, lines_of(version.path.rpartition("/")[2], cells, axes), pages=True)
+        return
+    matrix, is_turned = _drawn(cells, axes)
+    notes = f" {cells.units}" * bool(cells.units), ", north at the top" * is_turned
+    output.emit(document, lines_of_picture(output, matrix, *notes))
 
 
-def _drawn(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return values as a matrix of numbers. Dimensions of length 1 are left out."""
-    matrix = values.squeeze()
+def _drawn(cells: Cells, axes: list[Axis]) -> tuple[np.ndarray[Any, Any], bool]:
+    """Return values as a matrix of numbers, and whether its rows are in the reverse order.
+
+    Dimensions of length 1 are left out.
+    """
+    matrix = cells.values.squeeze()
     if matrix.ndim > 2 or matrix.dtype.kind not in "biuf" or not matrix.size:
         raise click.UsageError(
-            f"a picture needs numbers with one or two dimensions, got {values.dtype} of shape "
-            f"{list(values.shape)}. Pass a SLICE"
+            f"a picture needs numbers with one or two dimensions, got {cells.values.dtype} of shape "
+            f"{list(cells.values.shape)}. Pass a SLICE"
         )
-    return np.atleast_2d(matrix).astype(np.float64)
-
-
-def _lines(values: np.ndarray[Any, Any]) -> Iterator[str]:
-    rows = values.reshape(-1, values.shape[-1]) if values.ndim else values.reshape(1, 1)
-    for row in rows:
-        yield " ".join(map(str, row.tolist() if row.dtype.kind not in "mMfc" else row))
+    numbers = matrix.astype(np.float64)
+    if cells.missing is not None:
+        numbers[cells.missing.squeeze()] = np.nan
+    long = [each for each in axes if each.positions.size > 1]
+    is_turned = matrix.ndim == 2 and long[0].is_northward
+    return np.atleast_2d(numbers[::-1] if is_turned else numbers), is_turned

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from frazil.jobs import cf
+from frazil import cf
 from frazil.pipeline.transform.array_info import ArrayInfo, Json, array_info, companion_paths, open_array
 from frazil.pipeline.transform.block_job import Values
 from frazil.repository.session.session import Session
@@ -20,19 +20,10 @@ from frazil.repository.session.session import Session
 #: Attributes that describe only the stored values.
 _OF_STORED: Final = cf.PACKED | {"valid_min", "valid_max", "valid_range", "actual_range"}
 
-_LATITUDE: Final = frozenset(
-    {"degrees_north", "degree_north", "degree_n", "degrees_n", "degreen", "degreesn"}
-)
-_LONGITUDE: Final = frozenset({"degrees_east", "degree_east", "degree_e", "degrees_e", "degreee", "degreese"})
-_KINDS: Final = {
-    "latitude": (_LATITUDE, frozenset({"lat", "latitude", "nav_lat"})),
-    "longitude": (_LONGITUDE, frozenset({"lon", "longitude", "nav_lon"})),
-}
-
 
 def is_packed(array: ArrayInfo) -> bool:
     """Return whether the values of an array differ from the stored ones."""
-    return cf.is_packed(array.attributes, array.dtype)
+    return not cf.coding_of(array.attributes, array.dtype, times=False).is_plain
 
 
 def unpacked(array: ArrayInfo, values: Values) -> Values:
@@ -84,17 +75,6 @@ def coordinate_of(session: Session, array: ArrayInfo, dim: str | None) -> ArrayI
         return None
     coordinate = array_info(session, path)
     return coordinate if coordinate.dims == (dim,) else None
-
-
-def geographic_kind(coordinate: ArrayInfo) -> str | None:
-    """Return ``latitude``, ``longitude`` or None, by standard name, units, or name."""
-    attributes = coordinate.attributes
-    for kind, (units, names) in _KINDS.items():
-        standard_name, unit = attributes.get("standard_name"), str(attributes.get("units", "")).lower()
-        by_name = not standard_name and not unit and coordinate.name.lower() in names
-        if standard_name == kind or unit in units or by_name:
-            return kind
-    return None
 
 
 def coordinate_values(session: Session, array: ArrayInfo) -> Values:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
+from frazil import cf
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline.transform.array_info import ArrayInfo, open_array
 from frazil.pipeline.transform.block_job import Values
@@ -63,17 +65,33 @@ def positions_by_label(
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     raw = np.asarray(open_array(session, coordinate.path)[...])
-    labels = xr.conventions.decode_cf_variable(dim, xr.Variable((dim,), raw, coordinate.attributes))
+    coding = cf.coding_of(coordinate.attributes, raw.dtype)
+    labels = coding.decode_with_nan(raw)
     numbers = xr.DataArray(np.arange(len(raw)), dims=dim, coords={dim: labels})
     try:
         selected = numbers.sel({dim: given}, method=None if isinstance(given, slice) else method)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"sel[{dim!r}] must be labels of the coordinate, from {labels.values[:1]} to "
-            f"{labels.values[-1:]}, got {given!r}: {error}",
+            f"{dim} must be labels of `{coordinate.path}`, got {given!r}: {_nearest(labels, given, coding)}",
             ErrorKind.INVALID_CHUNK_INDEX,
         ) from error
     return _simplified(selected.values)
+
+
+def _nearest(labels: Values, given: Any, coding: cf.Coding) -> str:
+    """Return words that name the labels around a label that a coordinate does not have."""
+    if not len(labels):
+        return "it has no labels"
+    is_text = labels.dtype.kind not in "biuf"
+    # the order of ISO texts is the order of their times
+    keys = sorted(map(coding.text, labels)) if is_text else np.sort(labels).tolist()
+    first = given if np.ndim(given) == 0 and not isinstance(given, slice) else None
+    is_comparable = isinstance(first, str) if is_text else isinstance(first, int | float)
+    if not is_comparable:
+        return f"its labels are from {coding.text(labels[0])} to {coding.text(labels[-1])}"
+    at = bisect_left(keys, first)
+    around = [coding.text(np.asarray(each)[()]) for each in keys[max(at - 1, 0) : at + 1]]
+    return f"the nearest {'label is' if len(around) == 1 else 'labels are'} {' and '.join(around)}"
 
 
 def latitudes_between(values: Values, limits: tuple[float, float]) -> Positions:

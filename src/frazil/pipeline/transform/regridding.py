@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, Unpack
 import numpy as np
 import xarray as xr
 
+from frazil.cf import geographic_kind
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.extras import needs
 from frazil.jobs.job_result import JobResult
@@ -51,7 +52,6 @@ from frazil.pipeline.transform.cf_metadata import (
     coordinate_of,
     coordinate_paths,
     coordinate_values,
-    geographic_kind,
     is_coordinate,
     unpacked,
     unpacked_attributes,
@@ -320,7 +320,7 @@ def _geographic_axes(session: Session, array: ArrayInfo) -> _Axes:
     out: _Axes = []
     for axis, dim in enumerate(array.dims):
         coordinate = coordinate_of(session, array, dim)
-        kind = geographic_kind(coordinate) if coordinate is not None else None
+        kind = geographic_kind(coordinate.name, coordinate.attributes) if coordinate is not None else None
         if kind in _NAMES:
             out.append((str(kind), axis))
     return out

@@ -12,6 +12,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from frazil.cf import geographic_kind
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.job_result import JobResult
 from frazil.jobs.memory import Budget
@@ -40,7 +41,7 @@ from frazil.pipeline.transform.block_job import (
     block_for,
     run_block_job,
 )
-from frazil.pipeline.transform.cf_metadata import coordinate_values, geographic_kind
+from frazil.pipeline.transform.cf_metadata import coordinate_values
 from frazil.pipeline.transform.chunk_transfer import ChunkTransfer
 from frazil.pipeline.transform.options import GridRun, GridRunOptions
 from frazil.pipeline.transform.positions import (
@@ -190,9 +191,9 @@ def crop(
         for array in arrays
         if array.ndim == 1
         and array.dims[0] == array.name
-        and (between := limits.get(geographic_kind(array) or "")) is not None
+        and (between := limits.get(geographic_kind(array.name, array.attributes) or "")) is not None
     }
-    kinds = {geographic_kind(each.array) for each in crops.values()}
+    kinds = {geographic_kind(each.array.name, each.array.attributes) for each in crops.values()}
     missing = [kind for kind, between in limits.items() if between and kind not in kinds]
     if missing:
         raise InvalidInputError(
@@ -227,7 +228,7 @@ def _crop_coordinate(
     session: Session, array: ArrayInfo, limits: tuple[float, float], to: Target
 ) -> _CroppedCoordinate:
     values = coordinate_values(session, array).astype("f8")
-    if geographic_kind(array) == "longitude":
+    if geographic_kind(array.name, array.attributes) == "longitude":
         positions, labels = longitudes_between(values, limits)
     else:
         positions = latitudes_between(values, limits)

@@ -41,11 +41,17 @@ class Comparison(Sessions):
         to_branch: str | None = None,
         to_tag: str | None = None,
         to_snapshot_id: str | None = None,
+        decode: bool = True,
     ) -> ValueDifference:
         """Return the differences in the values of an array between two versions.
 
-        Only chunks that differ are read. If the array was moved, ``path`` is its path in the later version.
-        Exactly one of the ``from_`` arguments and one of the ``to_`` arguments name the versions.
+        The values are decoded by the CF conventions, each version with its own attributes: packing, missing
+        values, booleans, times. So another ``scale_factor`` changes the values, and another packing of the
+        same values does not.
+
+        Only chunks that differ are read, or all chunks if the attributes that decode them differ. If the
+        array was moved, ``path`` is its path in the later version. Exactly one of the ``from_`` arguments and
+        one of the ``to_`` arguments name the versions.
 
         Args:
             path: The path of the array in the second version.
@@ -55,17 +61,19 @@ class Comparison(Sessions):
             to_branch: The branch of the second version.
             to_tag: The tag of the second version.
             to_snapshot_id: The snapshot id of the second version, or the first characters of an id.
+            decode: Compare decoded values. False compares the stored numbers.
 
         Returns:
-            The number of changed cells, the mean, the maximum and the RMSE of their differences, and the
-            changed cells of each chunk.
+            The number of changed cells, the mean, the maximum and the RMSE of their differences with their
+            units, the changed cells of each chunk, and the numbers of new and of removed cells.
 
         Raises:
             NodeNotFoundError: ``node-not-found`` if a version does not have the array.
             InvalidInputError: ``not-an-array`` if ``path`` is a group. ``unsupported-array`` if the number of
-                dimensions differs.
+                dimensions differs. ``invalid-array-metadata`` if the attributes define no values.
             RefNotFoundError: ``ref-not-found`` if there is no such branch or tag.
             SnapshotNotFoundError: ``snapshot-not-found`` if there is no such snapshot.
+            MissingExtraError: ``missing-extra`` for times of calendars that need cftime.
             ValueError: If none or several of the arguments of one version are given.
 
         Examples:
@@ -88,7 +96,7 @@ class Comparison(Sessions):
         )
         with snapshots_wanted():
             sessions = [self.readonly_session(snapshot_id=id_to_text(id_)) for id_ in versions]
-            difference: ValueDifference = value_of(_VALUES)(*sessions, path)
+            difference: ValueDifference = value_of(_VALUES)(*sessions, path, decode=decode)
             return difference
 
     def bisect(

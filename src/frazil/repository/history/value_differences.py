@@ -1,21 +1,24 @@
 """The differences in the values of an array between two versions.
 
 Chunks with the same reference have the same bytes, so they are not read. Of each other chunk, both versions
-are read and compared. If the chunk grids or the encodings differ, all chunks are read. Cells that only one
-version has are not compared.
+are read and compared. If the chunk grids, the encodings or the attributes that decode the values differ, all
+chunks are read. Each version is decoded with its own attributes. Cells that only one version has are counted,
+and not compared.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import prod, sqrt
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.cf import Coding, coding_of
+from frazil.cf_times import Mask
 from frazil.changes.compare import differing
 from frazil.changes.zarr_metadata import chunk_lengths, same_encoding
 from frazil.errors import ErrorKind, InvalidInputError
@@ -39,10 +42,12 @@ class _Sums:
     largest: float = float("nan")
 
 
-def value_differences(before: Session, after: Session, path: str) -> ValueDifference:
+def value_differences(before: Session, after: Session, path: str, *, decode: bool = True) -> ValueDifference:
     """Compare the values of an array. See ``Repository.diff_values``."""
     new = after.workspace.nodes.require_array(absolute(path))
-    old = _node_before(before, new)
+    old = before.workspace.nodes.same_node(new)
+    if old is None or old.array is None:
+        old = before.workspace.nodes.require_array(new.path)
     assert old.array is not None
     assert new.array is not None
     if len(old.array.shape) != len(new.array.shape):
@@ -53,30 +58,41 @@ def value_differences(before: Session, after: Session, path: str) -> ValueDiffer
         )
     shape = tuple(map(min, old.array.shape, new.array.shape))
     edges = _edges(new)
-    index = _chunks_to_read(before, after, old, new)
+    arrays = array_at(before, old.path), array_at(after, new.path)
+    codings = [
+        coding_of(_document(node).get("attributes", {}), array.dtype) if decode else Coding(array.dtype)
+        for node, array in zip((old, new), arrays, strict=True)
+    ]
+    index = _chunks_to_read(before, after, old, new, _same_values(*codings))
     is_common = np.ones(len(index), np.bool_)
     for axis, (edge, end) in enumerate(zip(edges, shape, strict=True)):
         is_common &= edge[index[:, axis]] < end
     index = index[is_common]
-    arrays = array_at(before, old.path), array_at(after, new.path)
 
     def compare(chunk: NDArray[np.uint32]) -> _Sums:
         where = tuple(
             slice(int(edge[at]), int(min(edge[at + 1], end)))
             for at, edge, end in zip(chunk.tolist(), edges, shape, strict=True)
         )
-        return _compared(*(np.asarray(array[where]) for array in arrays))
+        elements = [np.asarray(array[where]) for array in arrays]
+        values = [coding.decode(each) for coding, each in zip(codings, elements, strict=True)]
+        return _compared(*values[0], *values[1], *codings)
 
     sums = map_bounded(Purpose.CHUNK_COPIES, compare, list(index))
-    return _report(new, prod(shape), index, sums)
+    return _report(new, prod(old.array.shape), prod(shape), index, sums, _units(*codings))
 
 
-def _node_before(before: Session, new: Node) -> Node:
-    """Return the array in the earlier version: the one with the same id, else the one at the same path."""
-    nodes = before.workspace.nodes
-    table = nodes.node_table()
-    rows = np.flatnonzero((table.ids == np.frombuffer(new.id, np.uint8)).all(axis=1))
-    return table.node(int(rows[0])) if len(rows) else nodes.require_array(new.path)
+def _same_values(old: Coding, new: Coding) -> bool:
+    """Return whether equal elements have equal values. Other units of numbers are no other values."""
+    numbers = [each if each.is_time else replace(each, units=None) for each in (old, new)]
+    return repr(numbers[0]) == repr(numbers[1])  # NaN is equal to itself
+
+
+def _units(old: Coding, new: Coding) -> str | None:
+    """Return the units of the differences, or None if they have none."""
+    if new.is_time or new.dtype.kind in "mM":
+        return new.step[0]
+    return new.units if old.units == new.units else None
 
 
 def _edges(node: Node) -> list[I64]:
@@ -89,11 +105,11 @@ def _edges(node: Node) -> list[I64]:
     ]
 
 
-def _chunks_to_read(before: Session, after: Session, old: Node, new: Node) -> U32:
+def _chunks_to_read(before: Session, after: Session, old: Node, new: Node, same_values: bool) -> U32:
     """Return the coordinates of the chunks, in the later version, whose values can differ."""
     assert old.array is not None
     assert new.array is not None
-    if _fill(old) == _fill(new) and same_encoding(old.user_data, new.user_data):
+    if same_values and _fill(old) == _fill(new) and same_encoding(old.user_data, new.user_data):
         tables = [
             session.workspace.chunks.ref_table(node.path) for session, node in ((before, old), (after, new))
         ]
@@ -103,19 +119,48 @@ def _chunks_to_read(before: Session, after: Session, old: Node, new: Node) -> U3
     return np.indices(counts, np.uint32).reshape(len(counts), -1).T
 
 
+def _document(node: Node) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(node.user_data)
+    return document
+
+
 def _fill(node: Node) -> Any:
-    return json.loads(node.user_data).get("fill_value")
+    return _document(node).get("fill_value")
 
 
-def _compared(old: NDArray[Any], new: NDArray[Any]) -> _Sums:
-    differs = np.asarray(old != new)
-    if old.dtype.kind in "fc" and new.dtype.kind in "fc":
-        differs &= ~(np.isnan(old) & np.isnan(new))
+#: Kinds of data types whose values can be compared with each other.
+_COMPARABLE: Final = ("biufc", "M", "m", "UT", "S", "O", "V")
+
+
+def _compared(
+    old: NDArray[Any],
+    old_missing: Mask | None,
+    new: NDArray[Any],
+    new_missing: Mask | None,
+    old_coding: Coding,
+    coding: Coding,
+) -> _Sums:
+    """Compare the values of one chunk. A missing value equals a missing value."""
+    kinds = {old.dtype.kind, new.dtype.kind}
+    is_comparable = any(kinds <= set(each) for each in _COMPARABLE) and _calendar(old) == _calendar(new)
+    differs = np.asarray(old != new) if is_comparable else np.ones(new.shape, np.bool_)
+    if kinds <= set("iuf") and old_coding != coding:
+        # Two packings of one value unpack to floats that differ in their last digits.
+        allowed = sum(each.noise(new) for each in (old_coding, coding) if each.floating is not None)
+        differs &= ~(np.abs(new.astype(np.float64) - old.astype(np.float64)) <= allowed)
+    masks = _missing(old, old_missing), _missing(new, new_missing)
+    is_number = ~(masks[0] | masks[1])
+    differs = np.where(is_number, differs, masks[0] ^ masks[1])
     changed = int(np.count_nonzero(differs))
-    if not changed or not {old.dtype.kind, new.dtype.kind} <= set("biuf"):
+    both = differs & is_number
+    if not is_comparable or not both.any() or not (kinds <= set("biufmM") or coding.calendar is not None):
         return _Sums(changed)
-    steps = np.asarray(new)[differs].astype(np.float64) - np.asarray(old)[differs].astype(np.float64)
-    steps = steps[~np.isnan(steps)]
+    ends = np.asarray(old)[both], np.asarray(new)[both]
+    if kinds <= set("biuf"):
+        steps = ends[1].astype(np.float64) - ends[0].astype(np.float64)
+    else:
+        steps = (ends[1] - ends[0]).astype("m8[us]") / coding.step[1]
+    steps = steps[~np.isnan(steps)]  # of infinite values
     if not len(steps):
         return _Sums(changed)
     with np.errstate(over="ignore"):  # the sum is infinite then
@@ -123,7 +168,21 @@ def _compared(old: NDArray[Any], new: NDArray[Any]) -> _Sums:
     return _Sums(changed, len(steps), float(steps.sum()), squares, float(np.abs(steps).max()))
 
 
-def _report(node: Node, cells: int, index: U32, sums: list[_Sums]) -> ValueDifference:
+def _missing(values: NDArray[Any], missing: Mask | None) -> Mask:
+    """Return which values are missing. NaN is a missing value, also where another attribute names one."""
+    nothing = np.isnan(values) if values.dtype.kind in "fc" else np.zeros(values.shape, np.bool_)
+    return np.asarray(nothing if missing is None else nothing | missing)
+
+
+def _calendar(values: NDArray[Any]) -> str | None:
+    """Return the calendar of objects of cftime, or None for other values."""
+    dates = values.reshape(-1).tolist() if values.dtype.kind == "O" else []
+    return next((each.calendar for each in dates if hasattr(each, "calendar")), None)
+
+
+def _report(
+    node: Node, old_cells: int, cells: int, index: U32, sums: list[_Sums], units: str | None
+) -> ValueDifference:
     assert node.array is not None
     changed = np.array([each.changed for each in sums], np.int64)
     largest = np.array([each.largest for each in sums], np.float64)
@@ -142,4 +201,7 @@ def _report(node: Node, cells: int, index: U32, sums: list[_Sums]) -> ValueDiffe
         changed[has],
         largest[has],
         len(index),
+        units,
+        prod(node.array.shape) - cells,
+        old_cells - cells,
     )

@@ -17,9 +17,9 @@ from frazil.format.columns import I64, U32
 class ValueDifference(Record):
     """The differences in the values of an array between two versions.
 
-    A cell has changed if its values differ. Two NaN are equal. The differences are "later value minus earlier
-    value", over the changed cells that are numbers in both versions. They are NaN if there are no such cells,
-    and for arrays without numbers.
+    A cell has changed if its values differ. Two NaN are equal, and so are two missing values. The differences
+    are "later value minus earlier value", over the changed cells that are numbers or times in both versions.
+    They are NaN if there are no such cells, and for arrays of other values.
 
     Attributes:
         path: The path of the array in the later version.
@@ -33,6 +33,10 @@ class ValueDifference(Record):
         changed_by_chunk: The number of changed cells of these chunks, int64 (k,).
         max_by_chunk: The largest absolute difference in these chunks, float64 (k,).
         chunks_read: The number of chunks that were compared.
+        units: The units of the differences: the attribute ``units`` of both versions, or for times a unit
+            such as ``days``. None if there are none.
+        new_cells: The number of cells that only the later version has.
+        removed_cells: The number of cells that only the earlier version has.
     """
 
     path: str
@@ -46,6 +50,9 @@ class ValueDifference(Record):
     changed_by_chunk: I64
     max_by_chunk: NDArray[np.float64]
     chunks_read: int
+    units: str | None = None
+    new_cells: int = 0
+    removed_cells: int = 0
 
     shown_as: ClassVar[str] = "snapshots.ValueDifference"
 
@@ -75,5 +82,8 @@ class ValueDifference(Record):
         return grid
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
-        names = ("path", "cells", "changed", "mean", "max", "rmse", "chunks_read")
+        names = (
+            *("path", "cells", "new_cells", "removed_cells", "changed"),
+            *("mean", "max", "rmse", "units", "chunks_read"),
+        )
         return ((name, literal(getattr(self, name))) for name in names)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.snapshot import Node, NodeTable
 from frazil.repository.catalog.missing_names import no_node
@@ -39,6 +41,12 @@ class NodeView:
                 ErrorKind.NOT_AN_ARRAY,
             )
         return node
+
+    def same_node(self, node: Node) -> Node | None:
+        """Return the node here that has the id of another version's node, else its path; None if none has."""
+        table = self.node_table()
+        rows = np.flatnonzero((table.ids == np.frombuffer(node.id, np.uint8)).all(axis=1))
+        return table.node(int(rows[0])) if len(rows) else self.node(node.path)
 
     def is_array(self, path: str) -> bool:
         """Return whether there is an array at ``path``. This is faster than ``node``."""
