@@ -105,8 +105,12 @@ def test_modes(
     write_table(as_rows(some), Target(repo), mode=mode, partitions=partitions)
     expected = {(day, lat): -1 for day in days | new_days for lat in lats | new_lats} | before
     if mode == "overwrite-region":
-        box = [(day, lat) for day in {d for d, _ in some} for lat in {x for _, x in some}]
-        expected |= dict.fromkeys(box, -1)
+        order = [3, 1, 9, 4, 7], [10.0, -3, 50, 7.5, 0, 1, 2]
+        at = [[labels.index(cell[axis]) for cell in some] for axis, labels in enumerate(order)]
+        box = [
+            labels[min(each) : max(each) + 1] if each else [] for labels, each in zip(order, at, strict=True)
+        ]
+        expected |= {(day, lat): -1 for day in box[0] for lat in box[1]}
     expected |= some
     assert cells(repo) == {key: (value, value) for key, value in expected.items()}
 

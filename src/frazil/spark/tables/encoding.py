@@ -10,11 +10,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
+import zarr
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark import tables
-from frazil.spark.tables.decoding import Decoder
+from frazil.spark.tables.decoding import Decoder, decoder
 
 #: Times of new arrays.
 UNITS: Final = "microseconds since 1970-01-01"
@@ -194,6 +195,15 @@ def _null(decoder: Decoder, dtype: np.dtype[Any], name: str) -> Any:
         f"The column {name} must not have nulls, because its array has no _FillValue for them",
         ErrorKind.INVALID_ARRAY_METADATA,
     )
+
+
+def missing_element(array: zarr.Array[Any]) -> Any:
+    """Return the element of a cell without a value: one that is read as null or NaN, else the fill value."""
+    dtype = np.dtype(array.dtype)
+    try:
+        return _null(decoder(array.path, dtype, array.attrs.asdict()), dtype, array.path)
+    except InvalidInputError:
+        return array.fill_value
 
 
 def _texts(values: pa.Array, decoder: Decoder, dtype: np.dtype[Any], name: str) -> NDArray[Any]:
