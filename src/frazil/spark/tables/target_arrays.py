@@ -214,6 +214,12 @@ def _write_labels(session: Session, array: zarr.Array[Any], growth: Growth) -> N
     codec = decoder(array.path, array.dtype, array.attrs.asdict())
     name = array.path.rpartition("/")[2]
     start = growth.first_moved
+    if codec.calendar is not None:
+        raise InvalidInputError(
+            f"Times of the calendar {codec.calendar} must exist in `{array.path}`, got new ones. Rows cannot "
+            "add them, because they are texts here: add them with `frazil.xarray` or `ingest`",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
     new = encode(growth.values.slice(start), codec, np.dtype(array.dtype), name)
     (step,) = regular_grid(array)
     if step < LABELS and len(growth.values) > _PIECES * step:
