@@ -265,10 +265,8 @@ class Coding:
                 is_fill &= ~missing
             if is_fill.any():
                 wanted = f"values other than the fill value {fill}, which means a missing value"
-                plain = self.dtype if self.unsigned is None else self.unsigned
-                raise self._refused(
-                    name, wanted, given[is_fill], self._nearest(np.asarray(fill).view(plain)[()])
-                )
+                step = fill if self.unsigned is None else np.asarray(fill).view(self.unsigned)[()]
+                raise self._refused(name, wanted, given[is_fill], self._nearest(step))
         if missing is not None:
             element = self.missing_element()
             if element is None:
@@ -318,6 +316,9 @@ class Coding:
 
     def _from_numbers(self, given: Values, missing: Mask | None, nearest: bool, name: str) -> Values:
         """Return elements of numbers, times and booleans."""
+        is_coded = self.unsigned is not None or self.floating is not None or self.boolean or self.is_time
+        if given.dtype == self.dtype and not is_coded:
+            return given if missing is None else given.copy()
         numbers = self._numbers(given, missing) if self.is_time else given
         if numbers.dtype.kind not in "biuf":
             raise self._refused(name, "numbers", given)

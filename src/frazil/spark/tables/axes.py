@@ -81,20 +81,22 @@ def require_behind(axis: Axis, fresh: pa.Array) -> None:
     if axis.values is None:
         numbers = fresh.cast(pa.int64()).to_numpy(zero_copy_only=False)
         if len(numbers) and numbers.min() < axis.size:
-            raise _early(axis, "the last cell", axis.size - 1, numbers.min())
+            raise _early(axis, "behind the last cell", axis.size - 1, numbers.min())
         return
     growth = grow_axis(axis, fresh)
     if growth.first_moved < axis.size:
         first = growth.values[growth.first_moved]
-        raise _early(
-            axis, "the last one", coordinate_text(axis.values[axis.size - 1]), coordinate_text(first)
-        )
+        order = {True: "below the last one, as the axis falls,", False: "above the last one"}
+        place = order.get(_direction(growth.values), "behind the last one")
+        last = coordinate_text(axis.values[axis.size - 1])
+        raise _early(axis, place, last, coordinate_text(first))
 
 
-def _early(axis: Axis, neighbour: str, last: Any, early: Any) -> InvalidInputError:
+def _early(axis: Axis, place: str, last: Any, early: Any) -> InvalidInputError:
     return InvalidInputError(
-        f"New coordinates must be behind {neighbour} along {axis.name}, {last}, in mode append, got "
-        f"{axis.name} = {early}. Mode upsert (or backfill) inserts it in order",
+        f"New coordinates must be {place} along {axis.name}, {last}, in mode append, got {axis.name} = "
+        f"{early}. Mode upsert (or backfill) inserts it in order. If several streams write to one axis, use "
+        "such a mode, or give each stream an axis of its own",
         ErrorKind.INVALID_CHUNK_INDEX,
     )
 

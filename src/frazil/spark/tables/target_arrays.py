@@ -63,6 +63,11 @@ def prepare(
         raise InvalidInputError(
             f"mode must be one of {', '.join(MODES)}, got {mode!r}", ErrorKind.UNKNOWN_CHOICE
         )
+    if append_dim is not None and mode != "append":
+        raise InvalidInputError(
+            f"append_dim must be given with mode append only, got {append_dim!r} with mode {mode}",
+            ErrorKind.CONFLICTING_ARGUMENTS,
+        )
     if options.merge_schema:
         add_columns(session, group, schema, options.chunks or {})
     try:
