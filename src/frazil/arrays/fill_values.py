@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.cf import coding_of
+
 if TYPE_CHECKING:
     import zarr
 
@@ -53,6 +55,28 @@ def _equal(values: NDArray[Any], fill: NDArray[Any]) -> NDArray[np.bool_]:
     if fill.dtype.kind in _WITH_NAN and np.isnan(fill):
         equal |= np.isnan(values)
     return equal
+
+
+def missing_element(array: zarr.Array[Any]) -> Any:
+    """Return the element of a cell without a value.
+
+    This is an element that the CF conventions decode as missing: ``_FillValue``, NaN or NaT. An array without
+    such an element has its fill value.
+
+    Examples:
+        >>> import zarr
+        >>> array = zarr.create_array({}, shape=(2,), dtype="i2", attributes={"_FillValue": -9})
+        >>> missing_element(array), array.fill_value
+        (np.int16(-9), np.int16(0))
+    """
+    element = coding_of(array.attrs.asdict(), array.dtype).missing_element()
+    return array.fill_value if element is None else element
+
+
+def is_fill(array: zarr.Array[Any], element: Any) -> bool:
+    """Return whether the elements of chunks that are not stored are equal to an element."""
+    one, fill = (np.asarray(each, array.dtype) for each in (element, array.fill_value))
+    return bool(are_fill(one.reshape(1, 1), fill)[0])
 
 
 #: The first element and the end of a box along each dimension of an array.

@@ -9,10 +9,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
-import zarr
 from numpy.typing import NDArray
 
-from frazil.cf import coding_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark.tables.decoding import Decoder
 
@@ -93,12 +91,6 @@ def _kind(column: pa.DataType) -> int:
     """Return which of ``_KINDS`` a type is; all other types are one kind more."""
     plain = column.value_type if pa.types.is_dictionary(column) else column
     return next((number for number, is_one in enumerate(_KINDS) if is_one(plain)), len(_KINDS))
-
-
-def missing_element(array: zarr.Array[Any]) -> Any:
-    """Return the element of a cell without a value: one that is read as null or NaN, else the fill value."""
-    element = coding_of(array.attrs.asdict(), array.dtype).missing_element()
-    return array.fill_value if element is None else element
 
 
 def _finite(values: NDArray[Any], converted: NDArray[Any], wanted: str, name: str) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import zarr
 
-from frazil.arrays.fill_values import are_fill, fill_box
+from frazil.arrays.fill_values import fill_box, is_fill, missing_element
 from frazil.arrays.zarr_arrays import array_at
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
@@ -33,7 +33,7 @@ from frazil.spark.tables.axes import (
     require_behind,
 )
 from frazil.spark.tables.decoding import decoder
-from frazil.spark.tables.encoding import encode, missing_element
+from frazil.spark.tables.encoding import encode
 from frazil.spark.tables.new_arrays import LABELS, create_arrays
 from frazil.spark.tables.write_layout import Distinct, Layout, dims_of, layout_of, open_array
 from frazil.spark.tables.write_options import WriteOptions
@@ -122,7 +122,7 @@ def _clear_added(session: Session, before: Layout, layout: Layout, added: Sequen
         if array is None or dims == (name,):
             continue
         missing = missing_element(array)
-        if _is_fill(array, missing):
+        if is_fill(array, missing):
             continue
         clears_edges |= name in written
         for dim in (dim for dim in added if dim in dims):
@@ -133,12 +133,6 @@ def _clear_added(session: Session, before: Layout, layout: Layout, added: Sequen
         for dim in added
     ]
     return replace(layout, cleared=tuple(boxes), edges=layout.find_edges(boxes if clears_edges else []))
-
-
-def _is_fill(array: zarr.Array[Any], value: Any) -> bool:
-    """Return whether a chunk that is not stored has this value."""
-    one, other = np.asarray(value, array.dtype), np.asarray(array.fill_value, array.dtype)
-    return bool(are_fill(one.reshape(1, 1), other)[0])
 
 
 def _new_coordinates(

@@ -22,13 +22,13 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import zarr
 from numpy.typing import NDArray
 
-from frazil.arrays.fill_values import whole_chunks
+from frazil.arrays.fill_values import missing_element, whole_chunks
 from frazil.arrays.zarr_arrays import array_at
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
 from frazil.spark.tables.decoding import Decoder, decoder, to_arrow
-from frazil.spark.tables.encoding import as_type, missing_element
+from frazil.spark.tables.encoding import as_type
 
 type Positions = list[NDArray[np.int64]]
 #: The distinct values of the columns that are dimensions.
