@@ -167,9 +167,9 @@ def chosen(calendar: str, year: int, where: Conditions) -> list[int]:
         days = np.array([[0, 1, 2, 3, 4, -1]])
         group.create_array("t", data=days, dimension_names=["y", "x"], attributes=units)
     of_t = where.replace("time", "t") if isinstance(where, str) else [("t", *each[1:]) for each in where]
-    session, found = repo.readonly_session("main"), []
+    session, days_of = repo.readonly_session("main"), []
     for variable, number, conditions in (("v", "v", where), ("t", "x", of_t)):
         scan = planned(session, Selection(variables=(variable,)), where=conditions)
-        found.append(table(*scan)[number].to_pylist())
-    assert found[0] == found[1]
-    return found[0]
+        days_of.append(table(*scan)[number].to_pylist())
+    assert days_of[0] == days_of[1]
+    return days_of[0]

@@ -114,7 +114,7 @@ def _clear_added(session: Session, before: Layout, layout: Layout, added: Sequen
     Arrays of the group that the rows do not have are cleared here, the others only in whole chunks.
     """
     ends = {new.name: (old.size, new.size) for old, new in zip(before.axes, layout.axes, strict=True)}
-    written = {each.name for each in layout.variables}
+    columns = {each.name for each in layout.variables}
     clears_edges = False
     for name in session.workspace.nodes.children(layout.group):
         array = open_array(session, layout.group, name)
@@ -124,10 +124,10 @@ def _clear_added(session: Session, before: Layout, layout: Layout, added: Sequen
         missing = missing_element(array)
         if is_fill(array, missing):
             continue
-        clears_edges |= name in written
+        clears_edges |= name in columns
         for dim in (dim for dim in added if dim in dims):
             box = [ends[dim] if each == dim else (0, n) for each, n in zip(dims, array.shape, strict=True)]
-            fill_box(array, box, missing, only_whole=name in written)
+            fill_box(array, box, missing, only_whole=name in columns)
     boxes = [
         tuple(ends[each.name] if each.name == dim else (0, each.size) for each in layout.axes)
         for dim in added
