@@ -238,7 +238,7 @@ class Coding:
                 is_fill &= ~missing
             if is_fill.any():
                 wanted = f"values other than the fill value {fill}, which means a missing value"
-                step = np.asarray(fill).view(self.packed_dtype)[()]
+                step = fill if self.unsigned is None else np.asarray(fill).view(self.unsigned)[()]
                 raise refused(name, wanted, given[is_fill], self._nearest(step))
         if missing is not None:
             element = self.missing_element()
@@ -280,6 +280,9 @@ class Coding:
 
     def _from_numbers(self, given: Values, missing: Mask | None, nearest: bool, name: str) -> Values:
         """Return elements of numbers, times and booleans."""
+        is_coded = self.unsigned is not None or self.floating is not None or self.boolean or self.is_time
+        if given.dtype == self.dtype and not is_coded:
+            return given if missing is None else given.copy()
         numbers = given if self.times is None else self.times.encode(given, missing, name)
         if numbers.dtype.kind not in "biuf":
             raise refused(name, "numbers", given)

@@ -141,6 +141,7 @@ SUBJECTS: Final = {
     "spark/streams/test_feed.py": "the change feed",
     "spark/streams/test_queries.py": "streaming queries on Spark",
     "spark/tables/test_authorized.py": "the options for virtual chunks",
+    "spark/tables/test_cells.py": "the value of every cell after writes of rows",
     "spark/tables/test_growing.py": "writes of new coordinates",
     "spark/tables/test_metadata.py": "tables about a repository",
     "spark/tables/test_on_spark.py": "the data source on Spark",

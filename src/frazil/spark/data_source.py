@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+import warnings
 from collections.abc import MutableMapping
 from typing import ClassVar, override
 
@@ -27,19 +28,19 @@ from pyspark.sql import SparkSession
 from pyspark.sql import datasource as spark
 from pyspark.sql.types import StructType
 
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
 from frazil.spark.functions.registration import register_functions
 from frazil.spark.runtime.session import get_spark
 from frazil.spark.streams.change_feed import FEED, SCHEMA
 from frazil.spark.streams.sink import RowsWriter, stream_writer
-from frazil.spark.streams.source import FeedReader, stream_reader
+from frazil.spark.streams.source import FeedReader, RefusedReader, stream_reader
 from frazil.spark.tables import location, repository_tables
 from frazil.spark.tables.data_source_reader import MetadataReader, schema_of_rows
 from frazil.spark.tables.data_source_writer import TableWriter
 from frazil.spark.tables.location import SECRET, Options
-from frazil.spark.tables.options import READ, STREAM, TABLE_OPTIONS, WRITE, Use, options_of
+from frazil.spark.tables.options import READ, SINK, STREAM, TABLE_OPTIONS, WRITE, Use, options_of
 from frazil.spark.tables.process_errors import causes_only
 from frazil.spark.tables.profiles import Profiles
 from frazil.spark.tables.query_conditions import AdvisingReader
@@ -72,6 +73,14 @@ class FrazilDataSource(spark.DataSource):
     def schema(self) -> StructType:
         named = options_of(self.options, READ)
         stored = {name: value for name, value in named.items() if name not in SECRET}
+        if "provider" in self.options and len(stored) < len(named):
+            lost = ", ".join(sorted(named.keys() - stored.keys()))
+            warnings.warn(
+                f"A table of Spark's catalog does not keep the secret options {lost}. Set them in the "
+                "environment of the processes, or in a profile",
+                UserWarning,
+                stacklevel=2,
+            )
         is_located = not named.keys().isdisjoint({"path", "profile"})
         metadata = {TABLE_OPTIONS: json.dumps(stored)} if is_located else None
         options = self.profiles.resolve(named)
@@ -118,12 +127,15 @@ class FrazilDataSource(spark.DataSource):
 
     @override
     def streamReader(self, schema: StructType) -> FeedReader:
-        options = self._options(STREAM, schema)
-        return stream_reader(self._repository(options), options, schema)
+        try:
+            options = self._options(STREAM, schema)
+            return stream_reader(self._repository(options), options, schema)
+        except IcechunkError as error:
+            return RefusedReader(error)
 
     @override
     def streamWriter(self, schema: StructType, overwrite: bool) -> RowsWriter:
-        options = self._options(WRITE, schema)
+        options = self._options(SINK, schema)
         return stream_writer(self._repository(options), options, schema, overwrite)
 
     def _options(self, use: Use, schema: StructType) -> dict[str, str]:

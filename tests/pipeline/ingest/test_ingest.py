@@ -503,3 +503,32 @@ def test_labels_that_are_words(tmp_path: Path, repo: frazil.Repository) -> None:
     dataset = stored_dataset(result.version)
     assert dataset.station.values.tolist() == ["köln", "bonn", "aachen", "trier"]
     assert dataset.x.values.tolist() == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 5])
+@pytest.mark.parametrize(("mode", "days"), [("append", [10, 11, 12]), ("backfill", [2, 3, 4, 5])])
+def test_steps_without_values_are_missing_in_arrays_of_xarray(
+    tmp_path: Path, repo: frazil.Repository, chunk: int, mode: str, days: list[int]
+) -> None:
+    """Arrays of xarray have the fill value 0 beside ``_FillValue``: a missing chunk would be 250 K."""
+
+    def dataset(steps: list[int], *names: str) -> xr.Dataset:
+        values = 260.0 + np.add.outer(np.array(steps), np.arange(3.0))
+        times = np.array(steps, "M8[D]").astype("M8[ns]")
+        return xr.Dataset(dict.fromkeys(names, (("time", "x"), values)), {"time": times, "x": [1, 2, 3]})
+
+    packing = {"dtype": "i2", "scale_factor": 0.5, "add_offset": 250.0, "_FillValue": -9}
+    time = {"units": "days since 1970-01-01", "dtype": "i8"}
+    old = dataset([0, 1, 8, 9], "one", "other")
+    with repo.transaction("main", message="xarray") as store:
+        encoding = {name: {**packing, "chunks": (chunk, 3)} for name in ("one", "other")} | {"time": time}
+        old.to_zarr(store, consolidated=False, zarr_format=3, encoding=encoding)
+    new = dataset(days, "one")
+    path = tmp_path / "new.nc"
+    new.to_netcdf(path, engine="h5netcdf", encoding={"one": packing, "time": time})
+    ingest([str(path)], repo, mode=mode, allow={"hole"}, engine=Inline())
+    with xr.open_zarr(repo.readonly_session("main").store, consolidated=False) as stored:
+        assert np.array_equal(stored["one"].sel(time=new["time"]), new["one"])
+        assert np.array_equal(stored["one"].sel(time=old["time"]), old["one"])
+        assert np.array_equal(stored["other"].sel(time=old["time"]), old["other"])
+        assert stored["other"].sel(time=new["time"]).isnull().all()

@@ -13,6 +13,7 @@ import zarr
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.tables.test_reading import climate, frame, same, write_dataset
+from tests.support.patience import patience
 
 import frazil
 from frazil.errors import IcechunkError
@@ -226,9 +227,16 @@ def test_an_error_is_not_buried_in_a_traceback(
 ) -> None:
     with pytest.raises(PySparkException) as caught:
         spark.read.format("frazil").options(**options).load(place).collect()
-    lines = [line for line in str(caught.value).partition("JVM stacktrace")[0].splitlines() if line.strip()]
-    number = next(number for number, line in enumerate(lines) if line.startswith(f"frazil.errors.{cause}"))
-    assert number <= 8, lines
+    assert f": frazil.errors.{cause}" in str(caught.value).splitlines()[0]
+
+
+@pytest.mark.deep
+def test_a_stream_of_rows_has_one_error(spark: SparkSession, place: str, tmp_path: Path) -> None:
+    rows = spark.readStream.format("frazil").load(place)
+    query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(PySparkException, match="table=feed") as caught:
+        query.awaitTermination(patience(60))
+    assert "UnboundLocalError" not in str(caught.value)
 
 
 @pytest.mark.deep

@@ -31,7 +31,7 @@ from tests.spark.tables.test_reading import climate, write_dataset
 from tests.support import servers
 
 import frazil
-from frazil.errors import InvalidInputError, RefNotFoundError, SnapshotNotFoundError
+from frazil.errors import ErrorKind, InvalidInputError, RefNotFoundError, SnapshotNotFoundError
 from frazil.spark.data_source import FrazilDataSource
 from frazil.spark.tables.location import session_at, storage_at
 from frazil.spark.tables.options import READ, options_of
@@ -69,7 +69,8 @@ def test_the_version_is_that_of_when_the_schema_was_asked_for(place: str) -> Non
 def test_a_table_of_the_catalog_knows_its_place(place: str) -> None:
     secret = {"secret-access-key": "hidden", "access-key-id": "hidden"}
     given = {"path": place, "provider": "frazil", "option.Where": "lat > 0", "owner": "me", **secret}
-    schema = FrazilDataSource(given).schema()
+    with pytest.warns(UserWarning, match="secret options access-key-id, secret-access-key"):
+        schema = FrazilDataSource(given).schema()
     assert "hidden" not in schema.json()
     assert json.loads(schema[0].metadata["frazil"]) == {"path": place, "where": "lat > 0"}
     rows_ = read(FrazilDataSource({}), schema)
@@ -211,3 +212,68 @@ def server() -> Iterator[servers.RunningServer]:
     with servers.ministack() as running:
         running.make_bucket("bucket-of-tables")
         yield running
+
+
+# Options that a query does not use
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"stream-from": "v0"}, "stream-from"),
+        ({"start": "v0"}, "table"),
+        ({"table": "row_changes", "stream-from": "v0"}, "stream-from"),
+        ({"table": "row_changes", "end": "main", "tag": "v0"}, "tag"),
+        ({"table": "refs", "branch": "main"}, "branch"),
+        ({"table": "chunks", "where": "lat > 0"}, "where"),
+        ({"table": "snapshots", "txnAppId": "rain"}, "txnappid"),
+    ],
+    ids=str,
+)
+def test_an_option_without_effect_is_refused(place: str, options: dict[str, str], name: str) -> None:
+    with pytest.raises(InvalidInputError, match=name) as caught:
+        FrazilDataSource({"path": place, **options}).schema()
+    assert caught.value.kind == ErrorKind.INVALID_ARGUMENT
+    catalog = {"path": place, "provider": "frazil", **options}
+    assert options_of(catalog, READ).keys() >= options.keys() - {"txnAppId"}  # a table is also written
+
+
+def test_writers_refuse_options_of_others(place: str) -> None:
+    rows_ = StructType([StructField("lat", DoubleType()), StructField("tas", FloatType())])
+    for options in ({"duplicates": "last"}, {"txnAppId": "rain"}, {"where": "lat > 0"}, {"table": "refs"}):
+        with pytest.raises(InvalidInputError, match="without effect"):
+            FrazilDataSource({"path": place, **options}).writer(rows_, False)
+    with pytest.raises(InvalidInputError, match="job-id"):
+        FrazilDataSource({"path": place, "job-id": "1"}).streamWriter(rows_, False)
+
+
+def test_a_hint_for_the_options_of_delta_names_options_for_the_same_rows(place: str) -> None:
+    repo = frazil.Repository.open(frazil.local_filesystem_storage(place))
+    repo.create_tag("v0", "main")
+    delta = {"path": place, "readChangeFeed": "true", "startingVersion": "v0"}
+    for number in (1, 2):
+        with repo.transaction("main", message="later") as store:
+            zarr.open_array(store, path="tas", mode="r+")[number, 0, 0] = -number
+    with pytest.raises(InvalidInputError) as caught:
+        FrazilDataSource(delta).schema()
+    hint = str(caught.value)
+    assert "`start`" in hint
+    assert "`table` with the value `row_changes`" in hint
+    source = FrazilDataSource({"path": place, "table": "row_changes", "start": "v0", "variables": "tas"})
+    assert read(source, source.schema())["tas"].to_pylist() == [-1, -2]
+
+
+def test_a_stream_of_rows_is_refused_by_every_call_of_spark(place: str) -> None:
+    """An error of ``streamReader`` itself would be an UnboundLocalError of Spark."""
+    source = FrazilDataSource({"path": place})
+    reader = source.streamReader(source.schema())
+    calls = [
+        reader.prepareForTriggerAvailableNow,
+        reader.initialOffset,
+        reader.getDefaultReadLimit,
+        lambda: reader.latestOffset({}, None),
+        lambda: reader.partitions({}, {}),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidInputError, match="table=feed"):
+            call()

@@ -14,6 +14,7 @@ from tests.spark.tables.test_reading import memory, planned
 import frazil
 from frazil.errors import InvalidInputError
 from frazil.spark.tables.batches import table
+from frazil.spark.tables.conditions import Conditions
 from frazil.spark.tables.grid import Selection
 
 NAN, INF = float("nan"), float("inf")
@@ -116,3 +117,59 @@ def test_a_query_of_too_many_cells_is_refused(monkeypatch: pytest.MonkeyPatch) -
         planned(session, Selection())
     assert table(*planned(session, Selection(), where="y = 5 AND x < 2"))["x"].to_pylist() == [0, 1]
     assert len(table(*planned(session, Selection(), missing="skip"))) == 0
+
+
+@pytest.mark.parametrize(
+    ("calendar", "where", "expected"),
+    [
+        ("noleap", "time = '2001-02-28'", [2]),
+        ("noleap", "time = '2001-02-28T00:00:00'", [2]),
+        ("noleap", "time <=> '2001-03-01'", [3]),
+        ("noleap", "time < '2001-02-28'", [0, 1]),
+        ("noleap", "time <= '2001-02-28'", [0, 1, 2]),
+        ("noleap", "time != '2001-02-28'", [0, 1, 3, 4]),
+        ("noleap", "time > TIMESTAMP '2001-02-28 12:00:00'", [3, 4]),
+        ("noleap", "time IN ('2001-02-26', '2001-03-02')", [0, 4]),
+        ("noleap", "time NOT IN ('2001-02-26', '2001-03-02')", [1, 2, 3]),
+        ("noleap", "time LIKE '2001-03%'", [3, 4]),
+        ("360_day", "time BETWEEN '2001-02-28' AND '2001-02-30'", [2, 3, 4]),
+        ("360_day", [("time", ">=", "2001-02-29")], [3, 4]),
+        ("360_day", [("time", "<", date(2001, 2, 28))], [0, 1]),
+    ],
+)
+def test_times_of_other_calendars_are_compared_as_times(
+    calendar: str, where: Conditions, expected: list[int]
+) -> None:
+    assert chosen(calendar, 2001, where) == expected
+
+
+def test_years_of_five_digits_are_compared_as_times() -> None:
+    assert chosen("noleap", 12001, "time > '9999-12-31' AND time < '12001-02-28'") == [0, 1]
+
+
+@pytest.mark.parametrize("text", ["2001-02-29", "soon", "2001-13-01"])
+def test_dates_that_a_calendar_does_not_have_are_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="time.*" + text):
+        chosen("noleap", 2001, f"time = '{text}'")
+
+
+def chosen(calendar: str, year: int, where: Conditions) -> list[int]:
+    """Return which of five days from the 26th of February on meet conditions on a coordinate.
+
+    Conditions on a variable with a missing time choose the same days.
+    """
+    repo = memory()
+    with repo.transaction("main", message="days") as store:
+        group = zarr.open_group(store)
+        units = {"units": f"days since {year}-02-26", "calendar": calendar, "_FillValue": -1}
+        group.create_array("time", data=np.arange(5), dimension_names=["time"], attributes=units)
+        group.create_array("v", data=np.arange(5), dimension_names=["time"])
+        days = np.array([[0, 1, 2, 3, 4, -1]])
+        group.create_array("t", data=days, dimension_names=["y", "x"], attributes=units)
+    of_t = where.replace("time", "t") if isinstance(where, str) else [("t", *each[1:]) for each in where]
+    session, days_of = repo.readonly_session("main"), []
+    for variable, number, conditions in (("v", "v", where), ("t", "x", of_t)):
+        scan = planned(session, Selection(variables=(variable,)), where=conditions)
+        days_of.append(table(*scan)[number].to_pylist())
+    assert days_of[0] == days_of[1]
+    return days_of[0]

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from zarr.core.buffer import cpu
 
 from frazil.arrays.zarr_arrays import array_at
+from frazil.cf import coding_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.file_layout import VirtualChunks
 from frazil.readers.reader import VariableSchema
@@ -76,6 +77,12 @@ class TargetArray:
     def grid(self) -> tuple[int, ...]:
         """The shape of the unit of writing: a shard, or else a chunk."""
         return self.shards or self.chunks
+
+    @property
+    def missing(self) -> Any:
+        """The element of a cell without a value: see `missing_element`."""
+        element = coding_of(self.attrs, self.dtype).missing_element()
+        return self.fill_value if element is None else element
 
     @property
     def itemsize(self) -> int:
@@ -208,9 +215,12 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def fill_of(variable: VariableSchema) -> Any:
-    """Return the fill value of the array for a variable."""
+    """Return the fill value of the array for a variable: a missing value, if it has one."""
     fill = variable.attrs.get("_FillValue")
     kind = variable.dtype.kind
+    other = variable.attrs.get("missing_value")
+    if fill is None and kind in "iu" and isinstance(other, int | np.integer):
+        fill = coding_of({"missing_value": int(other)}, variable.dtype).missing_element()
     if kind == "T":
         return ""
     if kind == "S":

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import zarr
 
+from frazil.arrays.fill_values import fill_box, is_fill, missing_element
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.manifest import ChunkTable
 from frazil.pipeline.ingest.arrays import TargetArray, create, open_target, target_array
@@ -72,6 +73,8 @@ def grow_arrays(
         shape = (*array.shape[:at], axis.length, *array.shape[at + 1 :])
         if shape != array.shape:
             array.resize(shape)
+            if name != dim and not has_moves:
+                _clear(array, at, len(axis.old), axis.length)
         if name == dim or not has_moves:
             continue
         number = number_of.get(name, len(result))
@@ -80,6 +83,10 @@ def grow_arrays(
         target = result[number].target
         if can_shift(target, axis):
             _shift_chunks(session, target, axis)
+            step = target.grid[at]
+            free = np.setdiff1d(np.arange(-(-axis.length // step)), axis.old[::step] // step)
+            for part in np.split(free, np.flatnonzero(np.diff(free) != 1) + 1) if len(free) else ():
+                _clear(array, at, int(part[0]) * step, min((int(part[-1]) + 1) * step, axis.length))
             result[number] = replace(result[number], shifted=True)
         elif target.codecs:
             raise InvalidInputError(
@@ -90,6 +97,14 @@ def grow_arrays(
         elif number >= len(arrays):
             bystanders.append(number)
     return GrownArrays(tuple(result), tuple(bystanders))
+
+
+def _clear(array: zarr.Array[Any], axis: int, start: int, stop: int) -> None:
+    """Make elements missing that no chunk has, if the fill value of the array is not a missing value."""
+    missing = missing_element(array)
+    if not is_fill(array, missing):
+        box = [(start, stop) if at == axis else (0, size) for at, size in enumerate(array.shape)]
+        fill_box(array, box, missing)
 
 
 def _bystander(existing: ExistingGroup, name: str, axis: int, shape: tuple[int, ...]) -> TargetArray:
@@ -103,7 +118,7 @@ def _bystander(existing: ExistingGroup, name: str, axis: int, shape: tuple[int, 
         array.chunks,
         axis,
         array.fill_value,
-        {},
+        dict(array.attrs),
         array.shards,
     )
 

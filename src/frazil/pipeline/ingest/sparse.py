@@ -13,8 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.format.chunk_table import ChunkTable
-from frazil.format.manifest import InlineRef, NativeRef
+from frazil.arrays.fill_values import fill_box
 from frazil.pipeline.ingest.arrays import TargetArray, open_target
 from frazil.pipeline.ingest.items import Item
 from frazil.pipeline.ingest.task_context import OPEN, Readers, TaskContext
@@ -57,24 +56,7 @@ def write_constant(fork: ForkSession, target: TargetArray, region: Region, value
     """Set all elements of a new region of an array to one value. The region is on the borders of chunks."""
     if _bytes(value, target) == _bytes(target.fill_value, target):
         return
-    low = [each.start // step for each, step in zip(region, target.grid, strict=True)]
-    counts = [-(-each.stop // step) - at for each, step, at in zip(region, target.grid, low, strict=True)]
-    corner = tuple(
-        slice(at * step, min((at + 1) * step, size))
-        for at, step, size in zip(low, target.grid, target.shape, strict=True)
-    )
-    open_target(fork.store, target.path)[corner] = value
-    ref = fork.workspace.chunks.ref(target.path, tuple(low))
-    index = np.indices(counts, np.uint32).reshape(len(counts), -1).T + np.array(low, np.uint32)
-    match ref:
-        case NativeRef():
-            ids = np.frombuffer(ref.chunk_id, np.uint8)[None]
-            table = ChunkTable.from_native(index, ids, 0, ref.offset, ref.length)
-        case InlineRef():
-            table = ChunkTable.from_inline(index, [ref.data] * len(index))
-        case _:
-            return
-    fork.workspace.chunks.set_refs(target.path, table)
+    fill_box(open_target(fork.store, target.path), [(each.start, each.stop) for each in region], value)
 
 
 def _bytes(value: Any, target: TargetArray) -> bytes:

@@ -108,7 +108,7 @@ def _region_buffer(
     target = context.arrays[number]
     axis = target.axis
     shape = tuple(each.stop - each.start for each in region)
-    values = np.full(shape, target.fill_value, target.dtype)
+    values = np.full(shape, target.missing, target.dtype)
     if axis is None:
         return _RegionBuffer(number, region, values, [_FileRead(0, number, region, values)])
     low, high = region[axis].start, region[axis].stop

@@ -21,14 +21,14 @@ from frazil.spark.functions.constants import constants
 from frazil.spark.tables import location
 from frazil.spark.tables.data_source_reader import GridReader, schema_of_rows
 from frazil.spark.tables.location import VERSION_OPTIONS
-from frazil.spark.tables.options import READ, Use
+from frazil.spark.tables.options import ROWS, Use
 from frazil.spark.tables.process_errors import causes_only
 from frazil.spark.tables.profiles import Profiles
 from frazil.spark.tables.schemas import to_arrow_schema, to_spark
 
 #: The positional arguments.
 _POSITIONAL: Final = ("path", "options")
-_USE: Final = Use("frazil_rows", READ.options - {"table", "start", "end", "array", "slab"})
+_USE: Final = Use("frazil_rows", ROWS.options)
 
 
 @dataclass

@@ -10,23 +10,22 @@ data source for the table: see `arguments`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql.functions import arrow_udtf
 
 from frazil.spark.functions.arguments import options_of_call
 from frazil.spark.tables import location, repository_tables
-from frazil.spark.tables.options import Use
+from frazil.spark.tables.options import use_of_table
 from frazil.spark.tables.process_errors import causes_only
 from frazil.spark.tables.profiles import Profiles
 from frazil.spark.tables.schemas import to_spark
 
-_USE: Final = Use("a function", location.PLACE_OPTIONS | {"array", "slab", "start", "end"})
-
 
 def table_function(table: str, profiles: Profiles) -> Any:
     """Return the function for one of the tables, for the registration with Spark."""
+    use = use_of_table(table)
 
     @causes_only
     class Function:
@@ -37,7 +36,7 @@ def table_function(table: str, profiles: Profiles) -> Any:
         ) -> Iterator[pa.Table]:
             columns = {"path": path, "options": options, **named}
             values = {name: each[0].as_py() for name, each in columns.items() if each is not None}
-            query = profiles.resolve(options_of_call(values, _USE))
+            query = profiles.resolve(options_of_call(values, use))
             yield repository_tables.table(location.repository_at(query), query | {"table": table})
 
     Function.__name__ = Function.__qualname__ = f"frazil_{table}"

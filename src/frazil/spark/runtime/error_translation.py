@@ -149,6 +149,7 @@ _CAUSES: Final = (
     ("[Jj]ob .*cancelled|OPERATION_CANCELED", "the Spark job was cancelled"),
 )
 _PYTHON_CAUSE: Final = re.compile(r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt))\b.*", re.MULTILINE)
+_OWN_CAUSE: Final = re.compile(r"frazil\.errors\.\w+: [^\n]+")
 _JAVA_CAUSE: Final = re.compile(r"(?:most recent failure: Lost task .*?\): |Caused by: )([^\n]+)")
 _LONGEST: Final = 2_000
 
@@ -166,7 +167,9 @@ def _of_spark(error: BaseException, text: str) -> IcechunkError:
 
 
 def _first_cause(text: str) -> str:
-    """Return the line of Spark's text with the cause: the last of a Python traceback, else of a Java one."""
+    """Return the line of Spark's text with the cause: of Frazil, of a Python traceback, or of a Java one."""
+    if own := _OWN_CAUSE.findall(text):
+        return str(own[-1])
     python = text.rfind("Traceback (most recent call last)")
     if python >= 0 and (causes := _PYTHON_CAUSE.findall(text, python)):
         return str(causes[-1] if isinstance(causes[-1], str) else causes[-1][0])

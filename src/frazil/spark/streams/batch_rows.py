@@ -50,7 +50,8 @@ def write_rows(session: Session, table: pa.Table, target: BatchWrite) -> None:
     dims = dims_for(session, target.group, table.schema, target.options.dims)
     distinct = InMemory(table).distinct(dims)
     layout = prepare(session, target.group, table.schema, distinct, target.options)
-    row_chunks.write_rows(session, layout, _last(layout, table) if target.duplicates == "last" else table)
+    rows = _last(layout, table) if target.duplicates == "last" else table
+    row_chunks.write_rows(session, layout, rows, layout.edges)
 
 
 def _last(layout: Layout, table: pa.Table) -> pa.Table:

@@ -22,7 +22,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from frazil.errors import ErrorKind, InvalidInputError, SnapshotNotFoundError
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, SnapshotNotFoundError
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.catalog import repo_requirements
@@ -186,9 +186,34 @@ def _id(offset: dict[str, Any]) -> bytes:
     return id_from_text(offset["snapshot"])
 
 
+@causes_only
+class RefusedReader(FeedReader):
+    """A reader of a query that cannot start. Each of its methods raises the error of the query.
+
+    Spark (4.1 to 4.3) shows its own ``UnboundLocalError`` for an error that ``streamReader`` raises.
+    """
+
+    def __init__(self, error: IcechunkError) -> None:
+        self._error = error
+
+    def _refuse(self, *args: Any) -> Any:
+        raise self._error
+
+    initialOffset = latestOffset = partitions = _refuse  # noqa: N815  # Spark's names
+    getDefaultReadLimit = prepareForTriggerAvailableNow = reportLatestOffset = _refuse  # noqa: N815
+
+
 def stream_reader(repo: Repository, options: Options, schema: StructType) -> FeedReader:
     """Return the reader of a data source.
 
     The names of ``options`` are in lower case, and ``schema`` has the columns that Spark reads.
     """
+    table = options.get("table")
+    if table != change_feed.FEED:
+        source = "rows of arrays" if table is None else f"the table {table}"
+        raise InvalidInputError(
+            f"A stream must read commits, the table {change_feed.FEED}, got {source}. Set the option "
+            f"table={change_feed.FEED}, or read {source} with a batch query (spark.read)",
+            ErrorKind.INVALID_ARGUMENT,
+        )
     return FeedReader(repo, options, schema.names)

@@ -26,7 +26,6 @@ Rows to arrays:
     target_arrays           arrays are created or grow; `new_arrays`, `added_columns`, `axes`
     row_chunks              rows to chunks
     encoding                values of a column to elements of an array
-    cf_times                times of both, by xarray
     data_source_reader      ``spark.read.format("frazil")``
     data_source_writer      ``df.write.format("frazil")``
 
@@ -42,14 +41,3 @@ Tables about a repository:
     table_sessions          the session and the arrays that a table reads
     arrow_columns, schemas  columns and schemas of Arrow and of Spark
 """
-
-from typing import TYPE_CHECKING
-
-from frazil.lazy_names import import_on_demand
-
-if TYPE_CHECKING:
-    from frazil.spark.tables import cf_times
-
-import_on_demand(__name__, {"cf_times": "frazil.spark.tables.cf_times"})
-
-__all__ = ["cf_times"]

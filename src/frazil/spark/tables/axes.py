@@ -3,7 +3,8 @@
     append             all coordinates are new, and behind the existing ones along the append dimension
     insert             all coordinates exist: their values are replaced, nothing is added
     upsert, backfill   values of existing coordinates are replaced, new coordinates are inserted in order
-    overwrite-region   as insert; cells in the box of the coordinates that have no row are cleared
+    overwrite-region   as insert; cells without a row in the box around the rows are cleared: along each
+                       dimension it has the positions from the first to the last coordinate of the rows
 
 An axis of numbers, times or durations is in order if its values only rise or only fall; new values keep that
 order. An axis of one value rises. Text and unsorted values have no order: their new values are added behind
@@ -21,9 +22,10 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.spark.tables.write_layout import Axis
+from frazil.spark.tables.write_layout import Axis, Box, Distinct, Layout
 
-MODES: Final = ("append", "backfill", "insert", "overwrite-region", "upsert")
+OVERWRITE: Final = "overwrite-region"
+MODES: Final = ("append", "backfill", "insert", OVERWRITE, "upsert")
 #: Modes in which every dimension may grow.
 GROWING: Final = ("upsert", "backfill")
 
@@ -79,22 +81,43 @@ def require_behind(axis: Axis, fresh: pa.Array) -> None:
     if axis.values is None:
         numbers = fresh.cast(pa.int64()).to_numpy(zero_copy_only=False)
         if len(numbers) and numbers.min() < axis.size:
-            raise _early(axis, "the last cell", axis.size - 1, numbers.min())
+            raise _early(axis, "behind the last cell", axis.size - 1, numbers.min())
         return
     growth = grow_axis(axis, fresh)
     if growth.first_moved < axis.size:
         first = growth.values[growth.first_moved]
-        raise _early(
-            axis, "the last one", coordinate_text(axis.values[axis.size - 1]), coordinate_text(first)
-        )
+        order = {True: "below the last one, as the axis falls,", False: "above the last one"}
+        place = order.get(_direction(growth.values), "behind the last one")
+        last = coordinate_text(axis.values[axis.size - 1])
+        raise _early(axis, place, last, coordinate_text(first))
 
 
-def _early(axis: Axis, neighbour: str, last: Any, early: Any) -> InvalidInputError:
+def _early(axis: Axis, place: str, last: Any, early: Any) -> InvalidInputError:
     return InvalidInputError(
-        f"New coordinates must be behind {neighbour} along {axis.name}, {last}, in mode append, got "
-        f"{axis.name} = {early}. Mode upsert (or backfill) inserts it in order",
+        f"New coordinates must be {place} along {axis.name}, {last}, in mode append, got {axis.name} = "
+        f"{early}. Mode upsert (or backfill) inserts it in order. If several streams write to one axis, use "
+        "such a mode, or give each stream an axis of its own",
         ErrorKind.INVALID_CHUNK_INDEX,
     )
+
+
+def box_around(layout: Layout, distinct: Distinct) -> Box | None:
+    """Return the box around rows with these existing coordinates; None without rows."""
+    positions = [axis.find_positions(distinct[axis.name]) for axis in layout.axes]
+    if not all(map(len, positions)):
+        return None
+    return tuple((int(at.min()), int(at.max()) + 1) for at in positions)
+
+
+def box_text(layout: Layout, box: Box) -> str:
+    """Return the first and the last coordinate of a box along each dimension, for a message."""
+    parts = []
+    for axis, (start, stop) in zip(layout.axes, box, strict=True):
+        first, last = (
+            at if axis.values is None else coordinate_text(axis.values[at]) for at in (start, stop - 1)
+        )
+        parts.append(f"{axis.name} = {first}" + ("" if first == last else f" to {last}"))
+    return ", ".join(parts)
 
 
 def coordinate_text(value: pa.Scalar) -> str:

@@ -21,7 +21,7 @@ from frazil.arrays.zarr_arrays import array_at
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.manifest import ChunkTable
 from frazil.repository.session.session import Session
-from frazil.spark.tables.decoding import Values, to_arrow
+from frazil.spark.tables.decoding import Values, as_texts, to_arrow
 from frazil.spark.tables.grid import Column, index_values
 from frazil.spark.tables.predicates import Mask
 from frazil.spark.tables.scan_plan import Scan, ScanTask
@@ -206,7 +206,7 @@ def blocks_of(scan: Scan, task: ScanTask) -> Iterator[Mapping[str, Any]]:
     for values, rows in _prefetched_blocks(reader, task.blocks):
         if rows:
             yield {
-                name: np.ma.MaskedArray(each.data, np.ma.nomask if each.null is None else each.null)
+                name: np.ma.MaskedArray(as_texts(each.data), np.ma.nomask if each.null is None else each.null)
                 for name, each in zip(scan.schema.names, values, strict=True)
             }
 

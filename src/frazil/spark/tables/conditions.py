@@ -19,12 +19,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from math import floor, inf, nan
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
+from frazil.cf import coding_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark.tables.grid import Grid
 from frazil.spark.tables.location import timestamp
@@ -80,10 +82,12 @@ def _of_tuple(name: str, op: str, value: Any) -> Predicate:
 def _checked(grid: Grid, predicate: Predicate) -> Predicate:
     column = grid.column(predicate.column)
     checked = replace(predicate, column=column.name)
+    calendar = None if predicate.op in TEXTS else column.decoder.calendar
+    plain = partial(_plain, column.type) if calendar is None else partial(_time, column.name, calendar)
     if predicate.op == "in":
-        checked = replace(checked, value=tuple(_plain(column.type, each) for each in predicate.value))
+        checked = replace(checked, value=tuple(map(plain, predicate.value)))
     elif predicate.op != "null":
-        checked = replace(checked, value=_plain(column.type, predicate.value))
+        checked = replace(checked, value=plain(predicate.value))
     if pa.types.is_integer(column.type):
         checked = _of_integers(checked)
     if not checked.comparable(column.type):
@@ -91,6 +95,18 @@ def _checked(grid: Grid, predicate: Predicate) -> Predicate:
             f"The value must be comparable with {column.name} ({column.type})", repr(predicate.value)
         )
     return checked
+
+
+def _time(name: str, calendar: str, value: Any) -> Any:
+    """Return a time of a calendar, from an ISO text or a time; ``InvalidInputError`` for another text."""
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else str(getattr(value, "isoformat", lambda: value)())
+    coding = coding_of({"units": "microseconds since 1970-01-01", "calendar": calendar}, np.int64)
+    try:
+        return coding.decode(coding.encode(text, name=f"A condition on {name}"))[0].item()
+    except InvalidInputError as error:
+        raise InvalidInputError(str(error), ErrorKind.INVALID_ARGUMENT) from None
 
 
 def _plain(column: pa.DataType, value: Any) -> Any:

@@ -29,7 +29,7 @@ from frazil.repository.session.interior import state_of
 from frazil.repository.session.session import ForkSession, Session
 from frazil.spark.tables import location
 from frazil.spark.tables.added_columns import new_columns
-from frazil.spark.tables.axes import GROWING, MODES
+from frazil.spark.tables.axes import GROWING, MODES, OVERWRITE, box_around, box_text
 from frazil.spark.tables.location import Options
 from frazil.spark.tables.process_errors import causes_only
 from frazil.spark.tables.row_chunks import message_of, unit_numbers, write_rows
@@ -89,8 +89,10 @@ class TableWriter(DataSourceArrowWriter):
             if not self._write_options.dims:
                 raise
         else:
+            if mode in (*GROWING, OVERWRITE):
+                self._layout = layout
             if mode in GROWING:
-                self._fork, self._layout = session.fork(), layout
+                self._fork = session.fork()
 
     @override
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWrite:
@@ -149,12 +151,20 @@ class TableWriter(DataSourceArrowWriter):
             self._write_options,
             id=self._id,
             message=self._message
-            or message_of(count, self._schema.names, self._target.group, self._write_options.mode),
+            or message_of(count, self._schema.names, self._target.group, self._mode_text(rows)),
             before=merge,
             digest=lambda: sum(each.digest for each in done) % 2**64,
         )
         run_job(job, engine)
         self._give_back_lease()
+
+    def _mode_text(self, rows: pa.Table) -> str:
+        """Return the mode for the message of the commit, and the box that it clears."""
+        mode = self._write_options.mode
+        if mode != OVERWRITE or self._layout is None:
+            return mode
+        box = box_around(self._layout, InMemory(rows).distinct([axis.name for axis in self._layout.axes]))
+        return mode if box is None else f"{mode} of {box_text(self._layout, box)}"
 
     def _give_back_lease(self) -> None:
         """End the lease of the fork. Without this, it delays garbage collections until it expires."""

@@ -1,20 +1,12 @@
-"""From the elements of an array to the values of a column (CF conventions, chapters 2.5, 4.4 and 8.1).
-
-    _FillValue, missing_value     null
-    _Unsigned                     the same bytes, read as unsigned numbers
-    scale_factor, add_offset      floating point numbers
-    units "days since ..."        timestamps (UTC, microseconds); text in unusual calendars
-    datetime64, NaT               timestamps, null
+"""From the elements of an array to the values of a column, by the CF conventions (`frazil.cf`).
 
 Integers with a fill value stay integers: unlike numpy, columns have nulls. NaN stays NaN, unless it is the
-fill value.
+fill value. Times become timestamps (UTC, microseconds). Times in other calendars are objects of cftime, and
+become text in a column.
 """
 
 from __future__ import annotations
 
-import base64
-import re
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,14 +15,12 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
 
+from frazil.cf import Coding, coding_of
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.spark import tables
 
 #: How times in unusual calendars are read: as text, as the stored numbers, or not at all.
 CALENDARS: Final = ("string", "raw", "error")
 _USUAL: Final = frozenset({"standard", "gregorian", "proleptic_gregorian"})
-_SINCE: Final = re.compile(r"\s*[A-Za-z]+\s+since\s+\S+", re.IGNORECASE)
-_SPECIAL: Final = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
 _TYPES: Final[dict[str, pa.DataType]] = {
@@ -73,66 +63,31 @@ class Decoder:
     """How the elements of one array become values. ``type`` is the type of the column."""
 
     type: pa.DataType
-    fills: tuple[Any, ...] = ()
-    unsigned: str | None = None
-    scale: float | None = None
-    offset: float | None = None
-    floating: str | None = None
-    units: str | None = None
-    calendar: str = "standard"
+    coding: Coding
+
+    @property
+    def calendar(self) -> str | None:
+        """The calendar of times that become text; None for other values."""
+        return self.coding.calendar if pa.types.is_string(self.type) else None
 
     def decode(self, raw: NDArray[Any]) -> Values:
         """Return values of the elements, in their shape."""
-        null: NDArray[np.bool_] | None = None
-        for fill in self.fills:
-            is_fill = np.isnan(raw) if isinstance(fill, float) and fill != fill else raw == fill
-            null = is_fill if null is None else null | is_fill
-        if raw.dtype.kind in "Mm":
-            nat = np.isnat(raw)
-            null = nat if null is None else null | nat
-        if null is not None and not null.any():
-            null = None
-        data = raw if self.unsigned is None else raw.view(self.unsigned)
-        if self.floating is not None:
-            data = data.astype(self.floating)
-            if self.scale is not None:
-                data *= np.asarray(self.scale, data.dtype)
-            if self.offset is not None:
-                data += np.asarray(self.offset, data.dtype)
-        if self.units is not None:
-            return self._times(data, null)
+        try:
+            data, null = self.coding.decode(raw)
+        except InvalidInputError as error:
+            raise self._undefined() from error
         if data.dtype.kind in "Mm":
-            data = data.astype("datetime64[us]" if data.dtype.kind == "M" else "timedelta64[us]")
+            data = data.astype(f"{data.dtype.kind}8[us]")
+        elif self.coding.calendar is not None and self.calendar is None:
+            raise self._undefined()  # dates before the reform of the calendar in 1582
         return Values(data, null)
 
-    def _times(self, data: NDArray[Any], null: NDArray[np.bool_] | None) -> Values:
-        if data.dtype.kind == "f":
-            nan = np.isnan(data)
-            if nan.any():
-                null = nan if null is None else null | nan
-        numbers = data if null is None else np.where(null, data.dtype.type(0), data)
-        units = self.units or ""
-        try:
-            if pa.types.is_duration(self.type):
-                spans = tables.cf_times.decode_cf_timedelta(numbers, units, "us")
-                return Values(np.asarray(spans).astype("timedelta64[us]"), null)
-            times = tables.cf_times.decode_cf_datetime(numbers, units, self.calendar, time_unit="us")
-        except (ValueError, OverflowError) as error:
-            raise InvalidInputError(
-                f"The units of times must follow the CF conventions, got {units!r} ({self.calendar}): "
-                f"{error}. Set the option cf=false to read the numbers",
-                ErrorKind.INVALID_ARRAY_METADATA,
-            ) from error
-        if pa.types.is_string(self.type):
-            flat = np.array([each.isoformat(" ") for each in times.reshape(-1).tolist()], object)
-            return Values(flat.reshape(data.shape), null)
-        if times.dtype.kind != "M":
-            raise InvalidInputError(
-                f"Timestamps cannot hold the times in {self.units!r} ({self.calendar}), which are before the "
-                "calendar reform of 1582. Set the option cf=false to read the numbers",
-                ErrorKind.INVALID_ARRAY_METADATA,
-            )
-        return Values(times.astype("datetime64[us]"), null)
+    def _undefined(self) -> InvalidInputError:
+        return InvalidInputError(
+            "Times must have units of the CF conventions, and be after the calendar reform of 1582, got "
+            f"{self.coding.units!r} ({self.coding.calendar}). Set the option cf=false to read the numbers",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
 
 
 def decoder(
@@ -147,34 +102,21 @@ def decoder(
     >>> packed.type, packed.decode(np.array([4, -1], "i2")).data.tolist()
     (DataType(double), [2.0, -0.5])
     """
-    dtype = np.dtype(dtype)
-    if not cf:
-        return Decoder(_type(path, dtype))
-    unsigned = _unsigned(dtype, attributes)
-    plain = dtype if unsigned is None else np.dtype(unsigned)
-    fills = _fills(dtype, attributes)
-    if plain.kind in "iuf":
-        scale, offset = _number(attributes, "scale_factor"), _number(attributes, "add_offset")
-        floating = None if scale is None and offset is None else _floating(plain, attributes)
-        units = attributes.get("units")
-        if isinstance(units, str) and _SINCE.match(units):
-            calendar = str(attributes.get("calendar", "standard")).lower()
-            if calendar in _USUAL:
-                return Decoder(TIMESTAMP, fills, unsigned, scale, offset, floating, units, calendar)
-            if calendars == "error":
-                raise InvalidInputError(
-                    f"`{path}` must have times of a usual calendar, got the calendar {calendar!r}. Set the "
-                    "option calendar=string or calendar=raw",
-                    ErrorKind.INVALID_ARRAY_METADATA,
-                )
-            if calendars == "string":
-                return Decoder(pa.string(), fills, unsigned, scale, offset, floating, units, calendar)
-        if isinstance(units, str) and str(attributes.get("dtype")).startswith("timedelta64"):
-            # xarray writes durations so
-            return Decoder(pa.duration("us"), fills, unsigned, scale, offset, floating, units)
-        if floating is not None:
-            return Decoder(_type(path, np.dtype(floating)), fills, unsigned, scale, offset, floating)
-    return Decoder(_type(path, plain), fills, unsigned)
+    coding = coding_of(attributes if cf else {}, dtype)
+    if coding.calendar is not None and coding.calendar not in _USUAL:
+        if calendars == "error":
+            raise InvalidInputError(
+                f"`{path}` must have times of a usual calendar, got the calendar {coding.calendar!r}. Set "
+                "the option calendar=string or calendar=raw",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+        if calendars == "string":
+            return Decoder(pa.string(), coding)
+        coding = coding_of(attributes, dtype, times=False)
+    if coding.is_time:
+        return Decoder(TIMESTAMP if coding.calendar else pa.duration("us"), coding)
+    plain = np.dtype(bool) if coding.boolean else coding.floating or coding.unsigned or coding.dtype
+    return Decoder(_type(path, plain), coding)
 
 
 def _type(path: str, dtype: np.dtype[Any]) -> pa.DataType:
@@ -202,62 +144,13 @@ def is_readable(dtype: Any) -> bool:
     return dtype.kind in "UTOSMm" or (dtype.kind == "V" and dtype.names is None) or dtype.name in _TYPES
 
 
-def _unsigned(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> str | None:
-    declared = str(attributes.get("_Unsigned", "")).lower()
-    if dtype.kind == "i" and declared == "true":
-        return f"{dtype.byteorder}u{dtype.itemsize}"
-    return None
-
-
-def _fills(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the elements that mean null, in the type of the array."""
-    out: list[Any] = []
-    for name in ("_FillValue", "missing_value"):
-        value = attributes.get(name)
-        for each in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(each, str) and dtype.kind in "iufb":
-                each = _from_text(each, dtype)
-            if each is None:
-                continue
-            if dtype.kind == "b" and not isinstance(each, bool):
-                continue
-            try:
-                with np.errstate(invalid="ignore", over="ignore"):
-                    typed = np.asarray(each).astype(dtype)[()] if dtype.kind in "iuf" else each
-            except (ValueError, TypeError, OverflowError):
-                continue
-            # No element has a value that the type cannot hold. Unsigned values are the same bytes.
-            if dtype.kind in "iu" and typed != each and typed != each - (1 << 8 * dtype.itemsize):
-                continue
-            out.append(float("nan") if dtype.kind == "f" and typed != typed else typed)
-    return tuple(out)
-
-
-def _from_text(text: str, dtype: np.dtype[Any]) -> Any:
-    """Return a number that JSON cannot hold, as zarr and as xarray write it."""
-    if dtype.kind != "f":
-        return None
-    if text in _SPECIAL:
-        return _SPECIAL[text]
-    try:
-        return struct.unpack("<d", base64.b64decode(text, validate=True))[0]
-    except (ValueError, struct.error):
-        return None
-
-
-def _number(attributes: Mapping[str, Any], name: str) -> float | None:
-    value = attributes.get(name)
-    if isinstance(value, list | tuple) and len(value) == 1:
-        value = value[0]
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _floating(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> str:
-    """Return the type of unpacked numbers.
-
-    JSON does not keep the type of the attributes, so the type is float64 for all but short floats.
-    """
-    return "float32" if dtype.kind == "f" and dtype.itemsize <= 4 else "float64"
+def as_texts(data: NDArray[Any]) -> NDArray[Any]:
+    """Return objects of cftime as texts, None as None; other values unchanged."""
+    flat = data.reshape(-1)
+    if data.dtype.kind != "O" or not any(hasattr(each, "calendar") for each in flat):
+        return data
+    texts = np.array([None if each is None else each.isoformat(" ") for each in flat.tolist()], object)
+    return texts.reshape(data.shape)
 
 
 def to_arrow(values: Values, column: pa.DataType) -> pa.Array:
@@ -268,7 +161,7 @@ def to_arrow(values: Values, column: pa.DataType) -> pa.Array:
         whole = pa.array(np.ascontiguousarray(data).view(np.int64), pa.int64(), mask=null)
         return whole.view(column)
     if kind in "UTO":
-        return pa.array(data.astype(object), pa.string(), mask=null, from_pandas=False)
+        return pa.array(as_texts(data).astype(object), pa.string(), mask=null, from_pandas=False)
     if kind in "SV":
         return pa.array(data.tolist(), pa.binary(), mask=null)
     if data.dtype == np.uint64 and data.size and int(data.max()) > np.iinfo(np.int64).max:

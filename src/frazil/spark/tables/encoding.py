@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import struct
-import warnings
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +12,6 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.spark import tables
 from frazil.spark.tables.decoding import Decoder
 
 #: Times of new arrays.
@@ -25,33 +23,25 @@ NAN_AS_TEXT: Final = base64.b64encode(struct.pack("<d", np.nan)).decode()
 def encode(values: pa.Array, decoder: Decoder, dtype: np.dtype[Any], name: str) -> NDArray[Any]:
     """Return the elements of ``dtype`` that ``decoder`` reads as these values, shape (n,).
 
-    Raises ``InvalidInputError`` (``invalid-array-metadata``) for values that the array cannot hold, and for
-    nulls if it has no element for them.
+    Floats are rounded to the precision of the array. Raises ``InvalidInputError``
+    (``invalid-array-metadata``) for other values that the array cannot hold, for values whose element is the
+    fill value, and for nulls if the array has no element for them.
     """
     plain = as_type(values, decoder.type, name)
-    null = plain.is_null().to_numpy(zero_copy_only=False) if plain.null_count else None
-    if pa.types.is_string(decoder.type) or pa.types.is_binary(decoder.type):
-        return _texts(plain, decoder, dtype, name)
-    if null is not None:
-        plain = pc.fill_null(plain, _zero(decoder.type))
+    null = plain.is_null().to_numpy(zero_copy_only=False)
+    if plain.null_count and not _holds_objects(plain.type):
+        plain = pc.fill_null(plain, _zero(plain.type))
     data = _numbers(plain)
-    if decoder.units is not None:
-        data = _times(data, decoder)
-        _whole(data, dtype.kind in "iu" and decoder.floating is None, null, f"{decoder.units!r}", name)
-    elif dtype.kind in "Mm":
-        times = data.view(f"{dtype.kind}8[us]")
-        data = times.astype(dtype)
-        _same(data.astype(times.dtype) == times, null, str(dtype), name)
-    if decoder.floating is not None:
-        data = data.astype(np.float64)
-        data = (data - (decoder.offset or 0.0)) / (1.0 if decoder.scale is None else decoder.scale)
-    stored = dtype if decoder.unsigned is None else np.dtype(decoder.unsigned)
-    elements = _narrowed(data, stored, null, name)
-    elements = elements if stored == dtype else elements.view(dtype)
-    if null is not None:
-        elements = elements.copy()
-        elements[null] = _null(decoder, dtype, name)
-    return elements
+    column = f"The column {name}"
+    if dtype.kind in "iu" and data.dtype.kind == "f" and (count := np.count_nonzero(np.isnan(data) & ~null)):
+        raise InvalidInputError(
+            f"{column} must have no NaN, because its array has integers, got {count}. Write null for a "
+            "missing value",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+    if dtype.kind == "V":
+        _require_room(plain, dtype, name)
+    return decoder.coding.encode(data, null, nearest=True, name=column)
 
 
 def as_type(values: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
@@ -79,8 +69,12 @@ def as_type(values: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
             f"The column {name} must have values of {wanted}, got {values.type}: {error}",
             ErrorKind.INVALID_ARRAY_METADATA,
         ) from error
-    if pa.types.is_floating(wanted) and pa.types.is_floating(values.type):
-        _finite(_numbers(pc.fill_null(values, 0)), _numbers(pc.fill_null(converted, 0)), str(wanted), name)
+    if pa.types.is_floating(wanted):
+        given, stored = _numbers(pc.fill_null(values, 0)), _numbers(pc.fill_null(converted, 0))
+        if pa.types.is_integer(values.type):
+            _exact(given, stored, str(wanted), name)
+        elif pa.types.is_floating(values.type):
+            _finite(given, stored, str(wanted), name)
     return converted
 
 
@@ -99,42 +93,6 @@ def _kind(column: pa.DataType) -> int:
     return next((number for number, is_one in enumerate(_KINDS) if is_one(plain)), len(_KINDS))
 
 
-def _times(data: NDArray[Any], decoder: Decoder) -> NDArray[Any]:
-    """Return the numbers of a column of times in the units of the array, from microseconds."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # warnings about fractions: see _whole
-        if pa.types.is_duration(decoder.type):
-            return np.asarray(
-                tables.cf_times.encode_cf_timedelta(data.view("timedelta64[us]"), decoder.units)[0]
-            )
-        return np.asarray(
-            tables.cf_times.encode_cf_datetime(data.view("datetime64[us]"), decoder.units, decoder.calendar)[
-                0
-            ]
-        )
-
-
-def _whole(data: NDArray[Any], wanted: bool, null: NDArray[np.bool_] | None, units: str, name: str) -> None:
-    """Raise ``InvalidInputError`` for times between two whole units: integers would store another time."""
-    if wanted and data.dtype.kind == "f":
-        _same(np.abs(data - np.rint(data)) < _ROUNDED, null, f"whole {units}", name)
-
-
-#: The part of a unit that counting in floating point numbers may lose.
-_ROUNDED: Final = 1e-7
-
-
-def _same(same: NDArray[np.bool_], null: NDArray[np.bool_] | None, wanted: str, name: str) -> None:
-    """Raise ``InvalidInputError`` if a value differs from the value that its element is read as."""
-    good = same if null is None else same | null
-    if not good.all():
-        raise InvalidInputError(
-            f"The column {name} must have times in whole {wanted}, got {int((~good).sum())} with a fraction, "
-            "which would be lost. Round the times, or create an array with finer units",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
-
-
 def _finite(values: NDArray[Any], converted: NDArray[Any], wanted: str, name: str) -> None:
     """Raise ``InvalidInputError`` for numbers that do not fit into a smaller type."""
     lost = np.isinf(converted) & ~np.isinf(values)
@@ -145,75 +103,42 @@ def _finite(values: NDArray[Any], converted: NDArray[Any], wanted: str, name: st
         )
 
 
+def _exact(values: NDArray[Any], converted: NDArray[Any], wanted: str, name: str) -> None:
+    """Raise ``InvalidInputError`` for integers that become other numbers."""
+    limit = 2 ** (np.finfo(converted.dtype).nmant + 1)
+    large = np.flatnonzero((values > limit) | (values < -limit))
+    lost = [at for at in large.tolist() if int(values[at]) != int(converted[at])]
+    if lost:
+        raise InvalidInputError(
+            f"The column {name} must have integers that are exact in {wanted}, got {values[lost[0]]}, which "
+            f"is read as {int(converted[lost[0]])}",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+
+
+def _holds_objects(column: pa.DataType) -> bool:
+    return bool(pa.types.is_string(column) or pa.types.is_binary(column))
+
+
 def _zero(column: pa.DataType) -> pa.Scalar:
     return pa.scalar(0, pa.int64()).cast(column) if not pa.types.is_boolean(column) else pa.scalar(False)
 
 
 def _numbers(values: pa.Array) -> NDArray[Any]:
-    if pa.types.is_timestamp(values.type) or pa.types.is_duration(values.type):
-        values = values.view(pa.int64())
+    kind = {pa.types.is_timestamp: "M", pa.types.is_duration: "m"}
+    for is_kind, letter in kind.items():
+        if is_kind(values.type):
+            times: NDArray[Any] = values.view(pa.int64()).to_numpy(zero_copy_only=False)
+            return times.view(f"{letter}8[{values.type.unit}]")
     data: NDArray[Any] = values.to_numpy(zero_copy_only=False)
     return data
 
 
-def _narrowed(
-    data: NDArray[Any], dtype: np.dtype[Any], null: NDArray[np.bool_] | None, name: str
-) -> NDArray[Any]:
-    """Return the values as elements of the array's type."""
-    if dtype.kind == "f" and data.dtype.kind == "f" and dtype.itemsize < data.dtype.itemsize:
-        with np.errstate(over="ignore"):
-            smaller = data.astype(dtype)
-        _finite(data, smaller, str(dtype), name)
-        return smaller
-    if dtype.kind not in "iu" or data.dtype == dtype or data.dtype.kind == "b":
-        return data.astype(dtype, copy=False)
-    if data.dtype.kind == "f":
-        data = np.rint(data)
-    given = data if null is None else data[~null]
-    limits = np.iinfo(dtype)
-    # NaN is outside of every range.
-    if given.size and not (given.min() >= limits.min and given.max() <= limits.max):
+def _require_room(values: pa.Array, dtype: np.dtype[Any], name: str) -> None:
+    """Raise ``InvalidInputError`` for bytes that are longer than the elements: numpy would cut them."""
+    longest = pc.max(pc.binary_length(values)).as_py() if len(values) else None
+    if longest is not None and longest > dtype.itemsize:
         raise InvalidInputError(
-            f"The values of the column {name} must fit into {dtype}, got {given.min()} to {given.max()}",
+            f"The values of the column {name} must have at most {dtype.itemsize} bytes, got one of {longest}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
-    if null is not None:
-        data = np.where(null, data.dtype.type(0), data)
-    return data.astype(dtype)
-
-
-def _null(decoder: Decoder, dtype: np.dtype[Any], name: str) -> Any:
-    """Return the element for null."""
-    if decoder.fills:
-        return decoder.fills[0]
-    if dtype.kind == "f":
-        return np.nan
-    if dtype.kind in "Mm":
-        return np.array("NaT", dtype)
-    raise InvalidInputError(
-        f"The column {name} must not have nulls, because its array has no _FillValue for them",
-        ErrorKind.INVALID_ARRAY_METADATA,
-    )
-
-
-def _texts(values: pa.Array, decoder: Decoder, dtype: np.dtype[Any], name: str) -> NDArray[Any]:
-    if decoder.units is not None:
-        raise InvalidInputError(
-            f"The column {name} must have times of a usual calendar, got {decoder.calendar!r}, which cannot "
-            "be written as text",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
-    if values.null_count:
-        values = pc.fill_null(values, _null(decoder, dtype, name))
-    data: NDArray[Any] = values.to_numpy(zero_copy_only=False)
-    if dtype.kind in "USV" and len(values):
-        # Numpy would truncate them.
-        longest = pc.max(pc.utf8_length(values) if dtype.kind == "U" else pc.binary_length(values)).as_py()
-        room = dtype.itemsize // (4 if dtype.kind == "U" else 1)
-        if longest > room:
-            raise InvalidInputError(
-                f"The values of the column {name} must have at most {room} "
-                f"{'characters' if dtype.kind == 'U' else 'bytes'}, got one of {longest}",
-                ErrorKind.INVALID_ARRAY_METADATA,
-            )
-    return data.astype(dtype) if dtype.kind in "USTV" else data

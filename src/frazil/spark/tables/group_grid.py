@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
 from frazil.arrays.zarr_arrays import array_at
 from frazil.display import suggest
@@ -194,7 +193,8 @@ class _ColumnMaker:
             if array is not None and array.dims == (dim,) and self._fits(array):
                 columns[dim] = self._column(array, True)
             else:
-                columns[dim] = Column(dim, None, (axis,), Decoder(pa.int64()), shape=(size,), is_key=True)
+                index = decoder(dim, np.int64, {})
+                columns[dim] = Column(dim, None, (axis,), index, shape=(size,), is_key=True)
         return columns
 
     def _instance_columns(self, ragged: _Ragged) -> dict[str, Column]:

@@ -7,7 +7,7 @@ The name of an option may be in upper or lower case, with ``_`` instead of ``-``
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,46 +20,15 @@ from frazil.spark.tables.location import PLACE_OPTIONS, VERSION_OPTIONS, Options
 #: The name of the options of a table in the metadata of its first column.
 TABLE_OPTIONS: Final = "frazil"
 
-_VERSIONS: Final = frozenset(VERSION_OPTIONS) - {"branch"}
-_READING: Final = frozenset(
+_VERSIONS: Final = frozenset(VERSION_OPTIONS)
+_PLACE: Final = PLACE_OPTIONS - _VERSIONS
+_ROWS: Final = _VERSIONS | {
+    *("group", "variables", "arrays", "columns", "where", "cf", "calendar"),
+    *("partitions", "rows-per-partition", "block-rows"),
+}
+_FEED: Final = frozenset(
     {
-        "group",
-        "variables",
-        "arrays",
-        "columns",
-        "where",
-        "cf",
-        "calendar",
-        "include-missing",
-        "partitions",
-        "rows-per-partition",
-        "batch-rows",
-        "block-rows",
-        "table",
-        "start",
-        "end",
-        "array",
-        "slab",
-    }
-)
-_WRITING: Final = frozenset(
-    {
-        "group",
-        "write",
-        "dims",
-        "append-dim",
-        "chunks",
-        "duplicates",
-        "merge-schema",
-        "message",
-        "job-id",
-        "txnappid",
-        "query-name",
-    }
-)
-_STREAMING: Final = frozenset(
-    {
-        "table",
+        "branch",
         "stream-from",
         "stream-from-timestamp",
         "stream-max-commits",
@@ -67,8 +36,49 @@ _STREAMING: Final = frozenset(
         "stream-fail-on-data-loss",
     }
 )
+#: The options of each value of the option `table`, besides those of the place.
+TABLES: Final[Mapping[str, frozenset[str]]] = {
+    "snapshots": frozenset(),
+    "history": _VERSIONS,
+    "refs": frozenset(),
+    "ops": frozenset(),
+    "nodes": _VERSIONS,
+    "arrays": _VERSIONS,
+    "manifests": _VERSIONS,
+    "chunks": _VERSIONS | {"array"},
+    "regions": _VERSIONS | {"array", "slab"},
+    "storage": frozenset(),
+    "changes": _VERSIONS | {"start", "end"},
+    "row_changes": _ROWS | {"start", "end"},
+    "feed": _FEED,
+}
+_WRITING: Final = frozenset({"branch", "group", "write", "dims", "append-dim", "chunks", "message"})
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})  # for a stream
-_ALL: Final = PLACE_OPTIONS | _READING | _WRITING | _STREAMING | _OF_SPARK
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A use of the data source, and the options for it."""
+
+    verb: str
+    options: frozenset[str]
+
+
+#: Rows of arrays.
+ROWS: Final = Use("reading rows", _PLACE | _ROWS | {"include-missing", "batch-rows"})
+READ: Final = Use("reading", ROWS.options.union({"table"}, *TABLES.values()) - (_FEED - {"branch"}))
+WRITE: Final = Use("writing", _PLACE | _WRITING | {"merge-schema", "job-id"})
+STREAM: Final = Use("a stream of commits", _PLACE | _FEED | _OF_SPARK | {"table"})
+SINK: Final = Use(
+    "writing a stream", _PLACE | _WRITING | _OF_SPARK | {"duplicates", "txnappid", "merge-schema"}
+)
+_ALL: Final = READ.options | WRITE.options | STREAM.options | SINK.options
+
+
+def use_of_table(table: str) -> Use:
+    """Return the use of a table about a repository, which the option `table` names."""
+    return Use(f"the table {table}", _PLACE | TABLES[table] | {"table"})
+
 
 #: Names of other data sources, letters and digits only -> option.
 _ALIASES: Final[Mapping[str, str]] = {
@@ -83,8 +93,11 @@ _FOREIGN: Final[Mapping[str, str]] = {
     "ref": "use `version`, `branch` or `tag`",
     "startsnapshotid": "use `start`, with the option `table` and the value `row_changes` or `changes`",
     "endsnapshotid": "use `end`, with the option `table` and the value `row_changes` or `changes`",
-    "startingversion": "use `stream-from`",
-    "startingtimestamp": "use `stream-from-timestamp`",
+    "startingversion": "for a query, set `start` to the version before the first change, with the value "
+    "`row_changes` of the option `table`; for a stream, use `stream-from` with the value `feed`",
+    "endingversion": "use `end`, with the option `table` and the value `row_changes`",
+    "startingtimestamp": "for a query, set `start` to a version, with the value `row_changes` of the option "
+    "`table`; for a stream, use `stream-from-timestamp` with the value `feed`",
     "streamfromtimestampms": "use `stream-from-timestamp`",
     "maxfilespertrigger": "use `stream-max-commits`",
     "maxbytespertrigger": "use `stream-max-rows`",
@@ -108,19 +121,6 @@ _FOREIGN: Final[Mapping[str, str]] = {
     "endpoint": "use `endpoint-url`",
     "fss3aendpoint": "use `endpoint-url`",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """A use of the data source, and the options for it."""
-
-    verb: str
-    options: frozenset[str]
-
-
-READ: Final = Use("reading", PLACE_OPTIONS | _READING)
-WRITE: Final = Use("writing", (PLACE_OPTIONS - _VERSIONS) | _WRITING)
-STREAM: Final = Use("a stream", (PLACE_OPTIONS - _VERSIONS) | _STREAMING)
 
 
 def canonical(query: Options) -> dict[str, str]:
@@ -163,12 +163,13 @@ _BY_LETTERS: Final = {_letters(name): name for name in sorted(_ALL)}
 def options_of(query: Options, use: Use, schema: StructType | None = None) -> dict[str, str]:
     """Return the options of a reader or writer: those of the query, or those in the schema of a table.
 
-    Options of another ``use`` are allowed, because a table has options for reading and for writing. Raises
-    ``InvalidInputError`` for an unknown option (``invalid-argument``), and for an option under two names
-    (``conflicting-arguments``).
+    A table of the catalog may also have options of another ``use``, because it is read and written. Raises
+    ``InvalidInputError`` for an unknown option, for an option that the use ignores (``invalid-argument``),
+    and for an option under two names (``conflicting-arguments``).
     """
     # A catalog passes each option of a table twice, and adds its own options.
     options = canonical({name.lower().removeprefix("option."): value for name, value in query.items()})
+    of_query = set() if "provider" in options else options.keys() - {"path"}
     if "provider" in options:
         # A table with a profile has no path. Its catalog adds the path of a folder that it manages.
         unused = {"path"} if "profile" in options else set()
@@ -181,7 +182,29 @@ def options_of(query: Options, use: Use, schema: StructType | None = None) -> di
     unknown = sorted(options.keys() - _ALL)
     if unknown:
         raise InvalidInputError("; ".join(advice(name, use) for name in unknown), ErrorKind.INVALID_ARGUMENT)
+    _require_used(of_query, options, use)
     return options
+
+
+def _require_used(of_query: Iterable[str], options: Options, use: Use) -> None:
+    """Raise ``InvalidInputError`` (``invalid-argument``) for an option of the query that the use ignores."""
+    if use is READ:
+        table = options.get("table")
+        if table is not None and table not in TABLES:
+            return  # the table raises its own error
+        use = ROWS if table is None else use_of_table(table)
+        if "end" in options:
+            use = Use(f"{use.verb} with `end`", use.options - _VERSIONS)
+    ignored = sorted(set(of_query) - use.options)
+    if not ignored:
+        return
+    other = [name for name, each in TABLES.items() if ignored[0] in each and not use.options >= each]
+    of_table = f". The option belongs to `table` = {' or '.join(other)}" if other and use is ROWS else ""
+    raise InvalidInputError(
+        f"The options for {use.verb} must be {', '.join(sorted(use.options))}, got "
+        f"{', '.join(f'`{name}`' for name in ignored)}, without effect here{of_table}",
+        ErrorKind.INVALID_ARGUMENT,
+    )
 
 
 def with_defaults(options: Options, defaults: Options) -> dict[str, str]:

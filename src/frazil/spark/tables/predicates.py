@@ -4,8 +4,8 @@
 
 A condition is true, false or null; a row stays if all of its conditions are true. As in Spark, NaN equals
 NaN and is larger than every other number. Numbers are compared exactly: float32 is widened to float64.
-``comparable`` refuses values without an exact comparison (a decimal, a date, a number with a text), so that
-Spark compares them itself.
+Times of other calendars are compared as times, and with LIKE as text. ``comparable`` refuses values without
+an exact comparison (a decimal, a date, a number with a text), so that Spark compares them itself.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Predicate:
 
 def _matches(column: pa.DataType, value: Any) -> bool:
     if pa.types.is_string(column):
-        return isinstance(value, str)
+        return isinstance(value, str) or hasattr(value, "calendar")
     if pa.types.is_boolean(column):
         return isinstance(value, bool)
     if pa.types.is_timestamp(column):
@@ -96,6 +96,9 @@ def _matches(column: pa.DataType, value: Any) -> bool:
 
 def _compare(op: str, values: Values, value: Any) -> Mask:
     data = values.data
+    if hasattr(value, "calendar"):  # objects of cftime, None where they are null
+        times = data if values.null is None else np.where(values.null, value, data)
+        return np.asarray(_NUMBERS[op](times, value), np.bool_)
     if data.dtype.kind in "UTO":
         return _compare_text(op, values, value)
     if data.dtype.kind == "M":
@@ -109,6 +112,8 @@ def _among(values: Values, given: list[Any]) -> Mask:
     data = values.data
     if not given:
         return np.zeros(data.shape, np.bool_)
+    if hasattr(given[0], "calendar"):
+        return np.logical_or.reduce([_compare("=", values, each) for each in given])
     if data.dtype.kind in "UTO":
         flat = to_arrow(Values(data.reshape(-1), _flat(values.null)), pa.string())
         return _mask(pc.is_in(flat, pa.array(given, pa.string())), data.shape)

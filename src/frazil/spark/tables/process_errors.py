@@ -2,8 +2,8 @@
 
 Spark shows users the whole traceback of its Python process, with those of all causes, before the message. The
 text of an error of Frazil is enough, so it leaves the entry points of a data source or function without a
-traceback. The log has the tracebacks at the level ``debug``. Other errors are defects, and keep their
-tracebacks.
+traceback, and Spark's error begins with it. The log has the tracebacks at the level ``debug``. Other errors
+are defects, and keep their tracebacks.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import os
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -31,6 +32,9 @@ _ENTRIES: Final = (
     "abort",
     "initialOffset",
     "latestOffset",
+    "getDefaultReadLimit",
+    "prepareForTriggerAvailableNow",
+    "reportLatestOffset",
     "analyze",
     "eval",
 )
@@ -73,4 +77,7 @@ def _generating(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[
 
 def _bare(error: IcechunkError) -> IcechunkError:
     _log.debug("an error in a process of Spark", exc_info=error)
+    if os.environ.get("SPARK_PYTHON_RUNTIME") == "PYTHON_WORKER":
+        # Spark begins its text with the traceback of its own frames. The worker ends with this error.
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
     return error.with_traceback(None)

@@ -7,6 +7,7 @@ with the new values.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -38,19 +39,13 @@ def message_of(count: int, columns: Sequence[str], group: str, mode: str) -> str
 
 
 def write_rows(
-    session: Session,
-    layout: Layout,
-    rows: pa.Table,
-    *,
-    cleared: Sequence[NDArray[np.bool_]] | None = None,
-    units: NDArray[np.int64] | None = None,
+    session: Session, layout: Layout, rows: pa.Table, edges: NDArray[np.int64] | None = None
 ) -> Outcome:
     """Write the rows to the arrays of the layout, through a session or a fork.
 
-    With ``cleared``, which has positions along each dimension (bool (size,)), all cells at these positions
-    without a row get the fill value; ``units`` (k, ndim) are then the units to write. Raises
-    ``InvalidInputError`` for missing coordinates, for two rows of one cell, and for values that an array
-    cannot hold.
+    Cleared cells without a row get the missing element of their array. ``edges`` (k, ndim) are units that are
+    written even if they have no row. Raises ``InvalidInputError`` for missing coordinates, for two rows of
+    one cell, and for values that an array cannot hold.
     """
     positions = layout.require_positions(rows)
     cells = np.zeros(len(rows), np.int64)
@@ -62,8 +57,8 @@ def write_rows(
     numbers, starts = np.unique(number[order], return_index=True)
     members = dict(zip(numbers.tolist(), np.split(order, starts[1:]) if len(numbers) else [], strict=True))
     wanted = numbers
-    if units is not None and layout.units:
-        wanted = np.union1d(numbers, np.ravel_multi_index(tuple(units.T), layout.units))
+    if edges is not None and len(edges):
+        wanted = np.union1d(numbers, np.ravel_multi_index(tuple(edges.T), layout.units))
     nobody = np.zeros(0, np.int64)
     arrays = [array_at(session, each.path, "r+") for each in layout.variables]
     values = [encode(rows[each.name], each.decoder, each.dtype, each.name) for each in layout.variables]
@@ -71,16 +66,14 @@ def write_rows(
     for unit in wanted.tolist():
         mine = members.get(unit, nobody)
         region, local = _where(layout, unit, positions, mine)
+        cleared = _cleared(layout, region)
         for variable, array, column in zip(layout.variables, arrays, values, strict=True):
-            block = _block(
-                array,
-                [region[axis] for axis in variable.axes],
-                len(mine),
-                [None if cleared is None else cleared[axis][region[axis]] for axis in variable.axes],
-            )
+            own = tuple(region[axis] for axis in variable.axes)
+            boxes = [tuple(box[axis] for axis in variable.axes) for box in cleared]
+            block = _block(array, own, len(mine), boxes, variable.missing)
             if len(mine):
                 block[tuple(local[axis] for axis in variable.axes)] = column[mine]
-            array[tuple(region[axis] for axis in variable.axes)] = block
+            array[own] = block
             stored_bytes += block.nbytes
     return Outcome(rows=len(rows), chunks=len(wanted) * len(arrays), bytes_written=stored_bytes)
 
@@ -108,28 +101,32 @@ def _where(
     return region, [at[rows] - start for at, start in zip(positions, starts, strict=True)]
 
 
+def _cleared(layout: Layout, region: Sequence[slice]) -> list[list[slice]]:
+    """Return the parts of the cleared boxes that are in a region, as positions in it."""
+    parts = [
+        [
+            slice(max(start - own.start, 0), min(stop, own.stop) - own.start)
+            for (start, stop), own in zip(box, region, strict=True)
+        ]
+        for box in layout.cleared
+    ]
+    return [part for part in parts if all(each.start < each.stop for each in part)]
+
+
 def _block(
-    array: zarr.Array[Any],
-    region: Sequence[slice],
-    rows: int,
-    cleared: Sequence[NDArray[np.bool_] | None],
+    array: zarr.Array[Any], region: tuple[slice, ...], rows: int, cleared: Sequence[Any], missing: Any
 ) -> NDArray[Any]:
-    """Return the values of a region before the rows are written: empty, the existing ones, or fill values."""
+    """Return the values of a region before the rows are written: empty, or the existing ones, cleared."""
     shape = tuple(each.stop - each.start for each in region)
-    size = int(np.prod(shape, dtype=np.int64))
-    masks = [each for each in cleared if each is not None]
-    if rows == size:
+    whole = tuple(slice(0, size) for size in shape)
+    if rows == math.prod(shape):
         return np.empty(shape, array.dtype)
-    if masks and all(mask.all() for mask in masks):
-        return _filled(array, shape)
-    block = np.array(array[tuple(region)])
-    if masks:
-        block[np.ix_(*masks)] = _filled(array, ())[()]
+    if whole in cleared:
+        return np.full(shape, missing, array.dtype)
+    block = np.array(array[region])
+    for box in cleared:
+        block[box] = missing
     return block
-
-
-def _filled(array: zarr.Array[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    return np.full(shape, array.fill_value, array.dtype)
 
 
 def _once(layout: Layout, rows: pa.Table, cells: NDArray[np.int64]) -> None:

@@ -28,11 +28,11 @@ class Grouping:
 
     @staticmethod
     def of(layout: Layout, touched: Sequence[NDArray[np.int64]], groups: int) -> Grouping:
-        """Return a grouping of the units at ``touched``: positions along each dimension."""
+        """Return a grouping of the units at ``touched``, positions along each dimension, and of the edges."""
         ranks = []
-        for positions, step, count in zip(touched, layout.unit, layout.units, strict=True):
+        for axis, (positions, step, count) in enumerate(zip(touched, layout.unit, layout.units, strict=True)):
             rank = np.full(count, -1, np.int64)
-            units = np.unique(positions // step)
+            units = np.union1d(positions // step, layout.edges[:, axis])
             rank[units] = np.arange(len(units))
             ranks.append(rank)
         counts = tuple(int(rank.max(initial=-1)) + 1 for rank in ranks)
@@ -48,16 +48,17 @@ class Grouping:
     def group(self, rows: pa.Table) -> NDArray[np.int32]:
         """Return the task of each row."""
         positions = self.layout.require_positions(rows)
-        number = np.zeros(len(rows), np.int64)
-        for at, rank, step, count in zip(positions, self.ranks, self.layout.unit, self.counts, strict=True):
-            number = number * count + rank[at // step]
-        return (number * self.groups // max(self.total, 1)).astype(np.int32)
+        units = [at // step for at, step in zip(positions, self.layout.unit, strict=True)]
+        return self._groups_of(units, len(rows))
 
-    def units(self, group: int) -> NDArray[np.int64]:
-        """Return the units (k, ndim) of a task."""
-        if not self.counts:
-            return np.zeros((1, 0), np.int64)
-        first, last = (-(-self.total * each // self.groups) for each in (group, group + 1))
-        ranks = np.unravel_index(np.arange(first, last), self.counts)
-        chosen = [np.flatnonzero(rank >= 0)[at] for rank, at in zip(self.ranks, ranks, strict=True)]
-        return np.stack(chosen, axis=1)
+    def edges(self, group: int) -> NDArray[np.int64]:
+        """Return those edges (k, ndim) of the layout that a task writes."""
+        every = self.layout.edges
+        return every[self._groups_of(list(every.T), len(every)) == group]
+
+    def _groups_of(self, units: Sequence[NDArray[np.int64]], count: int) -> NDArray[np.int32]:
+        """Return the task of each of ``count`` units, which have a coordinate along each dimension."""
+        number = np.zeros(count, np.int64)
+        for at, rank, size in zip(units, self.ranks, self.counts, strict=True):
+            number = number * size + rank[at]
+        return (number * self.groups // max(self.total, 1)).astype(np.int32)

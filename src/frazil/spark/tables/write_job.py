@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
-from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.engine import Engine, Task
@@ -30,14 +29,6 @@ from frazil.spark.tables.write_options import WriteOptions
 TARGET_BYTES: Final = 128 << 20
 #: The message of a task: the number of its group.
 _MARK: Final = re.compile(rb"frazil rows (\d{8})")
-
-
-@dataclass(frozen=True, slots=True)
-class _Shared:
-    """What all tasks share. ``cleared`` is an argument of `write_rows`."""
-
-    grouping: Grouping
-    cleared: tuple[NDArray[np.bool_], ...] | None
 
 
 def job_of(
@@ -63,10 +54,10 @@ def job_of(
             before(session)
         distinct = source.distinct(dims_for(session, target.group, source.schema, options.dims))
         layout = prepare(session, "/" + target.group.strip("/"), source.schema, distinct, options)
-        grouping, cleared = _grouping(layout, distinct, options.mode, options.partitions)
+        grouping = _grouping(layout, distinct, options.partitions)
         engine.grouping = grouping
         items = [b"frazil rows %08d" % number for number in range(grouping.groups if grouping.total else 0)]
-        return Tasks(items, _Shared(grouping, cleared))
+        return Tasks(items, grouping)
 
     parameters: dict[str, Any] = {"mode": options.mode, "columns": source.schema.names}
     if id is not None:
@@ -109,29 +100,19 @@ def dims_for(session: Session, group: str, schema: pa.Schema, dims: Sequence[str
     return result
 
 
-def _grouping(
-    layout: Layout, distinct: Distinct, mode: str, partitions: int | None
-) -> tuple[Grouping, tuple[NDArray[np.bool_], ...] | None]:
+def _grouping(layout: Layout, distinct: Distinct, partitions: int | None) -> Grouping:
     touched = [axis.find_positions(distinct[axis.name]) for axis in layout.axes]
-    cleared = None
-    if mode == "overwrite-region":
-        masks = []
-        for positions, size in zip(touched, layout.shape, strict=True):
-            mask = np.zeros(size, np.bool_)
-            mask[positions] = True
-            masks.append(mask)
-        cleared = tuple(masks)
-    units = Grouping.of(layout, touched, 1).total
+    with_rows = [len(np.unique(at // step)) for at, step in zip(touched, layout.unit, strict=True)]
+    units = math.prod(with_rows) + len(layout.edges)
     size = int(np.prod(layout.unit, dtype=np.int64)) * sum(each.dtype.itemsize for each in layout.variables)
     groups = partitions or max(-(-units * size // TARGET_BYTES), 2 * (os.cpu_count() or 1))
-    return Grouping.of(layout, touched, groups), cleared
+    return Grouping.of(layout, touched, groups)
 
 
-def _write(fork: ForkSession, shared: _Shared, item: bytes) -> Outcome:
-    """Return the work of a task: it writes the rows of its group."""
+def _write(fork: ForkSession, shared: Grouping, item: bytes) -> Outcome:
+    """Return the work of a task: it writes the rows and the edges of its group."""
     number = int(_MARK.search(item)[1])  # type: ignore[index]  # made above
-    units = None if shared.cleared is None else shared.grouping.units(number)
-    return write_rows(fork, shared.grouping.layout, current_rows(), cleared=shared.cleared, units=units)
+    return write_rows(fork, shared.layout, current_rows(), shared.edges(number))
 
 
 class _RowEngine:

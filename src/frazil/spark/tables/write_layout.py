@@ -4,6 +4,10 @@
 
 A unit is the smallest box of whole chunks of all the arrays. A task that has all rows of a unit writes it,
 and no other task writes the same chunks.
+
+Before the rows are written, some boxes of cells are *cleared*: the cells of new coordinates, and in mode
+overwrite-region the box around the rows. The driver clears whole chunks, which costs one chunk for each
+array. The tasks clear the *edges*: units that a cleared box contains in part.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import zarr
 from numpy.typing import NDArray
 
+from frazil.arrays.fill_values import missing_element, whole_chunks
 from frazil.arrays.zarr_arrays import array_at
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
@@ -28,6 +33,8 @@ from frazil.spark.tables.encoding import as_type
 type Positions = list[NDArray[np.int64]]
 #: The distinct values of the columns that are dimensions.
 type Distinct = Mapping[str, pa.Array]
+#: The first cell and the end of a box along each dimension.
+type Box = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,11 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """An array to write to. ``axes`` are its dimensions, numbered as those of the layout."""
+    """An array to write to.
+
+    ``axes`` are its dimensions, numbered as those of the layout. ``missing`` is the element of a cell without
+    a row: one that is read as null or NaN, else the fill value of the array.
+    """
 
     name: str
     path: str
@@ -65,16 +76,23 @@ class Variable:
     chunks: tuple[int, ...]
     dtype: np.dtype[Any]
     decoder: Decoder
+    missing: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The layout of rows: see the module. ``unit`` is the shape of a unit in cells."""
+    """The layout of rows: see the module.
+
+    ``unit`` is the shape of a unit in cells. ``edges`` are the units (k, ndim) that tasks write even if they
+    have no row.
+    """
 
     group: str
     axes: tuple[Axis, ...]
     variables: tuple[Variable, ...]
     unit: tuple[int, ...]
+    edges: NDArray[np.int64]
+    cleared: tuple[Box, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -85,6 +103,21 @@ class Layout:
     def units(self) -> tuple[int, ...]:
         """Number of units along each dimension."""
         return tuple(-(-size // step) for size, step in zip(self.shape, self.unit, strict=True))
+
+    def find_edges(self, boxes: Sequence[Box]) -> NDArray[np.int64]:
+        """Return the units (k, ndim) that the boxes contain in part."""
+        parts = []
+        for box in boxes:
+            inner = whole_chunks(box, self.unit, self.shape)
+            along = [
+                np.arange(start // step, -(-stop // step))
+                for (start, stop), step in zip(box, self.unit, strict=True)
+            ]
+            for axis, (low, high) in enumerate(inner):
+                partial = along[axis][(along[axis] < low) | (along[axis] >= high)]
+                grid = np.meshgrid(*along[:axis], partial, *along[axis + 1 :], indexing="ij")
+                parts.append(np.stack([each.reshape(-1) for each in grid], axis=1))
+        return np.unique(np.concatenate(parts), axis=0) if parts else np.zeros((0, len(self.axes)), np.int64)
 
     def find_positions(self, rows: pa.Table) -> Positions:
         """Return the positions of all rows along each dimension, -1 for an unknown coordinate."""
@@ -143,7 +176,7 @@ def layout_of(session: Session, group: str, names: Sequence[str]) -> Layout:
     targets = tuple(_variable(group, name, array, dims) for name, array in variables.items())
     steps = [[each.chunks[each.axes.index(axis)] for each in targets] for axis in range(len(dims))]
     unit = tuple(int(np.lcm.reduce(each)) for each in steps)
-    return Layout(group, axes, targets, unit)
+    return Layout(group, axes, targets, unit, np.zeros((0, len(dims)), np.int64))
 
 
 def open_array(session: Session, group: str, name: str) -> zarr.Array[Any] | None:
@@ -185,6 +218,7 @@ def _variable(group: str, name: str, array: zarr.Array[Any], dims: Sequence[str]
         tuple(chunks),
         np.dtype(array.dtype),
         decoder(array.path, array.dtype, array.attrs.asdict()),
+        missing_element(array),
     )
 
 
