@@ -17,12 +17,12 @@ import numpy as np
 
 from frazil.errors import ConflictError, ErrorKind, IcechunkError
 from frazil.format.columns import U8
-from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_matrix
+from frazil.format.ids import OBJECT_ID_BYTES, id_from_text, id_keys, id_list, id_matrix
 from frazil.format.keys import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
 from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.file_batches import manifest_batches, snapshot_batches
-from frazil.maintenance.listing import Listed, distinct, listed
+from frazil.maintenance.listing import Listed, among, distinct, listed
 from frazil.maintenance.progress import Progress
 from frazil.maintenance.verification.backups import check_chain
 from frazil.maintenance.verification.chunks import ReadRequest, absent, split_rows
@@ -256,10 +256,19 @@ def _check_bytes(work: _Work, needed: dict[bytes, Needed], uses: Uses, chunks: L
     )
     gathered = work.gathered
     for id_, result in results:
-        gathered.by_manifest += ((id_, each) for each in result.findings if each.key not in reported)
+        found = [each for each in result.findings if each.key not in reported]
+        gathered.by_manifest += ((id_, each) for each in found if _is_needed(each, needed))
         gathered.bytes_read += result.size
         gathered.native_chunks += result.native
         gathered.compared_chunks += result.compared
+
+
+def _is_needed(finding: Finding, needed: dict[bytes, Needed]) -> bool:
+    """Return whether the file of a finding is needed. Only a comparison with a name reads other files."""
+    if finding.check != "exchanged" or len(finding.coordinates):
+        return True
+    id_ = id_matrix([id_from_text(finding.key.rpartition("/")[2])])
+    return any(among(id_, need.files).any() for need in needed.values())
 
 
 def _check_backups(work: _Work) -> list[Finding]:
