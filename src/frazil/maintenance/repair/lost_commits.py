@@ -19,7 +19,6 @@ from frazil.format.nodes import NodeTable
 from frazil.maintenance.repair.lost import is_lost, lost_files
 from frazil.maintenance.repair.steps import Site
 from frazil.repository.catalog.collection_guard import SessionStart, newest_update
-from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.lineage import FRAZIL
 from frazil.repository.catalog.repairs import LostChoice, LostChunks, RepairStep
 from frazil.repository.catalog.repo_requirements import branch_tip
@@ -27,6 +26,7 @@ from frazil.repository.clock import now_us
 from frazil.repository.session.commit import write_commit
 from frazil.repository.session.pending_commit import COMMIT, PendingCommit
 from frazil.repository.session.workspace import Workspace
+from frazil.storage.outages import skip_damage
 
 _WORDS: Final = {"fill": "the fill value", "previous": "the data of an older version"}
 
@@ -104,10 +104,7 @@ def _edit(workspace: Workspace, cells: _Cells, choice: LostChoice) -> int:
     path = _path_of(workspace.base, cells.node)
     if path is None:
         return 0
-    table = workspace.chunks.ref_table(path)
-    rows = table.find_chunks(cells.coordinates)
-    at_tip = rows >= 0
-    at_tip[at_tip] = is_lost(table.select_chunks(rows[at_tip]), cells.files)
+    at_tip = is_lost(workspace.chunks.refs_at(path, cells.coordinates), cells.files)
     if choice == "fill":
         if at_tip.any():
             workspace.chunks.delete_refs(path, cells.coordinates[at_tip])
@@ -115,7 +112,7 @@ def _edit(workspace: Workspace, cells: _Cells, choice: LostChoice) -> int:
     number = 0
     for version in dict.fromkeys(cells.previous):
         if version is not None:
-            chosen = at_tip & np.fromiter((each == version for each in cells.previous), bool, len(rows))
+            chosen = at_tip & np.fromiter((each == version for each in cells.previous), bool, len(at_tip))
             number += _take_over(workspace, path, id_from_text(version), cells, cells.coordinates[chosen])
     return number
 
@@ -126,9 +123,7 @@ def _take_over(workspace: Workspace, path: str, version: bytes, cells: _Cells, c
     older_path = _path_of(older.base, cells.node)
     if older_path is None or not len(coordinates):
         return 0
-    table = older.chunks.ref_table(older_path)
-    rows = table.find_chunks(coordinates)
-    chosen = table.select_chunks(rows[rows >= 0])
+    chosen = older.chunks.refs_at(older_path, coordinates).stored()
     chosen = chosen.select_chunks(~is_lost(chosen, cells.files))
     if len(chosen):
         workspace.chunks.set_refs(path, chosen)
@@ -140,14 +135,19 @@ def _path_of(nodes: NodeTable, node: bytes) -> str | None:
     return nodes.paths_list()[ids.index(node)] if node in ids else None
 
 
-def lost_commits(context: Context, choice: LostChoice, lost: Sequence[LostChunks]) -> list[LostCommit]:
-    """Return the commits for the branches whose tips need lost chunks."""
+def lost_commits(site: Site, choice: LostChoice, lost: Sequence[LostChunks]) -> list[LostCommit]:
+    """Make the commits for the branches whose tips need lost chunks, and return them.
+
+    A branch whose tip has another damaged file that the commit must read is left out.
+    """
     if choice == "keep" or not lost:
         return []
-    info = context.catalog.full_repo_info()
     commits: list[LostCommit] = []
-    for name, tip in sorted(info.branches.items()):
-        workspace = Workspace(context, tip)
-        if any(_edit(workspace, each, choice) for each in _by_array(lost)):
-            commits.append(LostCommit(name, choice, lost))
+    for name, tip in sorted(site.context.catalog.full_repo_info().branches.items()):
+        with skip_damage():
+            workspace = Workspace(site.context, tip)
+            if any(_edit(workspace, each, choice) for each in _by_array(lost)):
+                commit = LostCommit(name, choice, lost)
+                commit.perform(site)
+                commits.append(commit)
     return commits

@@ -110,7 +110,9 @@ class FileSums:
         with self._lock:
             if not self._trailer:
                 try:
-                    self._trailer.append(stored_trailer(self.storage, self.id, self.used, is_single=self.is_single))
+                    self._trailer.append(
+                        stored_trailer(self.storage, self.id, self.used, is_single=self.is_single)
+                    )
                 except FormatError as error:
                     self._trailer.append(error)
             return self._trailer[0]

@@ -8,8 +8,8 @@ before and after the verification was needed all the time, so no process was all
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from frazil.errors import ConflictError, ErrorKind, IcechunkError
 from frazil.format.columns import U8
-from frazil.format.ids import OBJECT_ID_BYTES, id_from_text, id_keys, id_list, id_matrix
+from frazil.format.ids import OBJECT_ID_BYTES, id_from_text, id_keys, id_list, id_matrix, is_id_text
 from frazil.format.keys import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
 from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import ManifestFiles
@@ -120,14 +120,15 @@ def verify(context: Context, request: Request) -> VerificationReport:
     findings += backups
     findings += _leftovers(work, files, manifests, needed, findings)
     findings += marker_findings(context.storage)
+    paths = _paths(context, state, {each.node for each in findings} | set(_nodes(findings, uses)))
     return VerificationReport(
         request.level,
         len(state.needed),
         gathered.manifests,
         gathered.references,
         gathered.bytes_read,
-        tuple(findings),
-        _paths(context, state, {each.node for each in findings}),
+        tuple(_with_arrays(each, uses, paths) for each in findings),
+        paths,
         gathered.native_chunks,
         gathered.compared_chunks,
         runner.resumed,
@@ -327,6 +328,21 @@ def _leftovers(
     }
     for folder, listing in files.items():
         yield from unreferenced(listing, ids[folder])
+
+
+def _nodes(findings: Iterable[Finding], uses: Uses) -> Iterator[bytes]:
+    """Yield the arrays whose chunks the files of findings have, or whose references."""
+    for each in findings:
+        folder, _, name = each.key.partition("/")
+        if each.node:
+            yield each.node
+        elif folder == MANIFESTS and is_id_text(name):
+            yield from (node for node, _ in uses.of(id_from_text(name)))
+
+
+def _with_arrays(finding: Finding, uses: Uses, paths: Mapping[bytes, str]) -> Finding:
+    arrays = tuple(sorted({paths[node] for node in _nodes([finding], uses) if node in paths}))
+    return replace(finding, affected=replace(finding.affected, arrays=arrays)) if arrays else finding
 
 
 def _paths(context: Context, state: State, nodes: set[bytes]) -> dict[bytes, str]:

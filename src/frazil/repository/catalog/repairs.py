@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, ClassVar, Literal, Protocol, cast, get_args
 
 import numpy as np
@@ -14,7 +15,6 @@ from frazil.display import Record, Shown, counted
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
 from frazil.format.columns import U32
 from frazil.repository.catalog.findings import Finding
-from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.storage.base import Storage
 
 #: What a repair does at the tips of branches with chunks that are lost for good. See ``Repository.repair``.
@@ -147,6 +147,27 @@ class LostChunks:
     previous: tuple[str | None, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class DetachedSnapshot:
+    """A snapshot that the restored file ``repo`` does not list, and whose branch is not certain.
+
+    Attributes:
+        id: The id of the snapshot.
+        message: The message of the commit.
+        written_at: The time of the commit.
+        branches: The branches that it may belong to: its log fits the tip of each. Empty if it fits no tip.
+    """
+
+    id: str
+    message: str
+    written_at: datetime
+    branches: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        where = f"of {' or '.join(self.branches)}" if self.branches else "of no branch that exists now"
+        return f"{self.id} {self.written_at:%Y-%m-%d %H:%M:%S} {self.message!r:.60}, perhaps {where}"
+
+
 def _nothing() -> None:
     raise SessionStateError("this plan has no repair to apply. Make a plan with Repository.repair")
 
@@ -159,8 +180,8 @@ class RepairPlan(Record):
         storage: The label of the storage.
         steps: The steps, in their order.
         lost: The chunks that are lost for good.
-        detached: Snapshots that the restored file ``repo`` does not list, and whose branch is not certain.
-            ``Repository.recover_snapshot`` puts one on a branch.
+        detached: Snapshots that the restored file ``repo`` does not list, and whose branch is not certain,
+            the oldest first. ``Repository.recover_snapshot`` puts one on a branch.
         findings: The damage that remains after all steps, lost chunks included.
         quarantine: The prefix of the files that the repair puts aside. None before ``apply``.
 
@@ -176,7 +197,7 @@ class RepairPlan(Record):
     storage: str
     steps: tuple[RepairStep, ...]
     lost: tuple[LostChunks, ...] = ()
-    detached: tuple[SnapshotInfo, ...] = ()
+    detached: tuple[DetachedSnapshot, ...] = ()
     findings: tuple[Finding, ...] = ()
     quarantine: str | None = None
     perform: Callable[[], str | None] = field(default=_nothing)
@@ -279,7 +300,12 @@ class RepairPlan(Record):
                 "steps": self.rows(),
                 "lost": self.lost_rows(),
                 "detached": [
-                    {"id": each.id, "message": each.message, "written_at": each.written_at.isoformat()}
+                    {
+                        "id": each.id,
+                        "message": each.message,
+                        "written_at": each.written_at.isoformat(),
+                        "branches": list(each.branches),
+                    }
                     for each in self.detached
                 ],
                 "findings": [{"key": each.key, "text": str(each)} for each in self.findings],
@@ -295,7 +321,7 @@ class RepairPlan(Record):
             arrays = Counter(each.path or each.node.hex() for each in self.lost)
             yield "lost", f"{counted(number, 'chunk')} of {', '.join(sorted(arrays))}"
         if self.detached:
-            yield "detached", _lines([f"{each.id}: {each.message}" for each in self.detached])
+            yield "detached", _lines(list(map(str, self.detached)))
         yield "findings that remain", _lines(list(map(str, self.findings)))
         if self.quarantine is not None:
             yield "quarantine", self.quarantine
