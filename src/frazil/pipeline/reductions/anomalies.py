@@ -11,8 +11,8 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from frazil import cf
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.jobs import cf
 from frazil.jobs.blocks import blocks, split
 from frazil.jobs.job import Job, Tasks
 from frazil.jobs.job_result import JobResult

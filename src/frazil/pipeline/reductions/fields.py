@@ -17,9 +17,9 @@ import xarray as xr
 import zarr
 from numpy.typing import NDArray
 
+from frazil import cf
 from frazil.arrays.zarr_arrays import array_at, in_bulk
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
-from frazil.jobs import cf
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
 

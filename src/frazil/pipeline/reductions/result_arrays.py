@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import zarr
 
-from frazil.jobs import cf
+from frazil import cf
 from frazil.pipeline.reductions.coordinates import CoordinateWriter
 from frazil.pipeline.reductions.fields import ENCODING, has_node
 from frazil.pipeline.reductions.plan import ReductionPlan

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from frazil.jobs import cf
+from frazil import cf
 from frazil.pipeline.transform.array_info import ArrayInfo, Json, array_info, companion_paths, open_array
 from frazil.pipeline.transform.block_job import Values
 from frazil.repository.session.session import Session
@@ -32,7 +32,7 @@ _KINDS: Final = {
 
 def is_packed(array: ArrayInfo) -> bool:
     """Return whether the values of an array differ from the stored ones."""
-    return cf.is_packed(array.attributes, array.dtype)
+    return not cf.coding_of(array.attributes, array.dtype, times=False).is_plain
 
 
 def unpacked(array: ArrayInfo, values: Values) -> Values:
