@@ -106,6 +106,9 @@ def _recover(storage: Storage, plan: RepairPlan, snapshot: str, branch: str) -> 
 def _next_commands(plan: RepairPlan, left: Sequence[DetachedSnapshot], location: Target) -> Iterator[str]:
     """Yield the commands that go on where the plan needs a decision."""
     repair = f"frazil repair {location.location}"
+    if plan.lost and not any(each.action == "commit" for each in plan.steps):
+        yield f"to give lost chunks missing values: {repair} --lost fill --yes"
+        yield f"to give lost chunks the data of an older version: {repair} --lost previous --yes"
     for each in left:
         for branch in each.branches or ("NEW_BRANCH",):
             yield f"to put {each.id} on `{branch}`: {repair} --recover {each.id} {branch} --yes"

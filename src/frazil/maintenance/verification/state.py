@@ -31,8 +31,8 @@ from frazil.storage.outages import is_outage
 class State:
     """All versions, the oldest first where this is known, and findings of the files that name them.
 
-    ``info`` is the repo info. It is None in spec version 1, and if it cannot be read. ``branches`` and ``tags``
-    have the version of each.
+    ``info`` is the repo info. It is None in spec version 1, and if it cannot be read. ``branches`` and
+    ``tags`` have the version of each.
     """
 
     versions: tuple[Version, ...]

@@ -320,6 +320,15 @@ class RepairPlan(Record):
             number = int(np.sum([len(each.coordinates) for each in self.lost]))
             arrays = Counter(each.path or each.node.hex() for each in self.lost)
             yield "lost", f"{counted(number, 'chunk')} of {', '.join(sorted(arrays))}"
+            if not any(each.action == "commit" for each in self.steps):
+                older = sum(version is not None for each in self.lost for version in each.previous)
+                yield (
+                    "choices for lost chunks",
+                    (
+                        f"fill: {counted(number, 'chunk')} become missing values\n"
+                        f"previous: {counted(older, 'chunk')} get the data of an older version"
+                    ),
+                )
         if self.detached:
             yield "detached", _lines(list(map(str, self.detached)))
         yield "findings that remain", _lines(list(map(str, self.findings)))
