@@ -23,7 +23,7 @@ from frazil.format.coordinates import within
 from frazil.format.ids import NODE_ID_BYTES, id_from_text, id_keys, id_list, id_matrix
 from frazil.format.manifest import ChunkTable, NativeRef
 from frazil.format.nodes import Node, NodeTable
-from frazil.maintenance.repair.lost import is_lost, lost_files
+from frazil.maintenance.repair.lost import is_lost, lost_ranges
 from frazil.maintenance.repair.steps import Site
 from frazil.repository.catalog.collection_guard import SessionStart, newest_update
 from frazil.repository.catalog.lineage import FRAZIL
@@ -87,29 +87,27 @@ class LostCommit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Cells:
-    """The lost chunks of one array: coordinates, the version with other data of each, and all lost files."""
+    """The lost chunks of one array: coordinates, the version with other data of each, and all lost ranges."""
 
     node: bytes
     coordinates: U32
     previous: tuple[str | None, ...]
-    files: U8
+    ranges: U8
 
 
 def _by_array(lost: Iterable[LostChunks]) -> list[_Cells]:
     groups: dict[bytes, list[LostChunks]] = {}
     for each in lost:
         groups.setdefault(each.node, []).append(each)
-    cells: list[_Cells] = []
-    for node, parts in groups.items():
-        coordinates = np.concatenate([each.coordinates for each in parts])
-        order = np.lexsort(coordinates.T[::-1]) if coordinates.shape[1] else np.arange(len(coordinates))
-        previous = [version for each in parts for version in each.previous]
-        cells.append(
-            _Cells(
-                node, coordinates[order], tuple(previous[row] for row in order.tolist()), lost_files(parts)
-            )
+    return [
+        _Cells(
+            node,
+            np.concatenate([each.coordinates for each in parts]),
+            tuple(version for each in parts for version in each.previous),
+            lost_ranges(parts),
         )
-    return cells
+        for node, parts in groups.items()
+    ]
 
 
 def _metadata(lost: Iterable[LostChunks]) -> dict[str, Any]:
@@ -137,18 +135,18 @@ def _edit(workspace: Workspace, cells: _Cells, choice: LostChoice) -> _Edit:
         else within(cells.coordinates, node.array.num_chunks)
     )
     at_tip = inside.copy()
-    at_tip[inside] = is_lost(workspace.chunks.refs_at(node.path, cells.coordinates[inside]), cells.files)
-    if not at_tip.any():
+    at_tip[inside] = is_lost(workspace.chunks.refs_at(node.path, cells.coordinates[inside]), cells.ranges)
+    lost, first = np.unique(cells.coordinates[at_tip], axis=0, return_index=True)
+    if not len(lost):
         return _Edit()
     if choice == "fill":
-        return _fill(workspace, node, cells.coordinates[at_tip])
+        return _fill(workspace, node, lost)
+    previous = [cells.previous[row] for row in np.flatnonzero(at_tip)[first].tolist()]
     number = 0
-    for version in dict.fromkeys(cells.previous):
+    for version in dict.fromkeys(previous):
         if version is not None:
-            chosen = at_tip & np.fromiter((each == version for each in cells.previous), bool, len(at_tip))
-            number += _take_over(
-                workspace, node.path, id_from_text(version), cells, cells.coordinates[chosen]
-            )
+            chosen = np.fromiter((each == version for each in previous), bool, len(lost))
+            number += _take_over(workspace, node.path, id_from_text(version), cells, lost[chosen])
     return _Edit(number, f"{counted(number, 'chunk')} of {node.path} read the data of an older version")
 
 
@@ -198,7 +196,7 @@ def _take_over(workspace: Workspace, path: str, version: bytes, cells: _Cells, c
     if not len(coordinates) or (older_path := _path_of(older.base, cells.node)) is None:
         return 0
     chosen = older.chunks.refs_at(older_path, coordinates).stored()
-    chosen = chosen.select_chunks(~is_lost(chosen, cells.files))
+    chosen = chosen.select_chunks(~is_lost(chosen, cells.ranges))
     if len(chosen):
         workspace.chunks.set_refs(path, chosen)
     return len(chosen)

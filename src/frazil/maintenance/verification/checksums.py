@@ -43,8 +43,8 @@ def stored_trailer(
         storage: The storage of the repository.
         id_: Id of the file.
         used: The end of the last known chunk in the file.
-        is_single: Whether the file has one chunk, and its name may be the hash of the chunk. Then 56 bytes
-            after the chunk must be a trailer.
+        is_single: Whether the file has one chunk. Its name may be the hash of the chunk. Then 56 zeros after
+            the chunk were a trailer.
 
     Returns:
         The trailer, or None if the file has none and its name does not say that it has one.
@@ -78,9 +78,12 @@ def stored_trailer(
         raise FormatError(f"{key}: the end of the trailer is damaged or cut off")
     trailer = decode_trailer(id_, end, size)
     more = size - used
-    is_needed = (more > 0 and is_marked(id_)) or (is_single and more == SINGLE_TRAILER_BYTES)
-    if not length and is_needed:
-        is_blank = not any(end[max(0, used - start) :])
+    is_blank = not any(end[max(0, used - start) :])
+    if (
+        not length
+        and more > 0
+        and (is_marked(id_) or (is_single and is_blank and more == SINGLE_TRAILER_BYTES))
+    ):
         error = BlankTrailerError if is_blank else FormatError
         raise error(f"{key}: the file must end with the checksums of its chunks, got other bytes")
     # A chunk may contain a copy of a chunk file.
@@ -95,7 +98,7 @@ class FileSums:
     storage  the storage of the repository
     id       id of the file
     used     the end of the last known chunk in the file
-    is_single  whether the file has one chunk, and its name may be the hash of the chunk
+    is_single  whether the file has one chunk
     """
 
     storage: Storage
@@ -130,21 +133,21 @@ class FileSums:
             damage = [Finding("checksum", key, detail=trailer.message)]
             if isinstance(trailer, BlankTrailerError) and (blank := _blank(chunks, start, data)).any():
                 detail = "the chunks and the place of their checksums have only zeros"
-                damage.append(Finding("checksum", key, chunks.node, chunks.index[blank], detail))
+                damage.append(chunks.finding("checksum", key, detail, blank))
             return Compared(tuple(damage))
         count = len(chunks.index)
         if trailer.id != self.id:
             detail = f"it has the bytes of {CHUNKS}/{id_to_text(trailer.id)}"
-            return Compared((Finding("exchanged", key, chunks.node, chunks.index, detail),), count)
+            return Compared((chunks.finding("exchanged", key, detail),), count)
         rows = trailer.find_ranges(chunks.offset, chunks.length)
         findings: list[Finding] = []
         if (rows < 0).any():
             detail = "the references must point at whole chunks of the file, got other ranges"
-            findings.append(Finding("checksum", key, chunks.node, chunks.index[rows < 0], detail))
+            findings.append(chunks.finding("checksum", key, detail, rows < 0))
         damaged = np.isin(rows, damaged_rows(trailer, np.unique(rows[rows >= 0]), data, start))
         if damaged.any():
             detail = "the bytes differ from the checksum that the writer recorded"
-            findings.append(Finding("checksum", key, chunks.node, chunks.index[damaged], detail))
+            findings.append(chunks.finding("checksum", key, detail, damaged))
         return Compared(tuple(findings), count)
 
 
@@ -164,6 +167,11 @@ class Chunks:
     index: U32
     offset: U64
     length: U64
+
+    def finding(self, check: str, key: str, detail: str, rows: NDArray[np.bool_] | None = None) -> Finding:
+        """Return a finding about some of the chunks, or about all of them."""
+        index, offset = (self.index, self.offset) if rows is None else (self.index[rows], self.offset[rows])
+        return Finding(check, key, self.node, index, detail, offsets=offset)
 
 
 @dataclass(frozen=True, slots=True)

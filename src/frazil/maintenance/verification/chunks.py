@@ -83,7 +83,8 @@ def without_files(storage: Storage, manifest: bytes, lost: LostFiles) -> list[Fi
                 check = "short" if lost.is_listed[at] else "missing"
                 name = f"{CHUNKS}/{id_to_text(table.chunk_ids[source].tobytes())}"
                 detail = f"the file has {int(sizes[at])} bytes"
-                findings.append(Finding(check, name, node, table.index[rows], detail))
+                offsets = table.offset[rows]
+                findings.append(Finding(check, name, node, table.index[rows], detail, offsets=offsets))
     return findings
 
 
@@ -143,8 +144,9 @@ def read_rows(
             read += int(part.length[part.kind == ChunkKind.INLINE].sum())
         for name, rows, get in _objects(part, storage, sources):
             is_chunk = name.startswith(f"{CHUNKS}/")
-            hashed_in = storage if request.is_hashed and is_chunk and len(rows) == 1 else None
-            sums = _sums(part, rows, storage, is_single=hashed_in is not None)
+            is_single = is_chunk and not part.offset[rows].any() and len(set(part.length[rows].tolist())) == 1
+            hashed_in = storage if request.is_hashed and is_single else None
+            sums = _sums(part, rows, storage, is_single=is_single)
             native += 0 if sums is None else len(rows)
             for low, high, inside in _ranges(part.offset[rows], part.length[rows]):
                 at = rows[inside]
@@ -180,7 +182,6 @@ def _sums(table: ChunkTable, rows: I64, storage: Storage, *, is_single: bool) ->
     if table.kind[rows[0]] != ChunkKind.NATIVE:
         return None
     used = int((table.offset[rows] + table.length[rows]).max())
-    is_single &= not table.offset[rows].any()
     return FileSums(storage, table.chunk_ids[table.source[rows[0]]].tobytes(), used, is_single)
 
 
@@ -212,7 +213,6 @@ class _Span:
 
     def check(self) -> ReadResult:
         """Read the range, and check its chunks."""
-        node, index = self.chunks.node, self.chunks.index
         try:
             data = memoryview(self.get(self.low, self.high)).cast("B")
             if data.nbytes != self.high - self.low:
@@ -226,7 +226,7 @@ class _Span:
                 findings = self._unlike_name(self.hashed_in, data)
         except IcechunkError as error:
             check = _native_check(error) if self.name.startswith(f"{CHUNKS}/") else virtual_check(error)
-            return ReadResult((Finding(check, self.name, node, index, error.message),))
+            return ReadResult((self.chunks.finding(check, self.name, error.message),))
         if not findings and self.decode is not None:
             findings = self._undecodable(data, self.decode)
         return ReadResult(findings, data.nbytes, 0, compared.count)
@@ -257,7 +257,7 @@ class _Span:
             [decode(tuple(at), data[start : start + length]) for at, start, length in spans], object
         )
         return tuple(
-            Finding("undecodable", self.name, chunks.node, chunks.index[texts == text], text)
+            chunks.finding("undecodable", self.name, text, texts == text)
             for text in sorted(set(texts[texts != ""].tolist()))
         )
 

@@ -49,7 +49,7 @@ class Gathered:
                 every.append((each, ids))
         once: dict[tuple[str, str, bytes, bytes], tuple[Finding, int]] = {}
         for each, ids in every:
-            key = each.check, each.key, each.node, each.coordinates.tobytes()
+            key = each.check, each.key, each.node, each.coordinates.tobytes() + each.offsets.tobytes()
             once[key] = each, ids | (once[key][1] if key in once else 0)
         return [replace(each, affected=self._affected(ids & alive, after)) for each, ids in once.values()]
 

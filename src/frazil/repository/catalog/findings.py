@@ -12,7 +12,7 @@ import numpy as np
 
 from frazil.display import Record, Shown, counted
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.format.columns import U32
+from frazil.format.columns import U32, U64
 from frazil.repository.catalog.checks import LEVELS, Check, Severity, VerifyLevel, check_named
 
 _SHOWN: Final = 20
@@ -93,6 +93,8 @@ class Finding:
         detail: A description.
         is_unreadable: Whether readers refuse the whole file.
         affected: The versions that need the file. Empty for files that are not part of a version.
+        offsets: The positions of these chunks in their chunk file, uint64 of shape (k,). Empty for other
+            files.
 
     Examples:
         >>> finding = Finding("missing", "chunks/A")
@@ -107,6 +109,7 @@ class Finding:
     detail: str = ""
     is_unreadable: bool = False
     affected: Affected = Affected()
+    offsets: U64 = field(default_factory=lambda: np.zeros(0, np.uint64))
 
     @property
     def severity(self) -> Severity:

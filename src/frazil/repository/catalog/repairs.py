@@ -13,7 +13,7 @@ import numpy as np
 
 from frazil.display import Record, Shown, counted
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
-from frazil.format.columns import U32
+from frazil.format.columns import U32, U64
 from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
 
@@ -137,6 +137,7 @@ class LostChunks:
         versions: The ids of the versions that need the chunks, newest first.
         previous: For each chunk, the id of the newest version that has other, readable data for it. None if
             there is no such version.
+        offsets: The positions of the chunks in the chunk file, uint64 of shape (k,).
     """
 
     key: str
@@ -145,6 +146,7 @@ class LostChunks:
     coordinates: U32
     versions: tuple[str, ...]
     previous: tuple[str | None, ...]
+    offsets: U64
 
 
 @dataclass(frozen=True, slots=True)
