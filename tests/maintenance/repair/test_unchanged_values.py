@@ -59,7 +59,7 @@ def write(store: Any, rng: Random) -> None:
             array[at * CHUNK : (at + 1) * CHUNK] = block(rng.randint(1, 3))
 
 
-def written(root: Path, rng: Random) -> None:
+def fill_root(root: Path, rng: Random) -> None:
     """Commits of both libraries in turns."""
     frazil.Repository.create(
         frazil.local_filesystem_storage(str(root)),
@@ -84,7 +84,7 @@ def written(root: Path, rng: Random) -> None:
 def blocks(storage: Any, ids: list[str]) -> Blocks:
     """The chunks that can be read, by version, array and number."""
     repo = frazil.Repository.open(storage)
-    found: Blocks = {}
+    answer: Blocks = {}
     for id_ in ids:
         try:
             group = zarr.open_group(repo.readonly_session(snapshot_id=id_).store, mode="r")
@@ -94,10 +94,10 @@ def blocks(storage: Any, ids: list[str]) -> Blocks:
         for name, array in arrays.items():
             for at in range(COUNT):
                 try:
-                    found[id_, name, at] = np.asarray(array[at * CHUNK : (at + 1) * CHUNK]).tobytes()
+                    answer[id_, name, at] = np.asarray(array[at * CHUNK : (at + 1) * CHUNK]).tobytes()
                 except Exception:  # the same
                     continue
-    return found
+    return answer
 
 
 def flipped(data: bytes, place: int) -> bytes:
@@ -134,23 +134,21 @@ def damage(root: Path, rng: Random) -> Iterator[str]:
             path.unlink()
         else:
             path.write_bytes(changed)
-        is_known = has_trailer
         if way == "other" and not other.endswith(b"]:FRAZIL"):
             continue  # the file is then like one of another writer
-        print("DMG", path.name, way, len(data), another.name, data[:30])
-        if way in ("missing", "short") or (is_known and changed != data):
+        if way in ("missing", "short") or (has_trailer and changed != data):
             yield f"chunks/{path.name}"
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("seed", range(400))
+@pytest.mark.parametrize("seed", range(60))
 def test_a_repair_keeps_what_reads_right(seed: int, tmp_path: Path) -> None:
-    require_kept(tmp_path, Random(seed), seed % 4 > 0)
+    require_equal_values(tmp_path, Random(seed), seed % 4 > 0)
 
 
-def require_kept(folder: Path, rng: Random, is_damaged: bool) -> None:
+def require_equal_values(folder: Path, rng: Random, is_damaged: bool) -> None:
     root = folder / "repo"
-    written(root, rng)
+    fill_root(root, rng)
     storage = frazil.local_filesystem_storage(str(root))
     repo = frazil.Repository.open(storage)
     ids = [each.id for each in repo.ancestry(branch="main")][:-1]

@@ -30,10 +30,6 @@ from frazil.storage.base import Storage
 _FIRST: Final = 1 << 16
 
 
-class BlankTrailerError(FormatError):
-    """A chunk file must end with a trailer, and has only zeros after its chunks."""
-
-
 def stored_trailer(
     storage: Storage, id_: bytes, used: int, *, is_single: bool = False
 ) -> ChunkTrailer | None:
@@ -50,8 +46,7 @@ def stored_trailer(
         The trailer, or None if the file has none and its name does not say that it has one.
 
     Raises:
-        BlankTrailerError: The file must have a trailer, and has zeros.
-        FormatError: The trailer is damaged.
+        FormatError: The trailer is damaged, or the file must have one and has other bytes.
         StorageError: The file cannot be read.
 
     Examples:
@@ -78,14 +73,9 @@ def stored_trailer(
         raise FormatError(f"{key}: the end of the trailer is damaged or cut off")
     trailer = decode_trailer(id_, end, size)
     more = size - used
-    is_blank = not any(end[max(0, used - start) :])
-    if (
-        not length
-        and more > 0
-        and (is_marked(id_) or (is_single and is_blank and more == SINGLE_TRAILER_BYTES))
-    ):
-        error = BlankTrailerError if is_blank else FormatError
-        raise error(f"{key}: the file must end with the checksums of its chunks, got other bytes")
+    was_single = is_single and more == SINGLE_TRAILER_BYTES and not any(end[max(0, used - start) :])
+    if not length and more > 0 and (is_marked(id_) or was_single):
+        raise FormatError(f"{key}: the file must end with the checksums of its chunks, got other bytes")
     # A chunk may contain a copy of a chunk file.
     is_chunk = trailer is not None and trailer.id != id_ and trailer.size < used
     return None if is_chunk else trailer
@@ -131,7 +121,8 @@ class FileSums:
             return Compared()
         if isinstance(trailer, FormatError):
             damage = [Finding("checksum", key, detail=trailer.message)]
-            if isinstance(trailer, BlankTrailerError) and (blank := _blank(chunks, start, data)).any():
+            blank = _blank(chunks, start, data)
+            if blank.any() and not np.frombuffer(self.storage.get(key, self.used - 1), np.uint8)[1:].any():
                 detail = "the chunks and the place of their checksums have only zeros"
                 damage.append(chunks.finding("checksum", key, detail, blank))
             return Compared(tuple(damage))

@@ -257,8 +257,8 @@ def _check_bytes(work: _Work, needed: dict[bytes, Needed], uses: Uses, chunks: L
     )
     gathered = work.gathered
     for id_, result in results:
-        found = [each for each in result.findings if each.key not in reported]
-        gathered.by_manifest += ((id_, each) for each in found if _is_needed(each, needed))
+        findings = [each for each in result.findings if each.key not in reported]
+        gathered.by_manifest += ((id_, each) for each in findings if _is_needed(each, needed))
         gathered.bytes_read += result.size
         gathered.native_chunks += result.native
         gathered.compared_chunks += result.compared
