@@ -92,3 +92,30 @@ def test_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["repair", folder]) == 1
     status = main(["repair", folder, "--sources", "--yes"])
     assert (status, storage.head(key) is not None) == (0, True), capsys.readouterr().out
+
+
+def test_a_detached_snapshot_goes_to_the_branch_that_the_user_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = str(tmp_path / "ice")
+    storage = frazil.local_filesystem_storage(place)
+    repo = frazil.Repository.create(storage)
+    repo.create_branch("dev", repo.lookup_branch("main"))
+    with repo.transaction("dev", message="work") as store:
+        zarr.create_group(store, path="g")
+    tip = repo.lookup_branch("dev")
+    storage.delete(["repo"])
+    assert main(["repair", place]) == 1
+    assert f"frazil repair {place} --recover {tip} dev --yes" in capsys.readouterr().out
+    assert main(["repair", place, "--recover", tip[:6], "dev", "--yes"]) == 0
+    repo = frazil.Repository.open(storage)
+    assert (repo.lookup_branch("dev"), len(list(repo.ancestry(branch="main")))) == (tip, 1)
+
+
+def test_the_plan_ends_with_commands_for_lost_chunks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storage = repository(tmp_path / "one")
+    storage.delete([keys(storage, "chunks")[0]])
+    assert main(["repair", str(tmp_path / "one")]) == 1
+    assert "--lost fill --yes" in capsys.readouterr().out

@@ -92,3 +92,17 @@ def test_an_error_of_frazil_has_status_1(tmp_path: Path, capsys: pytest.CaptureF
     frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")))
     assert main(["verify", str(tmp_path / "repo"), "--state", str(tmp_path / "other")]) == 1
     assert "[invalid-argument]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("way", ["cut", "missing"])
+def test_a_damaged_repo_is_a_finding(place: Path, way: str, capsys: pytest.CaptureFixture[str]) -> None:
+    data = (place / "repo").read_bytes()
+    (place / "repo").write_bytes(data[: len(data) // 2]) if way == "cut" else (place / "repo").unlink()
+    assert main(["verify", str(place), "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert [(row["severity"], row["key"]) for row in report["findings"]] == [("loss", "repo")]
+    for backup in (place / "overwritten").iterdir():
+        backup.unlink()
+    assert main(["verify", str(place), "--json"]) == 1
+    report = json.loads(capsys.readouterr().out if way == "cut" else capsys.readouterr().err)
+    assert ("findings" in report) == (way == "cut")  # without any trace of `repo`, there is no repository

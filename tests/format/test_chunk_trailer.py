@@ -6,9 +6,11 @@ import struct
 
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
+import frazil
 from frazil.errors import FormatError
 from frazil.format.chunk_trailer import (
     END_BYTES,
@@ -18,9 +20,12 @@ from frazil.format.chunk_trailer import (
     decode_trailer,
     encode_trailer,
     find_remains,
+    is_marked,
     single_trailer,
     trailer_size,
 )
+from frazil.format.ids import id_from_text
+from frazil.repository.clock import new_bare_chunk_id, new_chunk_id
 
 ID = bytes(range(12))
 chunks = st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=8)
@@ -167,3 +172,28 @@ def test_only_the_end_of_a_file_is_needed() -> None:
     assert trailer.size == 3
     with pytest.raises(FormatError, match="must have 56 bytes, got 24"):
         decode_trailer(ID, end[-END_BYTES:], size)
+
+
+def test_ids_say_whether_a_file_has_a_trailer() -> None:
+    assert all(is_marked(new_chunk_id()) for _ in range(100))
+    assert not any(is_marked(new_bare_chunk_id()) for _ in range(100))
+    assert not is_marked(new_chunk_id()[::-1])
+    assert len({new_chunk_id() for _ in range(1000)}) == 1000
+
+
+def test_writers_use_such_ids() -> None:
+    for checksums in (True, False):
+        config = frazil.RepositoryConfig(
+            inline_chunk_threshold_bytes=0,
+            packing=frazil.PackingConfig(threshold_bytes=100),
+            chunks=frazil.ChunksConfig(checksums=checksums),
+        )
+        repo = frazil.Repository.create(frazil.in_memory_storage(), config)
+        with repo.transaction("main", message="a") as store:
+            for name, size in (("packed", 2), ("single", 200)):
+                zarr.create_array(
+                    store, name=name, shape=(600,), chunks=(size,), dtype="i8", compressors=None
+                )[:] = np.arange(600)
+        names = [each.key.partition("/")[2] for each in repo.storage.list("chunks")]
+        assert len(names) == 4
+        assert {is_marked(id_from_text(name)) for name in names} == {checksums}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Buffer, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -18,7 +19,9 @@ import frazil
 from frazil.errors import ConflictError, ErrorKind, FormatError, InvalidInputError, StorageError
 from frazil.maintenance import deletion, garbage, garbage_plan
 from frazil.maintenance.deletion import Patience, Sweeper
+from frazil.storage.base import ALWAYS, Condition, Refused, Storage, Stored, Version
 from frazil.storage.memory import MemoryStorage
+from frazil.storage.settings import StorageSettings
 
 FOLDERS = ("snapshots", "transactions", "manifests", "chunks")
 
@@ -253,3 +256,57 @@ def test_limits(limit: str) -> None:
         repo.garbage_collect(TOMORROW, **{limit: 0})
     assert repo.garbage_collect(TOMORROW, **{limit: 1}).snapshots_deleted == 4
     assert values(repo) == [4] * 4
+
+
+class FullStorage(MemoryStorage):
+    """A storage with a limited number of bytes."""
+
+    limit: int = 1 << 40
+
+    def used(self) -> int:
+        return sum(len(each.data) for each in self._contents.objects.values())
+
+    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
+        if self.used() + memoryview(data).nbytes > self.limit:
+            raise StorageError("no space left", ErrorKind.STORAGE_FULL)
+        return super().put(key, data, condition)
+
+    def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
+        self.put(to, data)
+
+    def with_settings(self, settings: StorageSettings) -> Storage:
+        return self
+
+
+def test_a_full_storage_can_be_collected() -> None:
+    """Backups that the collection would delete last make room for its record and the new `repo`."""
+    storage = FullStorage()
+    repo = frazil.Repository.create(storage, frazil.RepositoryConfig(inline_chunk_threshold_bytes=0))
+    for number in range(30):
+        with repo.transaction("main", message=str(number)) as store:
+            zarr.create_array(store, name="x", shape=(400,), dtype="i8", compressors=None, overwrite=True)[
+                :
+            ] = number + 1
+    log = [each.updated_at for each in repo.ops_log()]
+    time.sleep(0.01)
+    repo.expire_snapshots(datetime.now(UTC))
+    storage.limit = storage.used()
+    with pytest.raises(StorageError, match="no space"), repo.transaction("main", message="late") as store:
+        zarr.create_group(store, path="g")
+    summary = repo.garbage_collect(datetime.now(UTC) + timedelta(days=1))
+    assert summary.chunks_deleted == 29
+    assert summary.backups_deleted > 20
+    assert summary.backup_bytes_deleted > 0
+    repo = frazil.Repository.open(storage)
+    assert repo.verify("checksum").ok
+    assert [each.updated_at for each in repo.ops_log()][2:] == log
+    assert zarr.open_array(repo.readonly_session("main").store, path="x", mode="r")[0] == 30
+
+
+def test_a_full_storage_without_old_backups_loses_nothing() -> None:
+    storage = FullStorage()
+    repo = frazil.Repository.create(storage)
+    storage.limit = storage.used()
+    with pytest.raises(StorageError, match="no space"):
+        repo.garbage_collect(datetime.now(UTC) + timedelta(days=1))
+    assert frazil.Repository.open(storage).verify("checksum").ok

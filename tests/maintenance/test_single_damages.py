@@ -126,7 +126,6 @@ SEEN: dict[str, dict[str, str | None]] = {
         "zeros": C,
         "exchanged": C,
     },
-    # Without any rest of its checksums, a chunk file is like one of another writer.
     "raw chunk": {
         "deleted": E,
         "cut": C,
@@ -134,7 +133,7 @@ SEEN: dict[str, dict[str, str | None]] = {
         "empty": E,
         "bit": C,
         "longer": C,
-        "zeros": None,
+        "zeros": C,
         "exchanged": C,
     },
     "raw chunk without checksum": {
@@ -148,9 +147,17 @@ SEEN: dict[str, dict[str, str | None]] = {
         "exchanged": None,
     },
     "zstd chunk without checksum": {"deleted": E, "cut": E, "half": E, "empty": E, "bit": D, "zeros": D},
-    "zstd chunk": {"deleted": E, "cut": C, "half": E, "empty": E, "bit": C, "longer": C, "zeros": D},
-    "pack": {"deleted": E, "cut": C, "half": E, "empty": E, "bit": C, "longer": C},
-    "deduplicated chunk": {"deleted": E, "cut": C, "half": E, "empty": E, "bit": C, "exchanged": C},
+    "zstd chunk": {"deleted": E, "cut": C, "half": E, "empty": E, "bit": C, "longer": C, "zeros": C},
+    "pack": {"deleted": E, "cut": C, "half": E, "empty": E, "bit": C, "longer": C, "zeros": C},
+    "deduplicated chunk": {
+        "deleted": E,
+        "cut": C,
+        "half": E,
+        "empty": E,
+        "bit": C,
+        "zeros": C,
+        "exchanged": C,
+    },
     "lease": {"deleted": None, "cut": M, "half": M, "empty": M, "zeros": M},
     "ref v1": {"empty": M, "zeros": M},
     "config v1": {"deleted": None, "zeros": M},

@@ -19,6 +19,7 @@ from tests.support.tiers import deep
 
 import frazil
 from frazil.errors import ConflictError, InvalidInputError
+from frazil.format.ids import id_to_text, ids_to_text
 from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
 from frazil.importing import upgrade
 from frazil.maintenance.verification import plan, versions
@@ -536,3 +537,31 @@ def test_the_report_prints_what_is_wrong() -> None:
 def test_other_levels_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="metadata, exists, checksum or decode"):
         small().verify("all")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("spec_version", [1, 2])
+def test_a_finding_names_the_versions_that_it_affects(spec_version: int) -> None:
+    repo = frazil.Repository.create(MemoryStorage(), config(), spec_version=spec_version)
+    for name in "abc":
+        with repo.transaction("main", message=name) as store:
+            zarr.create_array(store, name=name, shape=(2,), chunks=(1,), dtype="i4", compressors=None)[:] = 1
+        if name == "b":
+            repo.create_tag("v1", repo.lookup_branch("main"))
+    with repo.transaction("main", message="without b") as store:
+        del zarr.open_group(store)["b"]
+    repo.create_branch("dev", repo.lookup_tag("v1"))
+    session = repo.readonly_session(tag="v1")
+    table = session.chunk_table("/b")
+    repo.storage.delete([f"chunks/{each}" for each in ids_to_text(table.chunk_ids)])
+    findings = repo.verify("exists").problems
+    assert {(each.affected.branches, each.affected.tags, each.affected.snapshots) for each in findings} == {
+        (("dev",), ("v1",), 2)
+    }
+    assert {each.affected.arrays for each in findings} == {("/b",)}
+    array = session.workspace.nodes.require_array("/a").array
+    assert array is not None
+    repo.storage.delete([f"manifests/{id_to_text(each.id)}" for each in array.manifests])
+    (lost,) = [each for each in repo.verify().problems if each.key.startswith("manifests/")]
+    assert lost.affected.snapshots == 4
+    assert "/a" in lost.affected.arrays
+    assert {row["snapshots"] for row in repo.verify().rows() if row["severity"] == "loss"} == {4}

@@ -71,6 +71,7 @@ SUBJECTS: Final = {
     "jobs/test_growth.py": "every operation, with twice the data",
     "jobs/test_resumed.py": "every operation, stopped and started again",
     # maintenance
+    "maintenance/repair/test_unchanged_values.py": "the values of random repositories after a repair",
     "maintenance/test_checks.py": "every check of a verification, one broken repository each",
     "maintenance/test_clocks.py": "garbage collection, where clocks differ",
     "maintenance/test_decoding.py": "verification at the level `decode`, and of virtual chunks",

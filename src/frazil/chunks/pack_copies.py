@@ -21,7 +21,15 @@ import numpy as np
 from frazil.chunks.coalesce import ReadPlan, plan_reads
 from frazil.chunks.ranges import ByteRange, StoredObject
 from frazil.errors import FormatError
-from frazil.format.chunk_trailer import ChunkTrailer, crc32c, decode_trailer, encode_trailer, trailer_size
+from frazil.format.chunk_trailer import (
+    SINGLE_TRAILER_BYTES,
+    ChunkTrailer,
+    crc32c,
+    decode_trailer,
+    encode_trailer,
+    is_marked,
+    trailer_size,
+)
 from frazil.format.columns import I64, U8, U32, copy_rows
 from frazil.format.ids import OBJECT_ID_BYTES, id_matrix
 from frazil.format.keys import chunk_key
@@ -200,6 +208,11 @@ def _read_pack(storage: Storage, ranges: FileRanges, rows: slice, places: I64) -
         wanted = by_file[low:high]
         id_ = ranges.ids[file].tobytes()
         trailer = _trailer(storage, id_, tails[number], size)
+        if trailer is None and is_marked(id_) and not any(tails[number][-SINGLE_TRAILER_BYTES:]):
+            raise FormatError(
+                f"{chunk_key(id_)}: the file must end with the checksums of its chunks, got zeros. Run "
+                "Repository.verify, and restore the file from a copy"
+            )
         if trailer is not None:
             _require_same(id_, trailer, offset[wanted], length[wanted], crcs[wanted])
     return pack, crcs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import click
@@ -13,8 +14,9 @@ from frazil.cli.output import Output
 from frazil.cli.target import Target
 from frazil.extras import needs
 from frazil.repository.catalog.checks import LEVELS
-from frazil.repository.catalog.repairs import ChunkSource
+from frazil.repository.catalog.repairs import ChunkSource, DetachedSnapshot, RepairPlan
 from frazil.repository.handle.repository import Repository
+from frazil.storage.base import Storage
 
 _DESCRIPTION: Final = """\
 Look for lost, damaged and exchanged files, and print the steps that repair them without a guess. With --yes,
@@ -26,7 +28,8 @@ that was not repaired, and after an error. It is 2 for wrong arguments."""
 _EXAMPLES: Final = """\
 frazil repair ice                                   print the plan
 frazil repair ice --copy s3://bucket/backup --yes   repair, also with files of a copy
-frazil repair ice --lost fill --yes                 chunks without a copy get the fill value"""
+frazil repair ice --lost fill --yes                 cells of chunks without a copy become missing
+frazil repair ice --recover KMT725G7Z0ZJ dev --yes  put a detached snapshot of the plan on a branch"""
 
 
 @verb("repair", description=_DESCRIPTION, examples=_EXAMPLES)
@@ -57,6 +60,14 @@ frazil repair ice --lost fill --yes                 chunks without a copy get th
     is_flag=True,
     help="Also take chunks from the files that were ingested (needs the extra `pipeline`).",
 )
+@click.option(
+    "--recover",
+    metavar="SNAPSHOT BRANCH",
+    type=(str, str),
+    multiple=True,
+    help="Put a detached snapshot of the plan on the branch that it belongs to; may be repeated, the oldest "
+    "snapshot first.",
+)
 @click.option("--dry-run", is_flag=True, help="Only print the plan (the default).")
 @click.option("--yes", is_flag=True, help="Apply the plan.")
 def command(output: Output, location: Target, dry_run: bool, yes: bool, **options: Any) -> int:
@@ -69,14 +80,35 @@ def command(output: Output, location: Target, dry_run: bool, yes: bool, **option
             from frazil.pipeline import IngestedFiles
 
         sources.append(IngestedFiles())
+    storage = storage_of(location)
     plan = Repository.repair(
-        storage_of(location),
+        storage,
         copies=[storage_of(each) for each in options["copies"]],
         level=options["level"],
         lost=options["lost"],
         sources=sources,
         dry_run=not yes,
     )
-    output.emit(json.loads(plan.to_json()), [str(plan)])
-    done = plan.complete and not plan.detached if yes else plan.ok
+    recovered = [_recover(storage, plan, *each) for each in options["recover"]] if yes else []
+    left = [each for each in plan.detached if each.id not in recovered]
+    document = {**json.loads(plan.to_json()), "recovered": recovered}
+    output.emit(document, [str(plan), *_next_commands(plan, left, location)])
+    done = plan.complete and not left if yes else plan.ok
     return 0 if done else 1
+
+
+def _recover(storage: Storage, plan: RepairPlan, snapshot: str, branch: str) -> str:
+    """Put a snapshot on a branch. ``snapshot`` is an id, or the beginning of an id of the plan."""
+    whole = [each.id for each in plan.detached if each.id.startswith(snapshot.upper())]
+    return Repository.open(storage).recover_snapshot(whole[0] if len(whole) == 1 else snapshot, branch)
+
+
+def _next_commands(plan: RepairPlan, left: Sequence[DetachedSnapshot], location: Target) -> Iterator[str]:
+    """Yield the commands that go on where the plan needs a decision."""
+    repair = f"frazil repair {location.location}"
+    if plan.lost and not any(each.action == "commit" for each in plan.steps):
+        yield f"to give lost chunks missing values: {repair} --lost fill --yes"
+        yield f"to give lost chunks the data of an older version: {repair} --lost previous --yes"
+    for each in left:
+        for branch in each.branches or ("NEW_BRANCH",):
+            yield f"to put {each.id} on `{branch}`: {repair} --recover {each.id} {branch} --yes"

@@ -9,14 +9,20 @@ import click
 
 from frazil.cli.command import LOCATION, verb
 from frazil.cli.ingest_arguments import ENGINES
-from frazil.cli.opening import repository_of
+from frazil.cli.opening import repository_of, storage_of, virtual_access
 from frazil.cli.output import Output, table
 from frazil.cli.target import Target
 from frazil.display import counted
+from frazil.errors import ErrorKind, FormatError, IcechunkError, RepositoryNotFoundError
 from frazil.extras import needs
+from frazil.format.keys import REPO
+from frazil.maintenance.verification.backups import newest_readable
+from frazil.maintenance.verification.file_checks import read_finding
 from frazil.repository.catalog.checks import LEVELS, Check, checks
 from frazil.repository.catalog.findings import VerificationReport
+from frazil.repository.handle.opening import HandleOptions, opened_before
 from frazil.repository.handle.repository import Repository
+from frazil.storage.base import Storage
 
 #: The exit status if the repository has problems.
 _PROBLEMS: Final = 1
@@ -69,9 +75,27 @@ def command(
         return 0
     if location is None:
         raise click.UsageError("LOCATION is missing. --list-checks needs no LOCATION")
-    report = _report(output, repository_of(location), **options)
+    try:
+        report = _report(output, repository_of(location), **options)
+    except (FormatError, RepositoryNotFoundError) as error:
+        report = _of_damaged_repo(output, storage_of(location), error, **options)
     output.emit(json.loads(report.to_json()), [summary(report, everything=everything)])
     return 0 if report.ok else _PROBLEMS
+
+
+def _of_damaged_repo(
+    output: Output, storage: Storage, error: IcechunkError, **options: Any
+) -> VerificationReport:
+    """Verify the versions of the newest readable backup. Without a backup, ``repo`` is the only finding."""
+    if error.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION:
+        raise error
+    backup = newest_readable(storage)
+    if backup is not None:
+        opened = opened_before(storage, HandleOptions(authorized=virtual_access()), backup[1])
+        return _report(output, Repository(opened), **options)
+    if storage.head(REPO) is None:  # there is no repository
+        raise error
+    return VerificationReport(options["level"], 0, 0, 0, 0, (read_finding(error, REPO),), {})
 
 
 def _report(
@@ -125,6 +149,9 @@ def summary(report: VerificationReport, *, everything: bool = False) -> str:
         where = f" of `{path}`" if path else ""
         lines.append(f"{each.severity.value}: {each.check}: {each.key}{where}: {each.detail}")
         if chunks:
-            lines.append(f"  chunks: {', '.join(chunks)}{more}")
+            number = counted(len(each.coordinates), "chunk")
+            lines.append(f"  {number}: {', '.join(chunks)}{more}")
+        if each.affected.snapshots or each.affected.arrays:
+            lines.append(f"  affected: {each.affected}")
         lines.append(f"  {each.action}")
     return "\n".join(lines)

@@ -19,6 +19,9 @@ protection against an attacker.
 
 The id shows that two files were exchanged. The lengths show that a reference points at a wrong place. The
 marks at both ends show that a trailer was there if one of its ends is damaged or cut off.
+
+A file of zeros has no mark. So the *name* says that a file has a trailer: the last two bytes of a random id
+are a checksum of the other ten (``marked_id``). A file whose id is the hash of its chunk has no such name.
 """
 
 from __future__ import annotations
@@ -42,6 +45,8 @@ _TAIL: Final = b"]:FRAZIL"
 _END: Final = Struct("<QII8s")
 _VERSION: Final = 1
 _ROW: Final = 12
+#: The number of bytes of an id that say that the file has a trailer.
+MARK_BYTES: Final = 2
 _FIXED: Final = len(_HEAD) + OBJECT_ID_BYTES + _END.size
 #: The number of bytes at the end of a chunk file that tell the length of its trailer.
 END_BYTES: Final = _END.size
@@ -168,6 +173,34 @@ def single_trailer(id_: bytes, chunk: Buffer) -> bytes:
         True
     """
     return encode_trailer(id_, [memoryview(chunk).nbytes], [crc32c(chunk)])
+
+
+def marked_id(lead: bytes) -> bytes:
+    """Return the id of a chunk file that has a trailer.
+
+    Args:
+        lead: Random bytes, all bytes of the id but the last two.
+
+    Returns:
+        The id.
+
+    Examples:
+        >>> is_marked(marked_id(bytes(10))), is_marked(bytes(12))
+        (True, False)
+    """
+    return lead + crc32c(_HEAD + lead).to_bytes(4, "little")[:MARK_BYTES]
+
+
+def is_marked(id_: bytes) -> bool:
+    """Return whether an id says that its chunk file has a trailer. One of 65,536 other ids says so by chance.
+
+    Args:
+        id_: Id of the file.
+
+    Returns:
+        Whether the last two bytes are the checksum of the others.
+    """
+    return marked_id(id_[:-MARK_BYTES]) == id_
 
 
 def trailer_size(id_: bytes, end: Buffer, size: int) -> int:

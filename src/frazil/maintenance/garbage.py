@@ -15,6 +15,10 @@ read stops the collection in step 3, before any deletion.
 
 A pack is one file with many chunks. It is alive while one of its chunks is. Virtual and inline chunks have no
 files. The age of a file is the time since its last modification, by the storage's clock.
+
+On a full storage, the record of the collection and the new repo info do not fit. Then the collection first
+deletes what it deletes last: backups that its own update makes unneeded (``_freed``). If it dies before that
+update, the ops log may end earlier, but no version is affected.
 """
 
 from __future__ import annotations
@@ -26,9 +30,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from frazil.errors import FormatError
+from frazil.errors import ErrorKind, FormatError, StorageError
+from frazil.format.keys import REPO
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
-from frazil.maintenance.backups import named, unneeded
+from frazil.maintenance.backups import LOGGED, named, old_backups, unneeded
 from frazil.maintenance.deletion import Patience, Sweeper, Swept
 from frazil.maintenance.digests import Marks
 from frazil.maintenance.garbage_plan import Live, Old, after_collection, garbage, needed, old_files
@@ -40,12 +45,12 @@ from frazil.maintenance.progress import NO_PROGRESS, Progress
 from frazil.maintenance.walk import Bounds, LocalWalk, Walk
 from frazil.repository.catalog.collection_records import CollectionRecord, announce, delete_killed_records
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.leases import Lease, LeaseLimit, delete_ended, lease_info
+from frazil.repository.catalog.leases import LEASES, Lease, LeaseLimit, delete_ended, lease_info
 from frazil.repository.catalog.repo_requirements import require_online
 from frazil.repository.catalog.repo_update import Changed
 from frazil.repository.catalog.turns import delete_dead
 from frazil.repository.catalog.version_info import GCSummary
-from frazil.repository.clock import now_us, to_datetime
+from frazil.repository.clock import from_datetime, now_us, to_datetime
 from frazil.repository.session.staged_work import delete_abandoned
 from frazil.storage.base import Storage
 
@@ -115,7 +120,7 @@ class Collecting:
 
 
 def collect(context: Context, what: Collection) -> GCSummary:
-    """Collect garbage, with all steps.
+    """Collect garbage, with all steps. On a full storage, old backups are deleted first.
 
     ``repository.catalog.leases`` describes how the files of running sessions are protected.
 
@@ -129,6 +134,7 @@ def collect(context: Context, what: Collection) -> GCSummary:
     Raises:
         ConflictError: ``gc-deletes-failing`` after too many failed deletions in a row.
         FormatError: A file that the collection needs is damaged. Nothing was deleted.
+        StorageError: ``storage-full`` if the storage is full, and no old backup can be deleted first.
 
     Examples:
         >>> import frazil
@@ -137,6 +143,35 @@ def collect(context: Context, what: Collection) -> GCSummary:
         >>> collect(context_of(repo), Collection(older_than=0)).chunks_deleted
         0
     """
+    try:
+        return _collect(context, what)
+    except StorageError as error:
+        if error.kind != ErrorKind.STORAGE_FULL or not (freed := _freed(context, what)).objects:
+            raise
+    summary = _collect(context, what)
+    return replace(
+        summary,
+        backups_deleted=summary.backups_deleted + freed.objects,
+        backup_bytes_deleted=summary.backup_bytes_deleted + freed.size,
+    )
+
+
+def _freed(context: Context, what: Collection) -> Swept:
+    """Delete backups that the update of a collection makes unneeded, before this update.
+
+    The storage's time of ``repo`` decides which: a writer names only a backup that is newer than the ``repo``
+    that it read. A lease may protect a copy, which reads older backups.
+    """
+    storage = context.storage
+    present = storage.head(REPO)
+    if context.spec_version < 2 or present is None or next(iter(storage.list(LEASES)), None) is not None:
+        return Swept()
+    after = context.catalog.full_repo_info().with_short_log(LOGGED)
+    old = old_backups(storage, min(what.older_than, from_datetime(present.modified)))
+    return what.sweeper(storage).sweep(unneeded(storage, old, named(after)))
+
+
+def _collect(context: Context, what: Collection) -> GCSummary:
     storage = context.storage
     require_online(context.catalog.repo_info())
     announcement = announce(storage)

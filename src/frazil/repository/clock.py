@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from frazil import host
 from frazil.errors import FormatError
+from frazil.format.chunk_trailer import MARK_BYTES, is_marked, marked_id
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES
 
 _LAST_US: Final = 250_000_000_000_000_000  # in the year 9892: numpy represents later times than datetime
@@ -33,6 +34,18 @@ def elapsed_us() -> int:
 def new_object_id() -> bytes:
     """Return a random id for a file, as bytes."""
     return host.random_bytes(OBJECT_ID_BYTES)
+
+
+def new_chunk_id() -> bytes:
+    """Return a random id for a chunk file with a trailer (``frazil.format.chunk_trailer``), as bytes."""
+    return marked_id(host.random_bytes(OBJECT_ID_BYTES - MARK_BYTES))
+
+
+def new_bare_chunk_id() -> bytes:
+    """Return a random id for a chunk file without a trailer, as bytes."""
+    while is_marked(id_ := new_object_id()):
+        pass
+    return id_
 
 
 def object_id_series() -> Iterator[bytes]:

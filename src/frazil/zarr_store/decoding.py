@@ -1,7 +1,8 @@
 """The decoder of the chunks of one array, for bytes that a caller has already read.
 
 zarr decodes chunks while it reads from a store. So the decoder gives the bytes to a store in memory, and
-reads the chunk as a block of the array. Codecs of shards check all inner chunks in this way.
+reads the chunk as a block of the array. Codecs of shards check all inner chunks in this way. A chunk of one
+value is encoded in the same way.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from zarr.core.buffer import cpu
 from zarr.errors import UnknownCodecError
 from zarr.storage import MemoryStore, StorePath
 
+from frazil.cf import coding_of
 from frazil.extras import missing_codec
 from frazil.zarr_store.keys import Coords, chunk_keys
 
@@ -55,6 +57,32 @@ class ChunkDecoder:
         finally:
             del self.chunks[key]
         return ""
+
+    def missing_element(self) -> Any:
+        """Return the element that readers decode as a missing value, or None if the array has none."""
+        return coding_of(self.array.attrs.asdict(), self.array.dtype).missing_element()
+
+    def encoded(self, coords: Coords, element: Any) -> bytes:
+        r"""Return a chunk with one element everywhere. No bytes if it is the fill value: zarr stores nothing.
+
+        >>> import frazil, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="an array") as store:
+        ...     array = zarr.create_array(
+        ...         store, name="t", shape=(4,), chunks=(2,), dtype="i2", compressors=None
+        ...     )
+        >>> decoder = chunk_decoder(repo.readonly_session("main").store, "/t")
+        >>> decoder.encoded((0,), 7), decoder.encoded((0,), 0)
+        (b'\x07\x00\x07\x00', b'')
+        """
+        try:
+            if coords:
+                self.array.set_block_selection(coords, element)
+            else:
+                self.array.set_basic_selection((), element)
+            return b"".join(each.to_bytes() for each in self.chunks.values())
+        finally:
+            self.chunks.clear()
 
 
 def chunk_decoder(store: Store, path: str) -> ChunkDecoder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import zarr
 from tests.maintenance.test_verification import small
@@ -12,6 +13,7 @@ import frazil
 from frazil.errors import InvalidInputError
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import NativeRef
+from frazil.storage.memory import MemoryStorage
 
 repair = frazil.Repository.repair
 
@@ -96,3 +98,87 @@ def test_without_an_older_version_nothing_is_taken() -> None:
 def test_another_choice_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="keep, fill or previous"):
         repair(small().storage, lost="guess")  # type: ignore[arg-type]
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("shards", [None, (4,)])
+@pytest.mark.parametrize(
+    ("dtype", "options", "expected"),
+    [
+        ("i2", {"attributes": {"_FillValue": -9}}, -9),
+        ("i2", {"attributes": {"missing_value": -9}, "fill_value": 3}, -9),
+        ("i2", {"attributes": {"_FillValue": 0, "scale_factor": 0.5}}, 0),
+        ("i2", {"fill_value": 7}, 7),
+        ("f4", {}, np.nan),
+        ("f4", {"attributes": {"_FillValue": 1e20}}, np.float32(1e20)),
+    ],
+)
+def test_lost_chunks_read_as_missing_values(dtype: str, options: Any, expected: Any, shards: Any) -> None:
+    """The element that a CF decoder reads as missing; the fill value of zarr if there is no such element."""
+    config = frazil.RepositoryConfig(
+        inline_chunk_threshold_bytes=0, packing=frazil.PackingConfig(enabled=False)
+    )
+    repo = frazil.Repository.create(MemoryStorage(), config)
+    with repo.transaction("main", message="an array") as store:
+        array = zarr.create_array(
+            store, name="a", shape=(10,), chunks=(2,), shards=shards, dtype=dtype, **options
+        )
+        array[:] = np.arange(10) + 1
+    size = 4 if shards else 2
+    for chunk in (1, (10 - 1) // size):
+        repo.storage.delete([chunk_of(repo, "/a", (chunk,))])
+    plan = repair(repo.storage, lost="fill", dry_run=False)
+    has_element = dtype == "f4" or "attributes" in options
+    assert ("as missing values" in plan.steps[0].why) == has_element
+    stored = zarr.open_array(frazil.Repository.open(repo.storage).readonly_session("main").store, path="a")
+    want = np.arange(10).astype(dtype) + np.array(1, dtype)
+    for start in (size, (10 - 1) // size * size):
+        want[start : start + size] = expected
+    np.testing.assert_array_equal(stored[:], want)
+
+
+@pytest.mark.parametrize("choice", ["fill", "previous"])
+def test_an_unreadable_manifest_leaves_a_plan(choice: Any) -> None:
+    """The chunk is lost in an older version too, whose manifest can be read."""
+    repo = small()
+    storage = repo.storage
+    chunk = chunk_of(repo, "/a", (0,))
+    with repo.transaction("main", message="newer") as store:
+        zarr.open_array(store, path="a")[2:] = 5
+    tip = repo.readonly_session("main").workspace.nodes.require_array("/a")
+    assert tip.array is not None
+    (manifest,) = [f"manifests/{id_to_text(each.id)}" for each in tip.array.manifests]
+    storage.delete([chunk])
+    storage.put(manifest, b"no manifest")
+    plan = repair(storage, lost=choice)
+    assert {each.key for each in plan.findings} == {chunk, manifest}
+    assert [each.key for each in plan.lost] == [chunk]
+    assert not [each for each in plan.steps if each.action == "commit"]
+
+
+def test_the_plan_names_the_choices() -> None:
+    repo, _ = damaged()
+    text = str(repair(repo.storage))
+    assert "fill: 1 chunk" in text
+    assert "previous: 1 chunk" in text
+
+
+def test_a_good_chunk_in_the_file_of_a_lost_chunk_stays() -> None:
+    """Each of two packs has one damaged chunk. The same coordinates lead to both packs, in two versions."""
+    repo = frazil.Repository.create(MemoryStorage(), frazil.RepositoryConfig(inline_chunk_threshold_bytes=0))
+    for value in (10, 20):
+        with repo.transaction("main", message=str(value)) as store:
+            if value == 10:
+                zarr.create_array(store, name="a", shape=(4,), chunks=(1,), dtype="i8", compressors=None)
+            array: Any = zarr.open_array(store, path="a")
+            array[:] = np.arange(4) + value
+    for message, chunk in (("10", 3), ("20", 1)):
+        (version,) = [each.id for each in repo.ancestry(branch="main") if each.message == message]
+        ref = repo.readonly_session(snapshot_id=version).workspace.chunks.ref("/a", (chunk,))
+        assert isinstance(ref, NativeRef)
+        key = f"chunks/{id_to_text(ref.chunk_id)}"
+        data = bytearray(repo.storage.get(key))
+        data[ref.offset] ^= 4
+        repo.storage.put(key, data)
+    repair(repo.storage, level="checksum", lost="fill", dry_run=False)
+    assert values(frazil.Repository.open(repo.storage)) == [20, 0, 22, 23]

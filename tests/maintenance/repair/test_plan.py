@@ -322,3 +322,39 @@ def test_a_copy_with_its_own_commits_does_not_give_repo() -> None:
     plan = repair(storage, copies=[copy])
     assert plan.steps[0].source.startswith("overwritten/")
     assert repair(storage, copies=[copy, before]).steps[0].source.startswith("repo of")
+
+
+def test_exchanged_packs_go_back_without_a_copy() -> None:
+    """The checksums in each file name the other file."""
+    repo = frazil.Repository.create(MemoryStorage())
+    for name in "ab":
+        with repo.transaction("main", message=name) as store:
+            array = zarr.create_array(
+                store, name=name, shape=(4000,), chunks=(1000,), dtype="u1", compressors=None
+            )
+            array[:] = np.arange(4000) // 1000 + ord(name)
+    one, other = [each.key for each in repo.storage.list("chunks")]
+    first, second = bytes(repo.storage.get(one)), bytes(repo.storage.get(other))
+    repo.storage.put(one, second)
+    repo.storage.put(other, first)
+    plan = repair(repo.storage, level="checksum", lost="fill", dry_run=False)
+    assert [(each.action, set(each.keys), each.certainty) for each in plan.steps] == [
+        ("copy", {one, other}, "proved")
+    ]
+    assert (bytes(repo.storage.get(one)), bytes(repo.storage.get(other))) == (first, second)
+
+
+def test_a_copy_of_zeros_is_not_used() -> None:
+    repo = frazil.Repository.create(MemoryStorage())
+    with repo.transaction("main", message="a") as store:
+        array = zarr.create_array(
+            store, name="a", shape=(4000,), chunks=(1000,), dtype="u1", compressors=None
+        )
+        array[:] = np.arange(4000) // 1000 + 1
+    copy = copy_of(repo.storage)
+    (key,) = [each.key for each in repo.storage.list("chunks")]
+    copy.put(key, bytes(len(bytes(copy.get(key)))))
+    repo.storage.delete([key])
+    plan = repair(repo.storage, copies=[copy])
+    assert not plan.steps
+    assert [each.key for each in plan.lost] == [key]

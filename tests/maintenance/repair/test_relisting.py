@@ -71,6 +71,9 @@ def test_two_branches_on_the_same_tip_need_a_guess() -> None:
     plan = repair(repo.storage)
     assert ([each.action for each in plan.steps], [each.id for each in plan.detached]) == (["restore"], [id_])
     assert not plan.ok
+    (detached,) = plan.detached
+    assert (detached.message, detached.branches) == ("4", ("dev", "main"))
+    assert id_ in str(plan)
     plan.apply()
     restored = frazil.Repository.open(repo.storage)
     assert restored.recover_snapshot(id_, "dev", parent=restored.lookup_branch("dev")) == id_
@@ -110,3 +113,16 @@ def test_a_lost_log_of_a_lost_commit_stays_detached() -> None:
     plan = repair(storage)
     assert [each.id for each in plan.detached] == [tip]
     assert len(keys(storage, "snapshots")) == 4
+
+
+def test_a_child_of_a_detached_snapshot_may_belong_to_the_same_branches() -> None:
+    repo = repository()
+    repo.create_branch("dev", repo.lookup_branch("main"))
+    ids = [commit(repo, number, "dev") for number in (4, 5)]
+    lose_updates(repo.storage, 2)
+    plan = repair(repo.storage, dry_run=False)
+    assert [(each.id, each.branches) for each in plan.detached] == [(id_, ("dev", "main")) for id_ in ids]
+    restored = frazil.Repository.open(repo.storage)
+    for id_ in ids:
+        restored.recover_snapshot(id_, "dev")
+    assert messages(repo.storage, "dev")[:2] == ["5", "4"]

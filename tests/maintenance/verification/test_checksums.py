@@ -164,3 +164,93 @@ def test_missing_and_damaged_files_are_errors() -> None:
     storage.put(chunk_key(ID), b"ice" + single_trailer(ID, b"ice")[:-1])
     with pytest.raises(FormatError, match="cut off"):
         stored_trailer(storage, ID, 3)
+
+
+def single(deduplicate: bool = False, *, checksums: bool = True) -> frazil.Repository:
+    """A repository with four chunk files of one chunk each."""
+    config = frazil.RepositoryConfig(
+        inline_chunk_threshold_bytes=0,
+        packing=frazil.PackingConfig(enabled=False),
+        chunks=frazil.ChunksConfig(deduplicate=deduplicate, checksums=checksums),
+    )
+    repo = frazil.Repository.create(MemoryStorage(), config)
+    repo.save_config()
+    fill(repo, "a")
+    return repo
+
+
+def fill(repo: frazil.Repository, name: str) -> None:
+    with repo.transaction("main", message=name) as store:
+        array = zarr.create_array(store, name=name, shape=(32,), chunks=(8,), dtype="f8", compressors=None)
+        array[:] = np.random.default_rng(7).random(32)
+
+
+def blank(repo: frazil.Repository, key: str, start: int) -> None:
+    data = bytes(repo.storage.get(key))
+    repo.storage.put(key, data[:start] + bytes(len(data) - start))
+
+
+@pytest.mark.parametrize("deduplicate", [False, True])
+def test_a_file_of_zeros_is_a_lost_chunk(deduplicate: bool) -> None:
+    repo = single(deduplicate)
+    key = keys(repo, "chunks")[0]
+    blank(repo, key, 0)
+    findings = repo.verify("checksum").problems
+    assert {(each.check, each.key) for each in findings} == {("checksum", key)}
+    assert sum(len(each.coordinates) for each in findings) == 1
+
+
+@pytest.mark.parametrize("deduplicate", [False, True])
+def test_a_chunk_before_a_blank_trailer_is_not_lost(deduplicate: bool) -> None:
+    repo = single(deduplicate)
+    key = keys(repo, "chunks")[0]
+    blank(repo, key, 64)
+    findings = repo.verify("checksum").problems
+    assert {(each.check, each.key, len(each.coordinates)) for each in findings} == {("checksum", key, 0)}
+    assert not frazil.Repository.repair(repo.storage, level="checksum", lost="fill").lost
+
+
+def test_the_blank_chunks_of_a_half_written_pack_are_lost() -> None:
+    repo = packed()
+    (pack,) = keys(repo, "chunks")
+    blank(repo, pack, 3 * SIZE)
+    lost = [each for each in repo.verify("checksum").problems if len(each.coordinates)]
+    assert sum(len(each.coordinates) for each in lost) == 5
+
+
+@pytest.mark.parametrize("checksums", [True, False])
+def test_equal_chunks_under_other_names_are_no_finding(checksums: bool) -> None:
+    """A session with deduplication stores the chunks again that a session without it has stored."""
+    repo = single(checksums=checksums)
+    config = frazil.RepositoryConfig(chunks=frazil.ChunksConfig(deduplicate=True, checksums=checksums))
+    repo = frazil.Repository.open(repo.storage, config)
+    repo.save_config()
+    fill(repo, "b")
+    assert len(keys(repo, "chunks")) == 8
+    assert repo.verify("decode").ok
+    assert frazil.Repository.repair(repo.storage, level="decode", lost="fill").ok
+
+
+def test_a_name_that_is_the_hash_of_another_file_proves_damage() -> None:
+    repo = single(checksums=False)
+    plain = keys(repo, "chunks")
+    config = frazil.RepositoryConfig(chunks=frazil.ChunksConfig(deduplicate=True, checksums=False))
+    repo = frazil.Repository.open(repo.storage, config)
+    repo.save_config()
+    fill(repo, "b")
+    (named, *_) = [key for key in keys(repo, "chunks") if key not in plain]
+    changed(repo, named, 5)
+    assert [(each.check, each.key) for each in repo.verify("checksum").problems] == [("exchanged", named)]
+    plan = frazil.Repository.repair(repo.storage, level="checksum", lost="fill", dry_run=False)
+    assert [(each.action, each.keys, each.certainty) for each in plan.steps] == [("copy", (named,), "proved")]
+    assert repo.verify("checksum").ok
+    group = zarr.open_group(repo.readonly_session("main").store, mode="r")
+    assert (group["a"][:] == group["b"][:]).all()  # type: ignore[index]
+
+
+def test_a_compaction_refuses_a_pack_of_zeros() -> None:
+    repo = single()
+    for key in keys(repo, "chunks"):
+        blank(repo, key, 0)
+    with pytest.raises(FormatError, match="zeros"):
+        repo.compact("packs", branch="main")

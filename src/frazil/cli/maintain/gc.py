@@ -54,11 +54,15 @@ def command(
     if not dry_run:
         if not yes:
             files = counted(len(summary.files), "file")
-            confirm(output, f"Delete {files}, {size(summary.bytes_deleted)}?", yes=not len(summary.files))
+            confirm(output, f"Delete {files}, {size(_bytes(summary))}?", yes=not len(summary.files))
         with output.progress("gc") as bar:
             summary = repo.garbage_collect(older_than, progress=bar, keep_ops=ops)
     output.emit(_document(summary, dry_run), _lines(summary, dry_run), pages=dry_run)
     return 1 if summary.objects_failed_to_delete else 0
+
+
+def _bytes(summary: frazil.GCSummary) -> int:
+    return summary.bytes_deleted + summary.backup_bytes_deleted
 
 
 def _document(summary: frazil.GCSummary, dry_run: bool) -> dict[str, Any]:
@@ -92,7 +96,7 @@ def _lines(summary: frazil.GCSummary, dry_run: bool) -> Iterator[str]:
         kinds_of = ("snapshots", "transaction_logs", "manifests", "chunks", "backups")
         values = {kind: getattr(summary, f"{kind}_deleted") for kind in kinds_of}
         counts = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in values.items() if count)
-    yield f"{'would delete' if dry_run else 'deleted'} {counts or 'nothing'} ({size(summary.bytes_deleted)})"
+    yield f"{'would delete' if dry_run else 'deleted'} {counts or 'nothing'} ({size(_bytes(summary))})"
     yield from map(_lease_line, summary.leases)
     if summary.objects_failed_to_delete:
         failures = counted(summary.objects_failed_to_delete, "file")

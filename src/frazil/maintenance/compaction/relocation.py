@@ -25,7 +25,6 @@ from frazil.maintenance.listing import among, distinct
 from frazil.repository.catalog.compaction_info import LiveFiles
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
-from frazil.repository.clock import new_object_id
 from frazil.repository.session.manifest_files import put_manifests
 from frazil.repository.session.uploads import putting
 
@@ -129,7 +128,7 @@ def _copy(
     # A file with one chunk may be named by the hash of its bytes. A copy under another name gains nothing.
     settings = context.settings
     options = PackOptions(pack_size, 2 if settings.deduplicate else 1, settings.checksums)
-    copies = copy_to_packs(context.storage, ranges, options, new_object_id)
+    copies = copy_to_packs(context.storage, ranges, options, context.new_chunk_id)
     copied = int(copies.length[copies.source >= 0].sum())
     return FileRanges(copies.ids, copies.source[number], copies.offset[number], length), copied
 

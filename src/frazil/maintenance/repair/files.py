@@ -2,7 +2,7 @@
 
 every file       the same key in a copy of the repository, and in quarantine
 metadata files   also another file of the same folder that contains the id of the damaged file. Such a
-file has the name of another file: two files were exchanged
+and packs        file has the name of another file: two files were exchanged
 chunk files      also another chunk file whose hash is the id of the damaged file (deduplication)
 logs             also the rebuild from the snapshots
 """
@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from frazil.errors import IcechunkError
+from frazil.format.chunk_check import check_file
 from frazil.format.chunk_trailer import SINGLE_TRAILER_BYTES
 from frazil.format.ids import OBJECT_ID_BYTES, id_from_text, id_list, id_matrix, is_id_text
 from frazil.format.keys import CHUNKS, OVERWRITTEN, TRANSACTIONS, chunk_key
@@ -89,6 +90,7 @@ class FileSearch:
         elsewhere = self._elsewhere(keys, aside, ends)
 
         def search(key: str) -> tuple[Origin, Certainty] | None:
+            best: tuple[Origin, Certainty] | None = None
             for origin in self._origins(key, aside, elsewhere):
                 if (key, origin.label, origin.key) in self.tried:
                     continue
@@ -97,8 +99,10 @@ class FileSearch:
                     certainty = check_content(key, data, ends.get(key, 0))
                     present = read_present(self.storage, key)
                     if present is None or memoryview(present[0]) != memoryview(data):
-                        return origin, certainty
-            return None
+                        if certainty == "proved":
+                            return origin, certainty
+                        best = best or (origin, certainty)
+            return best
 
         results = zip(keys, map_bounded(Purpose.FILE_COPIES, search, list(keys)), strict=True)
         good = {key: result for key, result in results if result is not None}
@@ -118,7 +122,7 @@ class FileSearch:
     ) -> dict[str, Origin]:
         """Return files that have the content of a damaged file under another name."""
         answer: dict[str, Origin] = {}
-        for folder in KINDS:
+        for folder in (*KINDS, CHUNKS):
             damaged = [key for key in keys if key.startswith(f"{folder}/")]
             names = [name for key, names in aside.items() if key.startswith(f"{folder}/") for name in names]
             if damaged and len(names) + len(damaged) > 1:
@@ -126,11 +130,13 @@ class FileSearch:
         return answer | self._by_hash([key for key in keys if key in ends], aside, ends)
 
     def _by_id(self, folder: str, damaged: Sequence[str], names: Sequence[str]) -> dict[str, Origin]:
-        kind = KINDS[folder]
-
         def key_inside(name: str) -> str | None:
             with skip_damage():
-                return kind.key(kind.decode(self.storage.get(name), name).id)
+                data = self.storage.get(name)
+                if folder in KINDS:
+                    return KINDS[folder].key(KINDS[folder].decode(data, name).id)
+                trailer = check_file(_id_of(name), data).trailer
+                return None if trailer is None else chunk_key(trailer.id)
             return None
 
         inside = zip(map_bounded(Purpose.FILE_COPIES, key_inside, list(names)), names, strict=True)

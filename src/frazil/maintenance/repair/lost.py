@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import IcechunkError
-from frazil.format.columns import U8, U32
+from frazil.format.columns import U8, U32, U64
 from frazil.format.ids import id_from_text, id_keys, id_matrix, id_to_text, is_id_text
 from frazil.format.keys import CHUNKS
 from frazil.format.manifest import ChunkKind, ChunkTable
@@ -42,21 +42,35 @@ def lost_chunks(
         []
     """
     named = {each.key: id_from_text(name) for each in findings if (name := chunk_name(each.key)) is not None}
-    groups: dict[tuple[str, bytes], list[U32]] = {}
+    groups: dict[tuple[str, bytes], list[Finding]] = {}
     for each in findings:
-        if each.key in named and len(each.coordinates):
-            groups.setdefault((each.key, each.node), []).append(each.coordinates)
+        if each.key in named and len(each.offsets):
+            groups.setdefault((each.key, each.node), []).append(each)
     if not groups:
         return []
     files = id_matrix(list(named.values()))
     versions = version_files(context)
     uses = chunk_uses(context, versions, files)
     users = dict(zip(map(bytes, uses.files), _users(versions, uses), strict=True))
-    search = _Search(context, versions, files)
-    cells = {pair: np.unique(np.concatenate(parts), axis=0) for pair, parts in groups.items()}
-    previous = _previous(search, cells)
+    cells: dict[tuple[str, bytes], U32] = {}
+    offsets: dict[tuple[str, bytes], U64] = {}
+    for pair, parts in groups.items():
+        every = np.concatenate([each.coordinates for each in parts])
+        places = np.concatenate([each.offsets for each in parts])
+        _, rows = np.unique(np.column_stack((every.astype(np.uint64), places)), axis=0, return_index=True)
+        cells[pair], offsets[pair] = every[rows], places[rows]
+    ranges = np.concatenate([_ranges(named[key], offsets[key, node]) for key, node in cells])
+    previous = _previous(_Search(context, versions, ranges), cells)
     return [
-        LostChunks(key, paths.get(node), node, coordinates, users[named[key]], previous[key, node])
+        LostChunks(
+            key,
+            paths.get(node),
+            node,
+            coordinates,
+            users[named[key]],
+            previous[key, node],
+            offsets[key, node],
+        )
         for (key, node), coordinates in cells.items()
     ]
 
@@ -102,7 +116,7 @@ def chunk_name(key: str) -> str | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Search:
-    """The search for older data. ``damaged`` are the ids of the chunk files that are lost."""
+    """The search for older data. ``damaged`` are the lost ranges of chunk files: see ``lost_ranges``."""
 
     context: Context
     versions: VersionFiles
@@ -167,11 +181,27 @@ class _Search:
 
 
 def is_lost(table: ChunkTable, damaged: U8) -> NDArray[np.bool_]:
-    """Return which references of a table point to one of the damaged chunk files."""
+    """Return which references of a table point to one of the lost ranges."""
     native = table.kind == ChunkKind.NATIVE
     hit = np.zeros(len(table), bool)
-    hit[native] = among(table.chunk_ids, damaged)[table.source[native]]
+    ids = table.chunk_ids[table.source[native]]
+    hit[native] = among(np.hstack((ids, _bytes(table.offset[native]))), damaged)
     return hit
+
+
+def lost_ranges(lost: Iterable[LostChunks]) -> U8:
+    """Return the ranges of lost chunks: the id of the file and the offset of each, uint8 (n, 20)."""
+    parts = [_ranges(id_from_text(name), each.offsets) for each in lost if (name := chunk_name(each.key))]
+    return np.concatenate(parts)
+
+
+def _ranges(id_: bytes, offsets: U64) -> U8:
+    ids = np.tile(np.frombuffer(id_, np.uint8), (len(offsets), 1))
+    return np.hstack((ids, _bytes(offsets)))
+
+
+def _bytes(offsets: U64) -> U8:
+    return offsets.astype(">u8").view(np.uint8).reshape(len(offsets), 8)
 
 
 def lost_files(lost: Iterable[LostChunks]) -> U8:

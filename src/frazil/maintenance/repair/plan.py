@@ -29,8 +29,7 @@ from frazil.maintenance.repair.steps import Site, Step
 from frazil.maintenance.verification import plan
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import Finding, VerifyLevel
-from frazil.repository.catalog.repairs import ChunkSource, LostChoice, RepairPlan
-from frazil.repository.catalog.version_info import SnapshotInfo
+from frazil.repository.catalog.repairs import ChunkSource, DetachedSnapshot, LostChoice, RepairPlan
 from frazil.storage.base import Storage
 
 #: Each round repairs a kind of files that others refer to: repo, snapshots, manifests, chunks. One more
@@ -83,8 +82,7 @@ def repair_plan(request: RepairRequest) -> RepairPlan:
         steps += chunks
         damage = _damage(site, request)
         lost = lost_chunks(site.context, damage.findings, damage.paths)
-    steps += (commits := lost_commits(site.context, request.lost, lost))
-    _perform(commits, site)
+    steps += lost_commits(site, request.lost, lost)
     steps += [] if may_be_good else _orphans(site.context, request)
     return RepairPlan(
         request.storage.label(),
@@ -96,7 +94,7 @@ def repair_plan(request: RepairRequest) -> RepairPlan:
     )
 
 
-def _first_steps(site: Site, request: RepairRequest) -> tuple[list[Step], tuple[SnapshotInfo, ...]]:
+def _first_steps(site: Site, request: RepairRequest) -> tuple[list[Step], tuple[DetachedSnapshot, ...]]:
     """Make the steps for the files that name all versions: ``repo``, or the refs of spec version 1."""
     if is_version_1(request.storage, request.copies):
         refs = ref_steps(request.storage, request.copies)

@@ -8,7 +8,7 @@ commit. So the step is ``consistent``, and not ``proved``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -19,7 +19,7 @@ from frazil.format.keys import snapshot_key
 from frazil.format.repo_info import RepoInfo
 from frazil.maintenance.repair.steps import Site
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.repairs import RepairStep
+from frazil.repository.catalog.repairs import DetachedSnapshot, RepairStep
 from frazil.repository.catalog.restoration import unlisted_snapshots
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.session.snapshot_recovery import fitting_parents, relist_snapshot
@@ -54,7 +54,7 @@ class Relist:
             relist_snapshot(site.context, self.id, self.branch, self.parent)
 
 
-def relist_steps(site: Site, backup: RepoInfo) -> tuple[list[Relist], tuple[SnapshotInfo, ...]]:
+def relist_steps(site: Site, backup: RepoInfo) -> tuple[list[Relist], tuple[DetachedSnapshot, ...]]:
     """Make the steps that list younger snapshots again, on an overlay.
 
     Args:
@@ -76,7 +76,21 @@ def relist_steps(site: Site, backup: RepoInfo) -> tuple[list[Relist], tuple[Snap
             break
         steps.append(step)
         waiting = [each for each in waiting if each.id != step.id]
-    return steps, tuple(waiting)
+    return steps, tuple(_detached(context, waiting))
+
+
+def _detached(context: Context, waiting: Sequence[SnapshotInfo]) -> Iterator[DetachedSnapshot]:
+    """Yield the snapshots with the branches that each may belong to. The oldest snapshot must be first."""
+    branches: dict[bytes, list[str]] = {}
+    for name, tip in sorted(context.catalog.full_repo_info().branches.items()):
+        branches.setdefault(tip, []).append(name)
+    for each in waiting:
+        id_ = id_from_text(each.id)
+        names = sorted(
+            {name for parent in _fitting(context, list(branches), id_) for name in branches[parent]}
+        )
+        branches[id_] = names  # the next snapshot may be its child
+        yield DetachedSnapshot(each.id, each.message, each.written_at, tuple(names))
 
 
 def _next_step(context: Context, waiting: Sequence[SnapshotInfo]) -> Relist | None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
 from frazil.errors import FormatError, IcechunkError
-from frazil.format.chunk_trailer import IS_FAST, crc32c, encode_trailer
+from frazil.format.chunk_trailer import crc32c, encode_trailer
 from frazil.format.columns import I64
 from frazil.format.ids import id_from_text
 from frazil.format.manifest import ChunkKind, ChunkTable
@@ -135,14 +136,11 @@ def _assembled(
 
 
 def _trailer(key: str, parts: Sequence[_Part], data: bytearray) -> bytes:
-    """Return the trailer of a new file. Nothing, if its chunks do not follow each other without gaps."""
-    ranges = sorted({(part.start, part.stop) for part in parts})
-    if not IS_FAST or [stop for _, stop in ranges[:-1]] != [start for start, _ in ranges[1:]] or ranges[0][0]:
-        return b""
-    sums = [crc32c(memoryview(data)[start:stop]) for start, stop in ranges]
-    return encode_trailer(
-        id_from_text(key.rpartition("/")[2]), [stop - start for start, stop in ranges], sums
-    )
+    """Return the trailer of a new file. A gap between two chunks counts as a chunk."""
+    cuts = sorted({0, *(part.start for part in parts), *(part.stop for part in parts)})
+    sums = [crc32c(memoryview(data)[start:stop]) for start, stop in pairwise(cuts)]
+    lengths = [stop - start for start, stop in pairwise(cuts)]
+    return encode_trailer(id_from_text(key.rpartition("/")[2]), lengths, sums)
 
 
 def _tables(context: Context, manifest: bytes, file: bytes) -> Iterator[tuple[bytes, ChunkTable, I64]]:

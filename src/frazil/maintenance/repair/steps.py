@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 from frazil.display import counted
 from frazil.errors import FormatError
 from frazil.format.chunk_check import check_file
-from frazil.format.chunk_trailer import find_remains
+from frazil.format.chunk_trailer import find_remains, is_marked
 from frazil.format.ids import OBJECT_ID_BYTES, id_from_text
 from frazil.format.keys import CHUNKS, MANIFESTS, OVERWRITTEN, SNAPSHOTS, TRANSACTIONS, chunk_key
 from frazil.format.repo_info import decode_repo_info
@@ -111,7 +111,8 @@ def check_content(key: str, data: Buffer, end: int = 0) -> Certainty:
 def _check_chunks(id_: bytes, data: Buffer, end: int) -> Certainty:
     """Check the bytes of a chunk file with the checksums in it, or with its name if that is a hash."""
     check = check_file(id_, data)
-    if check.trailer is None and find_remains(id_, memoryview(data)[end:]):
+    rest = memoryview(data)[end:]
+    if check.trailer is None and (find_remains(id_, rest) or (len(rest) and is_marked(id_))):
         raise FormatError(f"{chunk_key(id_)}: the end of the content is cut off. Use another copy")
     if check.trailer is None:
         return "proved" if id_ == sha256(data).digest()[:OBJECT_ID_BYTES] else "consistent"

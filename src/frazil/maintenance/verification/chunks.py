@@ -83,7 +83,8 @@ def without_files(storage: Storage, manifest: bytes, lost: LostFiles) -> list[Fi
                 check = "short" if lost.is_listed[at] else "missing"
                 name = f"{CHUNKS}/{id_to_text(table.chunk_ids[source].tobytes())}"
                 detail = f"the file has {int(sizes[at])} bytes"
-                findings.append(Finding(check, name, node, table.index[rows], detail))
+                offsets = table.offset[rows]
+                findings.append(Finding(check, name, node, table.index[rows], detail, offsets=offsets))
     return findings
 
 
@@ -96,8 +97,7 @@ class ReadRequest:
 
     They are counted over the arrays of the manifest, in the order of their ids.
 
-    is_hashed  whether new chunk files are named by the hash of their bytes. A file with a random name is not
-               a finding. A file with the bytes of another existing file is one
+    is_hashed  whether files with one chunk may be named by the hash of their chunk
     snapshots  the arrays whose chunks are decoded, each with a snapshot that has it
     """
 
@@ -144,8 +144,9 @@ def read_rows(
             read += int(part.length[part.kind == ChunkKind.INLINE].sum())
         for name, rows, get in _objects(part, storage, sources):
             is_chunk = name.startswith(f"{CHUNKS}/")
-            hashed_in = storage if request.is_hashed and is_chunk and len(rows) == 1 else None
-            sums = _sums(part, rows, storage)
+            is_single = is_chunk and not part.offset[rows].any() and len(set(part.length[rows].tolist())) == 1
+            hashed_in = storage if request.is_hashed and is_single else None
+            sums = _sums(part, rows, storage, is_single=is_single)
             native += 0 if sums is None else len(rows)
             for low, high, inside in _ranges(part.offset[rows], part.length[rows]):
                 at = rows[inside]
@@ -176,12 +177,12 @@ class ReadResult:
     compared: int = 0
 
 
-def _sums(table: ChunkTable, rows: I64, storage: Storage) -> FileSums | None:
+def _sums(table: ChunkTable, rows: I64, storage: Storage, *, is_single: bool) -> FileSums | None:
     """Return the checksums of the chunk file of some rows, or None for a foreign object."""
     if table.kind[rows[0]] != ChunkKind.NATIVE:
         return None
     used = int((table.offset[rows] + table.length[rows]).max())
-    return FileSums(storage, table.chunk_ids[table.source[rows[0]]].tobytes(), used)
+    return FileSums(storage, table.chunk_ids[table.source[rows[0]]].tobytes(), used, is_single)
 
 
 def _inline_findings(key: str, node: bytes, table: ChunkTable, decode: Decode) -> Iterator[Finding]:
@@ -212,7 +213,6 @@ class _Span:
 
     def check(self) -> ReadResult:
         """Read the range, and check its chunks."""
-        node, index = self.chunks.node, self.chunks.index
         try:
             data = memoryview(self.get(self.low, self.high)).cast("B")
             if data.nbytes != self.high - self.low:
@@ -222,21 +222,31 @@ class _Span:
                 )
             compared = Compared() if self.sums is None else self.sums.compare(self.chunks, self.low, data)
             findings = compared.findings
-            if not findings and self.hashed_in is not None and not self.low:
-                findings = self._exchanged(self.hashed_in, data)
+            if not (findings or compared.count or self.low) and self.hashed_in is not None:
+                findings = self._unlike_name(self.hashed_in, data)
         except IcechunkError as error:
             check = _native_check(error) if self.name.startswith(f"{CHUNKS}/") else virtual_check(error)
-            return ReadResult((Finding(check, self.name, node, index, error.message),))
+            return ReadResult((self.chunks.finding(check, self.name, error.message),))
         if not findings and self.decode is not None:
             findings = self._undecodable(data, self.decode)
         return ReadResult(findings, data.nbytes, 0, compared.count)
 
-    def _exchanged(self, storage: Storage, data: Buffer) -> tuple[Finding, ...]:
+    def _unlike_name(self, storage: Storage, data: memoryview) -> tuple[Finding, ...]:
+        """Return a finding if the hash of these bytes is the name of another file that has other bytes.
+
+        A file with the bytes of another file is no finding: two writers have stored the same chunk.
+        """
         other = chunk_key(sha256(data).digest()[:OBJECT_ID_BYTES])
         if other == self.name or storage.head(other) is None:
             return ()
-        detail = f"it has the bytes of {other}"
-        return (Finding("exchanged", self.name, self.chunks.node, self.chunks.index, detail),)
+        try:
+            stored = np.frombuffer(storage.get(other, 0, len(data)), np.uint8)
+        except IcechunkError:  # the check of the other file reports it
+            return ()
+        if np.array_equal(stored, np.frombuffer(data, np.uint8)):
+            return ()
+        detail = f"its name is the hash of the bytes of {self.name}, and it has other bytes"
+        return (Finding("exchanged", other, detail=detail),)
 
     def _undecodable(self, data: memoryview, decode: Decode) -> tuple[Finding, ...]:
         """Decode all chunks of the range. One finding has all chunks with the same error."""
@@ -247,7 +257,7 @@ class _Span:
             [decode(tuple(at), data[start : start + length]) for at, start, length in spans], object
         )
         return tuple(
-            Finding("undecodable", self.name, chunks.node, chunks.index[texts == text], text)
+            chunks.finding("undecodable", self.name, text, texts == text)
             for text in sorted(set(texts[texts != ""].tolist()))
         )
 

@@ -8,8 +8,8 @@ before and after the verification was needed all the time, so no process was all
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -17,12 +17,12 @@ import numpy as np
 
 from frazil.errors import ConflictError, ErrorKind, IcechunkError
 from frazil.format.columns import U8
-from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_matrix
+from frazil.format.ids import OBJECT_ID_BYTES, id_from_text, id_keys, id_list, id_matrix, is_id_text
 from frazil.format.keys import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
 from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.file_batches import manifest_batches, snapshot_batches
-from frazil.maintenance.listing import Listed, distinct, listed
+from frazil.maintenance.listing import Listed, among, distinct, listed
 from frazil.maintenance.progress import Progress
 from frazil.maintenance.verification.backups import check_chain
 from frazil.maintenance.verification.chunks import ReadRequest, absent, split_rows
@@ -120,14 +120,15 @@ def verify(context: Context, request: Request) -> VerificationReport:
     findings += backups
     findings += _leftovers(work, files, manifests, needed, findings)
     findings += marker_findings(context.storage)
+    paths = _paths(context, state, {each.node for each in findings} | set(_nodes(findings, uses)))
     return VerificationReport(
         request.level,
         len(state.needed),
         gathered.manifests,
         gathered.references,
         gathered.bytes_read,
-        tuple(findings),
-        _paths(context, state, {each.node for each in findings}),
+        tuple(_with_arrays(each, uses, paths) for each in findings),
+        paths,
         gathered.native_chunks,
         gathered.compared_chunks,
         runner.resumed,
@@ -256,10 +257,19 @@ def _check_bytes(work: _Work, needed: dict[bytes, Needed], uses: Uses, chunks: L
     )
     gathered = work.gathered
     for id_, result in results:
-        gathered.by_manifest += ((id_, each) for each in result.findings if each.key not in reported)
+        findings = [each for each in result.findings if each.key not in reported]
+        gathered.by_manifest += ((id_, each) for each in findings if _is_needed(each, needed))
         gathered.bytes_read += result.size
         gathered.native_chunks += result.native
         gathered.compared_chunks += result.compared
+
+
+def _is_needed(finding: Finding, needed: dict[bytes, Needed]) -> bool:
+    """Return whether the file of a finding is needed. Only a comparison with a name reads other files."""
+    if finding.check != "exchanged" or len(finding.coordinates):
+        return True
+    id_ = id_matrix([id_from_text(finding.key.rpartition("/")[2])])
+    return any(among(id_, need.files).any() for need in needed.values())
 
 
 def _check_backups(work: _Work) -> list[Finding]:
@@ -318,6 +328,21 @@ def _leftovers(
     }
     for folder, listing in files.items():
         yield from unreferenced(listing, ids[folder])
+
+
+def _nodes(findings: Iterable[Finding], uses: Uses) -> Iterator[bytes]:
+    """Yield the arrays whose chunks the files of findings have, or whose references."""
+    for each in findings:
+        folder, _, name = each.key.partition("/")
+        if each.node:
+            yield each.node
+        elif folder == MANIFESTS and is_id_text(name):
+            yield from (node for node, _ in uses.of(id_from_text(name)))
+
+
+def _with_arrays(finding: Finding, uses: Uses, paths: Mapping[bytes, str]) -> Finding:
+    arrays = tuple(sorted({paths[node] for node in _nodes([finding], uses) if node in paths}))
+    return replace(finding, affected=replace(finding.affected, arrays=arrays)) if arrays else finding
 
 
 def _paths(context: Context, state: State, nodes: set[bytes]) -> dict[bytes, str]:

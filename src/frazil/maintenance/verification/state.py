@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 
@@ -30,12 +31,15 @@ from frazil.storage.outages import is_outage
 class State:
     """All versions, the oldest first where this is known, and findings of the files that name them.
 
-    ``info`` is the repo info. It is None in spec version 1, and if it cannot be read.
+    ``info`` is the repo info. It is None in spec version 1, and if it cannot be read. ``branches`` and
+    ``tags`` have the version of each.
     """
 
     versions: tuple[Version, ...]
     findings: tuple[Finding, ...]
     info: RepoInfo | None = None
+    branches: Mapping[str, bytes] = field(default_factory=dict)
+    tags: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def needed(self) -> set[bytes]:
@@ -52,7 +56,7 @@ def state_of(context: Context) -> State:
         raise file.outage
     info = file.value
     if info is not None:
-        return State(tuple(versions_of(info)), tuple(file.findings), info)
+        return State(tuple(versions_of(info)), tuple(file.findings), info, *_refs(info))
     backup = newest_readable(context.storage)
     newest = "no backup" if backup is None else f"of the backups {backup[0]} is the newest one that"
     findings = [
@@ -60,7 +64,17 @@ def state_of(context: Context) -> State:
         for each in file.findings
     ]
     # The backup has most versions.
-    return State(() if backup is None else tuple(versions_of(backup[1])), tuple(findings))
+    if backup is None:
+        return State((), tuple(findings))
+    return State(tuple(versions_of(backup[1])), tuple(findings), None, *_refs(backup[1]))
+
+
+def _refs(info: RepoInfo) -> tuple[Mapping[str, bytes], Mapping[str, bytes]]:
+    """Return branches and tags, or nothing if they cannot be decoded, which is another finding."""
+    try:
+        return info.branches, info.tags
+    except FormatError:
+        return {}, {}
 
 
 def versions_of(info: RepoInfo) -> Iterator[Version]:
@@ -106,7 +120,7 @@ def _entries(table: SnapshotTable, order: I64) -> Iterable[SnapshotEntry | None]
 def _version_1(storage: Storage) -> State:
     """Return snapshots that refs lead to. Expiration changes parents and leaves no trace of the old ones."""
     findings: list[Finding] = list(_config_findings(storage))
-    tips: list[bytes] = []
+    tips: dict[RefKind, dict[str, bytes]] = {kind: {} for kind in RefKind}
     names, _ = list_refs(storage)
     refs = [(kind, name) for kind in RefKind for name in sorted(names[kind])]
     for kind, name in refs:
@@ -116,7 +130,7 @@ def _version_1(storage: Storage) -> State:
             findings.append(Finding("ref-file", ref_key(storage, kind, name), detail=error.message))
             continue
         if ref is not None:
-            tips.append(ref.snapshot)
+            tips[kind][name] = ref.snapshot
     if "main" not in names[RefKind.BRANCH]:
         detail = "a repository must have the branch `main`"
         findings.append(Finding("main-branch", ref_key(storage, RefKind.BRANCH, "main"), detail=detail))
@@ -128,9 +142,9 @@ def _version_1(storage: Storage) -> State:
     has_initial = INITIAL_SNAPSHOT_ID in entries
     versions = [
         Version(id_, None, (), is_needed=True, is_root=not has_initial, spec_version=1)
-        for id_ in reversed(_reachable(entries, tips))
+        for id_ in reversed(_reachable(entries, chain.from_iterable(each.values() for each in tips.values())))
     ]
-    return State(tuple(versions), tuple(findings))
+    return State(tuple(versions), tuple(findings), None, tips[RefKind.BRANCH], tips[RefKind.TAG])
 
 
 def _config_findings(storage: Storage) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -17,7 +18,7 @@ from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.catalog import Catalog, needs_version_2
 from frazil.repository.catalog.collection_records import is_collecting
 from frazil.repository.catalog.collection_watch import CollectionWatch
-from frazil.repository.clock import new_object_id, now_us
+from frazil.repository.clock import new_bare_chunk_id, new_chunk_id, now_us
 from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.engine_settings import Effective
 from frazil.storage.base import Storage
@@ -85,7 +86,12 @@ class Context:
         packs = PackSettings(
             settings.packing, settings.pack_threshold_bytes, settings.pack_size_bytes, settings.checksums
         )
-        return ChunkWriter(self.storage, packs, new_object_id, content=self._content())
+        return ChunkWriter(self.storage, packs, self.new_chunk_id, content=self._content())
+
+    @property
+    def new_chunk_id(self) -> Callable[[], bytes]:
+        """A function that returns the id of a new chunk file. The id says whether the file has a trailer."""
+        return new_chunk_id if self.settings.checksums else new_bare_chunk_id
 
     def _content(self) -> ContentStore | None:
         settings = self.settings
@@ -95,7 +101,7 @@ class Context:
         return ContentStore(
             self.storage,
             ContentSettings(lifetime, settings.compare_chunks, settings.checksums),
-            new_object_id,
+            self.new_chunk_id,
             now_us,
             CollectionWatch(self.catalog.repo_info, self.storage),
             partial(is_collecting, self.storage),

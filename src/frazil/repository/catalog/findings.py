@@ -10,12 +10,14 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from frazil.display import Record, Shown
+from frazil.display import Record, Shown, counted
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.format.columns import U32
+from frazil.format.columns import U32, U64
 from frazil.repository.catalog.checks import LEVELS, Check, Severity, VerifyLevel, check_named
 
 _SHOWN: Final = 20
+#: The number of branches and tags of one finding that its text names.
+_NAMES: Final = 5
 #: Findings with these severities make a report not ok.
 _BAD: Final = frozenset({Severity.LOSS, Severity.DAMAGE, Severity.WARNING})
 
@@ -42,6 +44,43 @@ def verify_level(level: object) -> VerifyLevel:
     return level
 
 
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """The arrays and versions that need a file.
+
+    Attributes:
+        arrays: The paths of the arrays. Empty for a file that all arrays of a version need.
+        branches: The branches whose newest version needs the file.
+        tags: The tags whose version needs the file.
+        snapshots: The number of versions that need the file, those of older commits included.
+
+    Examples:
+        >>> print(Affected(("/t",), ("main",), ("v1", "v2"), 7))
+        array /t, branch main, tags v1 and v2, 7 snapshots
+    """
+
+    arrays: tuple[str, ...] = ()
+    branches: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    snapshots: int = 0
+
+    def __str__(self) -> str:
+        named = (
+            ("array", "arrays", self.arrays),
+            ("branch", "branches", self.branches),
+            ("tag", "tags", self.tags),
+        )
+        parts = [
+            f"{one if len(names) == 1 else many} {_joined(names)}" for one, many, names in named if names
+        ]
+        return ", ".join([*parts, counted(self.snapshots, "snapshot")])
+
+
+def _joined(names: tuple[str, ...]) -> str:
+    shown = [*names[:_NAMES], *([f"{len(names) - _NAMES} more"] if len(names) > _NAMES else [])]
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Finding:
     """A result of a check: a file that is damaged, or something else to know.
@@ -53,6 +92,9 @@ class Finding:
         coordinates: The coordinates of the chunks, uint32 of shape (k, ndim).
         detail: A description.
         is_unreadable: Whether readers refuse the whole file.
+        affected: The versions that need the file. Empty for files that are not part of a version.
+        offsets: The positions of these chunks in their chunk file, uint64 of shape (k,). Empty for other
+            files.
 
     Examples:
         >>> finding = Finding("missing", "chunks/A")
@@ -66,6 +108,8 @@ class Finding:
     coordinates: U32 = field(default_factory=lambda: np.zeros((0, 0), np.uint32))
     detail: str = ""
     is_unreadable: bool = False
+    affected: Affected = Affected()
+    offsets: U64 = field(default_factory=lambda: np.zeros(0, np.uint64))
 
     @property
     def severity(self) -> Severity:
@@ -145,7 +189,8 @@ class VerificationReport(Record):
 
         Returns:
             Rows with the keys ``severity``, ``check``, ``key``, ``path``, ``coordinates``, ``detail`` and
-            ``action``. A finding without chunks has one row, with None as ``coordinates``.
+            ``action``, and with those of `Affected`: ``arrays``, ``branches``, ``tags`` and ``snapshots``. A
+            finding without chunks has one row, with None as ``coordinates``.
         """
         return [
             {
@@ -156,6 +201,10 @@ class VerificationReport(Record):
                 "coordinates": coordinates,
                 "detail": each.detail,
                 "action": each.action,
+                "arrays": list(each.affected.arrays),
+                "branches": list(each.affected.branches),
+                "tags": list(each.affected.tags),
+                "snapshots": each.affected.snapshots,
             }
             for each in self.findings
             for coordinates in each.coordinates.tolist() or [None]
@@ -200,4 +249,4 @@ _NUMBERS: Final = (
     *("native_chunks", "compared_chunks", "resumed"),
 )
 
-__all__ = ["Check", "Finding", "Severity", "VerificationReport", "VerifyLevel", "verify_level"]
+__all__ = ["Affected", "Check", "Finding", "Severity", "VerificationReport", "VerifyLevel", "verify_level"]

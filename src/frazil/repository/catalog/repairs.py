@@ -6,15 +6,15 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, ClassVar, Literal, Protocol, cast, get_args
 
 import numpy as np
 
 from frazil.display import Record, Shown, counted
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
-from frazil.format.columns import U32
+from frazil.format.columns import U32, U64
 from frazil.repository.catalog.findings import Finding
-from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.storage.base import Storage
 
 #: What a repair does at the tips of branches with chunks that are lost for good. See ``Repository.repair``.
@@ -137,6 +137,7 @@ class LostChunks:
         versions: The ids of the versions that need the chunks, newest first.
         previous: For each chunk, the id of the newest version that has other, readable data for it. None if
             there is no such version.
+        offsets: The positions of the chunks in the chunk file, uint64 of shape (k,).
     """
 
     key: str
@@ -145,6 +146,28 @@ class LostChunks:
     coordinates: U32
     versions: tuple[str, ...]
     previous: tuple[str | None, ...]
+    offsets: U64
+
+
+@dataclass(frozen=True, slots=True)
+class DetachedSnapshot:
+    """A snapshot that the restored file ``repo`` does not list, and whose branch is not certain.
+
+    Attributes:
+        id: The id of the snapshot.
+        message: The message of the commit.
+        written_at: The time of the commit.
+        branches: The branches that it may belong to: its log fits the tip of each. Empty if it fits no tip.
+    """
+
+    id: str
+    message: str
+    written_at: datetime
+    branches: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        where = f"of {' or '.join(self.branches)}" if self.branches else "of no branch that exists now"
+        return f"{self.id} {self.written_at:%Y-%m-%d %H:%M:%S} {self.message!r:.60}, perhaps {where}"
 
 
 def _nothing() -> None:
@@ -159,8 +182,8 @@ class RepairPlan(Record):
         storage: The label of the storage.
         steps: The steps, in their order.
         lost: The chunks that are lost for good.
-        detached: Snapshots that the restored file ``repo`` does not list, and whose branch is not certain.
-            ``Repository.recover_snapshot`` puts one on a branch.
+        detached: Snapshots that the restored file ``repo`` does not list, and whose branch is not certain,
+            the oldest first. ``Repository.recover_snapshot`` puts one on a branch.
         findings: The damage that remains after all steps, lost chunks included.
         quarantine: The prefix of the files that the repair puts aside. None before ``apply``.
 
@@ -176,7 +199,7 @@ class RepairPlan(Record):
     storage: str
     steps: tuple[RepairStep, ...]
     lost: tuple[LostChunks, ...] = ()
-    detached: tuple[SnapshotInfo, ...] = ()
+    detached: tuple[DetachedSnapshot, ...] = ()
     findings: tuple[Finding, ...] = ()
     quarantine: str | None = None
     perform: Callable[[], str | None] = field(default=_nothing)
@@ -279,7 +302,12 @@ class RepairPlan(Record):
                 "steps": self.rows(),
                 "lost": self.lost_rows(),
                 "detached": [
-                    {"id": each.id, "message": each.message, "written_at": each.written_at.isoformat()}
+                    {
+                        "id": each.id,
+                        "message": each.message,
+                        "written_at": each.written_at.isoformat(),
+                        "branches": list(each.branches),
+                    }
                     for each in self.detached
                 ],
                 "findings": [{"key": each.key, "text": str(each)} for each in self.findings],
@@ -294,8 +322,17 @@ class RepairPlan(Record):
             number = int(np.sum([len(each.coordinates) for each in self.lost]))
             arrays = Counter(each.path or each.node.hex() for each in self.lost)
             yield "lost", f"{counted(number, 'chunk')} of {', '.join(sorted(arrays))}"
+            if not any(each.action == "commit" for each in self.steps):
+                older = sum(version is not None for each in self.lost for version in each.previous)
+                yield (
+                    "choices for lost chunks",
+                    (
+                        f"fill: {counted(number, 'chunk')} become missing values\n"
+                        f"previous: {counted(older, 'chunk')} get the data of an older version"
+                    ),
+                )
         if self.detached:
-            yield "detached", _lines([f"{each.id}: {each.message}" for each in self.detached])
+            yield "detached", _lines(list(map(str, self.detached)))
         yield "findings that remain", _lines(list(map(str, self.findings)))
         if self.quarantine is not None:
             yield "quarantine", self.quarantine

@@ -187,7 +187,7 @@ class Recovery(RepositoryBase):
             branch: The branch to put on the snapshot. An existing branch must be on the parent of the
                 snapshot. A new name creates a branch.
             parent: The id of the parent snapshot. Default: the only tip of a branch or tag that the
-                transaction log of the snapshot fits.
+                transaction log of the snapshot fits. If it fits several, the tip of ``branch``.
 
         Returns:
             The id of the snapshot.

@@ -52,7 +52,7 @@ def _relist(context: Context, snapshot_id: str, branch: str, parent: str | None)
     snapshot, log = _read_files(context, id_)
     parent_id = None if parent is None else resolve_id(parent, lambda: info)
     if parent_id is None:
-        parent_id = _find_parent(context, info, snapshot, log)
+        parent_id = _find_parent(context, info, snapshot, log, branch)
     else:
         _require_parent(context, info, parent_id, snapshot, log)
     entry = SnapshotEntry(id_, parent_id, snapshot.flushed_at, snapshot.message, snapshot.metadata)
@@ -102,12 +102,16 @@ def _require_parent(
         raise _unknown_parent(snapshot, f"not `{id_to_text(parent)}`")
 
 
-def _find_parent(context: Context, info: RepoInfo, snapshot: Snapshot, log: TransactionLog) -> bytes:
-    """Return the parent of a snapshot: the only tip that its transaction log fits."""
+def _find_parent(
+    context: Context, info: RepoInfo, snapshot: Snapshot, log: TransactionLog, branch: str
+) -> bytes:
+    """Return the parent of a snapshot: the only tip that its log fits. Among several, that of the branch."""
     tips = dict.fromkeys([*info.branches.values(), *info.tags.values()])
     candidates = [tip.id for tip in map(context.assets.snapshot, tips) if _fits(tip, snapshot, log)]
     if len(candidates) > 1:
         candidates = [id_ for id_ in candidates if _has_its_chunks(context, id_, snapshot, log)]
+    if len(candidates) > 1 and info.branches.get(branch) in candidates:
+        return info.branches[branch]
     if len(candidates) != 1:
         raise _unknown_parent(snapshot, "several tips" if candidates else "no tip")
     return candidates[0]
