@@ -38,6 +38,7 @@ _READING: Final = frozenset(
         "table",
         "start",
         "end",
+        "net-changes",
         "array",
         "slab",
     }
