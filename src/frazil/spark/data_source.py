@@ -62,7 +62,7 @@ class FrazilDataSource(spark.DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._session: Session | None = None
-        self._changes: RowChangesTable | None = None
+        self._versions: dict[str, str] = {}
 
     @classmethod
     @override
@@ -79,8 +79,9 @@ class FrazilDataSource(spark.DataSource):
         if options.get("table") == FEED:
             return to_spark(SCHEMA, metadata)
         if options.get("table") == ROW_CHANGES:
-            self._changes = RowChangesTable(self._repository(options), options)
-            return to_spark(self._changes.schema, metadata)
+            changes = RowChangesTable(self._repository(options), options)
+            self._versions = changes.versions
+            return to_spark(changes.schema, metadata)
         if "table" in options:
             return to_spark(repository_tables.schema_of(options["table"]), metadata)
         self._session = self._session_at(options)
@@ -96,7 +97,7 @@ class FrazilDataSource(spark.DataSource):
                 ErrorKind.INVALID_ARGUMENT,
             )
         if options.get("table") == ROW_CHANGES:
-            changes = self._changes or RowChangesTable(self._repository(options), options)
+            changes = RowChangesTable(self._repository(options), {**options, **self._versions})
             return RowChangesReader(changes, to_arrow_schema(schema))
         if "table" in options:
             return MetadataReader(self._repository(options), options, to_arrow_schema(schema))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import takewhile
+from functools import reduce
+from itertools import pairwise, takewhile
 from typing import Any, override
 
 import numpy as np
@@ -11,6 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import datasource as spark
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.handle.repository import Repository
 from frazil.spark.tables import location
 from frazil.spark.tables.data_source_reader import require_columns, selection_of, split_of
@@ -39,36 +41,40 @@ class RowChangesTable:
     """The versions that the options name, and the columns of the changes between them.
 
     Attributes:
+        versions: The options ``start`` and ``end``, as snapshot ids.
         columns: All columns of the table.
         schema: Those that the option ``columns`` names, after ``change``; by default all.
     """
 
     def __init__(self, repo: Repository, options: Options) -> None:
-        self._repo, self._options = repo, dict(options)
         if options.get("include-missing", "fill") != "fill":
             raise InvalidInputError(
                 "The table row_changes must be read with include-missing=fill, got "
                 f"{options['include-missing']!r}. Leave out the option",
                 ErrorKind.INVALID_ARGUMENT,
             )
-        after = (
-            repo.readonly_session(snapshot_id=location.snapshot_named(repo, options["end"]))
-            if "end" in options
-            else location.session_at(repo, options)
+        if "end" in options:
+            session = repo.readonly_session(snapshot_id=location.snapshot_named(repo, options["end"]))
+        else:
+            session = location.session_at(repo, options)
+        end = session.snapshot_id
+        start = options.get("start") or repo.lookup_snapshot(end).parent_id or end
+        start = location.snapshot_named(repo, start)
+        self.versions = {"start": start, "end": end}
+        is_net = location.flag(options, "net-changes", True) or start == end
+        self._commits = [repo.lookup_snapshot(end)] if is_net else _commits(repo, start, end)
+        self._split = split_of(options)
+        selection, where = selection_of(options), options.get("where", ())
+        last = TableVersion.of(session, selection, where)
+        assert last is not None  # the method raises an error for the last version
+        ids = [start, *(each.id for each in self._commits[:-1])]
+        earlier = [repo.readonly_session(snapshot_id=each) for each in ids]
+        self._tables = [*(TableVersion.of(each, selection, where, last.grid) for each in earlier), last]
+        self.columns = _columns([each for each in self._tables if each is not None])
+        names = location.listed(options, "columns")
+        chosen = (
+            [self.grid.column(each) for each in dict.fromkeys([CHANGE, *names])] if names else self.columns
         )
-        self._end = after.snapshot_id
-        self._start = (
-            location.snapshot_named(repo, options["start"])
-            if "start" in options
-            else repo.lookup_snapshot(self._end).parent_id or self._end
-        )
-        where = options.get("where", ())
-        self._after = TableVersion.of(after, selection_of(options), where)
-        self._before = self._version(self._start)
-        self.columns = _columns(self._before, self._after)
-        grid = self.grid
-        names = [CHANGE, *location.listed(options, "columns")]
-        chosen = [grid.column(name) for name in dict.fromkeys(names)] if len(names) > 1 else grid.columns
         self.schema = pa.schema([pa.field(each.name, each.type) for each in chosen])
 
     @property
@@ -80,63 +86,45 @@ class RowChangesTable:
 
     def plans(self, schema: pa.Schema) -> list[tuple[Comparison, list[ChangeTask]]]:
         """Return the comparisons and their tasks, for the columns and types of a schema."""
-        rows = self._after.grid
-        request = ChangeRequest(
-            self.columns,
-            schema,
-            {each.name: each.type for each in rows.columns},
-            tuple(each.name for each in rows.columns if each.name not in rows.dims),
-            split_of(self._options),
+        request = ChangeRequest(self.columns, schema, self._split)
+        pairs = zip(pairwise(self._tables), self._commits, strict=True)
+        return [
+            plan
+            for (before, after), commit in pairs
+            for plan in plan_changes(before, after, request, (commit.id, commit.written_at))
+        ]
+
+
+def _commits(repo: Repository, start: str, end: str) -> list[SnapshotInfo]:
+    """Return the commits after a version up to another, oldest first."""
+    newer = list(takewhile(lambda each: each.id != start, repo.ancestry(snapshot_id=end)))
+    if newer[-1].parent_id != start:
+        raise InvalidInputError(
+            f"Option `start` must be a version in the history of `end` with net-changes=false, got {start}, "
+            f"which is not in the history of {end}. Leave out net-changes to compare the two versions",
+            ErrorKind.INVALID_ARGUMENT,
         )
-        plans, before = [], self._before
-        for id_ in self._later_versions():
-            after = self._after if id_ == self._end else self._version(id_)
-            commit = (id_, self._repo.lookup_snapshot(id_).written_at)
-            plans += plan_changes(before, after, request, commit)
-            before = after
-        return plans
-
-    def _later_versions(self) -> list[str]:
-        """Return the ids of the versions that are compared, each with the one before, from ``start``."""
-        if location.flag(self._options, "net-changes", True) or self._start == self._end:
-            return [self._end]
-        ancestry = self._repo.ancestry(snapshot_id=self._end)
-        newer = list(takewhile(lambda each: each.id != self._start, ancestry))
-        if newer[-1].parent_id != self._start:
-            raise InvalidInputError(
-                "Option `start` must be a version in the history of `end` with net-changes=false, got "
-                f"{self._start}, which is not in the history of {self._end}. Leave out net-changes to "
-                "compare the two versions",
-                ErrorKind.INVALID_ARGUMENT,
-            )
-        return [each.id for each in reversed(newer)]
-
-    def _version(self, id_: str) -> TableVersion | None:
-        session = self._repo.readonly_session(snapshot_id=id_)
-        where = self._options.get("where", ())
-        return TableVersion.of(session, selection_of(self._options), where, self._after.grid)
+    return newer[::-1]
 
 
-def _columns(before: TableVersion | None, after: TableVersion) -> tuple[ChangeColumn, ...]:
+def _columns(versions: list[TableVersion]) -> tuple[ChangeColumn, ...]:
     """Return the columns of the table: the change, the row, its earlier values, and the commit."""
     rows, earlier = [], []
-    for each in after.grid.columns:
-        old = None if before is None else before.find(each.name)
-        old_type = each.type if old is None else old.type
-        rows.append(ChangeColumn(each.name, _common_type(old_type, each.type), each.name))
-        if each.name not in after.grid.dims:
-            earlier.append(ChangeColumn(BEFORE + each.name, old_type, each.name, True))
+    last = versions[-1].grid
+    for name in [each.name for each in last.columns]:
+        types = [each.grid.column(name).type for each in versions]
+        rows.append(ChangeColumn(name, reduce(_common_type, types), name))
+        if name not in last.dims:
+            earlier.append(ChangeColumn(BEFORE + name, reduce(_common_type, types[:-1] or types), name, True))
     commit = (ChangeColumn(SNAPSHOT_ID, pa.string()), ChangeColumn(WRITTEN_AT, TIME))
-    columns = (ChangeColumn(CHANGE, pa.string()), *rows, *earlier, *commit)
-    added = {each.name.lower() for each in columns if each not in rows}
-    for each in rows:
-        if each.name.lower() in added:
-            raise InvalidInputError(
-                f"The columns of the table row_changes must not have the name {each.name}, got an array of "
-                "this name. Choose other arrays with the option variables",
-                ErrorKind.INVALID_ARRAY_METADATA,
-            )
-    return columns
+    added = (ChangeColumn(CHANGE, pa.string()), *earlier, *commit)
+    if taken := {each.name.lower() for each in added} & {each.name.lower() for each in rows}:
+        raise InvalidInputError(
+            f"The columns of the table row_changes must not have the name {min(taken)}, got an array of this "
+            "name. Choose other arrays with the option variables",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+    return (added[0], *rows, *added[1:])
 
 
 def _common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
