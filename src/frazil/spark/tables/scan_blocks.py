@@ -108,16 +108,16 @@ def blocks_of_chunks(
     each dimension.
     """
     shape = [count if axis in column.axes else 1 for axis, count in enumerate(counts)]
-    boxes = np.zeros([shape[axis] + 1 for axis in column.axes], np.int32)
     bounds = []
     for at, (axis, step) in enumerate(zip(column.axes, column.chunks, strict=True)):
         starts = np.arange(0, len(numbers[axis]), step)
         chunks = chunks[chunks[:, at] < len(starts)]
-        bounds.append(
-            [each.reduceat(numbers[axis], starts) for each in (np.minimum, np.maximum)] if len(starts) else []
-        )
-    for corner in product((0, 1), repeat=len(bounds) if len(chunks) else 0):
-        ends = tuple(bounds[axis][end][chunks[:, axis]] + end for axis, end in enumerate(corner))
+        if not len(chunks):
+            return np.zeros(shape, np.bool_)
+        bounds.append([each.reduceat(numbers[axis], starts) for each in (np.minimum, np.maximum)])
+    boxes = np.zeros([shape[axis] + 1 for axis in column.axes], np.int32)
+    for corner in product((0, 1), repeat=len(bounds)):
+        ends = tuple(bounds[at][end][chunks[:, at]] + end for at, end in enumerate(corner))
         np.add.at(boxes, ends, (-1) ** sum(corner))
     for axis in range(boxes.ndim):
         np.cumsum(boxes, axis=axis, out=boxes)
