@@ -13,18 +13,16 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import zarr
-from pyspark.sql.datasource import CaseInsensitiveDict
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 import frazil
-from frazil.spark.data_source import FrazilDataSource
+from frazil.spark.tables.row_changes_reader import RowChangesReader, RowChangesTable
 
 STEPS = 50
 
@@ -188,13 +186,11 @@ def expected(
 class History:
     """A repository with one table in a group, and operations on it."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.path = str(folder / f"repo{seed}")
         self.spec = self.random.choice((1, 2, 2))
         config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=self.random.choice((0, 512)))
-        storage = frazil.local_filesystem_storage(self.path)
-        self.repo = frazil.Repository.create(storage, config, spec_version=self.spec)
+        self.repo = frazil.Repository.create(frazil.in_memory_storage(), config, spec_version=self.spec)
         self.group = self.random.choice(("", "g"))
         self.versions: dict[str, Version] = {}
         with self.repo.transaction("main", message="start") as store:
@@ -454,7 +450,7 @@ class History:
         )
         each_commit = start in self.snapshots[: self.snapshots.index(end) + 1] and self.random.random() < 0.3
         options = {
-            "path": self.path, "table": "row_changes", "group": self.group or "/", "start": start, "end": end,
+            "group": self.group or "/", "start": start, "end": end,
             "variables": ",".join(names), "block-rows": str(pick((1, 2, 3, 7, 1000))),
             "partitions": str(pick((1, 2, 5))), "net-changes": str(not each_commit).lower(),
             **({"where": where} if where else {}),
@@ -477,14 +473,14 @@ class History:
                 if row["change"] == "inserted"
                 else tuple(plain(row[f"before_{name}"]) for name in compared),
             )
-            for row in read(options)
+            for row in read(self.repo, options)
         )
         assert found == model, (options, found - model, model - found)
 
 
-def read(options: dict[str, str]) -> list[Row]:
-    source = FrazilDataSource(CaseInsensitiveDict(options))
-    reader = source.reader(source.schema())
+def read(repo: frazil.Repository, options: dict[str, str]) -> list[Row]:
+    table = RowChangesTable(repo, options)
+    reader = RowChangesReader(table, table.schema)
     parts = reader.partitions()
     task = pickle.loads(pickle.dumps(reader))
     return [
@@ -498,9 +494,9 @@ def read(options: dict[str, str]) -> list[Row]:
 @pytest.mark.sample(4, 20)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(200))
-def test_changes_of_random_histories(seed: int, tmp_path: Path) -> None:
+def test_changes_of_random_histories(seed: int) -> None:
     """Ten thousand steps in the third tier: 50 for each seed."""
-    history = History(tmp_path, seed)
+    history = History(seed)
     steps = []
     for _ in range(STEPS):
         steps.append(history.step())
