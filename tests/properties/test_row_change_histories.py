@@ -98,15 +98,20 @@ class Version:
         ]
         return [*sizes, *auxiliary, *names]
 
-    def rows(self, names: Sequence[str], last: Sequence[str], last_dims: Sequence[str]) -> list[Row] | None:
-        """The rows in the order of their positions, with the columns ``last``; None without a table."""
+    def rows(
+        self, names: Sequence[str], last: Sequence[str], last_dims: Sequence[str], order: Sequence[str]
+    ) -> list[Row] | None:
+        """The rows in the order of their positions, with the columns ``last``; None without a table.
+
+        ``last_dims`` are the dimensions of the last version, ``order`` those of the later of two versions.
+        """
         wanted = [each for each in names if each in self.arrays]
         if not wanted:
             if "v" not in self.arrays or set(self.arrays["v"][0]) != set(last_dims):
                 return None
             wanted = ["v"]
         sizes = self.dims(wanted)
-        order = last_dims if set(sizes) == set(last_dims) else list(sizes)
+        order = order if set(sizes) == set(order) else list(sizes)
         existing = self.columns(wanted)
         if not set(wanted) <= set(names):
             existing = list(self.arrays)  # the table without named variables has all arrays of this test
@@ -157,11 +162,11 @@ def expected(
         for row in rows:
             labels = (row["dims"], *(row.get(dim) for dim in (*dims, "x", "y")))
             groups.setdefault(labels, ([], []))[side].append(row)
-    found: Counter[Any] = Counter()
+    changes: Counter[Any] = Counter()
 
     def add(change: str, row: Row, before: Row | None) -> None:
         values = tuple(row.get(name) for name in (*dims, *names))
-        found[change, values, before and tuple(before.get(name) for name in names)] += 1
+        changes[change, values, before and tuple(before.get(name) for name in names)] += 1
 
     for old, new in groups.values():
         left = []
@@ -177,7 +182,7 @@ def expected(
             add("inserted", row, None)
         for row in old[pairs:]:
             add("deleted", row, row)
-    return found
+    return changes
 
 
 # The histories
@@ -362,9 +367,9 @@ class History:
         elif kind == "scale":
             array.attrs["scale_factor"] = self.random.choice((0.5, 1.0, 2.0))
         elif kind == "none":
-            kept = {name: each for name, each in array.attrs.items() if name == "coordinates"}
+            coordinates = {name: each for name, each in array.attrs.items() if name == "coordinates"}
             array.attrs.clear()
-            array.attrs.update(kept)
+            array.attrs.update(coordinates)
         elif kind == "coordinates":
             array.attrs["coordinates"] = self.random.choice(("lon lat", "lon", ""))
         else:
@@ -461,10 +466,10 @@ class History:
         for one, other in itertools.pairwise(walk):
             after = self.version(other)
             order = list(after.dims([each for each in names if each in after.arrays] or ["v"]))
-            rows = [self.version(each).rows(names, compared, order) for each in (one, other)]
+            rows = [self.version(each).rows(names, compared, dims, order) for each in (one, other)]
             for (change, values, before), count in expected(*rows, dims, compared, conditions).items():
                 model[other, change, values, before] += count
-        found = Counter(
+        changes = Counter(
             (
                 row["snapshot_id"],
                 row["change"],
@@ -475,7 +480,7 @@ class History:
             )
             for row in read(self.repo, options)
         )
-        assert found == model, (options, found - model, model - found)
+        assert changes == model, (options, changes - model, model - changes)
 
 
 def read(repo: frazil.Repository, options: dict[str, str]) -> list[Row]:

@@ -140,8 +140,8 @@ def test_only_changed_chunks_are_read(tmp_path: Path) -> None:
     for file in (tmp_path / "ice" / "chunks").rglob("*"):
         if file.is_file() and not any(each.endswith(file.name) for each in files):
             file.unlink()
-    found = changes(tmp_path, start="v1", variables="tas,height", **{"block-rows": "1"})
-    assert [row[:4] for row in found] == [("updated", 7, 5, -1.0)]
+    rows = changes(tmp_path, start="v1", variables="tas,height", **{"block-rows": "1"})
+    assert [row[:4] for row in rows] == [("updated", 7, 5, -1.0)]
 
 
 def test_an_array_of_fewer_dimensions_and_a_new_array(repo: frazil.Repository, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ type I64 = NDArray[np.int64]
 #: The columns that the table adds to those of the rows.
 CHANGE: Final = "change"
 SNAPSHOT_ID: Final = "snapshot_id"
-WRITTEN_AT: Final = "written_at"
+COMMIT_TIME: Final = "written_at"
 #: The start of the name of a column with earlier values.
 BEFORE: Final = "before_"
 #: Metadata of an array that do not change the elements of its chunks.

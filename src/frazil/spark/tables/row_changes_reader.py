@@ -24,8 +24,8 @@ from frazil.spark.tables.repository_schemas import TIME
 from frazil.spark.tables.row_changes import (
     BEFORE,
     CHANGE,
+    COMMIT_TIME,
     SNAPSHOT_ID,
-    WRITTEN_AT,
     ChangeColumn,
     ChangeRequest,
     ChangeTask,
@@ -116,7 +116,7 @@ def _columns(versions: list[TableVersion]) -> tuple[ChangeColumn, ...]:
         rows.append(ChangeColumn(name, reduce(_common_type, types), name))
         if name not in last.dims:
             earlier.append(ChangeColumn(BEFORE + name, reduce(_common_type, types[:-1] or types), name, True))
-    commit = (ChangeColumn(SNAPSHOT_ID, pa.string()), ChangeColumn(WRITTEN_AT, TIME))
+    commit = (ChangeColumn(SNAPSHOT_ID, pa.string()), ChangeColumn(COMMIT_TIME, TIME))
     added = (ChangeColumn(CHANGE, pa.string()), *earlier, *commit)
     if taken := {each.name.lower() for each in added} & {each.name.lower() for each in rows}:
         raise InvalidInputError(
