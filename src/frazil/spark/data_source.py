@@ -45,7 +45,7 @@ from frazil.spark.tables.process_errors import causes_only
 from frazil.spark.tables.profiles import Profiles
 from frazil.spark.tables.query_conditions import AdvisingReader
 from frazil.spark.tables.repository_schemas import ROW_CHANGES
-from frazil.spark.tables.row_changes_reader import RowChangesReader, later_version, schema_of_row_changes
+from frazil.spark.tables.row_changes_reader import RowChangesReader, RowChangesTable
 from frazil.spark.tables.schemas import to_arrow_schema, to_spark
 
 
@@ -63,6 +63,7 @@ class FrazilDataSource(spark.DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._session: Session | None = None
+        self._versions: dict[str, str] = {}
 
     @classmethod
     @override
@@ -87,8 +88,9 @@ class FrazilDataSource(spark.DataSource):
         if options.get("table") == FEED:
             return to_spark(SCHEMA, metadata)
         if options.get("table") == ROW_CHANGES:
-            self._session = later_version(self._repository(options), options)
-            return to_spark(schema_of_row_changes(self._session, options), metadata)
+            changes = RowChangesTable(self._repository(options), options)
+            self._versions = changes.versions
+            return to_spark(changes.schema, metadata)
         if "table" in options:
             return to_spark(repository_tables.schema_of(options["table"]), metadata)
         self._session = self._session_at(options)
@@ -104,9 +106,8 @@ class FrazilDataSource(spark.DataSource):
                 ErrorKind.INVALID_ARGUMENT,
             )
         if options.get("table") == ROW_CHANGES:
-            repo = self._repository(options)
-            after = self._session or later_version(repo, options)
-            return RowChangesReader(repo, after, options, to_arrow_schema(schema))
+            changes = RowChangesTable(self._repository(options), {**options, **self._versions})
+            return RowChangesReader(changes, to_arrow_schema(schema))
         if "table" in options:
             return MetadataReader(self._repository(options), options, to_arrow_schema(schema))
         session = self._session or self._session_at(options)

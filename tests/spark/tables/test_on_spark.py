@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import xarray as xr
 import zarr
@@ -94,6 +95,29 @@ def test_sql(spark: SparkSession, place: str) -> None:
     finally:
         spark.sql("DROP TABLE kept")
         spark.catalog.dropTempView("climate")
+
+
+def test_changed_rows_in_sql(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "repo")
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(path))
+    rows = {"x": [1, 2, 3], "v": [10.0, 20.0, 30.0]}
+    write_table(pa.table(rows), Target(repo), dims=["x"])
+    start = repo.lookup_branch("main")
+    write_table(pa.table({"x": [2, 3, 4], "v": [21.0, 5.0, 40.0]}), Target(repo))
+    commit = next(iter(repo.ancestry(branch="main")))
+    options = f"path '{path}', table 'row_changes', start '{start}', where 'v > 6'"
+    spark.sql(f"CREATE TEMPORARY VIEW changed USING frazil OPTIONS ({options})")
+    try:
+        changed = spark.sql("SELECT change, x, v, before_v, snapshot_id, written_at FROM changed ORDER BY x")
+        assert [tuple(row)[:5] for row in changed.collect()] == [
+            ("updated", 2, 21.0, 20.0, commit.id),
+            ("deleted", 3, 30.0, 30.0, commit.id),
+            ("inserted", 4, 40.0, None, commit.id),
+        ]
+        assert changed.toArrow()["written_at"].to_pylist() == [commit.written_at] * 3
+        assert spark.sql("SELECT x FROM changed WHERE v > before_v").collect() == [(2,)]
+    finally:
+        spark.catalog.dropTempView("changed")
 
 
 @pytest.mark.deep

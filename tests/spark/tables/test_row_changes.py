@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import zarr
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
 
 import frazil
 from frazil.errors import InvalidInputError
 from frazil.spark import Target, write_table
 from frazil.spark.data_source import FrazilDataSource
+from frazil.spark.tables import repository_tables
 
 
 @pytest.fixture
@@ -33,16 +37,26 @@ def repo(tmp_path: Path) -> frazil.Repository:
     return repo
 
 
-def changes(tmp_path: Path, **options: str) -> list[tuple[Any, ...]]:
-    """What Spark does, with a pickle for each of its processes; the rows without their order."""
+def change_rows(tmp_path: Path, **options: str) -> list[dict[str, Any]]:
+    """What Spark does, with a pickle for each of its processes."""
     given = {"path": str(tmp_path / "ice"), "table": "row_changes", "variables": "tas", **options}
     source = pickle.loads(pickle.dumps(FrazilDataSource(given)))
-    reader = source.reader(source.schema())
+    schema = source.schema()
+    reader = pickle.loads(pickle.dumps(source)).reader(schema)
     parts = reader.partitions()
     on_executor = pickle.loads(pickle.dumps(reader))
     batches = [batch for part in parts for batch in on_executor.read(pickle.loads(pickle.dumps(part)))]
-    rows = pa.Table.from_batches(batches).to_pylist() if batches else []
-    return sorted(tuple(None if each != each else each for each in row.values()) for row in rows)
+    return pa.Table.from_batches(batches).to_pylist() if batches else []
+
+
+def changes(tmp_path: Path, **options: str) -> list[tuple[Any, ...]]:
+    """The changes and the rows, without earlier values and commits, sorted."""
+    rows = change_rows(tmp_path, **options)
+    added = [
+        name for name in (rows[0] if rows else ()) if name.startswith(("before_", "snapshot", "written"))
+    ]
+    values = [[value for name, value in row.items() if name not in added] for row in rows]
+    return sorted(tuple(None if each != each else each for each in row) for row in values)
 
 
 def upsert(repo: frazil.Repository, **columns: Any) -> None:
@@ -89,12 +103,6 @@ def test_removed_labels_are_deletions(repo: frazil.Repository, tmp_path: Path) -
     both = changes(tmp_path, start="v1", variables="tas,new", columns="day,new", where="place = 'f'")
     assert [row for row in both if row[0] == "deleted"] == [("deleted", day, None) for day in (70, 80, 90)]
     assert changes(tmp_path, start="v1", variables="tas,new", where="new = 1") == []
-    given = {"path": str(tmp_path / "ice"), "table": "row_changes", "variables": "tas", "start": "v1"}
-    source = FrazilDataSource({**given, "block-rows": "1", "where": "day > 60"})
-    parts = source.reader(source.schema()).partitions()
-    assert sorted(tuple(block) for part in parts for block in part.value.scan.blocks.tolist()) == [
-        (3, 0), (3, 1), (4, 0), (4, 1),
-    ]  # fmt: skip
 
 
 def test_cells_without_labels_are_deleted(repo: frazil.Repository, tmp_path: Path) -> None:
@@ -106,20 +114,34 @@ def test_cells_without_labels_are_deleted(repo: frazil.Repository, tmp_path: Pat
     assert changes(tmp_path, start="four", variables="x") == [("deleted", 3, 3.0)]
 
 
-def test_only_changed_chunks_are_read(repo: frazil.Repository, tmp_path: Path) -> None:
+def test_only_changed_chunks_are_read(tmp_path: Path) -> None:
+    """All other chunks are deleted from the storage."""
+    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "ice")), config)
+    with repo.transaction("main", message="values") as store:
+        for name, dims in (("tas", ["day", "place"]), ("height", ["place"])):
+            shape = (8, 6)[-len(dims) :]
+            zarr.create_array(
+                store, name=name, shape=shape, chunks=(2, 3)[-len(dims) :], dtype="f8", dimension_names=dims
+            )
+            zarr.open_array(store, path=name)[:] = np.random.default_rng(1).random(shape)
+    repo.create_tag("v1", "main")
     with repo.transaction("main", message="one cell, and the same values again") as store:
         tas = zarr.open_array(store, path="tas")
         tas[7, 5] = -1
         tas[2:4, :3] = tas[2:4, :3]
-    given = {"path": str(tmp_path / "ice"), "table": "row_changes", "variables": "tas", "start": "v1"}
-    source = FrazilDataSource({**given, "block-rows": "1"})
-    parts = source.reader(source.schema()).partitions()
-    assert sorted(tuple(block) for part in parts for block in part.value.scan.blocks.tolist()) == [
-        (1, 0),
-        (3, 1),
+    needed = {("/tas", 1, 0), ("/tas", 3, 1), ("/height", 1)}
+    files = [
+        each["location"]
+        for version in (repo.lookup_tag("v1"), repo.lookup_branch("main"))
+        for each in repository_tables.chunks(repo, snapshot_id=version).to_pylist()
+        if (each["path"], *each["chunk"]) in needed
     ]
-    assert all(len(part.value.tables["/tas"]) == 1 for part in parts)
-    assert changes(tmp_path, start="v1") == [("updated", 70, "f", -1.0)]
+    for file in (tmp_path / "ice" / "chunks").rglob("*"):
+        if file.is_file() and not any(each.endswith(file.name) for each in files):
+            file.unlink()
+    rows = changes(tmp_path, start="v1", variables="tas,height", **{"block-rows": "1"})
+    assert [row[:4] for row in rows] == [("updated", 7, 5, -1.0)]
 
 
 def test_an_array_of_fewer_dimensions_and_a_new_array(repo: frazil.Repository, tmp_path: Path) -> None:
@@ -148,3 +170,198 @@ def test_a_column_named_change(repo: frazil.Repository, tmp_path: Path) -> None:
         zarr.create_array(store, name="change", data=np.zeros((10, 6)), dimension_names=["day", "place"])
     with pytest.raises(InvalidInputError, match="must not have the name change"):
         changes(tmp_path, start="v1", variables="change")
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> frazil.Repository:
+    """Four values along x, and the tag v1."""
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "ice")))
+    with repo.transaction("main", message="four values") as store:
+        zarr.create_array(store, name="x", data=np.array([1.0, 2.0, 3.0, 4.0]), dimension_names=["x"])
+        for name, data in (("v", [10.0, 20.0, 30.0, 40.0]), ("w", [1.0, 2.0, 3.0, 4.0])):
+            zarr.create_array(store, name=name, data=np.array(data), chunks=(2,), dimension_names=["x"])
+    repo.create_tag("v1", repo.lookup_branch("main"))
+    return repo
+
+
+def assign(repo: frazil.Repository, **arrays: Any) -> None:
+    with repo.transaction("main", message=f"other {', '.join(arrays)}") as store:
+        for name, values in arrays.items():
+            zarr.open_array(store, path=name)[:] = values
+
+
+def line_changes(tmp_path: Path, **options: str) -> list[tuple[Any, ...]]:
+    return changes(tmp_path, start="v1", variables="v", **options)
+
+
+SHIFTED = [
+    ("deleted", 1.0, 10.0),
+    ("inserted", 5.0, 40.0),
+    ("updated", 2.0, 10.0),
+    ("updated", 3.0, 20.0),
+    ("updated", 4.0, 30.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([2, 1, 3, 4], [("updated", 1.0, 20.0), ("updated", 2.0, 10.0)]),
+        ([2, 3, 4, 5], SHIFTED),
+        ([1, 2, 3, 9], [("deleted", 4.0, 40.0), ("inserted", 9.0, 40.0)]),
+    ],
+)
+def test_labels_that_move_take_their_rows_along(
+    line: frazil.Repository, tmp_path: Path, labels: list[int], expected: list[tuple[Any, ...]]
+) -> None:
+    assign(line, x=labels)
+    assert line_changes(tmp_path) == expected
+    assert line_changes(tmp_path, **{"block-rows": "1", "partitions": "3"}) == expected
+    assign(line, v=[20.0 if each == 2 else 10.0 * each for each in labels])
+    same = [row for row in line_changes(tmp_path) if row[0] == "updated"]
+    assert same == []
+
+
+def test_repeated_labels_are_compared_as_a_multiset(line: frazil.Repository, tmp_path: Path) -> None:
+    assign(line, x=[1.0, 1.0, np.nan, np.nan])
+    line.create_tag("twice", "main")
+    assign(line, x=[1.0, np.nan, 1.0, np.nan], v=[20.0, 30.0, 11.0, 41.0])
+    rows = change_rows(tmp_path, start="twice", variables="v")
+    assert [(row["change"], row["v"], row["before_v"]) for row in rows] == [
+        ("updated", 11.0, 10.0),
+        ("updated", 41.0, 40.0),
+    ]
+
+
+def test_both_zeros_are_one_label(line: frazil.Repository, tmp_path: Path) -> None:
+    assign(line, x=[0.0, 1.0, 2.0, 3.0])
+    line.create_tag("zero", "main")
+    assign(line, x=[-0.0, 1.0, 2.0, 3.0], v=[10.0, 20.0, 31.0, 40.0])
+    assert changes(tmp_path, start="zero", variables="v") == [("updated", 2.0, 31.0)]
+
+
+def test_moved_and_recreated_arrays_are_compared_by_value(line: frazil.Repository, tmp_path: Path) -> None:
+    session = line.rearrange_session("main")
+    for source, target in (("/v", "/t"), ("/w", "/v"), ("/t", "/w")):
+        session.move(source, target)
+    session.commit("exchange v and w")
+    assert len(line_changes(tmp_path)) == 4
+    with line.transaction("main", message="the first values, packed in other chunks") as store:
+        packed = {"scale_factor": 10.0, "_FillValue": -1}
+        data = np.array([1, 2, 3, 5], "i2")
+        zarr.create_array(
+            store, name="v", data=data, chunks=(3,), dimension_names=["x"], attributes=packed, overwrite=True
+        )
+    assert line_changes(tmp_path) == [("updated", 4.0, 50.0)]
+
+
+def test_fill_values_and_units_change_values(line: frazil.Repository, tmp_path: Path) -> None:
+    with line.transaction("main", message="20 means missing, and a unit") as store:
+        zarr.open_array(store, path="v").attrs.update({"_FillValue": 20.0, "units": "K"})
+    rows = change_rows(tmp_path, start="v1", variables="v")
+    assert [(row["x"], row["v"], row["before_v"]) for row in rows] == [(2.0, None, 20.0)]
+    with line.transaction("main", message="an empty array") as store:
+        zarr.create_array(
+            store, name="e", shape=(4,), chunks=(2,), dtype="i4", fill_value=0, dimension_names=["x"]
+        )
+    line.create_tag("empty", "main")
+    with line.transaction("main", message="its missing chunks are 7") as store:
+        document = json.loads(sync(store.get("e/zarr.json", default_buffer_prototype())).to_bytes())
+        text = json.dumps(document | {"fill_value": 7}).encode()
+        sync(store.set("e/zarr.json", default_buffer_prototype().buffer.from_bytes(text)))
+    assert [row[2] for row in changes(tmp_path, start="empty", variables="e")] == [7, 7, 7, 7]
+
+
+def test_rows_enter_and_leave_conditions(line: frazil.Repository, tmp_path: Path) -> None:
+    """The result is the difference of the two tables with the same condition."""
+    assign(line, v=[10.0, 35.0, 31.0, 4.0])
+    assert line_changes(tmp_path, where="v >= 30") == [
+        ("deleted", 4.0, 40.0),
+        ("inserted", 2.0, 35.0),
+        ("updated", 3.0, 31.0),
+    ]
+    assert line_changes(tmp_path, where="v >= 30 AND x < 4") == [
+        ("inserted", 2.0, 35.0),
+        ("updated", 3.0, 31.0),
+    ]
+
+
+def test_auxiliary_coordinates_are_compared(line: frazil.Repository, tmp_path: Path) -> None:
+    with line.transaction("main", message="names") as store:
+        zarr.create_array(store, name="name", data=np.array(list("abcd")), dimension_names=["x"])
+        zarr.open_array(store, path="v").attrs["coordinates"] = "name"
+    line.create_tag("named", "main")
+    assign(line, name=np.array(list("abzd")))
+    rows = change_rows(tmp_path, start="named", variables="v")
+    assert [(row["x"], row["name"], row["before_name"]) for row in rows] == [(3.0, "z", "c")]
+    assert changes(tmp_path, start="named", variables="v", where="name = 'c'") == [
+        ("deleted", 3.0, "c", 30.0)
+    ]
+    assert [row[:2] for row in line_changes(tmp_path)] == [("updated", each) for each in (1.0, 2.0, 3.0, 4.0)]
+
+
+def test_changes_of_each_commit(line: frazil.Repository, tmp_path: Path) -> None:
+    for values in ([11.0, 20.0, 30.0, 40.0], [12.0, 20.0, 33.0, 40.0]):
+        assign(line, v=values)
+    newest, older, *_ = line.ancestry(branch="main")
+    rows = change_rows(tmp_path, start="v1", variables="v", **{"net-changes": "false"})
+    assert {(row["snapshot_id"], row["x"], row["before_v"], row["v"]) for row in rows} == {
+        (older.id, 1.0, 10.0, 11.0),
+        (newest.id, 1.0, 11.0, 12.0),
+        (newest.id, 3.0, 30.0, 33.0),
+    }
+    assert {row["written_at"] for row in rows} == {newest.written_at, older.written_at}
+    net = change_rows(tmp_path, start="v1", variables="v", columns="before_v,v,snapshot_id")
+    assert [list(row.values()) for row in net] == [
+        ["updated", 10.0, 12.0, newest.id],
+        ["updated", 30.0, 33.0, newest.id],
+    ]
+    with pytest.raises(InvalidInputError, match="in the history of"):
+        changes(tmp_path, start="main", end="v1", variables="v", **{"net-changes": "false"})
+
+
+def test_numbers_of_other_types_are_compared_exactly(line: frazil.Repository, tmp_path: Path) -> None:
+    large = 2**53 + 1
+    with line.transaction("main", message="integers") as store:
+        data = np.array([1, 2, 3, large])
+        zarr.create_array(store, name="v", data=data, dimension_names=["x"], overwrite=True)
+    line.create_tag("integers", "main")
+    with line.transaction("main", message="the same numbers, as far as float64 has them") as store:
+        zarr.create_array(store, name="v", data=data.astype("f8"), dimension_names=["x"], overwrite=True)
+        zarr.create_array(
+            store, name="x", data=np.array([1, 2, 3, 4], "i4"), dimension_names=["x"], overwrite=True
+        )
+    rows = change_rows(tmp_path, start="integers", variables="v")
+    assert [(row["x"], row["v"], row["before_v"]) for row in rows] == [(4.0, 2.0**53, large)]
+
+
+def test_rows_with_other_dimensions_are_other_rows(line: frazil.Repository, tmp_path: Path) -> None:
+    with line.transaction("main", message="two levels") as store:
+        data = np.arange(8.0).reshape(4, 2)
+        zarr.create_array(store, name="v", data=data, dimension_names=["x", "level"], overwrite=True)
+    kinds = [row[0] for row in line_changes(tmp_path)]
+    assert (kinds.count("deleted"), kinds.count("inserted"), len(kinds)) == (4, 8, 12)
+
+
+def test_values_of_instances_are_compared(tmp_path: Path) -> None:
+    """Ragged data: a name of a station belongs to each of its observations."""
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "ice")))
+    with repo.transaction("main", message="two stations") as store:
+        zarr.create_array(
+            store, name="count", data=np.array([2, 1]), dimension_names=["station"],
+            attributes={"sample_dimension": "obs"},
+        )  # fmt: skip
+        zarr.create_array(store, name="name", data=np.array(["a", "b"]), dimension_names=["station"])
+        zarr.create_array(store, name="t", data=np.arange(3.0), dimension_names=["obs"])
+    repo.create_tag("v1", "main")
+    assign(repo, name=np.array(["c", "b"]))
+    rows = change_rows(tmp_path, start="v1", variables="t")
+    assert [(row["obs"], row["name"], row["before_name"]) for row in rows] == [(0, "c", "a"), (1, "c", "a")]
+    assign(repo, count=np.array([1, 2]))
+    rows = change_rows(tmp_path, variables="t")
+    assert [(row["obs"], row["name"], row["before_name"]) for row in rows] == [(1, "b", "c")]
+
+
+def test_missing_chunks_have_their_fill_value(line: frazil.Repository, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="include-missing"):
+        line_changes(tmp_path, **{"include-missing": "null"})

@@ -29,10 +29,10 @@ Rows to arrays:
     data_source_reader      ``spark.read.format("frazil")``
     data_source_writer      ``df.write.format("frazil")``
 
-Rows that are new or different in a later version:
+Rows that differ between two versions:
 
-    row_changes             the comparison of rows by their labels
-    row_changes_plan        the blocks that may have such rows; `row_changes_reader`: in the data source
+    row_changes             the comparison of two versions by the labels of their rows
+    row_changes_reader      its versions and columns in the data source
 
 Tables about a repository:
 

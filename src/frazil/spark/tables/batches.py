@@ -8,7 +8,7 @@ processes one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -33,7 +33,7 @@ type _Region = tuple[slice, ...]
 def batches(scan: Scan, task: ScanTask) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one task."""
     reader = _BlockReader(scan, task, scan.shared.session(task.tables))
-    for columns in _prefetched_blocks(reader, task.blocks):
+    for columns in prefetched(reader.block, task.blocks, reader.is_local):
         yield from _cut(columns, scan)
 
 
@@ -43,9 +43,7 @@ class _BlockReader:
     def __init__(self, scan: Scan, task: ScanTask, session: Session) -> None:
         self.scan = scan
         self.task = task
-        self.is_local = session.workspace.context.storage.is_local and not any(
-            map(_is_remote, task.tables.values())
-        )
+        self.is_local = is_local(session, task.tables)
         by_name = {each.name: each for each in (*scan.grid.columns, *scan.read)}
         self._where = [(by_name[each.column], each) for each in scan.where]
         paths = {each.path for each in (*scan.grid.columns, *scan.read) if each.path in task.tables}
@@ -82,7 +80,7 @@ class _BlockReader:
         cells: Mask | None = None
         for column, each in self._where:
             if len(column.axes) != 1:
-                holds = _broadcast(each.holds(read(column)), column.axes, shape)
+                holds = broadcast(each.holds(read(column)), column.axes, shape)
                 cells = holds if cells is None else cells & holds
         rows = None if cells is None else np.flatnonzero(cells)
         if rows is not None and not len(rows):
@@ -117,6 +115,11 @@ class _BlockReader:
         return values.or_null(_missing(self.task.tables[column.path], column.chunks, mine))
 
 
+def is_local(session: Session, tables: Mapping[str, ChunkTable]) -> bool:
+    """Return whether all chunks of the tables are on this machine."""
+    return session.workspace.context.storage.is_local and not any(map(_is_remote, tables.values()))
+
+
 def _is_remote(table: ChunkTable) -> bool:
     """Return whether its virtual chunks are on another machine, judged by the first one."""
     locations = table.foreign.locations
@@ -143,11 +146,12 @@ def _missing(table: ChunkTable, chunks: Sequence[int], region: _Region) -> Mask 
 
 def _spread(values: Values, axes: tuple[int, ...], shape: tuple[int, ...]) -> Values:
     """Return the values of some dimensions for all cells of a shape, as one dimension."""
-    data = _broadcast(values.data, axes, shape).reshape(-1)
-    return Values(data, None if values.null is None else _broadcast(values.null, axes, shape).reshape(-1))
+    data = broadcast(values.data, axes, shape).reshape(-1)
+    return Values(data, None if values.null is None else broadcast(values.null, axes, shape).reshape(-1))
 
 
-def _broadcast(data: NDArray[Any], axes: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[Any]:
+def broadcast(data: NDArray[Any], axes: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return values of some dimensions for all cells of a shape."""
     order = np.argsort(axes)
     wide = [1] * len(shape)
     for at, axis in enumerate(axes):
@@ -161,13 +165,14 @@ def _cut(columns: tuple[list[Values], int], scan: Scan) -> Iterator[pa.RecordBat
     for start in range(0, rows, scan.batch_rows):
         stop = min(start + scan.batch_rows, rows)
         arrays = [
-            _cast(to_arrow(each.take((slice(start, stop),)), column.type), field)
+            cast(to_arrow(each.take((slice(start, stop),)), column.type), field)
             for each, column, field in zip(values, scan.grid.columns, schema, strict=True)
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else _empty(stop - start)
 
 
-def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
+def cast(array: pa.Array, field: pa.Field) -> pa.Array:
+    """Return the values with the type of a field. Raise ``InvalidInputError`` if they do not fit."""
     if array.type == field.type:
         return array
     try:
@@ -184,16 +189,18 @@ def _empty(rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
 
 
-def _prefetched_blocks(reader: _BlockReader, blocks: NDArray[np.int64]) -> Iterator[tuple[list[Values], int]]:
-    """Yield the blocks in order; those of a remote storage are read ahead."""
-    if reader.is_local or len(blocks) < 2:
-        yield from map(reader.block, blocks)
+def prefetched[B, T](
+    read: Callable[[B], T], blocks: Sequence[B] | NDArray[Any], is_local: bool
+) -> Iterator[T]:
+    """Yield the results for blocks in order; those of a remote storage are read ahead."""
+    if is_local or len(blocks) < 2:
+        yield from map(read, blocks)
         return
     most = SIZES[Purpose.SCAN_READS]
     with thread_pool(Purpose.SCAN_READS) as pool:
-        waiting: deque[Future[tuple[list[Values], int]]] = deque()
+        waiting: deque[Future[T]] = deque()
         for number in blocks:
-            waiting.append(pool.submit(reader.block, number))
+            waiting.append(pool.submit(read, number))
             if len(waiting) > most:
                 yield waiting.popleft().result()
         while waiting:
@@ -203,7 +210,7 @@ def _prefetched_blocks(reader: _BlockReader, blocks: NDArray[np.int64]) -> Itera
 def blocks_of(scan: Scan, task: ScanTask) -> Iterator[Mapping[str, Any]]:
     """Yield the values of each block of a task by column: masked arrays of shape (rows,)."""
     reader = _BlockReader(scan, task, scan.shared.session(task.tables))
-    for values, rows in _prefetched_blocks(reader, task.blocks):
+    for values, rows in prefetched(reader.block, task.blocks, reader.is_local):
         if rows:
             yield {
                 name: np.ma.MaskedArray(as_texts(each.data), np.ma.nomask if each.null is None else each.null)

@@ -49,7 +49,7 @@ TABLES: Final[Mapping[str, frozenset[str]]] = {
     "regions": _VERSIONS | {"array", "slab"},
     "storage": frozenset(),
     "changes": _VERSIONS | {"start", "end"},
-    "row_changes": _ROWS | {"start", "end"},
+    "row_changes": _ROWS | {"start", "end", "net-changes"},
     "feed": _FEED,
 }
 _WRITING: Final = frozenset({"branch", "group", "write", "dims", "append-dim", "chunks", "message"})

@@ -1,22 +1,27 @@
-"""The rows that are new, different or absent in a later version: the table ``row_changes``.
+"""The rows that differ between two versions: the table ``row_changes``.
 
-    driver   transaction logs -> changed chunks -> blocks; labels that the earlier version lacks -> blocks
-    task     rows of a block -> the same labels in the earlier version -> rows that are new or have another
-    value
+    codes     Equal labels of the two versions get one code, a number along their dimension. The codes follow
+              the order of the later version. Labels that only the earlier version has come last.
+    blocks    A block is a range of codes along each dimension, about as large as a block of a scan. It has
+              all rows of both versions with these labels, at any positions.
+    plan      A block is read if a label has other numbers of cells in the two versions, or if values may
+              differ: a chunk has another reference, the array has another meaning, or labels moved along
+              one of its dimensions.
+    task      Rows of both versions are joined by their codes, and their values are compared.
 
-Rows whose labels exist no longer are the new rows of the opposite comparison, from the later version to the
-earlier one.
-
-Rows are compared by their labels, the coordinates of all dimensions. So a label that was inserted in the
-middle does not change the rows behind it, although their chunks change. A dimension without a coordinate has
-the numbers of its cells as labels.
+Labels may repeat. Rows with the same labels are in one block: equal rows are paired first, the others in the
+order of their positions. So the result does not depend on the size of the blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import reduce
+from itertools import chain
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -25,134 +30,649 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from frazil.arrays.zarr_arrays import array_at
+from frazil.changes.compare import differing
+from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.format.manifest import ChunkTable
+from frazil.format.manifest_refs import ManifestRef
+from frazil.format.nodes import Node
 from frazil.repository.session.session import Session
-from frazil.spark.tables.batches import batches
-from frazil.spark.tables.decoding import to_arrow
-from frazil.spark.tables.grid import Column
-from frazil.spark.tables.scan_plan import Scan, ScanTask
-from frazil.spark.tables.version_slices import SharedVersion
+from frazil.spark.tables.batches import broadcast, cast, is_local, prefetched
+from frazil.spark.tables.conditions import Conditions, predicates
+from frazil.spark.tables.decoding import Values, to_arrow
+from frazil.spark.tables.grid import Column, Grid, Selection
+from frazil.spark.tables.group_grid import grid_of
+from frazil.spark.tables.predicates import Mask, Predicate
+from frazil.spark.tables.scan_blocks import blocks_of_chunks, is_small, read_column
+from frazil.spark.tables.scan_plan import LARGEST_GRID, MOST_BLOCKS, Split, require_bounded, split_blocks
+from frazil.spark.tables.version_slices import SharedVersion, rows_in_box
 
-#: The column with ``inserted``, ``updated`` or ``deleted``.
+type I64 = NDArray[np.int64]
+
+#: The columns that the table adds to those of the rows.
 CHANGE: Final = "change"
-
-type Positions = Mapping[str, NDArray[np.int64]]
-
-
-@dataclass(frozen=True, slots=True)
-class EarlierVersion:
-    """The rows of the earlier version.
-
-    Attributes:
-        shared: The version, with the arrays that are compared.
-        labels: The labels along each dimension; a number is the size of a dimension without a coordinate.
-        columns: The compared columns.
-        dims: The dimensions of the grid, for the axes of the columns.
-    """
-
-    shared: SharedVersion
-    labels: Mapping[str, pa.Array | int]
-    columns: Mapping[str, Column]
-    dims: tuple[str, ...]
-
-    def find_positions(self, dim: str, labels: pa.Array) -> NDArray[np.int64]:
-        """Return the positions of labels, -1 for those that this version does not have."""
-        existing = self.labels[dim]
-        if isinstance(existing, int):
-            numbers = np.asarray(labels).astype(np.int64)
-            return np.where(numbers < existing, numbers, -1)
-        if existing.type != labels.type:
-            return np.full(len(labels), -1)
-        positions = pc.fill_null(pc.index_in(labels, value_set=existing), -1)
-        return np.asarray(positions).astype(np.int64)
+SNAPSHOT_ID: Final = "snapshot_id"
+COMMIT_TIME: Final = "written_at"
+#: The start of the name of a column with earlier values.
+BEFORE: Final = "before_"
+#: Metadata of an array that do not change the elements of its chunks.
+_NO_ENCODING: Final = frozenset({"attributes", "shape", "dimension_names"})
 
 
 @dataclass(frozen=True, slots=True)
-class RowChanges:
-    """What all tasks of one comparison share.
+class ChangeColumn:
+    """A column of the result.
 
-    ``earlier`` is None if all rows are new. ``inserted`` is the word for new rows.
+    ``source`` is the column of the rows; it is empty for the columns of the change itself.
     """
 
-    scan: Scan
+    name: str
+    type: pa.DataType
+    source: str = ""
+    is_before: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRequest:
+    """The result: all columns that it may have, the schema of the query, and the split into tasks."""
+
+    columns: tuple[ChangeColumn, ...]
     schema: pa.Schema
-    compared: tuple[str, ...]
-    earlier: EarlierVersion | None
-    inserted: str = "inserted"
+    split: Split
+
+    @property
+    def compared(self) -> list[str]:
+        """The columns whose values are compared."""
+        return [each.source for each in self.columns if each.is_before]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableVersion:
+    """One version of a table. ``values`` and ``tables`` keep what the plan has read.
+
+    A column that this version lacks is in the grid without an array and without dimensions. It is null.
+    """
+
+    session: Session
+    grid: Grid
+    where: tuple[Predicate, ...]
+    is_empty: bool = False
+    values: dict[str, Values] = field(default_factory=dict)
+    tables: dict[str, ChunkTable] = field(default_factory=dict)
+
+    @staticmethod
+    def of(
+        session: Session, selection: Selection, where: Conditions, last: Grid | None = None
+    ) -> TableVersion | None:
+        """Return the table in a version, with the columns of the ``last`` version.
+
+        None if the version has no array of the table.
+        """
+        folder = "/" + selection.group.strip("/")
+        paths = {each: f"{folder.rstrip('/')}/{each}" for each in selection.variables}
+        names = [
+            each for each in paths if last is None or session.workspace.nodes.node(paths[each]) is not None
+        ]
+        lacks_all = bool(paths) and not names
+        try:
+            grid = grid_of(session, replace(selection, variables=tuple(names)))
+        except (NodeNotFoundError, InvalidInputError) as error:
+            is_empty = lacks_all or error.kind in (ErrorKind.NODE_NOT_FOUND, ErrorKind.NOT_A_GROUP)
+            if last is None or not is_empty:
+                raise
+            return None
+        if last is not None:
+            if lacks_all and set(grid.dims) != set(last.dims):
+                return None
+            existing = {each.name for each in grid.columns}
+            missing = (
+                Column(each.name, None, (), each.decoder)
+                for each in last.columns
+                if each.name not in existing
+            )
+            grid = replace(grid, columns=(*grid.columns, *missing))
+        return TableVersion(session, grid, tuple(predicates(grid, where)))
+
+    def in_order(self, dims: tuple[str, ...]) -> TableVersion:
+        """Return the same rows with the dimensions in another order."""
+        grid = self.grid
+        axes = [dims.index(dim) for dim in grid.dims]
+        order = [grid.dims.index(dim) for dim in dims]
+        columns = tuple(replace(each, axes=tuple(axes[axis] for axis in each.axes)) for each in grid.columns)
+        shape, block = (tuple(each[axis] for axis in order) for each in (grid.shape, grid.block))
+        return replace(self, grid=Grid(dims, shape, columns, block))
+
+    def read(self, column: Column) -> Values:
+        """Return all values of a column along its own dimensions."""
+        if column.name not in self.values:
+            self.values[column.name] = read_column(self.session, column)
+        return self.values[column.name]
+
+    def references(self, path: str) -> ChunkTable:
+        """Return all references of an array."""
+        if path not in self.tables:
+            self.tables[path] = self.session.workspace.chunks.ref_table(path)
+        return self.tables[path]
+
+    def is_planned(self, column: Column) -> bool:
+        """Return whether the driver reads a column: labels, and values of instances."""
+        return column.name in self.grid.dims or column.instances is not None
+
+    def axis_of(self, condition: Predicate) -> int | None:
+        """Return the dimension along which the driver evaluates a condition; None if the tasks do."""
+        column = self.grid.column(condition.column)
+        is_along_axis = len(column.axes) == 1 and (self.is_planned(column) or is_small(self.grid, column))
+        return column.axes[0] if is_along_axis else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AxisCells:
+    """Cells of one version along one dimension: ascending by the code of their label, then by position.
+
+    ``columns`` has the values of the columns that the driver reads, for these cells.
+    """
+
+    codes: I64
+    positions: I64
+    columns: Mapping[str, pa.Array]
+
+    def between(self, low: int, high: int) -> AxisCells:
+        """Return the cells with codes from ``low`` up to but not including ``high``."""
+        start, stop = np.searchsorted(self.codes, [low, high]).tolist()
+        # A copy: the pickle of a part of an Arrow array has all values.
+        columns = {name: pa.concat_arrays([each[start:stop]]) for name, each in self.columns.items()}
+        return AxisCells(self.codes[start:stop], self.positions[start:stop], columns)
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeTask:
-    """The blocks of one task, and the references of the earlier version for their labels.
+class SharedRows:
+    """What all tasks know about one version: its columns, and the conditions that tasks evaluate."""
 
-    ``deletions`` tells the tasks of the opposite comparison.
+    is_empty: bool
+    shared: SharedVersion
+    columns: Mapping[str, Column]
+    where: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What all tasks of a comparison share. ``sides`` are the earlier and the later version."""
+
+    sides: tuple[SharedRows, SharedRows]
+    block: tuple[int, ...]
+    request: ChangeRequest
+    snapshot_id: str
+    written_at: datetime
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskRows:
+    """The rows of one version in a task: cells along each dimension, and references by path."""
+
+    cells: tuple[AxisCells, ...]
+    tables: Mapping[str, ChunkTable]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChangeTask:
+    """One task: the numbers of its blocks (k, ndim), and for each column the blocks where it may differ."""
+
+    blocks: I64
+    differs: Mapping[str, Mask]
+    sides: tuple[TaskRows, TaskRows]
+
+
+def codes_of(one: pa.Array, other: pa.Array) -> tuple[I64, I64]:
+    """Return a number for each value, so that equal values of both arrays have equal numbers.
+
+    Null equals null, NaN equals NaN, and zeros are equal. Numbers of different types are compared exactly.
+    The codes follow the order of the first appearance, if both types are the same; null has the last one.
+
+    >>> one, other = codes_of(pa.array([7.5, -0.0, None]), pa.array([None, 0.0, 8.0]))
+    >>> one.tolist(), other.tolist()
+    ([0, 1, 3], [3, 1, 2])
+    """
+    pairs = [(one, other)]
+    if one.type != other.type:
+        if is_number(one.type) and is_number(other.type):
+            pairs = list(zip(_exact(one), _exact(other), strict=True))
+        else:
+            pairs = [(one, pa.nulls(len(other), one.type)), (pa.nulls(len(one), other.type), other)]
+    codes = _combined([_codes(pa.concat_arrays(list(pair))) for pair in pairs])
+    return codes[: len(one)], codes[len(one) :]
+
+
+def _codes(values: pa.Array) -> I64:
+    """Return a number for each value, in the order of the first appearance. Null has the last one."""
+    is_time = pa.types.is_timestamp(values.type) or pa.types.is_duration(values.type)
+    if not is_time and not is_number(values.type):
+        return np.asarray(pc.dictionary_encode(values, null_encoding="encode").indices).astype(np.int64)
+    numbers = values.view(pa.int64()) if is_time else values
+    data = numbers.fill_null(0).to_numpy(zero_copy_only=False)
+    # Dictionaries of Arrow take ten times as long for numbers. numpy calls all NaN equal, and both zeros.
+    _, first, inverse = np.unique(data, return_index=True, return_inverse=True)
+    ranks = np.empty(len(first), np.int64)
+    ranks[np.argsort(first)] = np.arange(len(first))
+    codes = ranks[inverse]
+    if values.null_count:
+        codes[np.asarray(values.is_null())] = len(first)
+    return codes
+
+
+def _combined(codes: Iterable[I64]) -> I64:
+    """Return one number for each combination of numbers."""
+    first, *others = codes
+    for each in others:
+        first = np.unique(first * (each.max(initial=0) + 1) + each, return_inverse=True)[1]
+    return first
+
+
+def is_number(column: pa.DataType) -> bool:
+    """Return whether a column has numbers."""
+    return bool(pa.types.is_integer(column) or pa.types.is_floating(column))
+
+
+def _exact(values: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return numbers as float64, and what float64 loses of large integers."""
+    wide = values.cast(pa.float64(), safe=False)
+    if pa.types.is_floating(values.type):
+        return wide, pa.array(np.zeros(len(values), np.int64))
+    whole = values.cast(pa.int64())
+    return wide, pc.fill_null(pc.subtract(whole, wide.cast(pa.int64(), safe=False)), 0)
+
+
+def as_type(values: pa.Array, column: pa.DataType) -> pa.Array:
+    """Return values in another type; null where the type cannot hold the value."""
+    if values.type == column:
+        return values
+    if is_number(values.type) and pa.types.is_string(column):
+        return values.cast(column)
+    if not (is_number(values.type) and is_number(column)):
+        return pa.nulls(len(values), column)
+    converted = values.cast(column, safe=False)
+    before, after = codes_of(values, converted)
+    return pc.if_else(pa.array(before == after), converted, pa.scalar(None, column))
+
+
+# The plan
+
+
+def plan_changes(
+    before: TableVersion | None,
+    after: TableVersion | None,
+    request: ChangeRequest,
+    commit: tuple[str, datetime],
+) -> list[tuple[Comparison, list[ChangeTask]]]:
+    """Return the comparisons that find the changes from one version to another, each with its tasks.
+
+    Rows with other dimensions are other rows: those of the earlier version are deleted, and those of the
+    later version are inserted.
+    """
+    if before is not None and after is not None and set(before.grid.dims) == set(after.grid.dims):
+        pairs = [(before.in_order(after.grid.dims), after)]
+    else:
+        pairs = [(each, replace(each, is_empty=True)) for each in (before,) if each is not None]
+        pairs += [(replace(each, is_empty=True), each) for each in (after,) if each is not None]
+    plans = [_Plan(*pair, request) for pair in pairs]
+    return [(each.comparison(commit), tasks) for each in plans if (tasks := each.tasks())]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Axis:
+    """One dimension of two versions.
+
+    codes     the code of the label of each cell of the later version
+    cells     the cells of the earlier and of the later version that meet the conditions along the dimension
+    moved     labels whose cells are not the same in both versions, by code
+    uneven    labels with other numbers of cells, by code
     """
 
-    scan: ScanTask
-    tables: Mapping[str, ChunkTable]
-    deletions: bool = False
+    codes: I64
+    cells: tuple[AxisCells, AxisCells]
+    moved: Mask
+    uneven: Mask
 
 
-def change_batches(changes: RowChanges, task: ChangeTask) -> Iterator[pa.RecordBatch]:
-    """Yield the changed rows of one task."""
-    earlier = changes.earlier
-    session = None if earlier is None else earlier.shared.session(task.tables)
-    for batch in batches(changes.scan, task.scan):
-        exists, differs = np.zeros(len(batch), np.bool_), np.zeros(len(batch), np.bool_)
-        if earlier is not None and session is not None:
-            exists, differs = _compare(changes.compared, earlier, session, batch)
-        rows = np.flatnonzero(~exists | differs)
-        if len(rows):
-            kinds = pa.array((changes.inserted, "updated")).take(pa.array(exists[rows].astype(np.int8)))
-            taken = batch.take(pa.array(rows))
-            columns = {name: taken[name] for name in taken.schema.names} | {CHANGE: kinds}
-            yield pa.RecordBatch.from_arrays(
-                [columns[field.name].cast(field.type) for field in changes.schema], schema=changes.schema
+class _Plan:
+    """The blocks of two versions on the same dimensions that may have changes."""
+
+    def __init__(self, before: TableVersion, after: TableVersion, request: ChangeRequest) -> None:
+        self._versions = (before, after)
+        self._request = request
+        # A version without cells has no useful blocks.
+        self._grid = after.grid if all(after.grid.shape) else before.grid
+        self._axes = [self._axis(dim) for dim in self._grid.dims]
+        sizes = zip(self._axes, self._grid.block, strict=True)
+        self._counts = tuple(-(-len(each.moved) // size) for each, size in sizes)
+        names = {*self._grid.dims, *(each.source for each in request.columns)}
+        self._columns = [
+            [each for each in version.grid.columns if each.name in names] for version in self._versions
+        ]
+
+    def comparison(self, commit: tuple[str, datetime]) -> Comparison:
+        """Return what the tasks share."""
+        before, after = (
+            SharedRows(
+                version.is_empty,
+                SharedVersion.of(version.session, sorted(self._paths(side))),
+                {each.name: each for each in self._columns[side]},
+                tuple(each for each in version.where if version.axis_of(each) is None),
             )
-
-
-def _compare(
-    compared: Sequence[str], earlier: EarlierVersion, session: Session, batch: pa.RecordBatch
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return for each row whether its labels exist in the earlier version, and whether a value differs."""
-    positions = {dim: earlier.find_positions(dim, batch[dim]) for dim in earlier.dims}
-    exists = reduce(np.logical_and, (each >= 0 for each in positions.values()))
-    differs = np.zeros(len(batch), np.bool_)
-    rows = np.flatnonzero(exists)
-    if not len(rows):
-        return exists, differs
-    old = {dim: each[rows] for dim, each in positions.items()}
-    for name in compared:
-        now = batch[name].take(pa.array(rows))
-        column = earlier.columns.get(name)
-        before = (
-            pa.nulls(len(rows), now.type) if column is None else _values(session, column, earlier.dims, old)
+            for side, version in enumerate(self._versions)
         )
-        differs[rows] |= _differences(now, before)
-    return exists, differs
+        return Comparison((before, after), self._grid.block, self._request, *commit)
+
+    def tasks(self) -> list[ChangeTask]:
+        """Return the tasks that compare all blocks in which rows may differ."""
+        require_bounded(self._grid, prod(self._counts), LARGEST_GRID)
+        is_other = np.array(any(each.is_empty for each in self._versions))
+        differs = {name: self._may_differ(name) for name in self._request.compared}
+        uneven = [self._blocks_with(axis, each.uneven) for axis, each in enumerate(self._axes)]
+        needed = reduce(np.logical_or, [*differs.values(), *uneven], is_other)
+        needed = np.broadcast_to(needed & (self._with_rows(0) | self._with_rows(1)), self._counts)
+        blocks = np.argwhere(needed).astype(np.int64)
+        require_bounded(self._grid, len(blocks), MOST_BLOCKS)
+        tasks = []
+        for numbers in split_blocks(blocks, self._grid, list(chain(*self._columns)), self._request.split):
+            low, high = (
+                (numbers.min(axis=0) * self._grid.block).tolist(),
+                ((numbers.max(axis=0) + 1) * self._grid.block).tolist(),
+            )
+            before, after = (
+                self._task_rows(
+                    side,
+                    [
+                        each.cells[side].between(*span)
+                        for each, *span in zip(self._axes, low, high, strict=True)
+                    ],
+                )
+                for side in (0, 1)
+            )
+            flags = {
+                name: np.broadcast_to(each, self._counts)[tuple(numbers.T)] for name, each in differs.items()
+            }
+            tasks.append(ChangeTask(numbers, flags, (before, after)))
+        return tasks
+
+    def _paths(self, side: int) -> dict[str, Column]:
+        """Return the arrays of a version that tasks read."""
+        is_planned = self._versions[side].is_planned
+        return {
+            each.path: each for each in self._columns[side] if each.path is not None and not is_planned(each)
+        }
+
+    def _axis(self, dim: str) -> _Axis:
+        before, after = self._versions
+        one, other = (version.grid.column(dim) for version in self._versions)
+        changed = self._changed_chunks(one, other)
+        if changed is not None and not len(changed) and one.shape == other.shape:
+            before.values[dim] = after.read(other)
+            one = other
+        later = to_arrow(after.read(other), other.type)
+        earlier = later[:0] if one is other else to_arrow(before.read(one), one.type)
+        codes, old_codes = codes_of(later, earlier)
+        count = int(max(codes.max(initial=-1), old_codes.max(initial=-1))) + 1
+        cells = (_cells(before, dim, codes if one is other else old_codes), _cells(after, dim, codes))
+        numbers = [np.bincount(each.codes, minlength=count) for each in cells]
+        uneven = numbers[0] != numbers[1]
+        moved = uneven.copy()
+        even = [~uneven[each.codes] for each in cells]
+        is_other = cells[0].positions[even[0]] != cells[1].positions[even[1]]
+        moved[cells[0].codes[even[0]][is_other]] = True
+        return _Axis(codes, cells, moved, uneven)
+
+    def _task_rows(self, side: int, cells: Sequence[AxisCells]) -> TaskRows:
+        """Return the cells of a task, and the references of their chunks."""
+        tables = {}
+        for path, column in self._paths(side).items():
+            steps = zip(column.axes, column.chunks, strict=True)
+            numbers = [np.unique(cells[axis].positions // chunk) for axis, chunk in steps]
+            spans = [(int(each[0]), int(each[-1]) + 1) if len(each) else (0, 0) for each in numbers]
+            table = rows_in_box(
+                self._versions[side].references(path), [low for low, _ in spans], [high for _, high in spans]
+            )
+            if any(high - low > len(each) for (low, high), each in zip(spans, numbers, strict=True)):
+                inside = [np.isin(table.index[:, axis], each) for axis, each in enumerate(numbers)]
+                table = table.select_chunks(np.logical_and.reduce(inside)).prune().compact()
+            tables[path] = table
+        return TaskRows(tuple(cells), tables)
+
+    def _changed_chunks(self, one: Column, other: Column) -> NDArray[np.uint32] | None:
+        """Return the chunks of a column that differ; None if all values may differ.
+
+        Arrays are compared by their metadata and references: another array at the path is another array.
+        """
+        if (one.axes, one.instances, repr(one.decoder)) != (other.axes, other.instances, repr(other.decoder)):
+            return None
+        chunks = self._changed_references(one.path, other.path)
+        if other.instances is None or chunks is None:
+            return chunks
+        numbers = self._changed_references(other.instances.path, other.instances.path)
+        return chunks if numbers is not None and not len(numbers) + len(chunks) else None
+
+    def _changed_references(self, one: str | None, other: str | None) -> NDArray[np.uint32] | None:
+        if one is None or other is None:
+            return np.zeros((0, 0), np.uint32) if one is other else None
+        before, after = self._versions
+        old = before.session.workspace.nodes.require_array(one)
+        new = after.session.workspace.nodes.require_array(other)
+        if _encoding(old) != _encoding(new):
+            return None
+        if old.id == new.id and _manifests(old) == _manifests(new):
+            return np.zeros((0, 0), np.uint32)
+        return differing(before.references(one), after.references(other))
+
+    def _may_differ(self, name: str) -> Mask:
+        """Return the blocks in which values of a column may differ."""
+        one, other = (version.grid.column(name) for version in self._versions)
+        chunks = self._changed_chunks(one, other)
+        blocks = np.full((1,) * len(self._axes), chunks is None)
+        if chunks is None:
+            return blocks
+        for axis in other.axes:
+            blocks = blocks | self._blocks_with(axis, self._axes[axis].moved)
+        if not len(chunks):
+            return blocks
+        # Cells of the later version: labels that only the earlier one has are moved.
+        numbers = [each.codes // size for each, size in zip(self._axes, self._grid.block, strict=True)]
+        return blocks | blocks_of_chunks(other, chunks, numbers, self._counts)
+
+    def _with_rows(self, side: int) -> Mask:
+        """Return the blocks in which a version has rows, before conditions that tasks evaluate."""
+        blocks = np.array(not self._versions[side].is_empty)
+        for axis, each in enumerate(self._axes):
+            has_cells = np.zeros(len(each.moved), np.bool_)
+            has_cells[each.cells[side].codes] = True
+            blocks = blocks & self._blocks_with(axis, has_cells)
+        return blocks
+
+    def _blocks_with(self, axis: int, labels: Mask) -> Mask:
+        """Return the blocks along one dimension that have any of these labels, in the shape of all blocks."""
+        starts = np.arange(0, len(labels), self._grid.block[axis])
+        blocks = np.logical_or.reduceat(labels, starts) if len(starts) else labels
+        return blocks.reshape([-1 if each == axis else 1 for each in range(len(self._counts))])
 
 
-def _values(session: Session, column: Column, dims: Sequence[str], positions: Positions) -> pa.Array:
-    """Return the values of an array at positions along the dimensions."""
-    assert column.path is not None
-    along = [positions[dims[axis]] for axis in column.axes]
-    low = [int(each.min()) for each in along]
-    box = tuple(slice(start, int(each.max()) + 1) for start, each in zip(low, along, strict=True))
-    raw: NDArray[Any] = np.asarray(array_at(session, column.path)[box])
-    chosen = tuple(each - start for each, start in zip(along, low, strict=True))
-    return to_arrow(column.decoder.decode(raw).take(chosen), column.type)
+def _cells(version: TableVersion, dim: str, codes: I64) -> AxisCells:
+    """Return the cells along a dimension that meet all conditions along it."""
+    axis = version.grid.dims.index(dim)
+    chosen = np.full(len(codes), not version.is_empty)
+    for each in version.where:
+        if version.axis_of(each) == axis:
+            chosen &= each.holds(version.read(version.grid.column(each.column)))
+    positions = np.flatnonzero(chosen)
+    positions = positions[np.argsort(codes[positions], kind="stable")]
+    columns = {
+        each.name: to_arrow(version.read(each), each.type).take(pa.array(positions))
+        for each in version.grid.columns
+        if version.is_planned(each) and each.axes == (axis,)
+    }
+    return AxisCells(codes[positions], positions, columns)
 
 
-def _differences(now: pa.Array, before: pa.Array) -> NDArray[np.bool_]:
-    """Return where values differ. Null equals null, and NaN equals NaN."""
-    if now.type != before.type:
-        try:
-            before = before.cast(now.type, safe=False)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            return np.ones(len(now), np.bool_)
-    same = pc.fill_null(pc.equal(now, before), False)
-    same = pc.or_(same, pc.and_(pc.is_null(now), pc.is_null(before)))
-    if pa.types.is_floating(now.type):
-        both_nan = pc.and_(pc.fill_null(pc.is_nan(now), False), pc.fill_null(pc.is_nan(before), False))
-        same = pc.or_(same, both_nan)
-    return ~np.asarray(same)
+def _encoding(node: Node) -> Mapping[str, Any]:
+    """Return what gives the bytes of a chunk their elements. The decoder has the meaning of attributes."""
+    document = json.loads(node.user_data)
+    return {name: value for name, value in document.items() if name not in _NO_ENCODING}
+
+
+def _manifests(node: Node) -> Sequence[ManifestRef]:
+    return () if node.array is None else list(node.array.manifests)
+
+
+# The tasks
+
+
+def change_batches(comparison: Comparison, task: ChangeTask) -> Iterator[pa.RecordBatch]:
+    """Yield the changes of one task."""
+    work = _TaskWork(comparison, task)
+    yield from filter(None, prefetched(work.changes, range(len(task.blocks)), work.is_local))
+
+
+class _TaskWork:
+    """The comparison of the blocks of one task."""
+
+    def __init__(self, comparison: Comparison, task: ChangeTask) -> None:
+        self._comparison = comparison
+        self._task = task
+        self._sides = [_Side(*each) for each in zip(comparison.sides, task.sides, strict=True)]
+        self.is_local = all(each.is_local for each in self._sides)
+
+    def changes(self, number: int) -> pa.RecordBatch | None:
+        """Return the changes in a block; None if there are none."""
+        request, size = self._comparison.request, np.array(self._comparison.block, np.int64)
+        low = self._task.blocks[number] * size
+        spans = list(zip(low.tolist(), (low + size).tolist(), strict=True))
+        before, after = (_BlockRows(each, spans) for each in self._sides)
+        differs = [name for name, blocks in self._task.differs.items() if blocks[number]]
+        rows = _changed_rows(before, after, differs, request.compared)
+        if not any(map(len, rows)):
+            return None
+        columns = {each.name.lower(): each for each in request.columns}
+        arrays = [
+            cast(self._values(columns[each.name.lower()], before, after, rows), each)
+            for each in request.schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=request.schema)
+
+    def _values(self, column: ChangeColumn, before: _BlockRows, after: _BlockRows, rows: _Rows) -> pa.Array:
+        """Return a column of the result: inserted rows, then updated, then deleted ones."""
+        inserted, old, new, deleted = rows
+        counts = [len(inserted), len(new), len(deleted)]
+        if column.name == CHANGE:
+            return pa.array(np.repeat(["inserted", "updated", "deleted"], counts), column.type)
+        if not column.source:
+            return pa.repeat(pa.scalar(getattr(self._comparison, column.name), column.type), sum(counts))
+        if column.is_before:
+            earlier = before.take(column.source, np.concatenate([old, deleted]))
+            return pa.concat_arrays([pa.nulls(len(inserted), column.type), as_type(earlier, column.type)])
+        parts = (
+            after.take(column.source, np.concatenate([inserted, new])),
+            before.take(column.source, deleted),
+        )
+        return pa.concat_arrays([as_type(each, column.type) for each in parts])
+
+
+class _Side:
+    """One version in a task, with its open arrays."""
+
+    def __init__(self, shared: SharedRows, rows: TaskRows) -> None:
+        session = shared.shared.session(rows.tables)
+        self.shared, self.cells = shared, rows.cells
+        self.is_local = is_local(session, rows.tables)
+        self._arrays = {path: array_at(session, path) for path in rows.tables}
+
+    def read(self, column: Column, cells: Sequence[AxisCells]) -> Values:
+        """Return the values of a column at some cells. Cells that are far apart are not read as one box."""
+        if column.path is None:
+            dtype = "M8[us]" if pa.types.is_timestamp(column.type) else column.type.to_pandas_dtype()
+            return Values(np.zeros((), dtype), np.ones((), np.bool_))
+        array, boxes, inner = self._arrays[column.path], [], []
+        for axis in column.axes:
+            positions = cells[axis].positions
+            low, high = int(positions.min()), int(positions.max()) + 1
+            is_box = high - low <= 2 * len(positions)
+            boxes.append(slice(low, high) if is_box else positions)
+            inner.append(positions - low if is_box else np.arange(len(positions)))
+        is_whole = all(isinstance(each, slice) for each in boxes)
+        raw = np.asarray(array[tuple(boxes)] if is_whole else array.oindex[tuple(boxes)])
+        return column.decoder.decode(raw[np.ix_(*inner)] if inner else raw)
+
+
+class _BlockRows:
+    """The rows of one version in a block, ascending by key. Columns are read when they are needed.
+
+    ``keys`` has a number for the labels of each row.
+    """
+
+    def __init__(self, side: _Side, spans: Sequence[tuple[int, int]]) -> None:
+        self._side = side
+        self._cells = [each.between(*span) for each, span in zip(side.cells, spans, strict=True)]
+        self._shape = tuple(len(each.codes) for each in self._cells)
+        self._values: dict[str, pa.Array] = {}
+        self.has_repeats = any((np.diff(each.codes) == 0).any() for each in self._cells)
+        keys = np.zeros((), np.int64)
+        for each, (low, high) in zip(self._cells, spans, strict=True):
+            keys = keys[..., None] * (high - low) + (each.codes - low)
+        holds = np.full(self._shape, not side.shared.is_empty)
+        for condition in side.shared.where:
+            if holds.any():
+                column = side.shared.columns[condition.column]
+                holds &= broadcast(condition.holds(side.read(column, self._cells)), column.axes, self._shape)
+        self._rows = np.flatnonzero(holds)
+        self.keys: I64 = keys.reshape(-1)[self._rows]
+
+    def take(self, name: str, rows: I64) -> pa.Array:
+        """Return the values of a column in some rows."""
+        column = self._side.shared.columns[name]
+        if not len(rows):
+            return pa.nulls(0, column.type)
+        if name not in self._values:
+            values = self._cells[column.axes[0]].columns.get(name) if column.axes else None
+            if values is None:
+                read = self._side.read(column, self._cells)
+                null = None if read.null is None else read.null.reshape(-1)
+                values = to_arrow(Values(read.data.reshape(-1), null), column.type)
+            self._values[name] = values
+        shape = [self._shape[axis] for axis in column.axes]
+        index = broadcast(np.arange(prod(shape)).reshape(shape), column.axes, self._shape).reshape(-1)
+        return self._values[name].take(pa.array(index[self._rows[rows]]))
+
+
+#: Inserted rows, updated rows in the earlier and in the later version, and deleted rows.
+type _Rows = tuple[I64, I64, I64, I64]
+
+
+def _changed_rows(
+    before: _BlockRows, after: _BlockRows, differs: Sequence[str], compared: Sequence[str]
+) -> _Rows:
+    """Return the changed rows of a block. Unless labels repeat, only the columns ``differs`` may differ."""
+    one, other = np.arange(len(before.keys)), np.arange(len(after.keys))
+    if before.has_repeats or after.has_repeats:
+        # Equal rows are no changes. All columns count, as a row may be paired with any row of its labels.
+        values = [codes_of(before.take(each, one), after.take(each, other)) for each in compared]
+        codes = _combined(map(np.concatenate, [(before.keys, after.keys), *values]))
+        same = _pairs(codes[: len(one)], codes[len(one) :])
+        one, other = np.delete(one, same[0]), np.delete(other, same[1])
+    old, new = _pairs(before.keys[one], after.keys[other])
+    deleted, inserted = np.delete(one, old), np.delete(other, new)
+    old, new = one[old], other[new]
+    if not (before.has_repeats or after.has_repeats):
+        is_other = np.zeros(len(old), np.bool_)
+        for each in differs:
+            is_other |= np.not_equal(*codes_of(before.take(each, old), after.take(each, new)))
+        old, new = old[is_other], new[is_other]
+    return inserted, old, new, deleted
+
+
+def _pairs(one: I64, other: I64) -> tuple[I64, I64]:
+    """Return the positions of equal keys. Keys that are equal in one array are paired in their order."""
+    count = int(max(one.max(initial=0), other.max(initial=0))) + 1
+    numbers: list[I64] = []
+    for keys in (one, other):
+        order = np.argsort(keys, kind="stable")
+        occurrence = np.empty(len(keys), np.int64)
+        occurrence[order] = np.arange(len(keys)) - np.searchsorted(keys[order], keys[order])
+        numbers.append(occurrence * count + keys)
+    first, second = numbers
+    _, at_one, at_other = np.intersect1d(first, second, assume_unique=True, return_indices=True)
+    return at_one, at_other

@@ -1,76 +1,148 @@
-"""The reader of the table ``row_changes`` in the data source."""
+"""The table ``row_changes`` in the data source: its versions, its columns and its reader."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
+from itertools import pairwise, takewhile
 from typing import Any, override
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import datasource as spark
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.handle.repository import Repository
-from frazil.repository.session.session import Session
 from frazil.spark.tables import location
-from frazil.spark.tables.conditions import predicates
-from frazil.spark.tables.data_source_reader import require_columns, schema_of_rows, selection_of, split_of
-from frazil.spark.tables.group_grid import grid_of
+from frazil.spark.tables.data_source_reader import require_columns, selection_of, split_of
+from frazil.spark.tables.decoding import Decoder
+from frazil.spark.tables.grid import Column, Grid
 from frazil.spark.tables.location import Options
 from frazil.spark.tables.process_errors import causes_only
-from frazil.spark.tables.row_changes import CHANGE, ChangeTask, RowChanges, change_batches
-from frazil.spark.tables.row_changes_plan import (
+from frazil.spark.tables.repository_schemas import TIME
+from frazil.spark.tables.row_changes import (
+    BEFORE,
+    CHANGE,
+    COMMIT_TIME,
+    SNAPSHOT_ID,
+    ChangeColumn,
     ChangeRequest,
-    plan_deleted_rows,
-    plan_row_changes,
+    ChangeTask,
+    Comparison,
+    TableVersion,
+    change_batches,
+    is_number,
+    plan_changes,
 )
 
 
-def later_version(repo: Repository, options: Options) -> Session:
-    """Return a session of the later version: the option ``end``, or the options of a version."""
-    if "end" not in options:
-        return location.session_at(repo, options)
-    return repo.readonly_session(snapshot_id=location.snapshot_named(repo, options["end"]))
+class RowChangesTable:
+    """The versions that the options name, and the columns of the changes between them.
+
+    Attributes:
+        versions: The options ``start`` and ``end``, as snapshot ids.
+        columns: All columns of the table.
+        schema: Those that the option ``columns`` names, after ``change``; by default all.
+    """
+
+    def __init__(self, repo: Repository, options: Options) -> None:
+        if options.get("include-missing", "fill") != "fill":
+            raise InvalidInputError(
+                "The table row_changes must be read with include-missing=fill, got "
+                f"{options['include-missing']!r}. Leave out the option",
+                ErrorKind.INVALID_ARGUMENT,
+            )
+        if "end" in options:
+            session = repo.readonly_session(snapshot_id=location.snapshot_named(repo, options["end"]))
+        else:
+            session = location.session_at(repo, options)
+        end = session.snapshot_id
+        start = options.get("start") or repo.lookup_snapshot(end).parent_id or end
+        start = location.snapshot_named(repo, start)
+        self.versions = {"start": start, "end": end}
+        is_net = location.flag(options, "net-changes", True) or start == end
+        self._commits = [repo.lookup_snapshot(end)] if is_net else _commits(repo, start, end)
+        self._split = split_of(options)
+        selection, where = selection_of(options), options.get("where", ())
+        last = TableVersion.of(session, selection, where)
+        assert last is not None  # the method raises an error for the last version
+        ids = [start, *(each.id for each in self._commits[:-1])]
+        earlier = [repo.readonly_session(snapshot_id=each) for each in ids]
+        self._tables = [*(TableVersion.of(each, selection, where, last.grid) for each in earlier), last]
+        self.columns = _columns([each for each in self._tables if each is not None])
+        names = location.listed(options, "columns")
+        chosen = (
+            [self.grid.column(each) for each in dict.fromkeys([CHANGE, *names])] if names else self.columns
+        )
+        self.schema = pa.schema([pa.field(each.name, each.type) for each in chosen])
+
+    @property
+    def grid(self) -> Grid:
+        """The columns as those of a grid without dimensions."""
+        return Grid(
+            (), (), tuple(Column(each.name, None, (), Decoder(each.type)) for each in self.columns), ()
+        )
+
+    def plans(self, schema: pa.Schema) -> list[tuple[Comparison, list[ChangeTask]]]:
+        """Return the comparisons and their tasks, for the columns and types of a schema."""
+        request = ChangeRequest(self.columns, schema, self._split)
+        pairs = zip(pairwise(self._tables), self._commits, strict=True)
+        return [
+            plan
+            for (before, after), commit in pairs
+            for plan in plan_changes(before, after, request, (commit.id, commit.written_at))
+        ]
 
 
-def schema_of_row_changes(session: Session, options: Options) -> pa.Schema:
-    """Return the columns: ``change``, and those of the rows."""
-    rows = schema_of_rows(session, options)
-    if CHANGE in rows.names:
+def _commits(repo: Repository, start: str, end: str) -> list[SnapshotInfo]:
+    """Return the commits after a version up to another, oldest first."""
+    newer = list(takewhile(lambda each: each.id != start, repo.ancestry(snapshot_id=end)))
+    if newer[-1].parent_id != start:
         raise InvalidInputError(
-            f"The columns of the table row_changes must not have the name {CHANGE}, got an array of this "
+            f"Option `start` must be a version in the history of `end` with net-changes=false, got {start}, "
+            f"which is not in the history of {end}. Leave out net-changes to compare the two versions",
+            ErrorKind.INVALID_ARGUMENT,
+        )
+    return newer[::-1]
+
+
+def _columns(versions: list[TableVersion]) -> tuple[ChangeColumn, ...]:
+    """Return the columns of the table: the change, the row, its earlier values, and the commit."""
+    rows, earlier = [], []
+    last = versions[-1].grid
+    for name in [each.name for each in last.columns]:
+        types = [each.grid.column(name).type for each in versions]
+        rows.append(ChangeColumn(name, reduce(_common_type, types), name))
+        if name not in last.dims:
+            earlier.append(ChangeColumn(BEFORE + name, reduce(_common_type, types[:-1] or types), name, True))
+    commit = (ChangeColumn(SNAPSHOT_ID, pa.string()), ChangeColumn(COMMIT_TIME, TIME))
+    added = (ChangeColumn(CHANGE, pa.string()), *earlier, *commit)
+    if taken := {each.name.lower() for each in added} & {each.name.lower() for each in rows}:
+        raise InvalidInputError(
+            f"The columns of the table row_changes must not have the name {min(taken)}, got an array of this "
             "name. Choose other arrays with the option variables",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
-    return pa.schema([pa.field(CHANGE, pa.string()), *rows])
+    return (added[0], *rows, *added[1:])
+
+
+def _common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """Return a type for numbers of two types; for other types ``other``."""
+    if one == other or not (is_number(one) and is_number(other)):
+        return other
+    return pa.from_numpy_dtype(np.promote_types(one.to_pandas_dtype(), other.to_pandas_dtype()))
 
 
 @causes_only
 class RowChangesReader(spark.DataSourceReader):
-    """The reader of the rows that differ from those of the version of the option ``start``."""
+    """The reader of the rows that differ between two versions."""
 
-    def __init__(self, repo: Repository, after: Session, options: Options, schema: pa.Schema) -> None:
-        start = options.get("start")
-        if start is None:
-            start = repo.lookup_snapshot(after.snapshot_id).parent_id or after.snapshot_id
-        selection = selection_of(options)
-        grid = grid_of(after, selection)
-        rows = pa.schema([field for field in schema if field.name.lower() != CHANGE])
-        require_columns(grid, rows)
-        request = ChangeRequest(
-            repo,
-            repo.readonly_session(snapshot_id=location.snapshot_named(repo, start)),
-            after,
-            selection,
-            tuple(predicates(grid, options.get("where", ()))),
-            tuple(grid.column(name).name for name in rows.names),
-            split_of(options),
-        )
-        self._schema = schema
-        plan, self._tasks = plan_row_changes(request, grid)
-        deleted = None if plan.earlier is None else plan_deleted_rows(request, options.get("where", ()))
-        if deleted is not None:
-            self._tasks += deleted[1]
-        self._plans = (plan, None if deleted is None else deleted[0])
+    def __init__(self, table: RowChangesTable, schema: pa.Schema) -> None:
+        require_columns(table.grid, schema)
+        plans = table.plans(schema)
+        self._comparisons = [comparison for comparison, _ in plans]
+        self._tasks = [(number, task) for number, (_, tasks) in enumerate(plans) for task in tasks]
 
     @override
     def partitions(self) -> Sequence[spark.InputPartition]:
@@ -80,27 +152,16 @@ class RowChangesReader(spark.DataSourceReader):
 
     @override
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
-        task: ChangeTask | None = partition.value
-        if task is None:
-            return
-        plan = self._plans[task.deletions]
-        assert plan is not None
-        for batch in change_batches(plan, task):
-            by_name = {name.lower(): batch[name] for name in batch.schema.names}
-            columns = [
-                by_name[field.name.lower()].cast(field.type)
-                if field.name.lower() in by_name
-                else pa.nulls(len(batch), field.type)  # the earlier version does not have the column
-                for field in self._schema
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        if partition.value is not None:
+            number, task = partition.value
+            yield from change_batches(self._comparisons[number], task)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The pickle for the tasks does not include the tasks.
-        return (_of_tasks, (self._plans, self._schema))
+        return (_of_tasks, (self._comparisons,))
 
 
-def _of_tasks(plans: tuple[RowChanges, RowChanges | None], schema: pa.Schema) -> RowChangesReader:
+def _of_tasks(comparisons: list[Comparison]) -> RowChangesReader:
     reader = RowChangesReader.__new__(RowChangesReader)
-    reader._plans, reader._tasks, reader._schema = plans, [], schema
+    reader._comparisons, reader._tasks = comparisons, []
     return reader

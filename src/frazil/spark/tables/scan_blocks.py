@@ -7,10 +7,12 @@ all values of the column. The tasks evaluate it again, cell by cell.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any, Final
 
 import numpy as np
 import zarr
+from numpy.typing import NDArray
 
 from frazil.arrays.zarr_arrays import array_at
 from frazil.format.manifest import ChunkTable
@@ -89,26 +91,35 @@ def stored_blocks(grid: Grid, variables: Sequence[Column], tables: Mapping[str, 
     stored = np.zeros(counts_of(grid), np.bool_)
     if not variables:
         return ~stored
+    numbers = [np.arange(size) // block for size, block in zip(grid.shape, grid.block, strict=True)]
     for each in variables:
         assert each.path is not None
-        index = tables[each.path].index.astype(np.int64)
-        steps = zip(each.axes, each.chunks, strict=True)
-        chunks_along = {axis: (index[:, at], step) for at, (axis, step) in enumerate(steps)}
-        first = [
-            chunks_along[axis][0] * chunks_along[axis][1] // grid.block[axis]
-            for axis in range(len(grid.shape))
-        ]
-        last = [
-            np.minimum((chunks_along[axis][0] + 1) * chunks_along[axis][1] - 1, grid.shape[axis] - 1)
-            // grid.block[axis]
-            for axis in range(len(grid.shape))
-        ]
-        if not len(index) or not grid.shape:
-            stored |= bool(len(index))
-            continue
-        # A chunk may lie in several blocks if variables have chunks of different shapes.
-        spans = [int((b - a).max()) + 1 for a, b in zip(first, last, strict=True)]
-        for shift in np.ndindex(*spans):
-            at = tuple(np.minimum(a + by, b) for a, b, by in zip(first, last, shift, strict=True))
-            stored[at] = True
+        stored |= blocks_of_chunks(each, tables[each.path].index, numbers, stored.shape)
     return stored
+
+
+def blocks_of_chunks(
+    column: Column, chunks: NDArray[np.uint32], numbers: Sequence[NDArray[np.int64]], counts: Sequence[int]
+) -> Mask:
+    """Return the blocks with cells of some chunks, or more blocks if the cells of a chunk are scattered.
+
+    ``numbers`` has the block of each cell along each dimension. The result has one block along dimensions
+    that the column does not have. Each chunk adds one to a box of blocks: at its corners, before sums along
+    each dimension.
+    """
+    shape = [count if axis in column.axes else 1 for axis, count in enumerate(counts)]
+    bounds = []
+    for at, (axis, step) in enumerate(zip(column.axes, column.chunks, strict=True)):
+        starts = np.arange(0, len(numbers[axis]), step)
+        chunks = chunks[chunks[:, at] < len(starts)]
+        if not len(chunks):
+            return np.zeros(shape, np.bool_)
+        bounds.append([each.reduceat(numbers[axis], starts) for each in (np.minimum, np.maximum)])
+    boxes = np.zeros([shape[axis] + 1 for axis in column.axes], np.int32)
+    for corner in product((0, 1), repeat=len(bounds)):
+        ends = tuple(bounds[at][end][chunks[:, at]] + end for at, end in enumerate(corner))
+        np.add.at(boxes, ends, (-1) ** sum(corner))
+    for axis in range(boxes.ndim):
+        np.cumsum(boxes, axis=axis, out=boxes)
+    blocks = boxes[tuple(slice(-1) for _ in column.axes)] > 0
+    return blocks.transpose(np.argsort(column.axes)).reshape(shape)

@@ -138,7 +138,7 @@ def plan_blocks(
     tables = {node.path: session.workspace.chunks.ref_table(node.path) for node in shared.nodes}
     narrow = Grid(grid.dims, grid.shape, wanted, grid.block)
     scan = Scan(narrow, schema, shared, also, tuple(where), request.missing, request.batch_rows)
-    _require_bounded(grid, prod(counts_of(grid)), LARGEST_GRID)
+    require_bounded(grid, prod(counts_of(grid)), LARGEST_GRID)
     needed_blocks = matching_blocks(session, grid, where, coordinates)
     if request.blocks is not None:
         needed_blocks &= request.blocks
@@ -146,16 +146,16 @@ def plan_blocks(
         needed_blocks &= stored_blocks(
             grid, [each for each in variables if len(each.axes) == len(grid.shape)], tables
         )
-    _require_bounded(grid, int(np.count_nonzero(needed_blocks)), MOST_BLOCKS)
+    require_bounded(grid, int(np.count_nonzero(needed_blocks)), MOST_BLOCKS)
     blocks = np.argwhere(needed_blocks).astype(np.int64)
     tasks = [
         _scan_task(grid, each, variables, tables, every, coordinates)
-        for each in _split_blocks(blocks, grid, every, request.split)
+        for each in split_blocks(blocks, grid, every, request.split)
     ]
     return scan, tasks
 
 
-def _require_bounded(grid: Grid, blocks: int, most: int) -> None:
+def require_bounded(grid: Grid, blocks: int, most: int) -> None:
     """Raise ``InvalidInputError`` (``invalid-argument``) for more blocks than a query can plan."""
     if blocks > most:
         shape = " x ".join(map(str, grid.shape))
@@ -173,7 +173,7 @@ def _is_in_tasks(column: Column) -> bool:
     return column.path is None or len(column.axes) <= 1
 
 
-def _split_blocks(
+def split_blocks(
     blocks: NDArray[np.int64], grid: Grid, columns: Sequence[Column], split: Split
 ) -> list[NDArray[np.int64]]:
     """Return the blocks of each task."""
