@@ -199,7 +199,8 @@ class RefusedReader(FeedReader):
     def _refuse(self, *args: Any) -> Any:
         raise self._error
 
-    initialOffset = latestOffset = partitions = _refuse  # noqa: N815  # Spark's names
+    initialOffset = _refuse  # noqa: N815  # Spark's names
+    latestOffset = partitions = _refuse  # type: ignore[assignment]  # noqa: N815
     getDefaultReadLimit = prepareForTriggerAvailableNow = reportLatestOffset = _refuse  # noqa: N815
 
 

@@ -1,8 +1,8 @@
 """Schema evolution: columns of rows without an array become arrays beside the existing ones.
 
 A new array has the dimensions of the existing arrays of the rows, and the chunks of the first of them by
-name. Its cells without a row are null for numbers with a fraction, times and durations, else zero, false or an
-empty text.
+name. Its cells without a row are null for numbers with a fraction, times and durations, else zero, false or
+an empty text.
 """
 
 from __future__ import annotations

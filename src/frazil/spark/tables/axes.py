@@ -86,7 +86,10 @@ def require_behind(axis: Axis, fresh: pa.Array) -> None:
     growth = grow_axis(axis, fresh)
     if growth.first_moved < axis.size:
         first = growth.values[growth.first_moved]
-        order = {True: "below the last one, as the axis falls,", False: "above the last one"}
+        order: dict[bool | None, str] = {
+            True: "below the last one, as the axis falls,",
+            False: "above the last one",
+        }
         place = order.get(_direction(growth.values), "behind the last one")
         last = coordinate_text(axis.values[axis.size - 1])
         raise _early(axis, place, last, coordinate_text(first))

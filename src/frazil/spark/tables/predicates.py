@@ -113,7 +113,7 @@ def _among(values: Values, given: list[Any]) -> Mask:
     if not given:
         return np.zeros(data.shape, np.bool_)
     if hasattr(given[0], "calendar"):
-        return np.logical_or.reduce([_compare("=", values, each) for each in given])
+        return np.asarray(np.logical_or.reduce([_compare("=", values, each) for each in given]))
     if data.dtype.kind in "UTO":
         flat = to_arrow(Values(data.reshape(-1), _flat(values.null)), pa.string())
         return _mask(pc.is_in(flat, pa.array(given, pa.string())), data.shape)

@@ -54,7 +54,7 @@ class Grouping:
     def edges(self, group: int) -> NDArray[np.int64]:
         """Return those edges (k, ndim) of the layout that a task writes."""
         every = self.layout.edges
-        return every[self._groups_of(list(every.T), len(every)) == group]
+        return np.asarray(every[self._groups_of(list(every.T), len(every)) == group])
 
     def _groups_of(self, units: Sequence[NDArray[np.int64]], count: int) -> NDArray[np.int32]:
         """Return the task of each of ``count`` units, which have a coordinate along each dimension."""

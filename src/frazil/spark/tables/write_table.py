@@ -83,8 +83,8 @@ def write_table(
         upsert, backfill   cells get the values of their rows; new coordinates are inserted in order
         append             all rows are new along ``append_dim``, and behind the existing ones
         insert             as upsert, but new coordinates are refused
-        overwrite-region   as insert; cells without a row in the box around the rows become missing. Along each
-                           dimension, the box has all positions from the first to the last coordinate of the rows
+        overwrite-region   as insert; cells without a row in the box around the rows become missing. Along
+                           each dimension, the box has all positions from the first to the last coordinate
 
     Args:
         rows: The rows, as a DataFrame of Spark or a ``pyarrow.Table``.
