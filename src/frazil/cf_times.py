@@ -154,7 +154,7 @@ class TimeUnits:
                     moment = self._cftime().datetime(*fields, calendar=self.calendar)
                     out[number] = moment - timedelta(microseconds=zone)
             except ValueError as error:
-                raise refused(name, f"times of the calendar {self.calendar}", text, f": {error}") from error
+                raise refused(name, f"times of the calendar {self.calendar}", text) from error
         return (out.astype("M8[us]") if is_numpy else out).reshape(texts.shape)
 
     def _is_numpy(self, moments: Values) -> bool:
