@@ -58,7 +58,8 @@ def test_restore_goes_back_by_operations(own: Path, repo: frazil.Repository, run
     run("set ice:era5/t 0,0 1")
     assert "would change branch `new`" in run("restore ice ~2 --dry-run")
     assert "new" in repo.list_branches()
-    text = run("restore ice ~2")
+    assert "The branch `new` is deleted" in run("restore ice ~2", 3)
+    text = run("restore ice ~2 --yes")
     assert "changed branch `new`: " in text
     assert "-> none" in text
     assert (repo.lookup_branch("main"), "new" in repo.list_branches()) == (before, False)
@@ -85,7 +86,7 @@ def test_a_protected_branch_does_not_reset(own: Path, run: Run) -> None:
 
 def test_the_doctor_names_commands(own: Path, repo: frazil.Repository, run: Run) -> None:
     assert run("doctor ice") == "no findings in 8 checks\n"
-    assert command_for("repo.undo(branch='dev')", "s3://b/ice") == "frazil undo s3://b/ice --branch dev"
+    assert command_for("repo.undo(branch='dev')", "s3://b/ice") == "frazil undo s3://b/ice@dev"
     assert command_for('repo.compact("compact", branch="main")', "ice") == "frazil compact ice"
     collect = "repo.garbage_collect(datetime.fromisoformat('2026-11-01T00:00:00+00:00'))"
     assert command_for(collect, "ice") == "frazil gc ice --older-than 2026-11-01T00:00:00"

@@ -132,8 +132,12 @@ def test_the_undoing_of_a_tag_is_final(repo: frazil.Repository) -> None:
     assert "v1" in repo.undo(dry_run=True).notes[0]
     repo.undo()
     assert repo.list_tags() == set()
-    repo.redo()  # of the branch before it
-    assert "later" in repo.list_branches()
+    before = state(repo)
+    for _ in range(2):  # never the branch, which was undone before it
+        with pytest.raises(frazil.SessionStateError, match="`v1` was deleted") as error:
+            repo.redo()
+        assert error.value.kind == "cannot-undo"
+    assert state(repo) == before
     with pytest.raises(frazil.AlreadyExistsError):
         repo.create_tag("v1", "main")
 
