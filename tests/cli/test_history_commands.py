@@ -86,7 +86,7 @@ def test_a_protected_branch_does_not_reset(own: Path, run: Run) -> None:
 
 def test_the_doctor_names_commands(own: Path, repo: frazil.Repository, run: Run) -> None:
     assert run("doctor ice") == "no findings in 8 checks\n"
-    assert command_for("repo.undo(branch='dev')", "s3://b/ice") == "frazil undo s3://b/ice@dev"
+    assert command_for("repo.undo(branch='dev')", "s3://b/ice") == "frazil undo s3://b/ice --branch dev"
     assert command_for('repo.compact("compact", branch="main")', "ice") == "frazil compact ice"
     collect = "repo.garbage_collect(datetime.fromisoformat('2026-11-01T00:00:00+00:00'))"
     assert command_for(collect, "ice") == "frazil gc ice --older-than 2026-11-01T00:00:00"

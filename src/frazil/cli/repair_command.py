@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from frazil.cli.command import LOCATION, verb
-from frazil.cli.opening import storage_of
+from frazil.cli.opening import author_metadata, storage_of
 from frazil.cli.output import Output
 from frazil.cli.target import Target
 from frazil.extras import needs
@@ -29,7 +29,7 @@ frazil repair ice --copy s3://bucket/backup --yes   repair, also with files of a
 frazil repair ice --lost fill --yes                 chunks without a copy get the fill value"""
 
 
-@verb("repair", description=_DESCRIPTION, examples=_EXAMPLES)
+@verb("repair", description=_DESCRIPTION, examples=_EXAMPLES, commits=True)
 @click.argument("location", type=LOCATION, default=".")
 @click.option(
     "--copy",
@@ -75,6 +75,7 @@ def command(output: Output, location: Target, dry_run: bool, yes: bool, **option
         level=options["level"],
         lost=options["lost"],
         sources=sources,
+        metadata=author_metadata(),
         dry_run=not yes,
     )
     output.emit(json.loads(plan.to_json()), [str(plan)])

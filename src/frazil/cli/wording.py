@@ -34,12 +34,6 @@ _OTHER_ARGUMENTS: Final = (
 _ADVICE: Final = (
     ("Repository.set_status makes it writable again", "`frazil config LOCATION --online` makes it writable"),
     ("`Repository.ancestry` lists", "`frazil log` lists"),
-    ("Repository.ops_log lists", "`frazil ops` lists"),
-    (
-        "Pass `branch` or `update` to undo an earlier update",
-        "`frazil undo LOCATION@BRANCH` undoes one of a branch",
-    ),
-    ("Repository.undo undoes an update, and redo makes it again", "`frazil undo` undoes an operation"),
     ("create a repository with Repository.create", "create a repository with `frazil init`"),
     (". Open it with Repository.open", ""),
     (". Write something first, or pass allow_empty=True", ": the branch has all of them already"),
@@ -81,7 +75,7 @@ _COMMANDS: Final = (
         re.compile(r"repo\.garbage_collect\(datetime\.fromisoformat\('([^'+]*)[^']*'\)\)"),
         r"frazil gc {at} --older-than \1",
     ),
-    (re.compile(r"repo\.undo\(branch='([^']*)'\)"), r"frazil undo {at}@\1"),
+    (re.compile(r"repo\.undo\(branch='([^']*)'\)"), r"frazil undo {at} --branch \1"),
     (re.compile(r"repo\.protect_branch\('([^']*)', \.\.\.\)"), r"frazil protect {at} \1"),
 )
 

@@ -11,8 +11,8 @@ that leaves no finding ends the plan.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from frazil.errors import IcechunkError
 from frazil.maintenance.repair.files import FileSearch
@@ -43,7 +43,7 @@ class RepairRequest:
     """What to repair, and from what.
 
     ``open_context`` opens the repository in a storage. ``orphans_before`` is in microseconds since 1970; None
-    leaves orphans alone.
+    leaves orphans alone. ``metadata`` are of the commits of the repair.
     """
 
     storage: Storage
@@ -53,6 +53,7 @@ class RepairRequest:
     lost: LostChoice = "keep"
     orphans_before: int | None = None
     sources: Sequence[ChunkSource] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 def repair_plan(request: RepairRequest) -> RepairPlan:
@@ -65,7 +66,7 @@ def repair_plan(request: RepairRequest) -> RepairPlan:
         InvalidInputError: A copy belongs to another repository (``invalid-argument``).
     """
     require_copies(request.storage, request.copies)
-    site = Site(Overlay(request.storage), Quarantine.new(), request.open_context)
+    site = Site(Overlay(request.storage), Quarantine.new(), request.open_context, request.metadata)
     steps, detached = _first_steps(site, request)
     damage = _damage(site, request)
     search = FileSearch(request.storage, request.copies)
@@ -92,7 +93,7 @@ def repair_plan(request: RepairRequest) -> RepairPlan:
         tuple(lost),
         detached,
         damage.findings,
-        perform=_Application(request.storage, request.open_context, tuple(steps)),
+        perform=_Application(request, tuple(steps)),
     )
 
 
@@ -142,12 +143,11 @@ def _perform(steps: Iterable[Step], site: Site) -> None:
 class _Application:
     """Makes the steps of a plan in the storage."""
 
-    storage: Storage
-    open_context: Callable[[Storage], Context]
+    request: RepairRequest
     steps: tuple[Step, ...]
 
     def __call__(self) -> str:
         """Make the steps, and return the prefix of the files that were put aside."""
-        quarantine = Quarantine.new()
-        _perform(self.steps, Site(self.storage, quarantine, self.open_context))
+        quarantine, request = Quarantine.new(), self.request
+        _perform(self.steps, Site(request.storage, quarantine, request.open_context, request.metadata))
         return quarantine.prefix
