@@ -507,3 +507,36 @@ def test_many_updates_that_are_undone_one_by_one(repo: frazil.Repository) -> Non
     repo.undo()
     assert state(repo) == before
     assert repo.undo().updates[0].kind == UpdateType.BranchCreated("dev")
+
+
+def test_a_clone_has_no_undone_updates(repo: frazil.Repository) -> None:
+    pytest.importorskip("xarray")
+    from frazil.pipeline import clone_repository
+
+    commit(repo, "c")
+    repo.undo()
+    storage = frazil.in_memory_storage()
+    clone_repository(repo, storage, engine="inline")
+    clone = frazil.Repository.open(storage)
+    with pytest.raises(frazil.SessionStateError, match="no undone update"):
+        clone.redo()
+    before = state(clone)
+    clone.create_branch("new", "main")
+    clone.undo()
+    assert state(clone) == before
+
+
+def test_an_undo_whose_cursor_was_collected_is_an_error(repo: frazil.Repository) -> None:
+    for n in range(3):
+        repo.set_metadata({"n": n})
+    cursor = list(repo.ops_log())[1]
+    repo.undo()
+    repo.storage.delete([f"overwritten/{cursor.backup_path}"])
+    before = state(repo)
+    with pytest.raises(frazil.SessionStateError, match="has deleted its backup") as error:
+        repo.undo()
+    assert error.value.kind == "cannot-undo"
+    assert state(repo) == before
+    repo.set_metadata({"n": 9})
+    repo.undo()
+    assert state(repo) == before

@@ -62,8 +62,11 @@ class State:
 
     @property
     def record(self) -> UndoRecord | None:
-        """The record of the newest undo or redo."""
-        return UndoRecord.of(self.info.metadata)
+        """The record of the newest undo or redo. A clone has that of its source, and a log of its own."""
+        record = UndoRecord.of(self.info.metadata)
+        if record is None or self.info.repo_before_updates is not None:
+            return record
+        return record if (self.info.ops.updated_at <= np.uint64(record.at)).any() else None
 
     @property
     def undo(self) -> UndoRecord | None:
@@ -144,7 +147,7 @@ class History:
             return place
         step, _ = next(self.steps(state, at=place.time), (None, None))
         if step is None or step.time != place.time:
-            raise _state_deleted(place.time)
+            raise no_update(place.time)
         return step.place
 
     def at(self, place: Place, within: State | None = None) -> State:
@@ -187,6 +190,15 @@ def _starts(log: OpsLog) -> NDArray[np.int64]:
     rows = np.flatnonzero(log.backups.lengths > 0)
     _, first = np.unique(np.array(log.backups.take(rows).texts(), object), return_index=True)
     return np.union1d(np.zeros(1, np.int64), rows[first])
+
+
+def no_update(time: int) -> SessionStateError:
+    """Return the error for a time without an update in the ops log."""
+    return SessionStateError(
+        f"the ops log has no update at {utc_text(time)}. Nothing was changed. Repository.ops_log lists the "
+        "updates",
+        ErrorKind.CANNOT_UNDO,
+    )
 
 
 def _state_deleted(time: int) -> SessionStateError:

@@ -36,7 +36,14 @@ from frazil.repository.catalog.repo_update import Changed
 from frazil.repository.clock import utc_text
 from frazil.repository.history.inversion import require_possible, update_of
 from frazil.repository.history.repo_state import FieldChange, Part, changes_between, fields_of, shown_value
-from frazil.repository.history.steps import History, State, UpdateStep, updates_of, updates_of_names
+from frazil.repository.history.steps import (
+    History,
+    State,
+    UpdateStep,
+    no_update,
+    updates_of,
+    updates_of_names,
+)
 from frazil.repository.history.undo_record import Place, UndoRecord
 from frazil.repository.history.undo_report import StateChange, UndoReport
 
@@ -201,10 +208,7 @@ def _named(history: History, time: int) -> _Candidate:
     """Return the update with an entry at exactly this time."""
     step, before = next(history.steps(history.current, at=time), (None, None))
     if step is None or all(each.updated_at != time for each in step.entries):
-        raise SessionStateError(
-            f"the ops log has no update at {utc_text(time)}. Repository.ops_log lists the updates",
-            ErrorKind.CANNOT_UNDO,
-        )
+        raise no_update(time)
     place = _reversible(step, before).place
     if history.at(step.place).undo is not None:
         raise _refusal(step, "it is an undo. Use Repository.redo")
