@@ -75,9 +75,9 @@ def command(output: Output, location: Target, dry_run: bool, yes: bool, **option
         level=options["level"],
         lost=options["lost"],
         sources=sources,
-        metadata=author_metadata(),
-        dry_run=not yes,
     )
+    if yes:
+        plan = plan.apply(metadata=author_metadata())
     output.emit(json.loads(plan.to_json()), [str(plan)])
     done = plan.complete and not plan.detached if yes else plan.ok
     return 0 if done else 1

@@ -434,7 +434,7 @@ def test_a_record_of_another_program_counts_as_none(record: Any, repo: frazil.Re
 def test_nothing_older_is_undone_after_an_update_that_changed_nothing(repo: frazil.Repository) -> None:
     commit(repo, "c")
     before = state(repo)
-    made = next(repo.ops_log())
+    newest = next(repo.ops_log())
     repo.reset_branch("main", repo.lookup_branch("main"))
     for call in (repo.undo, lambda: repo.undo(branch="main")):
         with pytest.raises(frazil.SessionStateError, match="changed nothing") as error:
@@ -442,7 +442,7 @@ def test_nothing_older_is_undone_after_an_update_that_changed_nothing(repo: fraz
         assert error.value.kind == "cannot-undo"
         assert state(repo) == before
     plan = repo.undo(dry_run=True)
-    assert [each.updated_at for each in plan.updates] == [made.updated_at]
+    assert [each.updated_at for each in plan.updates] == [newest.updated_at]
     assert "changed nothing" in plan.notes[0]
     repo.undo(update=plan.updates[0])
     assert state(repo) != before
@@ -496,12 +496,12 @@ def test_a_branch_undo_goes_on_behind_a_deleted_branch(repo: frazil.Repository) 
 
 def test_many_updates_that_are_undone_one_by_one(repo: frazil.Repository) -> None:
     before = state(repo)
-    made = []
+    times = []
     for n in range(30):  # more fields than a record has
         repo.create_branch(f"branch-{n}", "main")
-        made.append(next(repo.ops_log()).updated_at)
+        times.append(next(repo.ops_log()).updated_at)
     repo.set_metadata({"a": 1})
-    for update in made:
+    for update in times:
         repo.undo(update=update)
         assert record_size(repo) < 1000
     repo.undo()

@@ -11,7 +11,7 @@ that leaves no finding ends the plan.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from frazil.errors import IcechunkError
@@ -43,7 +43,7 @@ class RepairRequest:
     """What to repair, and from what.
 
     ``open_context`` opens the repository in a storage. ``orphans_before`` is in microseconds since 1970; None
-    leaves orphans alone. ``metadata`` are of the commits of the repair.
+    leaves orphans alone.
     """
 
     storage: Storage
@@ -53,7 +53,6 @@ class RepairRequest:
     lost: LostChoice = "keep"
     orphans_before: int | None = None
     sources: Sequence[ChunkSource] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 def repair_plan(request: RepairRequest) -> RepairPlan:
@@ -66,7 +65,7 @@ def repair_plan(request: RepairRequest) -> RepairPlan:
         InvalidInputError: A copy belongs to another repository (``invalid-argument``).
     """
     require_copies(request.storage, request.copies)
-    site = Site(Overlay(request.storage), Quarantine.new(), request.open_context, request.metadata)
+    site = Site(Overlay(request.storage), Quarantine.new(), request.open_context)
     steps, detached = _first_steps(site, request)
     damage = _damage(site, request)
     search = FileSearch(request.storage, request.copies)
@@ -93,7 +92,7 @@ def repair_plan(request: RepairRequest) -> RepairPlan:
         tuple(lost),
         detached,
         damage.findings,
-        perform=_Application(request, tuple(steps)),
+        perform=_Application(request.storage, request.open_context, tuple(steps)),
     )
 
 
@@ -143,11 +142,12 @@ def _perform(steps: Iterable[Step], site: Site) -> None:
 class _Application:
     """Makes the steps of a plan in the storage."""
 
-    request: RepairRequest
+    storage: Storage
+    open_context: Callable[[Storage], Context]
     steps: tuple[Step, ...]
 
-    def __call__(self) -> str:
+    def __call__(self, metadata: Mapping[str, Any]) -> str:
         """Make the steps, and return the prefix of the files that were put aside."""
-        quarantine, request = Quarantine.new(), self.request
-        _perform(self.steps, Site(request.storage, quarantine, request.open_context, request.metadata))
+        quarantine = Quarantine.new()
+        _perform(self.steps, Site(self.storage, quarantine, self.open_context, metadata))
         return quarantine.prefix

@@ -39,11 +39,11 @@ class Site:
         storage: Storage,
         quarantine: Quarantine,
         open_context: Callable[[Storage], Context],
-        metadata: Mapping[str, Any],
+        metadata: Mapping[str, Any] | None = None,
     ) -> None:
         self.storage = storage
         #: The metadata of commits.
-        self.metadata = metadata
+        self.metadata = dict(metadata or {})
         self.quarantine = quarantine
         self._open = open_context
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from frazil.format.ids import id_to_text
 from frazil.repository import handle
@@ -60,7 +59,6 @@ class Recovery(RepositoryBase):
         lost: LostChoice = "keep",
         sources: Sequence[ChunkSource] = (),
         orphans_older_than: datetime | None = None,
-        metadata: Mapping[str, Any] | None = None,
         dry_run: bool = True,
     ) -> RepairPlan:
         """Repair lost, damaged and exchanged files, as far as this needs no guess.
@@ -86,7 +84,6 @@ class Recovery(RepositoryBase):
             orphans_older_than: Move files that no version needs, and that were modified before this time, to
                 the quarantine. Uncommitted work of running sessions looks the same: choose a time before
                 their start. Default: such files stay.
-            metadata: Metadata of the commits that ``lost`` makes, such as ``{"author": "Ada"}``.
             dry_run: Whether to change nothing, and only to return the plan.
 
         Returns:
@@ -129,7 +126,6 @@ class Recovery(RepositoryBase):
             lost_choice(lost),
             None if before is None else from_datetime(before, "orphans_older_than"),
             tuple(sources),
-            dict(metadata or {}),
         )
         if not dry_run:
             require_writable(storage)
