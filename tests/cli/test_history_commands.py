@@ -58,7 +58,8 @@ def test_restore_goes_back_by_operations(own: Path, repo: frazil.Repository, run
     run("set ice:era5/t 0,0 1")
     assert "would change branch `new`" in run("restore ice ~2 --dry-run")
     assert "new" in repo.list_branches()
-    text = run("restore ice ~2")
+    assert "The branch `new` is deleted" in run("restore ice ~2", 3)
+    text = run("restore ice ~2 --yes")
     assert "changed branch `new`: " in text
     assert "-> none" in text
     assert (repo.lookup_branch("main"), "new" in repo.list_branches()) == (before, False)

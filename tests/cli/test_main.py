@@ -15,6 +15,7 @@ import click
 import pytest
 from tests.cli.examples import RUNS, examples_of
 
+from frazil import Repository, local_filesystem_storage
 from frazil.cli.look import refs
 from frazil.cli.main import frazil, main
 from frazil.cli.verb_table import VERBS
@@ -56,7 +57,13 @@ def test_every_command_has_examples_and_the_common_options(capsys: Captured) -> 
 def test_examples_are_right(
     name: str, template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    """Examples are parsed. Those of the repository `ice` also run, each on a new copy of it."""
+    """Examples are parsed. Those of the repository `ice` also run, each on a new copy of it.
+
+    The commits of a command have the author of the environment, and only such a command has the option.
+    """
+    monkeypatch.setenv("FRAZIL_AUTHOR", "Grace Hopper")
+    before = versions(template / "ice")
+    authors: set[object] = set()
     for number, arguments in enumerate(examples_of(name)):
         shutil.copytree(template / "ice", tmp_path / str(number) / "ice")
         monkeypatch.chdir(tmp_path / str(number))
@@ -64,10 +71,25 @@ def test_examples_are_right(
         if name in RUNS and not any("://" in each for each in arguments):
             expected = 1 if "--exit-code" in arguments else 0
             assert main(arguments) == expected, (arguments, capsys.readouterr())
+            after = versions(Path("ice"))
+            authors |= {after[id_].get("author") for id_ in after.keys() - before.keys()}
         else:
             command = frazil.get_command(click.Context(frazil), name)
             assert command is not None
             command.make_context(name, arguments[1:])
+    has_option = any(each.name == "author" for each in dict(commands())[name].params)
+    assert authors <= ({"Grace Hopper"} if has_option else set())
+    assert bool(authors) == (has_option and name in RUNS and name != "compact")  # has nothing to do here
+
+
+def versions(folder: Path) -> dict[str, dict[str, object]]:
+    """The metadata of all versions of the branches."""
+    repo = Repository.open(local_filesystem_storage(str(folder)))
+    return {
+        each.id: dict(each.metadata)
+        for branch in repo.list_branches()
+        for each in repo.ancestry(branch=branch)
+    }
 
 
 @pytest.mark.parametrize(

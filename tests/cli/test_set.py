@@ -49,6 +49,44 @@ def test_the_author_of_the_environment(
     assert authors[:3] == ["Ada", "Grace", None]
 
 
+def test_the_author_of_jobs_and_of_new_repositories(
+    own: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    xr = pytest.importorskip("xarray")
+    monkeypatch.setenv("FRAZIL_AUTHOR", "Grace")
+
+    def author(location: str) -> str:
+        (newest,) = json.loads(run(f"log {location} -n 1 --json"))
+        return str(newest["metadata"].get("author"))
+
+    xr.Dataset({"a": ("x", [1.0, 2.0])}).to_netcdf("a.nc", engine="scipy")
+    run("ingest a.nc new --author Ada")
+    assert author("new") == "Ada"
+    assert "Ada" in run("blame new:a")
+    run("rechunk new:a x=1 --engine local")
+    assert author("new") == "Grace"
+    run("export new plain.zarr")
+    run("adopt plain.zarr adopted")
+    assert author("adopted") == "Grace"
+
+
+def test_the_author_of_upkeep(own: Path, run: Run) -> None:
+    storage = frazil.local_filesystem_storage("files")
+    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
+    repo = frazil.Repository.create(storage, config)
+    with repo.transaction("main", message="create") as store:
+        zarr.create_array(store, name="a", shape=(40,), chunks=(4,), dtype="i4")
+    for number in range(10):
+        with repo.transaction("main", message=str(number)) as store:
+            zarr.open_array(store, path="a")[4 * number :] = number + 1
+    run("compact files --author Ada")
+    assert next(repo.ancestry(branch="main")).metadata["author"] == "Ada"
+    for each in list(storage.list("chunks/")):
+        storage.delete([each.key])
+    run("repair files --lost fill --yes --author Grace", 1)  # older versions stay damaged
+    assert next(repo.ancestry(branch="main")).metadata["author"] == "Grace"
+
+
 def test_labels(repo: frazil.Repository, run: Run) -> None:
     pytest.importorskip("xarray")
     assert run("cat ice:era5/t time=2") == "6.0 7.0 8.0\n"

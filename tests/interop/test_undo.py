@@ -36,3 +36,26 @@ def test_the_reference_reads_what_an_undo_leaves(tmp_path: Path) -> None:
     repo.redo()
     same_by_reference(tmp_path, repo)
     assert repo.verify().ok
+
+
+@pytest.mark.deep
+def test_undo_goes_on_after_the_reference_replaced_the_metadata(tmp_path: Path) -> None:
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)))
+    for number in range(5):
+        repo.set_metadata({"n": number})
+    repo.undo()
+    repo.undo()
+    theirs = reference().Repository.open(reference_storage(tmp_path))
+    theirs.update_metadata({"owner": "theirs"})  # which keeps the record
+    repo.undo()
+    assert repo.get_metadata() == {"n": 2}
+    theirs = reference().Repository.open(reference_storage(tmp_path))
+    theirs.set_metadata({"owner": "theirs"})  # which removes it
+    assert repo.get_metadata() == {"owner": "theirs"}
+    for number in (2, 1, 0):
+        repo.undo()
+        assert repo.get_metadata() == {"n": number}
+    for number in (1, 2):
+        repo.redo()
+        assert repo.get_metadata() == {"n": number}
+    assert repo.verify().ok

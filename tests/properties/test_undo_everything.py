@@ -1,13 +1,16 @@
-"""Every kind of update, in any order, with undo and redo in between; then everything is undone.
+"""Every kind of update, in any order, with undos, redos and restorations in between, beside a small model.
 
-The state of branches, configuration, metadata, flags and status is compared with the states before, and the
-values that a reader gets with those before. Tags are the exception: their creation is undone for good, and
-their deletion never, so the machine deletes none.
+The model has the fields of the repository, the updates that are not undone, and the undone updates that a
+redo makes again. It predicts the state, the metadata that users see, and which calls are refused. The values
+that a reader gets are compared with those before.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -18,45 +21,145 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.support.examples import examples
 
 import frazil
-from frazil.repository.history.repo_state import fields_of
+from frazil.repository.catalog import repo_changes
+from frazil.repository.history.repo_state import Part, fields_of
+from frazil.repository.history.undo_record import UNDO
 
 pytestmark = pytest.mark.deep
 
 NAMES = st.sampled_from(["main", "b", "c"])
 NUMBERS = st.integers(0, 9)
+REFUSALS = (frazil.SessionStateError, frazil.ConflictError, frazil.ReadOnlyError)
+
+type Changes = dict[Any, tuple[Any, Any]]
+
+
+@dataclass(eq=False)
+class Done:
+    """An update: its time, its changes, those of them that are not undone, and the update that it repeats."""
+
+    time: datetime
+    changes: Changes
+    original: datetime
+    left: Changes = field(default_factory=dict)
+    is_undo: bool = False
+
+
+def inverse(changes: Changes) -> Changes:
+    return {name: (after, before) for name, (before, after) in changes.items()}
 
 
 class Undoing(RuleBasedStateMachine):
-    @initialize()
-    def start(self) -> None:
+    @initialize(is_upgraded=st.booleans())
+    def start(self, is_upgraded: bool) -> None:
         # A short log, so that undo also reads older parts.
         config = frazil.RepositoryConfig(num_updates_per_repo_info_file=5)
-        self.repo = frazil.Repository.create(frazil.in_memory_storage()).reopen(config)
+        storage = frazil.in_memory_storage()
+        repo = frazil.Repository.create(storage, config, spec_version=1 if is_upgraded else 2)
+        if is_upgraded:
+            frazil.upgrade_icechunk_repository(repo, dry_run=False)
+        self.handles = [frazil.Repository.open(storage, config) for _ in range(2)]
+        self.repo = self.handles[0]
         with self.repo.transaction("main", message="start") as store:
             zarr.create_array(store, name="a", shape=(2,), chunks=(1,), dtype="i4")[:] = 7
-        self.first = next(self.repo.ops_log()).updated_at
-        #: The states before each update that can be undone, and those of the undone updates.
-        self.states: list[dict[Any, Any]] = []
-        self.later: list[dict[Any, Any]] = []
+        #: Every update since the start, the updates that are not undone, and the undone ones for redo.
+        self.every: list[Done] = []
+        self.current: list[Done] = []
+        self.undone: list[Done] = []
+        self.states = [(self.newest(), self.state())]
         self.number = 0
 
     def state(self) -> dict[Any, Any]:
-        """All fields except tags, and the values of each branch."""
-        fields = fields_of(self.repo._context.catalog.repo_info())
-        state: dict[Any, Any] = {field: value for field, value in fields.items() if field[0] != "tag"}
+        """All fields, and the values of each branch."""
+        state: dict[Any, Any] = dict(fields_of(self.repo._context.catalog.repo_info()))
         for branch in self.repo.list_branches():
             store = self.repo.readonly_session(branch).store
             group = zarr.open_group(store, mode="r")
             state[branch] = {name: array[:].tolist() for name, array in group.arrays()}
         return state
 
+    def newest(self) -> datetime:
+        return next(self.repo.ops_log()).updated_at
+
     def is_open(self) -> bool:
         return bool(self.repo.status.availability.name == "online")
 
-    def after(self, before: dict[Any, Any]) -> None:
-        if self.state() != before:
-            self.states.append(before)
-            self.later = []
+    def changed(self, before: dict[Any, Any], after: dict[Any, Any]) -> Changes:
+        return {
+            name: (before.get(name), after.get(name))
+            for name in before | after
+            if isinstance(name, tuple) and before.get(name) != after.get(name)
+        }
+
+    def after(self, before: dict[Any, Any], *, is_update: bool = True) -> None:
+        """Note an update that is no undo."""
+        after = self.state()
+        if after != before or not is_update:
+            time = self.newest()
+            changes = self.changed(before, after)
+            done = Done(time, changes, time, dict(changes))
+            self.every.append(done)
+            self.current.append(done)
+            self.states.append((time, after))
+
+    def check(self) -> None:
+        """The last state is that of the model, and users see their metadata alone."""
+        state = self.states[-1][1]
+        assert self.state() == state
+        users = {name: value[0] for (part, name), value in self.fields(state) if part is Part.METADATA}
+        assert self.repo.get_metadata() == users
+        record = self.repo._context.catalog.repo_info().metadata.get(UNDO, {})
+        assert len(json.dumps(record)) < 1024
+
+    def fields(self, state: dict[Any, Any]) -> list[Any]:
+        return [each for each in state.items() if isinstance(each[0], tuple)]
+
+    def is_possible(self, changes: Changes) -> bool:
+        """Whether all fields have the first value, so that the second one can replace it."""
+        state = self.states[-1][1]
+        tags = [name for name, (before, after) in changes.items() if name[0] is Part.TAG and before is None]
+        opens = (Part.STATUS, "") in changes
+        fits = all(state.get(name) == before for name, (before, _) in changes.items())
+        return fits and not tags and (opens or self.is_open())
+
+    def refused(self, call: Any) -> None:
+        with pytest.raises(REFUSALS):
+            call()
+        self.check()
+
+    def take_back(self, done: Done, changes: Changes, report: Any) -> None:
+        """Note that an update was undone."""
+        self.check_report(done, report)
+        after = self.state()
+        expected = dict(self.fields(self.states[-1][1]))
+        for name, (before, _) in changes.items():
+            expected.pop(name, None)
+            if before is not None:
+                expected[name] = before
+        assert dict(self.fields(after)) == expected
+        undo = Done(self.newest(), self.changed(self.states[-1][1], after), done.original, is_undo=True)
+        self.every.append(undo)
+        self.undone.append(undo)
+        self.states.append((undo.time, after))
+        at = self.current.index(done) if done in self.current else -1
+        if at >= 0 and not any(each.left for each in self.current[at + 1 :]):
+            del self.current[at:]
+            return
+        for other in [each for each in self.current if each.time >= done.time]:
+            had = bool(other.left)
+            other.left = {name: each for name, each in other.left.items() if name not in changes}
+            if other is done or (had and not other.left):
+                self.current.remove(other)
+
+    def check_report(self, done: Done, report: Any) -> None:
+        assert report.is_applied
+        assert report.updates[0].updated_at == done.original
+        self.repo = self.handles[self.number % 2]
+        self.number += 1
+
+    @rule()
+    def other_handle(self) -> None:
+        self.repo = self.handles[1 - self.handles.index(self.repo)]
 
     def branch(self, name: str) -> str:
         return name if name in self.repo.list_branches() else "main"
@@ -69,7 +172,8 @@ class Undoing(RuleBasedStateMachine):
         path = "a" if "a" in zarr.open_group(session.store, mode="r") else "moved"
         self.number += 1
         zarr.open_array(session.store, path=path)[value % 2] = 10 * self.number
-        (session.amend if amends else session.commit)(f"commit {self.number}")
+        with contextlib.suppress(frazil.SessionStateError):  # a commit that moved nodes
+            (session.amend if amends else session.commit)(f"commit {self.number}")
         self.after(before)
 
     @precondition(is_open)
@@ -94,7 +198,9 @@ class Undoing(RuleBasedStateMachine):
     def reset(self, name: str, steps: int) -> None:
         before = self.state()
         history = list(self.repo.ancestry(branch=self.branch(name)))[:-1]
-        self.repo.reset_branch(self.branch(name), history[min(steps, len(history) - 1)].id)
+        target = history[min(steps, len(history) - 1)]
+        if target is not history[0]:
+            self.repo.reset_branch(self.branch(name), target.id)
         self.after(before)
 
     @precondition(is_open)
@@ -118,9 +224,10 @@ class Undoing(RuleBasedStateMachine):
     @precondition(is_open)
     @rule()
     def tag(self) -> None:
+        before = self.state()
         self.number += 1
         self.repo.create_tag(f"tag {self.number}", "main")
-        self.repo.undo()
+        self.after(before)
 
     @precondition(is_open)
     @rule(value=NUMBERS)
@@ -159,37 +266,110 @@ class Undoing(RuleBasedStateMachine):
         self.repo.set_status(frazil.RepoStatus(availability, None, f"{reason} {self.number}"))
         self.after(before)
 
-    @precondition(lambda self: self.states)
+    @precondition(is_open)
     @rule()
-    def undo(self) -> None:
-        now = self.state()
-        self.repo.undo()
-        assert self.state() == self.states[-1]
-        self.states.pop()
-        self.later.append(now)
+    def nothing(self) -> None:
+        before = self.state()
+        self.repo.set_metadata(self.repo.get_metadata())
+        self.after(before, is_update=False)
 
-    @precondition(lambda self: self.later)
+    @precondition(is_open)
+    @rule(value=NUMBERS)
+    def foreign_metadata(self, value: int) -> None:
+        """Another implementation replaces all items, and so removes the record."""
+        before = self.state()
+        self.number += 1
+        new = {"x": [value, self.number]}
+        self.repo._context.catalog.update_repo_info(repo_changes.set_metadata(lambda _: new))
+        self.after(before)
+        self.undone = []
+
+    @precondition(lambda self: any(each.left for each in self.current))
+    @rule(by_plan=st.booleans())
+    def undo(self, by_plan: bool) -> None:
+        done = [each for each in self.current if each.left][-1]
+        call: Any = self.repo.undo
+        if done is not self.current[-1]:
+            self.refused(call)
+
+            def call() -> Any:
+                return self.repo.undo(dry_run=True).apply() if by_plan else self.repo.undo(update=done.time)
+
+            if not by_plan and not self.is_possible(inverse(done.changes)):
+                self.refused(call)
+                return
+        if not self.is_possible(inverse(done.left)):
+            self.refused(call)
+            return
+        self.take_back(done, done.left, call())
+        self.check()
+
+    @precondition(is_open)
+    @rule(name=NAMES)
+    def undo_of_a_branch(self, name: str) -> None:
+        every = [each for each in self.current if (Part.BRANCH, name) in each.left]
+        if not every:
+            return
+        done = every[-1]
+        if not self.is_possible(inverse(done.left)):
+            self.refused(lambda: self.repo.undo(branch=name))
+            return
+        self.take_back(done, done.left, self.repo.undo(branch=name))
+        self.check()
+
+    @precondition(lambda self: self.every)
+    @rule(data=st.data())
+    def undo_of_any_update(self, data: st.DataObject) -> None:
+        done = data.draw(st.sampled_from(self.every))
+        if done.is_undo or not done.changes or not self.is_possible(inverse(done.changes)):
+            self.refused(lambda: self.repo.undo(update=done.time))
+            return
+        self.take_back(done, done.changes, self.repo.undo(update=done.time))
+        self.check()
+
     @rule()
     def redo(self) -> None:
-        now = self.state()
-        self.repo.redo()
-        assert self.state() == self.later[-1]
-        self.later.pop()
-        self.states.append(now)
-
-    @rule()
-    def restore(self) -> None:
-        before = self.state()
-        self.repo.restore_to(self.first)
+        if not self.undone or not self.is_possible(inverse(self.undone[-1].changes)):
+            self.refused(self.repo.redo)
+            return
+        before = self.states[-1][1]
+        undone = self.undone.pop()
+        report = self.repo.redo()
+        expected = dict(self.fields(before))
+        for name, (_, value) in inverse(undone.changes).items():
+            expected.pop(name, None)
+            if value is not None:
+                expected[name] = value
         self.after(before)
+        assert dict(self.fields(self.states[-1][1])) == expected
+        self.current[-1].original = undone.original
+        self.check_report(undone, report)
+        self.check()
+
+    @precondition(lambda self: self.is_open())
+    @rule(data=st.data())
+    def restore(self, data: st.DataObject) -> None:
+        time, state = data.draw(st.sampled_from(self.states))
+        before = self.states[-1][1]
+        changes = self.changed(before, state)
+        if not self.is_possible(changes):
+            self.refused(lambda: self.repo.restore_to(time))
+            return
+        self.repo.restore_to(time)
+        self.after(before)
+        assert dict(self.fields(self.state())) == dict(self.fields(state))
+        self.check()
 
     def teardown(self) -> None:
         if not hasattr(self, "states"):
             return
-        while self.states:
-            self.undo()
+        while any(each.left for each in self.current):
+            before = len(self.current)
+            self.undo(by_plan=True)
+            if len(self.current) == before:
+                break  # refused
         assert self.repo.verify().ok
 
 
 class TestUndoing(Undoing.TestCase):  # type: ignore[name-defined,misc]
-    settings = settings(max_examples=examples(10), stateful_step_count=20, deadline=None)
+    settings = settings(max_examples=examples(20), stateful_step_count=40, deadline=None)

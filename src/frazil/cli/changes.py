@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-import frazil
 from frazil.cli.argument_types import reader_option
-from frazil.cli.opening import storage_of, version_id, virtual_access
+from frazil.cli.opening import open_repository, storage_of, version_id
 from frazil.cli.output import Output
 from frazil.cli.target import Target
 from frazil.cli.versions import SHORT, diff_document, diff_lines
@@ -29,39 +28,19 @@ if TYPE_CHECKING:
 
 #: The exit status if a question is not answered with yes.
 REFUSED: Final = 3
-_AUTHOR: Final = "frazil.author"
 
 dry_run_option: Final = click.option(
     "--dry-run", is_flag=True, help="Change nothing: show what the command would do."
 )
 yes_option: Final = click.option("-y", "--yes", is_flag=True, help="Do not ask before something is lost.")
 message_option: Final = click.option("-m", "--message", metavar="TEXT", help="The message of the commit.")
-_author: Final = click.option(
-    "--author",
-    metavar="NAME",
-    envvar="FRAZIL_AUTHOR",
-    expose_value=False,
-    is_eager=True,
-    callback=lambda ctx, _param, name: ctx.meta.update({_AUTHOR: name}),
-    help="The author of the commit, for `log` and `blame` ($FRAZIL_AUTHOR).",
-)
-_metadata: Final = click.option(
+metadata_option: Final = click.option(
     "--metadata",
     metavar="KEY=VALUE",
     multiple=True,
-    callback=lambda ctx, _param, values: _with_author(ctx, dict(map(reader_option, values))),
+    callback=lambda _ctx, _param, values: dict(map(reader_option, values)),
     help="Metadata of the commit, VALUE as JSON or text; may be repeated.",
 )
-
-
-def metadata_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options ``--author`` and ``--metadata``. Both are in the argument ``metadata``."""
-    return _author(_metadata(function))
-
-
-def _with_author(ctx: click.Context, metadata: dict[str, Any]) -> dict[str, Any]:
-    name = ctx.meta.get(_AUTHOR)
-    return {"author": name, **metadata} if name else metadata
 
 
 def writable_storage(target: Target, dry_run: bool) -> Storage:
@@ -72,9 +51,7 @@ def writable_storage(target: Target, dry_run: bool) -> Storage:
 
 def writable_repository(target: Target, dry_run: bool) -> Repository:
     """Open the repository of a target for a change, or for its rehearsal."""
-    return frazil.Repository.open(
-        writable_storage(target, dry_run), authorize_virtual_chunk_access=virtual_access()
-    )
+    return open_repository(writable_storage(target, dry_run))
 
 
 def confirm(output: Output, question: str, *, yes: bool) -> None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 _SUGGESTIONS: Final = "frazil.cli.suggestions"
+#: The author of commits, in the ``meta`` of click's context.
+AUTHOR: Final = "frazil.author"
 _SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -139,7 +141,7 @@ LOCATION: Final = LocationType()
 
 
 def verb(
-    name: str, *, description: str, examples: str, **settings: Any
+    name: str, *, description: str, examples: str, commits: bool = False, **settings: Any
 ) -> Callable[[Callable[..., int | None]], VerbCommand]:
     """Return a decorator that makes a function a command with the common options.
 
@@ -147,6 +149,7 @@ def verb(
         name: The name of the command.
         description: The text of the help.
         examples: Lines of examples, each a call of the command and what the call does.
+        commits: Whether the command makes commits. Then it has the option ``--author``.
         **settings: More settings of click's context.
 
     Returns:
@@ -167,7 +170,7 @@ def verb(
             examples=examples,
             context_settings={**_SETTINGS, **settings},
         )
-        return command(_json(debug_option(run)))
+        return command(_json(debug_option(author_option(run) if commits else run)))
 
     return decorate
 
@@ -188,6 +191,17 @@ debug_option: Final = click.option(
     callback=_remember,
     is_eager=True,
     help="Print the trace of an error.",
+)
+
+
+#: The option of commands that commit. `frazil.cli.opening` gives the author to the commits.
+author_option: Final = click.option(
+    "--author",
+    metavar="NAME",
+    envvar="FRAZIL_AUTHOR",
+    expose_value=False,
+    callback=lambda ctx, _param, name: ctx.meta.update({AUTHOR: name}),
+    help="The author of the commit, for `log` and `blame` ($FRAZIL_AUTHOR).",
 )
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from frazil.cli.changes import emit_tip, writable_storage
 from frazil.cli.command import verb
 from frazil.cli.ingest_arguments import ingest_arguments
+from frazil.cli.opening import open_repository
 from frazil.cli.output import Output
 from frazil.cli.target import Target
 from frazil.cli.wording import for_terminal
@@ -39,7 +40,7 @@ def _reader_options(arguments: SimpleNamespace) -> dict[str, Any]:
     return options
 
 
-@verb("ingest", description=_DESCRIPTION, examples=_EXAMPLES)
+@verb("ingest", description=_DESCRIPTION, examples=_EXAMPLES, commits=True)
 @ingest_arguments
 def command(output: Output, source: tuple[str, ...], repository: Target, **options: Any) -> int:
     """Inspect the files, and ingest them."""
@@ -73,7 +74,7 @@ def command(output: Output, source: tuple[str, ...], repository: Target, **optio
         if arguments.on_problem == "fail" and not Repository.exists(storage):
             # An inspection that fails must not leave a new repository.
             inspection = inspect_for_new_group(request, settings.run)
-        repo = Repository.open_or_create(storage)
+        repo = open_repository(storage, create=True)
         if arguments.branch not in repo.list_branches():
             repo.create_branch(arguments.branch, repo.lookup_branch("main"))
         target = Target(repo, arguments.branch, arguments.group)

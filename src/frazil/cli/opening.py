@@ -10,9 +10,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import click
 
 import frazil
+from frazil.cli.command import AUTHOR
 from frazil.cli.target import Target
 from frazil.cli.version_text import MAIN, VersionText, parse_version
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, RepositoryNotFoundError
@@ -105,7 +108,22 @@ def repo_info_of(storage: Storage) -> RepoInfo:
 
 def repository_of(target: Target) -> Repository:
     """Open the repository at a target's location."""
-    return frazil.Repository.open(storage_of(target), authorize_virtual_chunk_access=virtual_access())
+    return open_repository(storage_of(target))
+
+
+def open_repository(storage: Storage, *, create: bool = False) -> Repository:
+    """Open the repository of a storage, or create it. Its commits have the author of the command."""
+    open_ = frazil.Repository.open_or_create if create else frazil.Repository.open
+    repo = open_(storage, authorize_virtual_chunk_access=virtual_access())
+    repo.set_default_commit_metadata(author_metadata())
+    return repo
+
+
+def author_metadata() -> dict[str, Any]:
+    """Return the metadata with the author of the command's commits: ``--author`` or ``FRAZIL_AUTHOR``."""
+    context = click.get_current_context(silent=True)
+    name = context and context.meta.get(AUTHOR)
+    return {"author": name} if name else {}
 
 
 def virtual_access() -> dict[str, AnyCredential] | None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from frazil.cli.command import LOCATION, verb
-from frazil.cli.opening import storage_of
+from frazil.cli.opening import author_metadata, storage_of
 from frazil.cli.output import Output
 from frazil.cli.target import Target
 from frazil.extras import needs
@@ -32,7 +32,7 @@ frazil repair ice --lost fill --yes                 cells of chunks without a co
 frazil repair ice --recover KMT725G7Z0ZJ dev --yes  put a detached snapshot of the plan on a branch"""
 
 
-@verb("repair", description=_DESCRIPTION, examples=_EXAMPLES)
+@verb("repair", description=_DESCRIPTION, examples=_EXAMPLES, commits=True)
 @click.argument("location", type=LOCATION, default=".")
 @click.option(
     "--copy",
@@ -87,8 +87,9 @@ def command(output: Output, location: Target, dry_run: bool, yes: bool, **option
         level=options["level"],
         lost=options["lost"],
         sources=sources,
-        dry_run=not yes,
     )
+    if yes:
+        plan = plan.apply(metadata=author_metadata())
     recovered = [_recover(storage, plan, *each) for each in options["recover"]] if yes else []
     left = [each for each in plan.detached if each.id not in recovered]
     document = {**json.loads(plan.to_json()), "recovered": recovered}

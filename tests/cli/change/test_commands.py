@@ -120,10 +120,64 @@ def test_undo_and_redo(repo: frazil.Repository, run: Any) -> None:
     assert (merged["dry_run"], merged["operations"][0]["operation"]) == (False, "new-commit")
     assert "[cannot-undo]" in run("redo ice", status=1)
     run("tag ice v9")
-    assert "Undo? Pass --yes" in run("undo ice", status=3)
+    assert "Undo? The tag `v9` is deleted, and its name cannot be used again. Pass --yes" in run(
+        "undo ice", status=3
+    )
     assert "v9" in repo.list_tags()
     run("undo ice -y")
     assert "v9" not in repo.list_tags()
+    assert "cannot be used again" in run("redo ice", status=1)
+
+
+def test_undo_of_a_branch(repo: frazil.Repository, run: Any) -> None:
+    run("set ice@dev:era5/p 0 4")
+    run("attrs ice:era5 title=new")
+    changed = repo.lookup_branch("main")
+    run("undo ice@dev")
+    run("undo ice --branch dev --dry-run")
+    assert repo.lookup_branch("main") == changed
+    assert "name one branch" in run("undo ice@dev --branch main", status=2)
+    assert "Leave out :PATH" in run("undo ice:era5/p", status=2)
+
+
+def test_undo_asks_before_something_is_deleted(repo: frazil.Repository, run: Any) -> None:
+    run("branch ice fix")
+    run("merge ice fix")  # which has nothing to do
+    assert "The branch `fix` is deleted" in run("undo ice", status=3)
+    assert "fix" in repo.list_branches()
+    assert "note: the branch `fix` is deleted" in run("undo ice --dry-run")
+    run("undo ice --yes")
+    assert "fix" not in repo.list_branches()
+    run("branch ice fix")
+    run("branch ice fix --delete --yes")
+    run("undo ice")
+    assert "The branch `fix` is deleted" in run("redo ice", status=3)
+    assert "fix" in repo.list_branches()
+
+
+def test_undo_asks_before_a_protection_changes(repo: frazil.Repository, run: Any) -> None:
+    run("protect ice main")
+    assert "The protection of `main` is removed" in run("undo ice", status=3)
+    run("protect ice main --allow-reset")
+    assert "The protection of `main` changes" in run("undo ice", status=3)
+    run("protect ice dev")
+    assert "The protection of `dev` is removed. Pass" in run("undo ice", status=3)
+    assert len(repo.branch_protections()) == 2
+    run("undo ice -y")
+    (protection,) = repo.branch_protections()
+    assert not protection.fast_forward_only
+    run("unprotect ice main")
+    run("undo ice")  # which brings it back
+
+
+def test_undo_asks_after_an_operation_that_changed_nothing(repo: frazil.Repository, run: Any) -> None:
+    run("attrs ice:era5 title=new")
+    changed = repo.lookup_branch("main")
+    repo.set_metadata(repo.get_metadata())
+    assert "changed nothing. The newest update with changes is" in run("undo ice", status=3)
+    assert repo.lookup_branch("main") == changed
+    run("undo ice --yes")
+    assert repo.lookup_branch("main") != changed
 
 
 def test_nodes(repo: frazil.Repository, run: Any) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 import zarr
+from tests.support.tiers import deep
 
 import frazil
 from frazil.ops import UpdateType
+from frazil.repository.catalog.repo_changes import set_metadata
 from frazil.repository.history.repo_state import fields_of
+from frazil.repository.history.undo_record import UNDO
 
 
 @pytest.fixture
@@ -132,8 +136,12 @@ def test_the_undoing_of_a_tag_is_final(repo: frazil.Repository) -> None:
     assert "v1" in repo.undo(dry_run=True).notes[0]
     repo.undo()
     assert repo.list_tags() == set()
-    repo.redo()  # of the branch before it
-    assert "later" in repo.list_branches()
+    before = state(repo)
+    for _ in range(2):  # never the branch, which was undone before it
+        with pytest.raises(frazil.SessionStateError, match="`v1` was deleted") as error:
+            repo.redo()
+        assert error.value.kind == "cannot-undo"
+    assert state(repo) == before
     with pytest.raises(frazil.AlreadyExistsError):
         repo.create_tag("v1", "main")
 
@@ -300,3 +308,235 @@ def test_spec_version_1_has_no_ops_log() -> None:
     for call in (repo.undo, repo.redo, lambda: repo.restore_to(datetime.now(UTC))):
         with pytest.raises(frazil.FormatError, match="version 2"):
             call()
+
+
+def record_size(repo: frazil.Repository) -> int:
+    return len(json.dumps(repo._context.catalog.repo_info().metadata[UNDO]))
+
+
+@pytest.mark.parametrize("number", [40, *deep(2000)])
+def test_thousands_of_undos_in_a_row(number: int) -> None:
+    config = frazil.RepositoryConfig(num_updates_per_repo_info_file=number // 8)
+    storage = frazil.in_memory_storage()
+    repo = frazil.Repository.create(storage, config)
+    other = frazil.Repository.open(storage, config)
+    for n in range(number):
+        repo.set_metadata({"n": n})
+    for n in range(number - 2, -1, -1):
+        (repo if n % 2 else other).undo()
+        assert repo.get_metadata() == {"n": n}
+    assert record_size(repo) < 300
+    for n in range(1, number):
+        (repo if n % 3 else other).redo()
+        assert repo.get_metadata() == {"n": n}
+    assert record_size(repo) < 300
+    for _ in range(number // 4):
+        assert repo.undo().changes[0].before == f"{number - 1}"
+        repo.redo()
+    assert repo.get_metadata() == {"n": number - 1}
+
+
+@pytest.mark.parametrize("number", [20, *deep(500)])
+def test_undos_of_one_branch_among_other_updates(number: int, repo: frazil.Repository) -> None:
+    tips = [each.id for each in repo.ancestry(branch="dev")][:2]
+    for n in range(number):
+        repo.reset_branch("dev", tips[(n + 1) % 2])
+        repo.set_metadata({"n": n})
+    for n in range(number - 1, -1, -1):
+        repo.undo(branch="dev")
+        assert repo.lookup_branch("dev") == tips[n % 2]
+    assert repo.get_metadata() == {"n": number - 1}
+    for n in range(number - 2, -1, -1):  # not the updates of `dev`, which are undone
+        repo.undo()
+        assert repo.get_metadata() == {"n": n}
+    assert record_size(repo) < 1000
+
+
+def reads(repo: frazil.Repository, call: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> int:
+    """The number of files that a call reads."""
+    calls: list[str] = []
+    get = type(repo.storage).get
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            type(repo.storage), "get", lambda self, *a, **k: calls.append(a[0]) or get(self, *a, **k)
+        )
+        call()
+    return len(calls)
+
+
+def test_a_later_undo_costs_as_much_as_the_first(
+    repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo = repo.reopen(frazil.RepositoryConfig(num_updates_per_repo_info_file=4))
+    for n in range(40):
+        repo.set_metadata({"n": n})
+    undos = [reads(repo, repo.undo, monkeypatch) for _ in range(39)]
+    redos = [reads(repo, repo.redo, monkeypatch) for _ in range(39)]
+    assert max(undos) <= 4
+    assert max(redos) <= 6
+
+
+def test_a_redo_after_other_updates(repo: frazil.Repository) -> None:
+    repo.set_metadata({"a": 1})
+    repo.set_metadata({"a": 2})
+    repo.undo()
+    commit(repo, "c")
+    assert repo.redo().changes[0].after == "2"  # the commit is of another field
+    repo.undo()
+    repo.update_metadata({"a": 3})
+    before = state(repo)
+    with pytest.raises(frazil.ConflictError, match="has changed since"):
+        repo.redo()
+    assert state(repo) == before
+    repo.undo()
+    repo.redo()
+    assert repo.get_metadata() == {"a": 3}  # the newest undone update comes first
+
+
+def test_the_record_is_not_in_the_metadata_of_users(repo: frazil.Repository) -> None:
+    repo.set_metadata({"a": 1})
+    repo.undo()
+    assert repo.get_metadata() == repo.metadata == {}
+    assert repo.update_metadata({"b": 2}) == {"b": 2}
+    repo.set_metadata({"c": 3})  # which leaves the record
+    repo.undo()
+    repo.undo()
+    assert repo.get_metadata() == {}
+    repo.redo()
+    repo.redo()
+    assert repo.get_metadata() == {"c": 3}
+
+
+def test_undo_goes_on_after_another_program_removed_the_record(repo: frazil.Repository) -> None:
+    states = [state(repo)]
+    for n in range(4):
+        repo.set_metadata({"n": n})
+        states.append(state(repo))
+    repo.undo()
+    repo.undo()
+    repo._context.catalog.update_repo_info(set_metadata(lambda _: {"theirs": 1}))
+    with pytest.raises(frazil.SessionStateError, match="no undone update"):
+        repo.redo()
+    for expected in (states[2], states[1], states[0]):
+        repo.undo()
+        assert state(repo) == expected
+
+
+@pytest.mark.parametrize("record", [5, {"at": 1}, {"at": "x", "update": [1]}, {"at": 1, "update": [-1]}])
+def test_a_record_of_another_program_counts_as_none(record: Any, repo: frazil.Repository) -> None:
+    commit(repo, "c")
+    repo.update_metadata({UNDO: record})
+    with pytest.raises(frazil.SessionStateError, match="no undone update"):
+        repo.redo()
+    assert "changed nothing" in repo.undo(dry_run=True).notes[0]
+
+
+def test_nothing_older_is_undone_after_an_update_that_changed_nothing(repo: frazil.Repository) -> None:
+    commit(repo, "c")
+    before = state(repo)
+    newest = next(repo.ops_log())
+    repo.reset_branch("main", repo.lookup_branch("main"))
+    for call in (repo.undo, lambda: repo.undo(branch="main")):
+        with pytest.raises(frazil.SessionStateError, match="changed nothing") as error:
+            call()
+        assert error.value.kind == "cannot-undo"
+        assert state(repo) == before
+    plan = repo.undo(dry_run=True)
+    assert [each.updated_at for each in plan.updates] == [newest.updated_at]
+    assert "changed nothing" in plan.notes[0]
+    repo.undo(update=plan.updates[0])
+    assert state(repo) != before
+    repo.undo()  # of the update before: nobody asks again
+    repo.redo()
+    repo.redo()
+    assert state(repo) == before
+
+
+def test_a_plan_is_applied_as_it_is(repo: frazil.Repository) -> None:
+    commit(repo, "c")
+    plan = repo.undo(dry_run=True)
+    commit(repo, "d", "dev")  # by another writer
+    report = plan.apply()
+    assert (report.is_applied, report.changes) == (True, plan.changes)
+    assert next(repo.ancestry(branch="main")).message == "b"
+    repo.undo()
+    assert next(repo.ancestry(branch="dev")).message == "b"
+    plan = repo.redo(dry_run=True)
+    repo.set_metadata({"a": 1})
+    repo.undo()
+    with pytest.raises(frazil.ConflictError, match="another undo or redo"):
+        plan.apply()
+    with pytest.raises(frazil.ConflictError, match="has changed since"):
+        report.apply()
+
+
+def test_the_report_says_what_is_deleted(repo: frazil.Repository) -> None:
+    repo.create_branch("new", "main")
+    assert "`new` is deleted" in repo.undo(dry_run=True).notes[0]
+    repo = frazil.Repository.open(repo.storage, attribution=frazil.Attribution(principal="ada"))
+    repo.protect_branch("main", principals=["ada"])
+    assert "`main` is removed" in repo.undo(dry_run=True).notes[0]
+    repo.protect_branch("main", principals=["ada", "ben"])
+    assert "`main` changes" in repo.undo(dry_run=True).notes[0]
+    commit(repo, "c")
+    assert repo.undo(dry_run=True).notes == []
+
+
+def test_a_branch_undo_goes_on_behind_a_deleted_branch(repo: frazil.Repository) -> None:
+    repo.delete_branch("dev")
+    repo.undo(branch="dev")
+    repo.undo(branch="dev")
+    assert repo.list_branches() == {"main"}
+    with pytest.raises(frazil.SessionStateError, match="of the branch `dev`"):
+        repo.undo(branch="dev")
+    repo.redo()
+    repo.redo()
+    assert repo.list_branches() == {"main"}
+
+
+def test_many_updates_that_are_undone_one_by_one(repo: frazil.Repository) -> None:
+    before = state(repo)
+    times = []
+    for n in range(30):  # more fields than a record has
+        repo.create_branch(f"branch-{n}", "main")
+        times.append(next(repo.ops_log()).updated_at)
+    repo.set_metadata({"a": 1})
+    for update in times:
+        repo.undo(update=update)
+        assert record_size(repo) < 1000
+    repo.undo()
+    assert state(repo) == before
+    assert repo.undo().updates[0].kind == UpdateType.BranchCreated("dev")
+
+
+def test_a_clone_has_no_undone_updates(repo: frazil.Repository) -> None:
+    pytest.importorskip("xarray")
+    from frazil.pipeline import clone_repository
+
+    commit(repo, "c")
+    repo.undo()
+    storage = frazil.in_memory_storage()
+    clone_repository(repo, storage, engine="inline")
+    clone = frazil.Repository.open(storage)
+    with pytest.raises(frazil.SessionStateError, match="no undone update"):
+        clone.redo()
+    before = state(clone)
+    clone.create_branch("new", "main")
+    clone.undo()
+    assert state(clone) == before
+
+
+def test_an_undo_whose_cursor_was_collected_is_an_error(repo: frazil.Repository) -> None:
+    for n in range(3):
+        repo.set_metadata({"n": n})
+    cursor = list(repo.ops_log())[1]
+    repo.undo()
+    repo.storage.delete([f"overwritten/{cursor.backup_path}"])
+    before = state(repo)
+    with pytest.raises(frazil.SessionStateError, match="has deleted its backup") as error:
+        repo.undo()
+    assert error.value.kind == "cannot-undo"
+    assert state(repo) == before
+    repo.set_metadata({"n": 9})
+    repo.undo()
+    assert state(repo) == before

@@ -230,7 +230,7 @@ def test_branches_have_done_what_is_in_their_history(repo: frazil.Repository, re
     second = list(repo.ancestry(branch="main"))[1].id
     repo.create_branch("side", snapshot_id=second)
     if not records:
-        repo.set_metadata({})
+        repo.set_metadata({STREAMS: {}})
     assert done(repo, branch="side") == 1
     assert count(repo, 2, branch="side")
     repo.reset_branch("main", second)

@@ -25,7 +25,7 @@ frazil attrs ice:era5 title=ERA5 levels='[1,2]'  set two of them
 frazil attrs ice@dev:era5 --unset title          remove one of them"""
 
 
-@verb("attrs", description=_DESCRIPTION, examples=_EXAMPLES)
+@verb("attrs", description=_DESCRIPTION, examples=_EXAMPLES, commits=True)
 @target_argument(metavar="LOCATION[@BRANCH]:PATH")
 @click.argument("values", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--unset", metavar="KEY", multiple=True, help="Remove an attribute; may be repeated.")

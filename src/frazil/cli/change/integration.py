@@ -42,6 +42,7 @@ _arguments: Final = options(
 
 @verb(
     "merge",
+    commits=True,
     description="Bring the changes of VERSION into a branch (default: `main`). A branch without own changes "
     "moves to VERSION, unless --no-ff asks for a commit.",
     examples="""\
@@ -59,6 +60,7 @@ def merge(output: Output, target: Target, no_ff: bool, **settings: Any) -> None:
 
 @verb(
     "cherry-pick",
+    commits=True,
     description="Repeat on a branch (default: `main`) what the commit VERSION changed.",
     examples="""\
 frazil cherry-pick ice dev               the newest commit of `dev`, on `main`
@@ -72,6 +74,7 @@ def cherry_pick(output: Output, target: Target, **settings: Any) -> None:
 
 @verb(
     "revert",
+    commits=True,
     description="Undo on a branch (default: `main`) what the commit VERSION changed. Later commits stay.",
     examples="""\
 frazil revert ice main                   undo the newest commit

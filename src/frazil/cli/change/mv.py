@@ -21,7 +21,7 @@ frazil mv ice:era5/t era5/t2m                   rename an array of `main`
 frazil mv ice@dev:era5 era5_old -m "Make room"  move a group of a branch"""
 
 
-@verb("mv", description=_DESCRIPTION, examples=_EXAMPLES)
+@verb("mv", description=_DESCRIPTION, examples=_EXAMPLES, commits=True)
 @target_argument(metavar="LOCATION[@BRANCH]:PATH")
 @click.argument("to")
 @message_option

@@ -21,7 +21,7 @@ frazil rm ice:era5/t              delete an array of `main`
 frazil rm ice@dev:era5 --dry-run  show what the deletion of a group removes"""
 
 
-@verb("rm", description=_DESCRIPTION, examples=_EXAMPLES)
+@verb("rm", description=_DESCRIPTION, examples=_EXAMPLES, commits=True)
 @target_argument(metavar="LOCATION[@BRANCH]:PATH")
 @message_option
 @metadata_option

@@ -32,7 +32,7 @@ frazil set ice:era5/t 0,1 17 --raw                  the stored element"""
 _MOST_SHOWN: Final = 5
 
 
-@verb("set", description=_DESCRIPTION, examples=_EXAMPLES, ignore_unknown_options=True)
+@verb("set", description=_DESCRIPTION, examples=_EXAMPLES, commits=True, ignore_unknown_options=True)
 @target_argument(metavar="LOCATION[@BRANCH]:PATH")
 @click.argument("selection", type=SELECTION, metavar="SLICE")
 @click.argument("value")

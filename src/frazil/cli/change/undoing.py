@@ -28,26 +28,27 @@ _NONE: Final = "none"
 @verb(
     "undo",
     description="Undo the last operation of `frazil ops` that is not undone yet: a commit, a merge, a reset, "
-    "a branch, the configuration. Repeat the command to go back step by step. The undo is a new operation.",
+    "a branch, the configuration. Repeat the command to go back step by step. LOCATION@BRANCH, or --branch, "
+    "undoes the last operation on a branch. The undo is a new operation.",
     examples="""\
 frazil undo ice --dry-run       show what would change
 frazil undo ice -y              undo the last operation
-frazil undo ice --branch dev    undo the last operation on a branch""",
+frazil undo ice@dev             undo the last operation on a branch""",
 )
-@target_argument(type=LOCATION, metavar="[LOCATION]")
-@click.option("--branch", metavar="NAME", help="Undo the last operation on this branch.")
+@target_argument(metavar="[LOCATION[@BRANCH]]")
+@click.option(
+    "--branch", metavar="NAME", help="Undo the last operation on this branch, as LOCATION@NAME does."
+)
 @dry_run_option
 @yes_option
 def undo(output: Output, target: Target, branch: str | None, dry_run: bool, yes: bool) -> None:
-    """Undo the operation, after a question if something cannot come back."""
-    repo = repository_of(target)
-    plan = repo.undo(branch=branch, dry_run=True)
-    if not dry_run:
-        if plan.notes:
-            confirm(output, f"{' '.join(plan.notes)} Undo?", yes=yes)
-        # the operation of the plan, also if another writer has made a later one since
-        plan = repo.undo(update=plan.updates[0]) if plan.updates else repo.undo(branch=branch)
-    _emit(output, plan)
+    """Undo the operation, after a question if something is deleted."""
+    if target.path is not None:
+        raise click.UsageError("an undo concerns a whole branch or repository. Leave out :PATH")
+    if None not in (branch, target.version) and branch != target.version:
+        raise click.UsageError(f"name one branch, either {target.version} in the target or --branch {branch}")
+    plan = repository_of(target).undo(branch=branch or target.version, dry_run=True)
+    _apply(output, "Undo", plan, dry_run, yes)
 
 
 @verb(
@@ -59,9 +60,10 @@ frazil redo ice --dry-run   show what would change""",
 )
 @target_argument(type=LOCATION, metavar="[LOCATION]")
 @dry_run_option
-def redo(output: Output, target: Target, dry_run: bool) -> None:
-    """Make the operation again."""
-    _emit(output, repository_of(target).redo(dry_run=dry_run))
+@yes_option
+def redo(output: Output, target: Target, dry_run: bool, yes: bool) -> None:
+    """Make the operation again, after a question if something is deleted."""
+    _apply(output, "Redo", repository_of(target).redo(dry_run=True), dry_run, yes)
 
 
 @verb(
@@ -78,16 +80,21 @@ frazil restore ice ~1 -y           take back the last operation""",
 @dry_run_option
 @yes_option
 def restore(output: Output, target: Target, when: datetime | int, dry_run: bool, yes: bool) -> None:
-    """Restore the state, after a question if something cannot come back."""
+    """Restore the state, after a question if something is deleted."""
     repo = repository_of(target)
     at: Any = when if isinstance(when, datetime) else next(islice(repo.ops_log(), when, None), None)
     if at is None:
         raise click.UsageError(f"the operations log has fewer than {when} operations before this state")
-    plan = repo.restore_to(at, dry_run=True)
+    _apply(output, "Restore", repo.restore_to(at, dry_run=True), dry_run, yes)
+
+
+def _apply(output: Output, action: str, plan: UndoReport, dry_run: bool, yes: bool) -> None:
+    """Apply a plan unless it is a dry run, after a question about its notes, and print it."""
     if not dry_run:
         if plan.notes:
-            confirm(output, f"{' '.join(plan.notes)} Restore?", yes=yes)
-        plan = repo.restore_to(at)
+            notes = (f"{each[0].upper()}{each[1:]}." for each in plan.notes)
+            confirm(output, " ".join([f"{action}?", *notes]), yes=yes)
+        plan = plan.apply()
     _emit(output, plan)
 
 

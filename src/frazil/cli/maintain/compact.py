@@ -24,7 +24,7 @@ frazil compact ice --dry-run         show what would be written again
 frazil compact ice@dev -m "Pack"     on a branch, with a message"""
 
 
-@verb("compact", description=_DESCRIPTION, examples=_EXAMPLES)
+@verb("compact", description=_DESCRIPTION, examples=_EXAMPLES, commits=True)
 @target_argument(metavar="LOCATION[@BRANCH]")
 @message_option
 @metadata_option

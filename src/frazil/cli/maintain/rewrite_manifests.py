@@ -19,7 +19,7 @@ frazil rewrite-manifests ice                the manifests of `main`
 frazil rewrite-manifests ice@dev --dry-run  only rehearse"""
 
 
-@verb("rewrite-manifests", description=_DESCRIPTION, examples=_EXAMPLES)
+@verb("rewrite-manifests", description=_DESCRIPTION, examples=_EXAMPLES, commits=True)
 @target_argument(metavar="LOCATION[@BRANCH]")
 @message_option
 @metadata_option

@@ -7,11 +7,10 @@ from typing import Any, Final
 
 import click
 
-import frazil
 from frazil.cli.argument_types import container
 from frazil.cli.changes import dry_run_option, message_option, metadata_option, writable_storage
 from frazil.cli.command import LOCATION, target_argument, verb
-from frazil.cli.opening import branch_of, storage_of
+from frazil.cli.opening import branch_of, open_repository, storage_of
 from frazil.cli.output import Output
 from frazil.cli.target import Target
 from frazil.cli.versions import SHORT
@@ -33,7 +32,7 @@ frazil adopt plain.zarr ice                               on the branch `main`
 frazil adopt s3://bucket/plain.zarr s3://bucket/ice@dev   on another branch"""
 
 
-@verb("adopt", description=_DESCRIPTION, examples=_EXAMPLES)
+@verb("adopt", description=_DESCRIPTION, examples=_EXAMPLES, commits=True)
 @click.argument("source", type=LOCATION)
 @target_argument(metavar="LOCATION[@BRANCH]", required=True, default=None)
 @message_option
@@ -45,7 +44,7 @@ def command(output: Output, source: Target, target: Target, message: str | None,
     location = parse_url(profile_of(source.location).location).chunk_location.rstrip("/")
     place = container(f"{location}/")
     store = read_zarr_store(storage_of(source))  # a wrong store must not leave a new repository
-    repo = frazil.Repository.open_or_create(writable_storage(target, dry_run))
+    repo = open_repository(writable_storage(target, dry_run), create=True)
     branch = branch_of(repo, target)
     config = repo.config
     config.set_virtual_chunk_container(place)

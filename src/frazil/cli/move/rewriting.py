@@ -45,6 +45,7 @@ _arguments: Final = options(
 
 @verb(
     "rechunk",
+    commits=True,
     description="Store arrays in other chunks, in one commit on a branch. CHUNKS is DIM=N,...; -1 is the "
     "whole dimension. With the path of a group, all arrays below it. Values do not change.",
     examples="""\
@@ -63,6 +64,7 @@ def rechunk(output: Output, target: Target, chunks: str, shards: str | None, **s
 
 @verb(
     "recompress",
+    commits=True,
     description="Store arrays with another compression, in one commit on a branch. CODEC is zstd, gzip or "
     "blosc with a level (zstd:9), `none`, or the metadata of codecs as JSON. Values do not change.",
     examples="""\

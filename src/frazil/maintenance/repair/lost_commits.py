@@ -77,7 +77,7 @@ class LostCommit:
                 workspace.snapshot,
                 workspace.durable_changes(),
                 f"repair: {counted(number, 'lost chunk')} with {_WORDS[self.choice]}",
-                _metadata(self.lost),
+                {**site.metadata, **_metadata(self.lost)},
                 SessionStart(newest_update(info), since),
                 workspace.writer,
             )

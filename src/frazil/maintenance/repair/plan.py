@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from frazil.errors import IcechunkError
 from frazil.maintenance.repair.files import FileSearch
@@ -144,8 +144,8 @@ class _Application:
     open_context: Callable[[Storage], Context]
     steps: tuple[Step, ...]
 
-    def __call__(self) -> str:
+    def __call__(self, metadata: Mapping[str, Any]) -> str:
         """Make the steps, and return the prefix of the files that were put aside."""
         quarantine = Quarantine.new()
-        _perform(self.steps, Site(self.storage, quarantine, self.open_context))
+        _perform(self.steps, Site(self.storage, quarantine, self.open_context, metadata))
         return quarantine.prefix

@@ -35,9 +35,15 @@ class Site:
     """The place where steps are made: the storage of the repository, or an overlay of it."""
 
     def __init__(
-        self, storage: Storage, quarantine: Quarantine, open_context: Callable[[Storage], Context]
+        self,
+        storage: Storage,
+        quarantine: Quarantine,
+        open_context: Callable[[Storage], Context],
+        metadata: Mapping[str, Any] | None = None,
     ) -> None:
         self.storage = storage
+        #: The metadata of commits.
+        self.metadata = dict(metadata or {})
         self.quarantine = quarantine
         self._open = open_context
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, ClassVar, Literal, Protocol, cast, get_args
@@ -170,7 +170,7 @@ class DetachedSnapshot:
         return f"{self.id} {self.written_at:%Y-%m-%d %H:%M:%S} {self.message!r:.60}, perhaps {where}"
 
 
-def _nothing() -> None:
+def _nothing(metadata: Mapping[str, Any]) -> None:
     raise SessionStateError("this plan has no repair to apply. Make a plan with Repository.repair")
 
 
@@ -202,7 +202,7 @@ class RepairPlan(Record):
     detached: tuple[DetachedSnapshot, ...] = ()
     findings: tuple[Finding, ...] = ()
     quarantine: str | None = None
-    perform: Callable[[], str | None] = field(default=_nothing)
+    perform: Callable[[Mapping[str, Any]], str | None] = field(default=_nothing)
 
     shown_as: ClassVar[str] = "RepairPlan"
 
@@ -216,11 +216,14 @@ class RepairPlan(Record):
         """Whether the steps repair all damage."""
         return not self.findings
 
-    def apply(self) -> RepairPlan:
+    def apply(self, *, metadata: Mapping[str, Any] | None = None) -> RepairPlan:
         """Make the steps of the plan, in their order.
 
         The repair puts each damaged file aside, below ``quarantine/``, before it replaces the file. An
         interrupted repair can be run again, with a new plan.
+
+        Args:
+            metadata: Metadata of the commits of the plan, such as ``{"author": "Ada"}``.
 
         Returns:
             The plan, with the prefix of the files that the repair has put aside.
@@ -244,7 +247,7 @@ class RepairPlan(Record):
             >>> frazil.Repository.open(storage).verify().ok
             True
         """
-        return replace(self, quarantine=self.perform() if self.steps else None)
+        return replace(self, quarantine=self.perform(metadata or {}) if self.steps else None)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the steps as rows, with one row for each file.

@@ -7,10 +7,11 @@ from typing import Any
 
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import presentation, repo_changes
-from frazil.repository.catalog.protection import PROTECTION
+from frazil.repository.catalog.ops_history import OPS_START
 from frazil.repository.catalog.version_info import FeatureFlag, RepoStatus
 from frazil.repository.handle.base import RepositoryBase
 from frazil.repository.handle.opening import saved_config
+from frazil.repository.history.undo_record import OWN_PREFIX, UNDO
 from frazil.repository.settings.config_secrets import document_to_save
 from frazil.repository.settings.feature_flags import FLAGS, flag_named, setting_of
 
@@ -49,6 +50,8 @@ class Administration(RepositoryBase):
     def get_metadata(self) -> dict[str, Any]:
         """Return the metadata of the repository as a whole.
 
+        The items in which Frazil records undos and the start of the ops log are left out.
+
         Returns:
             A dictionary of values that JSON can hold.
 
@@ -61,12 +64,13 @@ class Administration(RepositoryBase):
             >>> repo.get_metadata()
             {}
         """
-        return dict(self._info_v2().metadata)
+        return _shown(self._info_v2().metadata)
 
     def set_metadata(self, metadata: dict[str, Any]) -> None:
         """Replace the metadata of the repository.
 
-        The protections of branches stay, unless ``metadata`` has other ones.
+        The items of Frazil stay, unless ``metadata`` has other ones: their names begin with ``frazil.``. They
+        are the protections of branches, and records of undos, jobs, streaming queries and copies.
 
         Args:
             metadata: The new metadata: a dictionary that JSON can hold.
@@ -85,8 +89,8 @@ class Administration(RepositoryBase):
         """
 
         def replace_items(current: dict[str, Any]) -> dict[str, Any]:
-            protection = {name: value for name, value in current.items() if name == PROTECTION}
-            return {**protection, **metadata}
+            own = {name: value for name, value in current.items() if name.startswith(OWN_PREFIX)}
+            return {**own, **metadata}
 
         self._context.catalog.update_repo_info(repo_changes.set_metadata(replace_items))
 
@@ -114,7 +118,7 @@ class Administration(RepositoryBase):
         info = self._context.catalog.update_repo_info(
             repo_changes.set_metadata(lambda current: {**current, **metadata})
         )
-        return dict(info.metadata)
+        return _shown(info.metadata)
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -300,3 +304,8 @@ class Administration(RepositoryBase):
     enabled_feature_flags_async = awaitable(enabled_feature_flags)
     disabled_feature_flags_async = awaitable(disabled_feature_flags)
     set_feature_flag_async = awaitable(set_feature_flag)
+
+
+def _shown(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return the metadata without the items that only Frazil uses."""
+    return {name: value for name, value in metadata.items() if name not in (UNDO, OPS_START)}

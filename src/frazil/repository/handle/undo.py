@@ -39,18 +39,21 @@ class Undo(RepositoryBase):
         undone, and the undoing of a creation is final. Expirations, garbage collections and upgrades cannot
         be undone either.
 
+        If the newest update changed nothing, the method undoes nothing. Its error names the newest update
+        with changes. Pass this as ``update``, or call ``apply`` of the report of a dry run.
+
         Args:
             branch: Undo the last update of this branch. Default: the last update of the repository.
             update: The update to undo: an entry of ``ops_log``, or its time. Default: the last one.
-            dry_run: Whether to change nothing, and only to report.
+            dry_run: Whether to change nothing, and only to report. ``apply`` of the report makes the changes.
 
         Returns:
-            The undone update, the changes, and consequences that cannot be undone.
+            The undone update, the changes, and what they delete.
 
         Raises:
-            SessionStateError: ``cannot-undo`` if the update cannot be undone, because of its kind, or because
-                a snapshot or a state was expired or collected. ``feature-flag-disabled`` if a tag has to be
-                deleted, and the feature ``delete_tag`` is off.
+            SessionStateError: ``cannot-undo`` if the update cannot be undone, because of its kind, because
+                it changed nothing, or because a snapshot or a state was expired or collected.
+                ``feature-flag-disabled`` if a tag has to be deleted, and the feature ``delete_tag`` is off.
             ConflictError: ``repo-info-updated`` if a later update changed the same branch, tag or value.
             ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only, and the
                 undo does not change that.
@@ -75,13 +78,17 @@ class Undo(RepositoryBase):
     def redo(self, *, dry_run: bool = False) -> UndoReport:
         """Make the last undone update again.
 
-        Repeated calls make several undone updates again, the last undone update first.
+        Repeated calls make several undone updates again, the last undone update first. Other updates may
+        come between an undo and its redo. The redo is an update of its own, and ``undo`` undoes it.
+
+        An update that cannot be made again, such as the creation of a tag, is an error, and so is the redo of
+        the updates that were undone before it. ``restore_to`` returns to their states.
 
         Args:
-            dry_run: Whether to change nothing, and only to report.
+            dry_run: Whether to change nothing, and only to report. ``apply`` of the report makes the changes.
 
         Returns:
-            The update and its changes.
+            The update, its changes, and what they delete.
 
         Raises:
             SessionStateError: ``cannot-undo`` if there is no undone update, or if the update cannot be made
@@ -115,10 +122,10 @@ class Undo(RepositoryBase):
 
         Args:
             at: The state after this entry of ``ops_log``, or at this time.
-            dry_run: Whether to change nothing, and only to report.
+            dry_run: Whether to change nothing, and only to report. ``apply`` of the report makes the changes.
 
         Returns:
-            The changes, and consequences that cannot be undone.
+            The changes, and what they delete.
 
         Raises:
             SessionStateError: ``cannot-undo`` if the state or one of its snapshots was expired or collected,

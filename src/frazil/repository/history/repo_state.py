@@ -48,6 +48,11 @@ class FieldChange:
     after: Any
 
     @property
+    def field(self) -> Field:
+        """The kind and the name of the field."""
+        return (self.part, self.name)
+
+    @property
     def subject(self) -> str:
         """The field in words, such as "branch `main`"."""
         return f"{self.part} `{self.name}`" if self.name else str(self.part)

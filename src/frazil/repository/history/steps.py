@@ -1,82 +1,204 @@
-"""The updates of a repository as steps: the entries of the ops log that one write of ``repo`` made.
+"""The states of a repository, and its updates as steps: the entries of the ops log of one write of ``repo``.
 
 The newest entry of a step has the backup with the state after the step. It is also the state before the next
-step. The other entries of a step have no backup.
+step. The other entries of a step have no backup, or that of another step after a collection joined two parts
+of the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, SessionStateError, StorageError
 from frazil.format.keys import backup_key
-from frazil.format.repo_info import OpsEntry, RepoInfo, decode_repo_info
+from frazil.format.repo_info import OpsEntry, OpsLog, RepoInfo, UpdateKind, open_repo_info
 from frazil.repository.catalog.ops_history import ops_parts
 from frazil.repository.clock import utc_text
+from frazil.repository.history.undo_record import Place, UndoRecord
 from frazil.storage.base import Storage
+
+#: The kinds of updates of a branch, which have its name.
+OF_BRANCHES: Final = (
+    UpdateKind.BRANCH_CREATED,
+    UpdateKind.BRANCH_DELETED,
+    UpdateKind.BRANCH_RESET,
+    UpdateKind.NEW_COMMIT,
+    UpdateKind.COMMIT_AMENDED,
+)
+#: A function of a log, which returns the rows of some entries.
+type Selection = Callable[[OpsLog], NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateStep:
-    """The entries of one write of ``repo``, newest first.
-
-    ``backup`` is the file with the state after the step. None means that this is the current state.
-    """
+    """The entries of one write of ``repo``, newest first, and the place of the state after it."""
 
     entries: tuple[OpsEntry, ...]
-    backup: str | None
+    place: Place
 
     @property
     def time(self) -> int:
         """The time of the newest entry, which identifies the step."""
-        return self.entries[0].updated_at
+        return self.place.time
 
 
-def steps(storage: Storage, info: RepoInfo) -> Iterator[UpdateStep]:
-    """Yield the steps of the ops log, newest first. Older parts are read when they are needed.
+@dataclass(frozen=True, slots=True)
+class State:
+    """A state of the repository, and the name of its backup. None means that it is the current state."""
 
-    The log ends early if a garbage collection has deleted its next part.
-    """
-    entries: list[OpsEntry] = []
+    info: RepoInfo
     backup: str | None = None
-    try:
-        for name, part in ops_parts(storage, info):
-            for row in range(len(part.ops)):
-                entry = part.ops.entry(row)
-                after = entry.backup_path or (name if row == 0 else None)
-                if entries and after not in (None, backup):
-                    yield UpdateStep(tuple(entries), backup)
-                    entries = []
-                backup = backup if entries else after
-                entries.append(replace(entry, backup_path=after))
-    except StorageError as error:
-        if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-            raise
-    if entries:
-        yield UpdateStep(tuple(entries), backup)
+
+    @property
+    def time(self) -> int:
+        """The time of its newest update. 0 if the log is empty."""
+        return int(self.info.ops.updated_at[0]) if len(self.info.ops) else 0
+
+    @property
+    def record(self) -> UndoRecord | None:
+        """The record of the newest undo or redo. A clone has that of its source, and a log of its own."""
+        record = UndoRecord.of(self.info.metadata)
+        if record is None or self.info.repo_before_updates is not None:
+            return record
+        return record if (self.info.ops.updated_at <= np.uint64(record.at)).any() else None
+
+    @property
+    def undo(self) -> UndoRecord | None:
+        """The record, if the newest update of this state is an undo."""
+        record = self.record
+        return record if record and record.at == self.time and record.cursor else None
 
 
-def state_after(storage: Storage, info: RepoInfo, step: UpdateStep) -> RepoInfo:
-    """Return the state of the repository after a step. ``info`` is the current state.
+def all_updates(log: OpsLog) -> NDArray[np.int64]:
+    """Return the rows of all entries."""
+    return np.arange(len(log))
 
-    Raises:
-        SessionStateError: ``cannot-undo`` if a garbage collection has deleted the backup with this state.
-    """
-    if step.backup is None:
-        return info
-    key = backup_key(step.backup)
-    try:
-        state = decode_repo_info(storage.get(key), key)
-    except StorageError as error:
-        if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-            raise
-        raise _state_deleted(step.time) from error
-    if not len(state.ops) or int(state.ops.updated_at[0]) != step.time:
-        raise _state_deleted(step.time)
-    return state
+
+def updates_of_names(log: OpsLog) -> NDArray[np.int64]:
+    """Return the rows of entries that change more than the list of snapshots."""
+    return np.flatnonzero(log.kinds != UpdateKind.NEW_DETACHED_SNAPSHOT)
+
+
+def updates_of(branch: str) -> Selection:
+    """Return the selection of the entries of a branch."""
+
+    def select(log: OpsLog) -> NDArray[np.int64]:
+        rows = np.flatnonzero(np.isin(log.kinds, OF_BRANCHES))
+        return rows[np.array([name == branch for name in log.names.take(rows).texts()], np.bool_)]
+
+    return select
+
+
+class History:
+    """The states and steps of a repository, from its current state back. States are read when needed."""
+
+    def __init__(self, storage: Storage, info: RepoInfo) -> None:
+        self._storage = storage
+        self.current = State(info)
+        self._backup = lru_cache(maxsize=8)(self._read)
+
+    def steps(
+        self, state: State, select: Selection = all_updates, *, at: int | None = None
+    ) -> Iterator[tuple[UpdateStep, UpdateStep | None]]:
+        """Yield the steps up to a state with a selected entry, newest first, each with the step before it.
+
+        With ``at``, the first step is the newest with an entry that is not later. The log ends early if a
+        garbage collection has deleted its next part.
+        """
+        last: UpdateStep | None = None
+        try:
+            for name, part in ops_parts(self._storage, state.info):
+                log, starts = part.ops, _starts(part.ops)
+                if not len(starts):
+                    continue
+                ends = np.append(starts[1:], len(log))
+                selected = np.searchsorted(starts, select(log), "right") - 1
+                if at is not None:
+                    selected = selected[log.updated_at[ends - 1][selected] <= np.uint64(at)]
+                rows = list(zip(starts.tolist(), ends.tolist(), strict=True))
+                own = name or state.backup
+                if last is not None:
+                    yield last, _step(log, rows[0], own)
+                    last = None
+                for number in np.unique(selected).tolist():
+                    last = _step(log, rows[number], own)
+                    if number + 1 < len(rows):
+                        yield last, _step(log, rows[number + 1], own)
+                        last = None
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+        if last is not None:
+            yield last, None
+
+    def located(self, state: State, place: Place) -> Place:
+        """Return a place with the name of its backup, which the log up to a later state has.
+
+        Raises:
+            SessionStateError: ``cannot-undo`` if the log does not reach back to it.
+        """
+        if place.backup is not None:
+            return place
+        step, _ = next(self.steps(state, at=place.time), (None, None))
+        if step is None or step.time != place.time:
+            raise no_update(place.time)
+        return step.place
+
+    def at(self, place: Place, within: State | None = None) -> State:
+        """Return the state at a place, which the log up to the state ``within`` has. Default: the current.
+
+        Raises:
+            SessionStateError: ``cannot-undo`` if a garbage collection has deleted the backup with this state.
+        """
+        within = within or self.current
+        if place.time == within.time:
+            return within
+        name = self.located(within, place).backup
+        state = self.current if name is None else self._backup(name)
+        if state is None or state.time != place.time:
+            raise _state_deleted(place.time)
+        return state
+
+    def _read(self, name: str) -> State | None:
+        key = backup_key(name)
+        try:
+            return State(open_repo_info(self._storage.get(key), key), name)
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            return None
+
+
+def _step(log: OpsLog, rows: tuple[int, int], own: str | None) -> UpdateStep:
+    """Return the step with some rows. ``own`` is the backup with the log, for its newest step."""
+    entries = tuple(map(log.entry, range(*rows)))
+    backup = entries[0].backup_path or own
+    place = Place(entries[0].updated_at, backup)
+    return UpdateStep(tuple(replace(each, backup_path=backup) for each in entries), place)
+
+
+def _starts(log: OpsLog) -> NDArray[np.int64]:
+    """Return the row of the newest entry of each step: the first row, and the first one with each backup."""
+    if not len(log):
+        return np.zeros(0, np.int64)
+    rows = np.flatnonzero(log.backups.lengths > 0)
+    _, first = np.unique(np.array(log.backups.take(rows).texts(), object), return_index=True)
+    return np.union1d(np.zeros(1, np.int64), rows[first])
+
+
+def no_update(time: int) -> SessionStateError:
+    """Return the error for a time without an update in the ops log."""
+    return SessionStateError(
+        f"the ops log has no update at {utc_text(time)}. Nothing was changed. Repository.ops_log lists the "
+        "updates",
+        ErrorKind.CANNOT_UNDO,
+    )
 
 
 def _state_deleted(time: int) -> SessionStateError:
@@ -84,29 +206,5 @@ def _state_deleted(time: int) -> SessionStateError:
         f"the state of the repository after the update at {utc_text(time)} is not known any more, because a "
         "garbage collection has deleted its backup. Nothing was changed. Make the change by hand, for "
         "example with Repository.reset_branch",
-        ErrorKind.CANNOT_UNDO,
-    )
-
-
-def step_at(storage: Storage, info: RepoInfo, time: int) -> UpdateStep:
-    """Return the newest step that is not later than ``time``, in microseconds since 1970.
-
-    Raises:
-        SessionStateError: ``cannot-undo`` if the ops log does not reach back to this time.
-    """
-    try:
-        for name, part in ops_parts(storage, info):
-            ends = part.ops.backups.lengths > 0
-            ends[:1] = True
-            rows = np.flatnonzero(ends & (part.ops.updated_at <= np.uint64(time)))
-            if len(rows):
-                entry = part.ops.entry(int(rows[0]))
-                return UpdateStep((entry,), entry.backup_path or name)
-    except StorageError as error:
-        if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-            raise
-    raise SessionStateError(
-        f"the ops log has no update at or before {utc_text(time)}. Nothing was changed. Repository.ops_log "
-        "lists the updates that a state can be restored to",
         ErrorKind.CANNOT_UNDO,
     )

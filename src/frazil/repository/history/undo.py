@@ -13,25 +13,38 @@ still have the values that they had after the update.
     configuration, metadata, flag, status the earlier value
     snapshot without a branch             passed over: nothing refers to it
     expiration, collection, migration     not possible
+
+The next update to undo is the newest one. If that is an undo, its record has the cursor, which is the state
+from which the search goes on (``undo_record``). A redo returns to the state before an undo. It is an ordinary
+update, which the next undo undoes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
-from frazil.errors import ErrorKind, SessionStateError
-from frazil.format.repo_info import RepoInfo, UpdateKind
+from frazil.errors import ConflictError, ErrorKind, SessionStateError
+from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
 from frazil.repository.catalog import presentation
 from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.protection import PROTECTION
 from frazil.repository.catalog.repo_update import Changed
 from frazil.repository.clock import utc_text
 from frazil.repository.history.inversion import require_possible, update_of
 from frazil.repository.history.repo_state import FieldChange, Part, changes_between, fields_of, shown_value
-from frazil.repository.history.steps import UpdateStep, state_after, step_at, steps
-from frazil.repository.history.undo_record import UndoRecord
+from frazil.repository.history.steps import (
+    History,
+    State,
+    UpdateStep,
+    no_update,
+    updates_of,
+    updates_of_names,
+)
+from frazil.repository.history.undo_record import Place, UndoRecord
 from frazil.repository.history.undo_report import StateChange, UndoReport
 
 _FOR_GOOD: Final = {
@@ -40,91 +53,116 @@ _FOR_GOOD: Final = {
     UpdateKind.REPO_MIGRATED: "an upgrade of the format",
     UpdateKind.REPO_INITIALIZED: "the creation of the repository",
 }
-_OF_BRANCHES: Final = frozenset(
-    {
-        UpdateKind.BRANCH_CREATED,
-        UpdateKind.BRANCH_DELETED,
-        UpdateKind.BRANCH_RESET,
-        UpdateKind.NEW_COMMIT,
-        UpdateKind.COMMIT_AMENDED,
-    }
-)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """An update that an undo may take, with its changes that are not undone.
+
+    ``fields`` has the fields that undos have returned to earlier states, with these states.
+    """
+
+    step: UpdateStep
+    before: Place
+    changes: list[FieldChange]
+    fields: dict[str, Place]
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Changes to make, the update that they undo or make again, and the record of that.
+    """Changes to make, the entries of the update that they undo or make again, and what is lost by them.
 
-    ``record`` returns the next record from the record, the times of updates, and the time of the new update.
+    ``record`` returns the record of the new update from the current state and the time of the new update.
     """
 
     changes: Sequence[FieldChange]
-    step: UpdateStep | None = None
-    record: Callable[[UndoRecord, tuple[int, ...], int], UndoRecord] = UndoRecord.with_undone
-    notes: list[str] = field(default_factory=list)
+    entries: Sequence[OpsEntry] = ()
+    notes: Sequence[str] = ()
+    record: Callable[[State, int], UndoRecord] | None = None
 
 
 def undo(
     context: Context, *, branch: str | None = None, at: int | None = None, dry_run: bool = False
 ) -> UndoReport:
     """Undo one update. See ``Repository.undo``. ``at`` is in microseconds since 1970."""
-    info = context.catalog.repo_info()
-    step, changes = _step_to_undo(context, info, branch, at)
-    notes = [
-        f"the name of the tag `{each.name}` cannot be used again, so this undo has no redo"
-        for each in changes
-        if each.part is Part.TAG and each.before is None
-    ]
-    inverse = [replace(each, before=each.after, after=each.before) for each in changes]
-    record = UndoRecord.with_final if notes else UndoRecord.with_undone
-    return _outcome(context, info, _Plan(inverse, step, record, notes), dry_run)
+    history = History(context.storage, context.catalog.repo_info())
+    candidate, unchanged = _newest(history, branch) if at is None else (_named(history, at), None)
+    newest: _Candidate | None = candidate
+    if branch is not None or at is not None:
+        with suppress(SessionStateError):
+            newest, _ = _newest(history)
+    if newest and newest.step != candidate.step:
+        newest = None
+    original = _original(history, history.at(candidate.step.place), candidate.step)
+    notes = []
+    if unchanged is not None:
+        notes = [f"{_name(unchanged)} changed nothing. The newest update with changes is {_name(original)}"]
+        if not dry_run:
+            raise SessionStateError(
+                f"the newest update, {_name(unchanged)}, changed nothing, so there is nothing to undo. The "
+                f"newest update with changes is {_name(original)}. Pass it as `update` to undo it",
+                ErrorKind.CANNOT_UNDO,
+            )
+    changes = [replace(each, before=each.after, after=each.before) for each in candidate.changes]
+    record = partial(_undo_record, history, candidate, newest, original.place)
+    plan = _Plan(changes, original.entries, [*notes, *_losses(changes)], record)
+    return _outcome(context, history, plan, dry_run)
 
 
 def redo(context: Context, *, dry_run: bool = False) -> UndoReport:
     """Make the last undone update again. See ``Repository.redo``."""
-    info = context.catalog.repo_info()
-    undone = UndoRecord.of(info.metadata).undone
-    if not undone:
+    history = History(context.storage, context.catalog.repo_info())
+    record = history.current.record
+    place = None if record is None else record.last_undo
+    if record is None or place is None:
         raise SessionStateError(
             "there is no undone update. Repository.undo undoes an update, and redo makes it again",
             ErrorKind.CANNOT_UNDO,
         )
-    step, before = _step_named(context, info, undone[-1])
-    changes = _changes_of(context, info, step, before)
-    return _outcome(context, info, _Plan(changes, step, UndoRecord.with_redone), dry_run)
+    undone = history.at(place)
+    step, before = next(history.steps(undone))
+    changes = _changes_of(history, step, before)
+    earlier = history.at(_reversible(step, before).place)
+    last = None if earlier.record is None else earlier.record.last_undo
+    following = None if last is None else history.located(earlier, last)
+    original = _original(history, undone, step)
+
+    def recorded(current: State, at: int) -> UndoRecord:
+        if current.record != record:
+            raise ConflictError(
+                None,
+                None,
+                "another undo or redo came first. Nothing was changed. Call redo again",
+                ErrorKind.REPO_INFO_UPDATED,
+            )
+        return UndoRecord(at, original.place, redo=following)
+
+    changes = [replace(each, before=each.after, after=each.before) for each in changes]
+    return _outcome(context, history, _Plan(changes, original.entries, _losses(changes), recorded), dry_run)
 
 
 def restore_to(context: Context, at: int, *, dry_run: bool = False) -> UndoReport:
     """Return to the state at a time, in microseconds since 1970. See ``Repository.restore_to``."""
-    info = context.catalog.repo_info()
-    state = state_after(context.storage, info, step_at(context.storage, info, at))
-    changes = changes_between(fields_of(info), fields_of(state))
-    notes = [
-        f"the name of the tag `{each.name}` cannot be used again"
-        for each in changes
-        if each.part is Part.TAG and each.after is None
-    ]
-    return _outcome(context, info, _Plan(changes, notes=notes), dry_run)
+    history = History(context.storage, context.catalog.repo_info())
+    places = (step.place for step, _ in history.steps(history.current, at=at))
+    place = next((each for each in places if each.time <= at), None)
+    if place is None:
+        raise SessionStateError(
+            f"the ops log has no update at or before {utc_text(at)}. Nothing was changed. Repository.ops_log "
+            "lists the updates that a state can be restored to",
+            ErrorKind.CANNOT_UNDO,
+        )
+    changes = changes_between(*(fields_of(state.info) for state in (history.current, history.at(place))))
+    return _outcome(context, history, _Plan(changes, notes=_losses(changes)), dry_run)
 
 
-def _step_to_undo(
-    context: Context, info: RepoInfo, branch: str | None, at: int | None
-) -> tuple[UpdateStep, list[FieldChange]]:
-    """Return the update to undo, and its changes. Updates without an effect are passed over."""
-    record = UndoRecord.of(info.metadata)
-    if at is not None:
-        step, before = _step_named(context, info, at)
-        if record.hides(step.time):
-            raise _refusal(step, "it is undone already, or it is an undo. Use Repository.redo")
-        if changes := _changes_of(context, info, step, before):
-            return step, changes
-        raise _refusal(step, "it changed no branch, tag, configuration, metadata, feature flag or status")
-    walk: Iterator[UpdateStep | None] = chain(steps(context.storage, info), [None])
-    for candidate, before in pairwise(walk):
-        if candidate is None or record.hides(candidate.time) or not _concerns(candidate, branch):
-            continue
-        if changes := _changes_of(context, info, candidate, before):
-            return candidate, changes
+def _newest(history: History, branch: str | None = None) -> tuple[_Candidate, UpdateStep | None]:
+    """Return the newest update with changes that are not undone, and a newer one that changed nothing."""
+    unchanged: UpdateStep | None = None
+    for candidate in _candidates(history, branch):
+        if candidate.changes:
+            return candidate, unchanged
+        unchanged = unchanged or candidate.step
     of_branch = "" if branch is None else f" of the branch `{branch}`"
     raise SessionStateError(
         f"the ops log has no update{of_branch} that can be undone. Repository.ops_log lists the updates",
@@ -132,80 +170,155 @@ def _step_to_undo(
     )
 
 
-def _concerns(step: UpdateStep, branch: str | None) -> bool:
-    if branch is None:
-        return any(each.kind is not UpdateKind.NEW_DETACHED_SNAPSHOT for each in step.entries)
-    return any(each.kind in _OF_BRANCHES and each.name == branch for each in step.entries)
+def _candidates(history: History, branch: str | None) -> Iterator[_Candidate]:
+    """Yield the updates that are not undone, newest first, and updates that changed nothing."""
+    subject = FieldChange(Part.BRANCH, branch or "", None, None).subject
+    select = updates_of_names if branch is None else updates_of(branch)
+    now = fields_of(history.current.info)
+    fields: dict[str, Place] = {}
+    walk = history.steps(history.current, select)
+    while pair := next(walk, None):
+        step, before = pair
+        place = _reversible(step, before).place
+        state = history.at(step.place)
+        if (record := state.undo) and record.cursor:
+            fields = _oldest(fields, record.fields)
+            cursor = record.cursor if branch is None else fields.get(subject, record.cursor)
+            walk = history.steps(history.at(cursor, state), select)
+            continue
+        changes = _changes_of(history, step, before)
+        # A field with another value was returned to an earlier one, even if no record says so.
+        left = [
+            each
+            for each in changes
+            if now.get(each.field) == each.after
+            and (each.subject not in fields or step.time <= fields[each.subject].time)
+        ]
+        if left or not changes:
+            yield _Candidate(step, place, left, fields)
 
 
-def _step_named(context: Context, info: RepoInfo, time: int) -> tuple[UpdateStep, UpdateStep | None]:
-    """Return the update at exactly this time, and the update before it."""
-    walk = steps(context.storage, info)
-    for step in walk:
-        if any(each.updated_at == time for each in step.entries):
-            return step, next(walk, None)
-        if step.time < time:
-            break
-    raise SessionStateError(
-        f"the ops log has no update at {utc_text(time)}. Repository.ops_log lists the updates",
-        ErrorKind.CANNOT_UNDO,
-    )
+def _oldest(*places: Mapping[str, Place]) -> dict[str, Place]:
+    """Return the oldest place of each field."""
+    every = sorted((each for one in places for each in one.items()), key=lambda each: -each[1].time)
+    return dict(every)
 
 
-def _changes_of(
-    context: Context, info: RepoInfo, step: UpdateStep, before: UpdateStep | None
-) -> list[FieldChange]:
-    """Return the changes of an update. Raises ``SessionStateError`` (``cannot-undo``) for some kinds."""
-    for entry in step.entries:
-        if entry.kind in _FOR_GOOD:
-            raise _refusal(step, "its effect is final. Pass `branch` or `update` to undo an earlier update")
+def _named(history: History, time: int) -> _Candidate:
+    """Return the update with an entry at exactly this time."""
+    step, before = next(history.steps(history.current, at=time), (None, None))
+    if step is None or all(each.updated_at != time for each in step.entries):
+        raise no_update(time)
+    place = _reversible(step, before).place
+    if history.at(step.place).undo is not None:
+        raise _refusal(step, "it is an undo. Use Repository.redo")
+    changes = _changes_of(history, step, before)
+    if not changes:
+        raise _refusal(step, "it changed no branch, tag, configuration, metadata, feature flag or status")
+    now = fields_of(history.current.info)
+    if all(now.get(each.field) == each.before for each in changes):
+        raise _refusal(step, "it is undone already. Use Repository.redo")
+    return _Candidate(step, place, changes, {})
+
+
+def _original(history: History, state: State, step: UpdateStep) -> UpdateStep:
+    """Return the update that the newest update of a state has undone or made again, else this update."""
+    record = state.record
+    if record is not None and record.at == state.time:
+        with suppress(SessionStateError):
+            return next(history.steps(history.at(record.update, state)))[0]
+    return step
+
+
+def _undo_record(
+    history: History,
+    candidate: _Candidate,
+    newest: _Candidate | None,
+    update: Place,
+    current: State,
+    at: int,
+) -> UndoRecord:
+    """Return the record of an undo. ``newest`` is its update if all later updates are undone or empty."""
+    if newest is not None and current.time == history.current.time:
+        state, cursor, fields = history.at(candidate.before), candidate.before, newest.fields
+    else:
+        state, cursor = current, Place(current.time)
+        fields = {each.subject: candidate.before for each in candidate.changes}
+    if (record := state.undo) and record.cursor:
+        cursor = history.located(state, record.cursor)
+        fields = _oldest(fields, record.fields)
+    fields = {name: place for name, place in fields.items() if place.time < cursor.time}
+    return UndoRecord(at, update, cursor, fields=fields)
+
+
+def _reversible(step: UpdateStep, before: UpdateStep | None) -> UpdateStep:
+    """Return the step before a step. Raises ``SessionStateError`` (``cannot-undo``) for some kinds."""
+    if any(entry.kind in _FOR_GOOD for entry in step.entries):
+        raise _refusal(step, "its effect is final. Pass `branch` or `update` to undo an earlier update")
     if before is None:
         raise _refusal(step, "a garbage collection has removed the older part of the ops log")
-    states = [fields_of(state_after(context.storage, info, each)) for each in (before, step)]
+    return before
+
+
+def _changes_of(history: History, step: UpdateStep, before: UpdateStep | None) -> list[FieldChange]:
+    """Return the changes of an update."""
+    places = (_reversible(step, before).place, step.place)
     kinds = {entry.kind for entry in step.entries}
     return [
         each
-        for each in changes_between(*states)
+        for each in changes_between(*(fields_of(history.at(place).info) for place in places))
         if each.part is not Part.METADATA or UpdateKind.METADATA_CHANGED in kinds
     ]
 
 
-def _refusal(step: UpdateStep, why: str) -> SessionStateError:
+def _name(step: UpdateStep) -> str:
     entry = step.entries[0]
     name = _FOR_GOOD.get(entry.kind) or f"the update `{presentation.update(entry).kind!r}`"
+    return f"{name} at {utc_text(step.time)}"
+
+
+def _refusal(step: UpdateStep, why: str) -> SessionStateError:
     return SessionStateError(
-        f"{name} at {utc_text(step.time)} cannot be undone: {why}. Nothing was changed",
-        ErrorKind.CANNOT_UNDO,
+        f"{_name(step)} cannot be undone: {why}. Nothing was changed", ErrorKind.CANNOT_UNDO
     )
 
 
-def _outcome(context: Context, info: RepoInfo, plan: _Plan, dry_run: bool) -> UndoReport:
+def _losses(changes: Sequence[FieldChange]) -> list[str]:
+    """Return what changes delete, and which protections of branches they take away or replace."""
+    losses = []
+    for each in changes:
+        if each.part is Part.TAG and each.after is None:
+            losses.append(f"the tag `{each.name}` is deleted, and its name cannot be used again")
+        if each.part is Part.BRANCH and each.after is None:
+            losses.append(f"the branch `{each.name}` is deleted")
+        if each.part is Part.METADATA and each.name == PROTECTION and each.before is not None:
+            rules, later = each.before[0], each.after[0] if each.after else {}
+            losses += [
+                f"the protection of `{pattern}` {'changes' if pattern in later else 'is removed'}"
+                for pattern in rules
+                if not isinstance(rules, dict) or rules[pattern] != later.get(pattern)
+            ]
+    return losses
+
+
+def _outcome(context: Context, history: History, plan: _Plan, dry_run: bool) -> UndoReport:
     """Make the changes of a plan, or check that they are possible."""
-    require_possible(info, plan.changes)
+    require_possible(history.current.info, plan.changes)
+
+    def change(current: RepoInfo, now: int) -> Changed | None:
+        changed = update_of(current, plan.changes, now)
+        if changed is None or plan.record is None:
+            return changed
+        record = plan.record(State(current), now + len(changed.earlier))
+        return replace(changed, info=replace(changed.info, metadata=record.added_to(changed.info.metadata)))
+
     report = UndoReport(
-        list(map(presentation.update, plan.step.entries if plan.step else ())),
+        list(map(presentation.update, plan.entries)),
         [
             StateChange(each.subject, shown_value(each.part, each.before), shown_value(each.part, each.after))
             for each in plan.changes
         ],
-        plan.notes,
-        is_applied=not dry_run,
+        list(plan.notes),
+        perform=partial(context.catalog.update_full_repo_info, change),
     )
-    if dry_run:
-        return report
-
-    def change(current: RepoInfo, now: int) -> Changed | None:
-        changed = update_of(current, plan.changes, now)
-        return None if changed is None else _recorded(changed, plan, now + len(changed.earlier))
-
-    context.catalog.update_full_repo_info(change)
-    return report
-
-
-def _recorded(changed: Changed, plan: _Plan, at: int) -> Changed:
-    """Return the update with the record of the undone updates. ``at`` is the time of its newest entry."""
-    if plan.step is None:
-        return changed
-    metadata = changed.info.metadata
-    record = plan.record(UndoRecord.of(metadata), (plan.step.time,), at)
-    return replace(changed, info=replace(changed.info, metadata=record.added_to(metadata)))
+    return report if dry_run else report.apply()

@@ -1,78 +1,98 @@
-"""The record of undone updates, in the metadata of the repository.
+"""The record of the newest undo or redo, in the metadata of the repository.
 
-The ops log has no field for "this update undoes that one". So each undo writes two lists under
-``frazil.undo``, in the same write as its entries of the ops log:
+The ops log has no field for "this update undoes that one". So each undo and redo writes its own record under
+``frazil.undo``, in the same write as its entries of the ops log. A record only has places in the log, because
+older records are in the backups at these places. So its size does not depend on the number of undone updates.
 
-    undone   the times of the updates that are undone now, the last undone update at the end
-    steps    the times of the updates that undo or redo made, and of updates whose undoing is final
+    at       the time of the undo or redo
+    update   the state after the update that it undid or made again
+    cursor   of an undo: the newest update of this state is the next one to undo
+    redo     of a redo: the state after the undo that the next redo takes back, if there is one
+    fields   of an undo: fields that have returned to states before the cursor, with these states
 
-Times of updates are unique in a repository, so they identify updates. An undo takes the newest update that is
-in neither list, so repeated calls go back step by step. A redo takes the last item of ``undone``.
-
-Other implementations store the record unchanged, as they do with all metadata. Without the record, the effect
-of an undo is an ordinary update.
+Other implementations store the record unchanged, as they do with all metadata. If one of them removes it, the
+records of earlier undos are in the backups. So an undo continues there, and only a redo is not possible.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 #: A key of the metadata of a repository.
 UNDO: Final = "frazil.undo"
-#: Keys of the metadata with this prefix belong to Frazil. Undo does not change them.
+#: Items of the metadata with this prefix belong to Frazil. Undo does not change them.
 OWN_PREFIX: Final = "frazil."
-#: The largest number of items of each list. The oldest are dropped.
-_MOST: Final = 500
+#: The record has no more fields after this number of characters. A field without a place counts as undone if
+#: its value is not that of the update.
+_MOST: Final = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A state of the repository: the time of its newest update, and its backup.
+
+    Without ``backup``, the ops log has the name: it was not known when the place was written.
+    """
+
+    time: int
+    backup: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UndoRecord:
-    """The times of undone updates, and of updates that undo passes over, in microseconds since 1970.
+    """What an undo or a redo did, as places in the ops log. Only an undo has a ``cursor``.
 
     Examples:
-        >>> record = UndoRecord().with_undone((7,), at=9)
-        >>> record.hides(7), record.hides(9), record.hides(5)
-        (True, True, False)
-        >>> record.with_redone((7,), at=11).undone
-        ()
+        >>> record = UndoRecord(at=9, update=Place(7), cursor=Place(5, "repo.1.A"))
+        >>> UndoRecord.of(record.added_to({"owner": "team"})) == record
+        True
     """
 
-    undone: tuple[int, ...] = ()
-    steps: tuple[int, ...] = ()
+    at: int
+    update: Place
+    cursor: Place | None = None
+    redo: Place | None = None
+    fields: Mapping[str, Place] = field(default_factory=dict)
+
+    @property
+    def last_undo(self) -> Place | None:
+        """The state after the undo that the next redo takes back. None if there is none."""
+        return Place(self.at) if self.cursor else self.redo
 
     @staticmethod
-    def of(metadata: Mapping[str, Any]) -> UndoRecord:
+    def of(metadata: Mapping[str, Any]) -> UndoRecord | None:
         """Return the record in the metadata of a repository. Values of other programs count as no record."""
-        document = metadata.get(UNDO)
-        if not isinstance(document, Mapping):
-            return UndoRecord()
-        lists = (document.get(name) for name in ("undone", "steps"))
-        return UndoRecord(*map(_times, lists))
-
-    def hides(self, time: int) -> bool:
-        """Return whether an undo passes over the update at this time."""
-        return time in self.undone or time in self.steps
-
-    def with_undone(self, times: tuple[int, ...], at: int) -> UndoRecord:
-        """Return the record after the updates ``times`` were undone by the update ``at``."""
-        return UndoRecord((*self.undone, *times)[-_MOST:], (*self.steps, at)[-_MOST:])
-
-    def with_final(self, times: tuple[int, ...], at: int) -> UndoRecord:
-        """Return the record after the updates ``times`` were undone by the update ``at``, without a redo."""
-        return replace(self, steps=(*self.steps, *times, at)[-_MOST:])
-
-    def with_redone(self, times: tuple[int, ...], at: int) -> UndoRecord:
-        """Return the record after the updates ``times`` were made again by the update ``at``."""
-        left = tuple(each for each in self.undone if each not in times)
-        return replace(self.with_undone((), at), undone=left)
+        try:
+            document = metadata[UNDO]
+            places = {
+                name: _place(document[name]) for name in ("update", "cursor", "redo") if name in document
+            }
+            fields = {name: _place(each) for name, each in document.get("fields", {}).items()}
+            return UndoRecord(int(document["at"]), **places, fields=fields)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return None
 
     def added_to(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """Return the metadata of a repository with this record."""
-        return {**metadata, UNDO: {"undone": list(self.undone), "steps": list(self.steps)}}
+        document: dict[str, Any] = {"at": self.at}
+        for name in ("update", "cursor", "redo"):
+            if (place := getattr(self, name)) is not None:
+                document[name] = _document(place)
+        fields: dict[str, list[Any]] = {}
+        for name, place in sorted(self.fields.items(), key=lambda each: each[1].time):
+            if len(str(fields)) + len(name) <= _MOST:
+                fields[name] = _document(place)
+        return {**metadata, UNDO: {**document, "fields": fields} if fields else document}
 
 
-def _times(value: Any) -> tuple[int, ...]:
-    is_list = isinstance(value, list) and all(isinstance(each, int) for each in value)
-    return tuple(value) if is_list else ()
+def _place(document: Any) -> Place:
+    time, *backup = document
+    if not isinstance(time, int) or not 0 <= time < 1 << 63 or not all(isinstance(e, str) for e in backup):
+        raise ValueError(document)
+    return Place(time, *backup)
+
+
+def _document(place: Place) -> list[Any]:
+    return [place.time, place.backup] if place.backup else [place.time]

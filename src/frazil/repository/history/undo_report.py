@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from frazil.display import Record, Shown, literal
@@ -31,6 +31,10 @@ class StateChange(Record):
         return (("subject", self.subject), ("before", str(self.before)), ("after", str(self.after)))
 
 
+def _nothing() -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class UndoReport(Record):
     """What ``Repository.undo``, ``redo`` or ``restore_to`` did, or would do.
@@ -39,16 +43,44 @@ class UndoReport(Record):
         updates: The entries of the ops log that were undone or made again, newest first. Empty for
             ``restore_to``.
         changes: The changes of the repository.
-        notes: Consequences that cannot be undone.
+        notes: What somebody may want to know before the changes: branches and tags that are deleted,
+            protections of branches that are removed or replaced, and a newer update that changed nothing.
         is_applied: False after a dry run.
+        perform: The function that ``apply`` calls.
     """
 
     updates: list[Update] = field(default_factory=list, hash=False)
     changes: list[StateChange] = field(default_factory=list, hash=False)
     notes: list[str] = field(default_factory=list, hash=False)
     is_applied: bool = False
+    perform: Callable[[], object] = field(default=_nothing, compare=False)
 
     shown_as: ClassVar[str] = "ops.UndoReport"
+
+    def apply(self) -> UndoReport:
+        """Make exactly the changes of a dry run.
+
+        Returns:
+            The same report, with ``is_applied``.
+
+        Raises:
+            ConflictError: ``repo-info-updated`` if another update changed the same branch, tag or value since
+                the dry run. Nothing was changed.
+            SessionStateError: ``cannot-undo`` if a snapshot of the changes was expired or collected since.
+            ReadOnlyError: ``read-only-repository`` if the status of the repository is read-only.
+
+        Examples:
+            >>> import frazil
+            >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+            >>> repo.create_branch("dev", "main")
+            >>> plan = repo.undo(dry_run=True)
+            >>> plan.notes
+            ['the branch `dev` is deleted']
+            >>> plan.apply().is_applied
+            True
+        """
+        self.perform()
+        return replace(self, is_applied=True)
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         for update in self.updates:
