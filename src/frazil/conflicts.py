@@ -3,6 +3,7 @@
 from frazil.changes.conflicts import ConflictType
 from frazil.changes.node_alignment import Did
 from frazil.changes.reads import StaleRead
+from frazil.repository.history.element_solver import DiscardedValues, ElementSolver
 from frazil.repository.session.conflicts import (
     BasicConflictSolver,
     Conflict,
@@ -19,6 +20,8 @@ __all__ = [
     "ConflictSolver",
     "ConflictType",
     "Did",
+    "DiscardedValues",
+    "ElementSolver",
     "Side",
     "StaleRead",
     "VersionSelection",
