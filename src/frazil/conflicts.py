@@ -1,9 +1,9 @@
 """The conflicts of a rebase or merge, and the solvers that decide them."""
 
+from frazil.arrays.element_solver import DiscardedValues, ElementSolver
 from frazil.changes.conflicts import ConflictType
 from frazil.changes.node_alignment import Did
 from frazil.changes.reads import StaleRead
-from frazil.repository.history.element_solver import DiscardedValues, ElementSolver
 from frazil.repository.session.conflicts import (
     BasicConflictSolver,
     Conflict,

@@ -187,7 +187,6 @@ def _advice(error: frazil.RebaseFailedError, choice: str, source: str, branch: s
     }
     if choice not in ("elements", "fail") or not kinds <= decided:
         return f"Change `{branch}` or {source} so that the conflict ends, and repeat the command"
-    first = "--conflicts elements keeps the changes of both sides where they changed other elements, " * (
-        choice == "fail"
-    )
-    return f"{first}--conflicts source keeps the values of {source} there, --conflicts branch those of `{branch}`"
+    both = "--conflicts elements keeps the changes of both sides where they changed other elements, "
+    sides = f"--conflicts source keeps the values of {source} there, --conflicts branch those of `{branch}`"
+    return f"{both if choice == 'fail' else ''}{sides}"

@@ -8,8 +8,8 @@ differs from 0.0. A missing chunk, and the cells beyond the shape of a side, hav
 has a smaller shape than the base has changed the cells outside of it.
 
 The merged chunk is encoded, decoded and compared with the merged elements. If they differ, because the
-codecs are lossy, the conflict stays. So do the conflicts of an array whose encoding, fill value or packing one
-side changed.
+codecs are lossy, the conflict stays. So do the conflicts of an array whose encoding, fill value or packing
+differs between the sides.
 
 Chunks are merged a few at a time. The answer for a chunk is a function that returns its bytes. Only the bytes
 of the first chunks stay in memory until then. Other chunks are merged again.
@@ -55,6 +55,8 @@ _CELLS_NAMED: Final = 3
 #: Attributes that give the elements of an array another meaning.
 _MEANING: Final = ("scale_factor", "add_offset", "_FillValue", "missing_value", "units", "calendar")
 
+#: Errors of arrays that zarr cannot open, such as those with a codec that is not installed.
+_UNREADABLE: Final = (ImportError, TypeError, ValueError)
 #: The assumed size of an element of variable length, in bytes.
 _STRING: Final = 32
 
@@ -252,9 +254,9 @@ class _Arrays:
         if difference := _difference(documents):
             return f"the sides have different values of {difference}"
         try:
-            base, ours, theirs = map(_array_of, sides)
-        except (ImportError, TypeError, ValueError) as error:  # such as a codec that is not installed
-            return f"the array cannot be opened: {error}"
+            base, ours, theirs = (array_at(_session(each), each.path or "") for each in sides)
+        except _UNREADABLE as error:
+            return f"the array cannot be opened: {error}".rstrip(" .")
         result = theirs if ours.shape == base.shape else ours
         return cls(base, ours, theirs, result, _edges(documents))
 
@@ -291,10 +293,6 @@ def _session(side: Side) -> Session:
     session = side.session
     assert isinstance(session, Session)
     return session
-
-
-def _array_of(side: Side) -> zarr.Array[Any]:
-    return array_at(_session(side), side.path or "")
 
 
 def _for_chunks[R](
@@ -454,15 +452,16 @@ def _changes(
     before: tuple[Session, str | None], after: tuple[Session, str], side: VersionSelection, chunks: U32
 ) -> Iterator[DiscardedValues]:
     """Yield the number of values that a side changed in some chunks of an array, or of a new array."""
-    session, path = after
-    array, old = array_at(session, path), None
-    documents = [session.workspace.nodes.require_array(path).user_data]
-    if before[1] is not None:
-        old = array_at(before[0], before[1])
-        documents.append(before[0].workspace.nodes.require_array(before[1]).user_data)
-        if _difference(documents, ()):
-            yield DiscardedValues(path, side, None, len(chunks))
-            return
+    places = [after] if before[1] is None else [after, (before[0], before[1])]
+    documents = [session.workspace.nodes.require_array(path).user_data for session, path in places]
+    try:
+        arrays = [array_at(session, path) for session, path in places]
+    except _UNREADABLE:
+        arrays = []
+    if not arrays or _difference(documents, ()):
+        yield DiscardedValues(after[1], side, None, len(chunks))
+        return
+    array, old = arrays[0], None if before[1] is None else arrays[1]
     edges = _edges(documents)
 
     def count(at: Coords) -> int:
@@ -474,4 +473,4 @@ def _changes(
 
     counts = [each for _, each in _for_chunks(count, chunks, edges, array.dtype)]
     if any(counts):
-        yield DiscardedValues(path, side, sum(counts), int(np.count_nonzero(counts)))
+        yield DiscardedValues(after[1], side, sum(counts), int(np.count_nonzero(counts)))
