@@ -134,14 +134,10 @@ class _AskingSolver:
             yield f"{each.path}: {verb} {values} of {self.sides[each.side]} in {chunks}"
 
     def document(self) -> list[dict[str, Any]]:
-        """Return the same for programs."""
+        """Return the same for programs, with the side as ``--conflicts`` names it."""
+        names = {frazil.VersionSelection.UseOurs: "source", frazil.VersionSelection.UseTheirs: "branch"}
         return [
-            {
-                "path": each.path,
-                "values_of": self.sides[each.side],
-                "values": each.values,
-                "chunks": each.chunks,
-            }
+            {"path": each.path, "side": names[each.side], "values": each.values, "chunks": each.chunks}
             for each in self.solver.discarded
         ]
 
