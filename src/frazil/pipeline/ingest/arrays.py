@@ -105,7 +105,7 @@ class TargetArray:
 def choose_chunks(
     shape: tuple[int, ...], itemsize: int, axis: int | None, native: tuple[int, ...] | None = None
 ) -> tuple[int, ...]:
-    """Return the shape of chunks of 16 to 64 MB, in whole steps along ``axis`` if steps are not too large.
+    """Return the shape of chunks of up to 64 MiB, in whole steps along ``axis`` if steps are not too large.
 
     >>> choose_chunks((100_000, 180, 360), 4, axis=0)
     (65, 180, 360)

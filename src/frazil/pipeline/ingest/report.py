@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
 from frazil.display import Shown, some_of
+from frazil.jobs.progress import size
 from frazil.jobs.summary import Summary
 from frazil.pipeline.ingest.arrays import TargetArray
 from frazil.pipeline.ingest.inspection import Inspection
@@ -163,7 +164,7 @@ class Report(Summary):
         for each in self.chunks:
             alike.setdefault((each.shape, each.bytes, each.reason), []).append(each.array)
         return [
-            f"{some_of(arrays)}: {shape}, {bytes_ / (1 << 20):.2f} MiB, {reason}"
+            f"{some_of(arrays)}: {shape}, {size(bytes_)}, {reason}"
             for (shape, bytes_, reason), arrays in alike.items()
         ]
 
