@@ -124,7 +124,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"maintenance", "importing", "readers", "jobs", "pipeline.__init__", "pipeline.ingest", "__init__"},
     # names of the reference's modules: they re-export
     "config": NAMES,
-    "conflicts": NAMES | {"changes"},
+    "conflicts": NAMES | {"arrays", "changes"},
     "credentials": NAMES,
     "dask": NAMES | {"distributed"},
     "distributed": NAMES,

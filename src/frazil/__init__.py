@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         ConflictDetector,
         ConflictSolver,
         ConflictType,
+        ElementSolver,
         VersionSelection,
     )
     from frazil.credentials import (
@@ -177,6 +178,7 @@ import_on_demand(
         "ConflictDetector": "frazil.conflicts",
         "ConflictSolver": "frazil.conflicts",
         "ConflictType": "frazil.conflicts",
+        "ElementSolver": "frazil.conflicts",
         "VersionSelection": "frazil.conflicts",
         "AnyAzureCredential": "frazil.credentials",
         "AnyAzureStaticCredential": "frazil.credentials",
@@ -341,6 +343,7 @@ __all__ = [
     "ConflictType",
     "Credentials",
     "Diff",
+    "ElementSolver",
     "ErrorKind",
     "FeatureFlag",
     "Finding",

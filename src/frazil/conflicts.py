@@ -1,5 +1,6 @@
 """The conflicts of a rebase or merge, and the solvers that decide them."""
 
+from frazil.arrays.element_solver import DiscardedValues, ElementSolver
 from frazil.changes.conflicts import ConflictType
 from frazil.changes.node_alignment import Did
 from frazil.changes.reads import StaleRead
@@ -19,6 +20,8 @@ __all__ = [
     "ConflictSolver",
     "ConflictType",
     "Did",
+    "DiscardedValues",
+    "ElementSolver",
     "Side",
     "StaleRead",
     "VersionSelection",

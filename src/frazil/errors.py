@@ -294,12 +294,14 @@ def _conflict(conflict: Any) -> str:
     """Return a short text for a conflict. This module cannot import its class."""
     kind = getattr(conflict, "conflict_type", None)
     chunks = getattr(conflict, "chunks", None)
+    reason = getattr(conflict, "reason", None)
     text = f"{getattr(kind, 'name', conflict)} at {getattr(conflict, 'path', '?')}"
+    end = f" ({reason})" if reason else ""
     if chunks is None or not len(chunks):
-        return text
+        return f"{text}{end}"
     first = [str([int(i) for i in chunk]) for chunk in chunks[:_CONFLICTS_NAMED]]
     more = ["..."] if len(chunks) > _CONFLICTS_NAMED else []
-    return f"{text}, chunks {', '.join(first + more)}"
+    return f"{text}, chunks {', '.join(first + more)}{end}"
 
 
 class RebaseFailedError(ConflictError):

@@ -20,7 +20,7 @@ _MAX_CHUNKS = 2**32 - 1
 _MAX_LENGTH = 2**64 - 1
 #: The largest number of chunk lengths in a rectilinear grid. A run of a few bytes could mean 32 GiB of them.
 _MAX_RECTILINEAR = 1 << 24
-_OF_CHUNKS = ("data_type", "chunk_grid", "codecs", "storage_transformers")
+_OF_CHUNKS = ("data_type", "codecs", "storage_transformers")
 
 
 def parse_node(document: bytes) -> ArrayData | None:
@@ -66,10 +66,23 @@ def chunk_lengths(document: bytes) -> list[int | list[int]]:
 def same_encoding(one: bytes, other: bytes) -> bool:
     """Return whether the chunks of two arrays are cut and encoded in the same way.
 
-    Both arrays must have the same number of dimensions. Their shapes do not matter.
+    Both arrays must have the same number of dimensions. Their shapes do not matter. A rectilinear grid gets
+    more chunks as its array grows: the chunks that both grids have must be the same.
     """
     ours, theirs = json.loads(one), json.loads(other)
-    return all(ours.get(key) == theirs.get(key) for key in _OF_CHUNKS)
+    if any(ours.get(key) != theirs.get(key) for key in _OF_CHUNKS):
+        return False
+    grids = ours.get("chunk_grid"), theirs.get("chunk_grid")
+    if grids[0] == grids[1] or any(grid.get("name") != "rectilinear" for grid in grids):
+        return bool(grids[0] == grids[1])
+    return all(map(_same_edges, chunk_lengths(one), chunk_lengths(other)))
+
+
+def _same_edges(one: int | list[int], other: int | list[int]) -> bool:
+    if isinstance(one, int) or isinstance(other, int):
+        return one == other
+    common = min(len(one), len(other))
+    return one[:common] == other[:common]
 
 
 def _array(parsed: dict[str, Any]) -> ArrayData:

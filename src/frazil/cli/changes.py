@@ -7,7 +7,7 @@ stay in memory. So it shows the result or the error of the change itself.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -86,8 +86,12 @@ def emit_tip(
     *,
     dry_run: bool,
     further: Sequence[str] = (),
+    more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Print the tip of a branch after a change, what changed since ``before``, and ``further`` lines."""
+    """Print the tip of a branch after a change, what changed since ``before``, and ``further`` lines.
+
+    ``more`` are other members of the document.
+    """
     tip = repo.lookup_snapshot(repo.lookup_branch(branch))
     changes: dict[str, Any] = {}
     if before is not None and before != tip.id:
@@ -99,6 +103,7 @@ def emit_tip(
         "message": tip.message,
         "dry_run": dry_run,
         "changes": changes,
+        **(more or {}),
     }
     lines = [f"{branch} stays at {tip.id[:SHORT]}"]
     if before != tip.id:

@@ -126,8 +126,9 @@ def summary(result: Any) -> str:
 
 
 def notes(result: Any) -> list[str]:
-    """Return the first notes of an ingest, such as changed data types, as lines."""
-    return [f"note: {each}" for each in result.report.notes[:_NOTES]]
+    """Return the chunks of new arrays and the first notes of an ingest, such as changed types, as lines."""
+    lines = [f"note: {each}" for each in result.report.notes[:_NOTES]]
+    return [*(f"chunks: {each}" for each in result.report.chunk_lines()[:_NOTES]), *lines]
 
 
 def report_document(report: Any) -> dict[str, Any]:
@@ -141,6 +142,10 @@ def report_document(report: Any) -> dict[str, Any]:
         "dimension": report.concat_dim,
         "unchanged": report.unchanged,
         "problems": problems,
+        "chunks": [
+            {"array": each.array, "shape": each.shape, "bytes": each.bytes, "reason": each.reason}
+            for each in report.chunks
+        ],
     }
 
 

@@ -46,11 +46,62 @@ def test_a_rehearsal_changes_nothing(line: str, repo: frazil.Repository, run: An
     assert state(repo) != before
 
 
+def set_step(repo: frazil.Repository, branch: str, at: Any, value: Any) -> None:
+    with repo.transaction(branch, message="a change") as store:
+        zarr.open_array(store, path="era5/t")[at] = value
+
+
 def test_a_rehearsal_shows_the_error(repo: frazil.Repository, run: Any) -> None:
-    with repo.transaction("dev", message="the same chunk") as store:
-        zarr.open_array(store, path="era5/t")[0] = 5
-    assert "[rebase-failed]" in run("merge ice dev --dry-run", status=1)
+    set_step(repo, "dev", 0, 5)
+    error = run("merge ice dev --dry-run", status=1)
+    assert "[rebase-failed]" in error
+    assert "3 elements" in error
+    assert "--conflicts source" in error
+    assert "solver" not in error
     assert "main would be at" in run("merge ice dev --dry-run --conflicts source")
+
+
+def test_a_merge_by_element(repo: frazil.Repository, run: Any) -> None:
+    repo.reset_branch("dev", repo.lookup_branch("main"))
+    set_step(repo, "main", (1, 0), -1)
+    set_step(repo, "dev", (1, 2), -2)
+    assert "--conflicts elements" in run("merge ice dev --conflicts fail", status=1)
+    document = json.loads(run("merge ice dev --json"))
+    assert document["discarded"] == []
+    values = zarr.open_array(repo.readonly_session("main").store, path="era5/t")
+    assert values[1].tolist() == [-1, 4, -2]
+
+
+@pytest.mark.parametrize(
+    ("choice", "other", "name", "expected"),
+    [("source", "branch", "`main`", [-2, 4, -2]), ("branch", "source", "`dev`", [-1, 4, -2])],
+)
+def test_a_choice_says_what_it_discards(
+    choice: str, other: str, name: str, expected: list[int], repo: frazil.Repository, run: Any
+) -> None:
+    repo.reset_branch("dev", repo.lookup_branch("main"))
+    set_step(repo, "main", (1, 0), -1)
+    set_step(repo, "dev", (1, [0, 2]), -2)
+    before, line = repo.lookup_branch("main"), f"merge ice dev --conflicts {choice}"
+    assert f"/era5/t: would discard 1 value of {name} in 1 chunk" in run(f"{line} --dry-run")
+    question = run(line, status=3)
+    assert f"/era5/t: will discard 1 value of {name} in 1 chunk" in question
+    assert "--yes" in question
+    assert repo.lookup_branch("main") == before
+    document = json.loads(run(f"{line} --yes --json"))
+    assert document["discarded"] == [{"path": "/era5/t", "side": other, "values": 1, "chunks": 1}]
+    values = zarr.open_array(repo.readonly_session("main").store, path="era5/t")
+    assert values[1].tolist() == expected
+
+
+def test_a_revert_says_what_it_discards(repo: frazil.Repository, run: Any) -> None:
+    set_step(repo, "main", 2, 7)
+    reverted = repo.lookup_branch("main")
+    set_step(repo, "main", (2, 0), 8)
+    line = f"revert ice {reverted} --conflicts"
+    assert "1 element " in run(f"revert ice {reverted}", status=1)
+    assert f"1 value of the revert of `{reverted}`" in run(f"{line} branch --dry-run")
+    assert "/era5/t: discards 1 value of `main` in 1 chunk" in run(f"{line} source --yes")
 
 
 def test_init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any) -> None:

@@ -33,6 +33,7 @@ def test_from_files_to_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["ingest", files, str(place), *request]) == 0
     captured = capsys.readouterr()
     assert "3 files" in captured.out
+    assert "chunks: `/tas`: (5, 3, 4), 240 B, " in captured.out
     assert captured.err == ""  # progress is for terminals
     after = version(place, "new")
     assert_same_dataset(stored_dataset(after), files_dataset(paths[:3]))

@@ -28,6 +28,7 @@ from tests.support.judge import same_by_reference
 import frazil
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from frazil.pipeline.ingest import items, source_inspection, task_context, tasks
+from frazil.pipeline.ingest.arrays import choose_steps
 from frazil.spark import (
     ConcatDim,
     Engine,
@@ -532,3 +533,75 @@ def test_steps_without_values_are_missing_in_arrays_of_xarray(
         assert np.array_equal(stored["one"].sel(time=old["time"]), old["one"])
         assert np.array_equal(stored["other"].sel(time=old["time"]), old["other"])
         assert stored["other"].sel(time=new["time"]).isnull().all()
+
+
+# ---- chunks -----------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.integers(1, 800), min_size=1, max_size=5) | st.integers(1, 10**6).map(lambda n: [n] * 3),
+    st.integers(1, 64 << 20),
+)
+def test_chunks_of_data_end_where_files_end(lengths: list[int], row: int) -> None:
+    steps, reason = choose_steps(np.array(lengths), row)
+    assert 1 <= steps <= min(lengths)
+    assert steps * row <= 64 << 20
+    assert reason
+    shares = any(length % steps for length in lengths)
+    divisor = np.gcd.reduce(lengths)
+    assert not shares or divisor * row < 4096 or divisor * row > 16 << 20
+    if not shares and divisor * row >= 1 << 20:
+        assert steps * row >= 1 << 20
+
+
+def stored_chunks(repo: frazil.Repository, path: str) -> set[tuple[int, ...]]:
+    session = repo.readonly_session("main")
+    return set(map(tuple, session.workspace.chunks.ref_table(path).index.tolist()))
+
+
+@pytest.mark.parametrize("lengths", [(4, 4, 4), (31, 28, 31), (24, 12, 36), (1, 1, 1)])
+def test_an_appended_file_writes_no_chunk_of_an_older_file(
+    lengths: tuple[int, ...], tmp_path: Path, repo: frazil.Repository
+) -> None:
+    starts = np.cumsum([0, *lengths])
+    paths = []
+    for number, (start, count) in enumerate(zip(starts, lengths, strict=False)):
+        time = np.arange(start, start + count)
+        data = xr.Dataset({"t": (("time", "x"), np.full((count, 2000), number, "f4"))}, {"time": time})
+        paths.append(str(tmp_path / f"{number}.nc"))
+        data.to_netcdf(paths[-1], engine="h5netcdf", unlimited_dims=["time"])
+    result = ingest(paths[:2], repo, engine=Inline())
+    (chosen,) = result.report.chunks
+    array = zarr.open_array(result.version.session().store, path="t")
+    assert (chosen.array, chosen.shape, chosen.bytes) == ("/t", array.chunks, array.chunks[0] * 8000)
+    assert chosen.reason
+    assert "`/t`" in "".join(result.report.chunk_lines())
+    before, old = repo.lookup_branch("main"), stored_chunks(repo, "/t")
+    result = ingest(paths, repo, mode="append", engine=Inline())
+    assert result.report.chunks == ()  # the array exists
+    written = repo.diff(from_snapshot_id=before, to_branch="main").updated_chunks["/t"]
+    assert not {tuple(at) for at in written} & old
+    values = zarr.open_array(repo.readonly_session("main").store, path="t")[:, 0]
+    assert np.array_equal(values, np.repeat(np.arange(3), lengths))
+
+
+def test_chunks_of_the_caller_and_of_the_files_stay(tmp_path: Path) -> None:
+    values = np.zeros((6, 300, 300), "f8")
+    data = xr.Dataset({"t": (("time", "y", "x"), values)}, {"time": np.arange(6)})
+    path = str(tmp_path / "file.nc")
+    for native, options, expected, word in (
+        ((3, 200, 300), {}, (3, 200, 300), "files"),  # 1.4 MB
+        ((1, 10, 10), {}, (6, 300, 300), "file"),  # too small
+        ((4, 200, 300), {}, (6, 300, 300), "file"),  # files end inside of a chunk
+        ((3, 200, 300), {"chunks": {"time": 5}}, (5, 300, 300), "caller"),
+        ((3, 200, 300), {"chunks": {"x": 10}}, (6, 300, 10), "file"),
+        ((3, 200, 300), {"encoding": {"t": {"chunks": (2, 2, 300)}}}, (2, 2, 300), "caller"),
+    ):
+        data.to_netcdf(
+            path, engine="h5netcdf", unlimited_dims=["time"], encoding={"t": {"chunksizes": native}}
+        )
+        repo = frazil.Repository.create(frazil.in_memory_storage())
+        (chosen,) = ingest(path, repo, engine=Inline(), **options).report.chunks
+        assert zarr.open_array(repo.readonly_session("main").store, path="t").chunks == expected
+        assert chosen.shape == expected
+        assert word in chosen.reason

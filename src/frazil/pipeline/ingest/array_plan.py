@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.array_match import Windows, matched_array
-from frazil.pipeline.ingest.arrays import TargetArray, create, target_array
+from frazil.pipeline.ingest.arrays import (
+    LARGEST,
+    SMALLEST,
+    TargetArray,
+    choose_steps,
+    create,
+    target_array,
+)
 from frazil.pipeline.ingest.axis import Axis, Pieces, runs
 from frazil.pipeline.ingest.existing import ExistingGroup
 from frazil.pipeline.ingest.existing_checks import require_same_values, windows_of
@@ -202,28 +209,56 @@ def _targets(
             )
         elif virtual is None:
             data = [each for each, _ in targets if each.axis is not None]
-            target = _with_chosen_steps(plan, target, data if variable.coordinate else ())
+            target = _with_chosen_chunks(plan, target, variable, data if variable.coordinate else ())
         targets.append((target, virtual is not None))
     return targets
 
 
-def _with_chosen_steps(plan: _FamilyPlan, target: TargetArray, data: Sequence[TargetArray]) -> TargetArray:
-    """Return a new array with chunks along the axis that one task can write, unless the caller chose them.
+def _with_chosen_chunks(
+    plan: _FamilyPlan, target: TargetArray, variable: VariableSchema, data: Sequence[TargetArray]
+) -> TargetArray:
+    """Return a new array with its chunks along the axis, unless the caller chose them.
 
-    ``data``: the arrays of data whose chunks a small array follows.
+    ``data``: the arrays of data whose chunks a coordinate follows.
     """
     request = plan.request
-    chosen = "chunks" in request.encoding.get(target.name, {}) or plan.reconciliation.dim in request.chunks
-    if target.axis is None or chosen:
-        return target
-    steps = min(target.chunks[target.axis], plan.longest_chunk)
+    given = "chunks" in request.encoding.get(target.name, {}) or plan.reconciliation.dim in request.chunks
+    if given or target.axis is None:
+        given = given or not request.chunks.keys().isdisjoint(target.dims)
+        reason = "as the caller chose" if given else "at most 64 MiB"
+        return replace(target, chunk_reason="" if variable.coordinate else reason)
+    axis = target.axis
     if data:
         widest = max(data, key=lambda each: each.row)
         data_row = sum(each.row for each in data)
         step = widest.grid[widest.axis or 0]
         steps = small_chunk(target.row, data_row, step, plan.length, plan.longest_chunk)
-    chunks = (*target.chunks[: target.axis], steps, *target.chunks[target.axis + 1 :])
-    return replace(target, chunks=chunks)
+        reason = ""
+    elif variable.coordinate:
+        steps, reason = min(target.chunks[axis], plan.longest_chunk), ""
+    else:
+        lengths = plan.inspection.length[plan.family.files]
+        native = _native_chunks(target, variable, lengths)
+        if native is not None and not request.chunks:
+            return replace(target, chunks=native, chunk_reason="as in the files")
+        steps, reason = choose_steps(lengths, target.chunk_bytes // target.chunks[axis])
+    chunks = (*target.chunks[:axis], steps, *target.chunks[axis + 1 :])
+    return replace(target, chunks=chunks, chunk_reason=reason)
+
+
+def _native_chunks(
+    target: TargetArray, variable: VariableSchema, lengths: NDArray[np.int64]
+) -> tuple[int, ...] | None:
+    """Return the chunks of the files, if they fit in size, and if each file has whole chunks."""
+    native = variable.chunks
+    if native is None or len(native) != len(target.chunks) or target.axis is None:
+        return None
+    chunks = tuple(
+        each if at == target.axis else min(each, max(size, 1))
+        for at, (each, size) in enumerate(zip(native, target.shape, strict=True))
+    )
+    fits = SMALLEST <= replace(target, chunks=chunks).chunk_bytes <= LARGEST
+    return chunks if fits and not (lengths % max(chunks[target.axis], 1)).any() else None
 
 
 def _common_chunks(

@@ -4,15 +4,17 @@ The attributes are those of the files, so xarray reads from the store the same a
 ``_FillValue`` is written in the form that xarray uses in Zarr. The fill value of the array, which is the
 value of missing chunks, is the same value.
 
-Chunks are 16 to 64 MB unless the caller chooses them. If the steps of the dimension in which the dataset
-grows are smaller, a chunk is several whole steps, else a part of a step on the borders of the chunks in the
-files.
+Chunks have 1 to 64 MiB of decoded values unless the caller chooses them. Along the dimension in which the
+dataset grows, a chunk of data has at most the steps of one file, and the borders of files are borders of
+chunks: a file that is appended writes no chunk of an older file. So the chunks of small files are smaller. If
+a step is larger than 64 MiB, a chunk is a part of a step, on the borders of the chunks in the files.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import math
 import struct
 import warnings
 from collections.abc import Mapping
@@ -31,8 +33,12 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.file_layout import VirtualChunks
 from frazil.readers.reader import VariableSchema
 
+#: The sizes of a chunk of decoded values, in bytes: the smallest, the usual, the largest.
+SMALLEST: Final = 1 << 20
 TARGET: Final = 16 << 20
 LARGEST: Final = 64 << 20
+#: Files without a common divisor of steps share chunks, if chunks of the divisor had fewer bytes than this.
+FEWEST: Final = 4 << 10
 #: A chunk may be larger than the array by so many bytes: the array will grow.
 GROWTH: Final = 1 << 20
 #: The assumed size of a string of variable length, in bytes.
@@ -45,6 +51,7 @@ class TargetArray:
 
     ``axis`` is the index of its concat dimension, None if it does not have one. ``window`` is the part of the
     array that files have, ``(start, stop)`` for each dimension; None if they have the whole array.
+    ``chunk_reason`` says why a new array of data has its chunks.
     """
 
     path: str
@@ -60,6 +67,12 @@ class TargetArray:
     keywords: Mapping[str, Any] = field(default_factory=dict)
     codecs: tuple[str, ...] = ()
     window: tuple[tuple[int, int], ...] | None = None
+    chunk_reason: str = ""
+
+    @property
+    def chunk_bytes(self) -> int:
+        """The bytes of the decoded values of a chunk."""
+        return int(np.prod(self.chunks, dtype=object)) * self.itemsize
 
     @property
     def bounds(self) -> tuple[tuple[int, int], ...]:
@@ -99,7 +112,7 @@ class TargetArray:
 def choose_chunks(
     shape: tuple[int, ...], itemsize: int, axis: int | None, native: tuple[int, ...] | None = None
 ) -> tuple[int, ...]:
-    """Return the shape of chunks of 16 to 64 MB, in whole steps along ``axis`` if steps are not too large.
+    """Return the shape of chunks of up to 64 MiB, in whole steps along ``axis`` if steps are not too large.
 
     >>> choose_chunks((100_000, 180, 360), 4, axis=0)
     (65, 180, 360)
@@ -125,6 +138,51 @@ def choose_chunks(
         growing = max(shape[axis], GROWTH // row, 1)
         chunks[axis] = max(min(-(-TARGET // row), growing), 1)
     return tuple(chunks)
+
+
+def choose_steps(lengths: NDArray[np.int64], row: int) -> tuple[int, str]:
+    """Return the number of steps of a chunk of data along the axis, and why.
+
+    The steps divide the steps of each file, so that files share no chunk.
+
+    Args:
+        lengths: The number of steps of each file.
+        row: The bytes of one step of a chunk.
+
+    Examples:
+        >>> choose_steps(np.array([24, 24]), 4 << 20)
+        (4, 'a part of the steps of each file')
+        >>> choose_steps(np.array([1, 1]), 20_000)
+        (1, 'the steps of a file')
+        >>> choose_steps(np.array([31, 28, 31]), 50_000)
+        (1, 'the common divisor of the steps of all files')
+    """
+    lengths = lengths[lengths > 0]
+    if not len(lengths):
+        return 1, "the steps of a file"
+    row = max(row, 1)
+    common, shortest = int(np.gcd.reduce(lengths)), int(lengths.min())
+    if common < shortest and common * row < FEWEST:
+        return min(shortest, max(TARGET // row, 1)), "the steps of the shortest file"
+    small = np.arange(1, math.isqrt(common) + 1)
+    small = small[common % small == 0]
+    divisors = np.union1d(small, common // small)
+    sizes = divisors * row
+    usual = divisors[(sizes >= SMALLEST) & (sizes <= TARGET)]
+    larger = divisors[(sizes > TARGET) & (sizes <= LARGEST)]
+    if common * row <= TARGET:
+        steps = common
+    elif len(usual):
+        steps = int(usual[-1])
+    elif len(larger):
+        steps = int(larger[0])
+    else:
+        steps = max(TARGET // row, 1)
+    if steps == shortest:
+        return steps, "the steps of a file"
+    if steps == common:
+        return steps, "the common divisor of the steps of all files"
+    return steps, "a part of the steps of each file"
 
 
 #: The arguments of ``zarr.create_array`` that ``encoding`` accepts.

@@ -168,7 +168,7 @@ def ingest(
         message: The message of the commit. None: ``"ingest N files"``.
         progress: A `Progress` that shows the inspection and the tasks.
         chunks: Chunk sizes of new arrays by dimension, in elements; -1 is the whole dimension. None: chunks
-            of 16 to 64 MB.
+            of 1 to 64 MiB that end where files end. ``report.chunks`` has the chosen chunks.
         encoding: Arguments of ``zarr.create_array`` for new arrays, by variable: ``chunks``, ``shards``,
             ``compressors``, ``filters``, ``serializer``.
         containers: Virtual chunk containers for the files. They are added to the configuration of the

@@ -25,7 +25,7 @@ from frazil.pipeline.ingest.notes import notes
 from frazil.pipeline.ingest.options import IngestRequest
 from frazil.pipeline.ingest.problems import Problem, refusal
 from frazil.pipeline.ingest.reconcile import Reconciliation, reconcile
-from frazil.pipeline.ingest.report import Report
+from frazil.pipeline.ingest.report import Report, chosen_chunks
 from frazil.pipeline.ingest.task_plan import plan_tasks
 from frazil.repository.session.session import Session
 
@@ -82,6 +82,7 @@ def plan_ingest(
     tasks = Tasks([])
     if reconciliation.families:
         tasks = plan_tasks(session, request, reconciliation, existing, axis)
+        report = replace(report, chunks=chosen_chunks(tasks.shared.arrays))
     after = _ledger_after(request, reconciliation, ledger, rejected)
     if after is not None:
         save_ledger(session, group, ledger, after)

@@ -10,14 +10,42 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
-from frazil.display import Shown
+from frazil.display import Shown, some_of
+from frazil.jobs.progress import size
 from frazil.jobs.summary import Summary
+from frazil.pipeline.ingest.arrays import TargetArray
 from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.outline import details, files_line, outline, steps_line, variable_line
 from frazil.pipeline.ingest.problems import Problem
 from frazil.pipeline.ingest.reconcile import Reconciliation
 
 _EXAMPLES: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenChunks:
+    """The chunks that an ingest chose for a new array of data.
+
+    Attributes:
+        array: The path of the array.
+        shape: The shape of a chunk.
+        bytes: The number of bytes of the decoded values of a chunk.
+        reason: Why the chunks have this shape.
+    """
+
+    array: str
+    shape: tuple[int, ...]
+    bytes: int
+    reason: str
+
+
+def chosen_chunks(targets: Iterable[TargetArray]) -> tuple[ChosenChunks, ...]:
+    """Return the chunks of the arrays that have a reason for them: of new arrays of data."""
+    return tuple(
+        ChosenChunks(each.path, each.chunks, each.chunk_bytes, each.chunk_reason)
+        for each in targets
+        if each.chunk_reason and each.shape
+    )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -28,11 +56,13 @@ class Report(Summary):
         reconciliation: The files as one dataset: dimension, steps and variables.
         problems: All problems and notes, in the order in which they were found.
         unchanged: The number of files that the repository already contains.
+        chunks: The chunks of the new arrays of data, as `ChosenChunks`. Empty for an inspection.
     """
 
     reconciliation: Reconciliation
     problems: tuple[Problem, ...]
     unchanged: int = 0
+    chunks: tuple[ChosenChunks, ...] = ()
 
     shown_as: ClassVar[str] = "pipeline.ingest.Report"
 
@@ -125,7 +155,18 @@ class Report(Summary):
 
     def outline(self) -> list[tuple[str, str]]:
         """Return the few lines that `IngestResult` prints, as names and values."""
-        return outline(self.reconciliation, self.problems, self.unchanged)
+        rows = outline(self.reconciliation, self.problems, self.unchanged)
+        return [*rows, *(("chunks", line) for line in self.chunk_lines()[:1])]
+
+    def chunk_lines(self) -> list[str]:
+        """Return the chunks of the new arrays as text: a line for all arrays with the same chunks."""
+        alike: dict[tuple[tuple[int, ...], int, str], list[str]] = {}
+        for each in self.chunks:
+            alike.setdefault((each.shape, each.bytes, each.reason), []).append(each.array)
+        return [
+            f"{some_of(arrays)}: {shape}, {size(bytes_)}, {reason}"
+            for (shape, bytes_, reason), arrays in alike.items()
+        ]
 
     def details(self) -> Iterable[tuple[str, Shown]]:
         """Return the folded parts of the HTML, as titles and records."""

@@ -63,7 +63,8 @@ class Integration(RepositoryBase):
 
         The base is the newest version in the history of both. Nodes are compared by id, and arrays chunk by
         chunk. Identical changes never conflict. Real conflicts are passed to ``solver``: *ours* are the
-        changes of the source, *theirs* the changes of the branch. The result is one commit on the branch,
+        changes of the source, *theirs* the changes of the branch. ``frazil.ElementSolver()`` keeps the
+        changes of both sides in a chunk. The result is one commit on the branch,
         whose metadata name both parents: ``{"__frazil": {"parents": [into, source]}}``.
 
         If the branch is an ancestor of the source, the branch is moved to the source without a new commit,

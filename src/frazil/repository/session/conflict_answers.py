@@ -109,7 +109,7 @@ def _choice_of_chunks(clash: NodeConflict, answers: list[Any], workspace: Worksp
     data = {
         row: answer
         for row, answer in enumerate(answers)
-        if isinstance(answer, bytes | bytearray | memoryview)
+        if isinstance(answer, bytes | bytearray | memoryview) or callable(answer)
     }
     kinds = [True if row in data else selections.get(answer, answer) for row, answer in enumerate(answers)]
     if any(kind is None or kind is VersionSelection.Fail for kind in kinds):
@@ -120,8 +120,9 @@ def _choice_of_chunks(clash: NodeConflict, answers: list[Any], workspace: Worksp
     if not data:
         return Resolution(ours)
     at: list[Coords] = list(map(tuple, clash.chunks[list(data)].tolist()))
+    contents = (answer() if callable(answer) else answer for answer in data.values())
     refs: dict[Coords, ChunkRef | None] = dict(
-        zip(at, map(workspace.chunks.store_bytes, data.values()), strict=True)
+        zip(at, map(workspace.chunks.store_bytes, contents), strict=True)
     )
     return Resolution(ours, table_of(refs, clash.chunks.shape[1]))
 

@@ -11,11 +11,13 @@ once, and returns an answer for each conflict, in the same order:
     VersionSelection.Fail, None  leave the conflict undecided
     bytes                        for ``ZarrMetadataDoubleUpdate``: a metadata document that replaces both
     a sequence                   for ``ChunkDoubleUpdate``: an answer for each row of ``conflict.chunks``:
-                                 ``UseOurs`` or True, ``UseTheirs`` or False, or bytes that replace both
+                                 ``UseOurs`` or True, ``UseTheirs`` or False, or bytes that replace both.
+                                 A function without arguments may return the bytes: it is called when all
+                                 conflicts are decided, and its bytes are stored before the next call
 
 If a conflict is left undecided, the rebase stops before the commit that causes it, and raises
 ``RebaseFailedError``. The session keeps its changes. The solver can read all sides: ``conflict.ours``,
-``conflict.theirs`` and ``conflict.base``.
+``conflict.theirs`` and ``conflict.base``. It can set ``conflict.reason``, which the error then contains.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Protocol, override
 
 import numpy as np
@@ -160,13 +162,17 @@ class Conflict(Record):
     """Two changes of one node or of the same chunks that cannot be combined.
 
     A rebase creates conflicts and passes them to the solver. ``ours``, ``theirs`` and ``base`` read the
-    sides. A conflict that was unpickled, or created with the constructor, has only the type, the path and the
-    chunks.
+    sides. A conflict that was unpickled, or created with the constructor, has only the type, the path, the
+    chunks and the reason.
 
     Args:
         conflict_type: The kind of the two changes.
         path: The path of the node.
         conflicted_chunks: The indices of the chunks. None for a conflict about the whole node.
+        reason: See the attribute. Default: none.
+
+    Attributes:
+        reason: Why a solver leaves the conflict undecided. None if the solver gives no reason.
 
     Examples:
         >>> print(Conflict(ConflictType.ChunkDoubleUpdate, "/t", [[0, 1]]))
@@ -180,7 +186,12 @@ class Conflict(Record):
     shown_as: ClassVar[str] = "conflicts.Conflict"
 
     def __init__(
-        self, conflict_type: ConflictType, path: str, conflicted_chunks: Sequence[Sequence[int]] | None = None
+        self,
+        conflict_type: ConflictType,
+        path: str,
+        conflicted_chunks: Sequence[Sequence[int]] | None = None,
+        *,
+        reason: str | None = None,
     ) -> None:
         if not isinstance(conflict_type, ConflictType):
             raise TypeError(f"conflict_type must be ConflictType, got {type(conflict_type).__name__}")
@@ -188,6 +199,7 @@ class Conflict(Record):
         self._path = path
         given = conflicted_chunks
         self._chunks = None if given is None else np.array(given, np.uint32).reshape(len(given), -1)
+        self.reason = reason
         self._clash: NodeConflict | None = None
         self._sides: Callable[[], Sides] | None = None
 
@@ -286,7 +298,7 @@ class Conflict(Record):
         return hash((self._type, self._path))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Conflict, (self._type, self._path, self.conflicted_chunks))
+        return (partial(Conflict, reason=self.reason), (self._type, self._path, self.conflicted_chunks))
 
 
 class ConflictSolver(ABC):
@@ -322,7 +334,8 @@ class ConflictSolver(ABC):
             One answer for each conflict, in the same order: a ``VersionSelection``; None, as ``Fail``; bytes
             for ``ZarrMetadataDoubleUpdate``, a metadata document that replaces both; a sequence for
             ``ChunkDoubleUpdate``, with an answer for each row of ``conflict.chunks``: a ``VersionSelection``,
-            True for ours, False for theirs, or bytes that replace both.
+            True for ours, False for theirs, or bytes that replace both (or a function without arguments that
+            returns the bytes, so that the bytes of one chunk at a time are in memory).
 
         Examples:
             >>> conflict = Conflict(ConflictType.ChunkDoubleUpdate, "/t", [[0]])
@@ -341,8 +354,12 @@ class ConflictDetector(ConflictSolver):
 
 @checks_arguments
 class BasicConflictSolver(ConflictSolver):
-    """A solver for chunks that both sides wrote, and for deletions of nodes that others changed.
+    """A solver that keeps the whole chunk of one side, and drops all values of the other side in this chunk.
 
+    icechunk's solver of this name does the same. ``ElementSolver`` keeps the changes of both sides where they
+    changed different elements of a chunk.
+
+    This solver decides about chunks that both sides wrote, and about deletions of nodes that others changed.
     All other conflicts stay undecided: the rebase then fails, and reports all conflicts.
 
     Args:
