@@ -80,7 +80,7 @@ class Reconciliation:
 
     @property
     def conversions(self) -> Mapping[int, Mapping[str, Conversion]]:
-        """Conversions of the times of files to the units of the dataset, by code of `Inspection.owns`."""
+        """The conversions of coordinates, see `TimeUnits`."""
         return self.units.conversions
 
     @property
@@ -126,7 +126,7 @@ def reconcile(
     opened = inspection.layout >= 0
     verdicts = Verdicts(inspection, allow, opened if only is None else opened & only)
     families, verdicts = _families(verdicts, unpack=unpack)
-    units, objections = common_units(inspection, families, stored.units)
+    units, objections = common_units(inspection, families, stored.variables)
     verdicts = verdicts.after(objections)
     families = verdicts.good_families(families)
     dim = inspection.dim or scalar_dimension(inspection, families, units)
@@ -164,7 +164,7 @@ def labels_of_files(
     dim = inspection.dim
     assert dim is not None
     families = [family_of(inspection, members, individual=False) for members in members_of(inspection, files)]
-    units, objections = common_units(inspection, families, stored.units)
+    units, objections = common_units(inspection, families, stored.variables)
     families = stacked_families(inspection, families, dim, units, stored)
     following = [family for family in families if has_dimension(family, dim)]
     steps, _, more = labels_of(inspection, following, dim, units)
