@@ -5,6 +5,7 @@
 1   an error of Frazil; or `verify`, `repair`, `doctor`, `diff --exit-code` have something to report
 2   wrong arguments
 3   the question before a change was not answered with yes: nothing was changed
+4   `ingest` has left files out because of problems
 130 Ctrl-C; 141: the reader of a pipe has ended
 ==  ===================================================================================================
 

@@ -74,8 +74,8 @@ def plan_axis(
             place_on_axis(mode, old, reconciliation.axis[fresh])
         mode = "backfill" if mode == "backfill" else "upsert"
     axis = place_on_axis(mode, old, reconciliation.axis)
-    one_file = reconciliation.one_file_each
-    return axis, holes(axis.labels, steps.units, steps.calendar, old, one_file=one_file)
+    one_file, refused = reconciliation.one_file_each, reconciliation.refused
+    return axis, holes(axis.labels, steps.units, steps.calendar, old, one_file=one_file, refused=refused)
 
 
 def _require_no_arrays(
