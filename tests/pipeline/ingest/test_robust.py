@@ -90,6 +90,17 @@ def test_files_with_other_names_are_unchanged(tmp_path: Path, repo: frazil.Repos
 
 
 @pytest.mark.deep
+def test_an_append_of_known_files_leaves_no_lease(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = daily_files(tmp_path / "days", 3)
+    ingest(paths, repo, engine=Inline())
+    assert ingest(paths, repo, mode="append", engine=Inline()).done_before
+    assert repo.list_leases() == []
+    Path(paths[2]).write_bytes(b"damaged")
+    with pytest.raises(InvalidInputError):
+        ingest(paths, repo, mode="append", engine=Inline())
+    assert repo.list_leases() == []
+
+
 def test_references_follow_files_that_were_moved(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = daily_files(tmp_path / "days", 2, chunks=(2, 3, 4))
     request: dict[str, Any] = {"virtual": True, "engine": Inline()}
