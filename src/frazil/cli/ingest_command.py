@@ -105,6 +105,7 @@ def _options(arguments: SimpleNamespace) -> dict[str, Any]:
         "format": arguments.format,
         "source_group": arguments.source_group,
         "reader_options": _reader_options(arguments),
+        "compound": arguments.compound,
         "engine": automatic if arguments.engine == "auto" else arguments.engine,
     }
 

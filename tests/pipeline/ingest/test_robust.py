@@ -155,7 +155,7 @@ def test_one_plan_reconciles_files_and_loads_the_ledger_once(
 
 def test_help_lists_every_option(repo: frazil.Repository) -> None:
     shared = {"source", "concat_dim", "variables", "virtual", "allow", "unpack", "engine", "progress"}
-    shared |= {"format", "source_group", "storage_options", "reader_options"}
+    shared |= {"format", "source_group", "storage_options", "reader_options", "compound"}
     assert set(inspect.signature(inspect_files).parameters) == shared
     more = {"to", "mode", "chunks", "encoding", "containers", "on_problem", "on_change", "job_id", "message"}
     assert set(inspect.signature(ingest).parameters) == shared | more

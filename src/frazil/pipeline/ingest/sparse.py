@@ -34,6 +34,8 @@ def constant_of(
     size = math.prod(each.stop - each.start for each in region) * target.itemsize
     if size < SMALLEST or target.window is not None or target.name in context.unpacked:
         return None
+    if target.dtype.kind == "T":  # a few unwritten texts are not worth the comparison of bytes and texts
+        return None
     if target.axis is None:
         return readers[0].constant(target.name, region)
     axis, low, high = target.axis, region[target.axis].start, region[target.axis].stop

@@ -22,6 +22,7 @@ from frazil.pipeline.ingest.references import set_references
 from frazil.pipeline.ingest.sparse import constant_of, write_constant
 from frazil.pipeline.ingest.task_context import Readers, TaskContext
 from frazil.pipeline.ingest.time_conversion import Conversion, inexact_text
+from frazil.readers.attribute_values import decoded
 from frazil.repository.session.session import ForkSession
 
 #: The bytes of values that a task holds at once, unless a chunk is larger.
@@ -189,6 +190,8 @@ def _stored_values(
     target = context.arrays[read.number]
     if target.name in context.unpacked:
         return _unpacked(values, readers[read.file].schema().variables[target.name].attrs, target)
+    if target.dtype.kind == "T" and values.dtype.kind == "S":
+        return decoded(values)
     conversion: Conversion | None = (item.conversions[read.file] or {}).get(target.name)
     if conversion is None:
         return values

@@ -225,7 +225,7 @@ class LeaseInfo(Record):
 
     @property
     def is_stale(self) -> bool:
-        """Whether nobody can use the protected files any more: the process ran on this machine, and has ended.
+        """Whether nobody can use the files any more: the process ran on this machine, and has ended.
 
         The lease of a job that can be continued is never stale.
         """
