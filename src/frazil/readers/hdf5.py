@@ -98,10 +98,7 @@ class Hdf5Reader(BaseReader):
         self._prefetch(name, inside)
         _, field = self._fields.get(name, ("", None))
         with self.library_call(f"values of {name!r}"):
-            if field is None:
-                values = read_values(dataset, inside)
-            else:
-                values = field.read(dataset, inside)
+            values = read_values(dataset, inside) if field is None else field.read(dataset, inside)
         if isinstance(self._stream, BlockStream):
             self._stream.prefetch(())
         # Dtypes of h5py have metadata (enumerations), which would make equal dtypes different.

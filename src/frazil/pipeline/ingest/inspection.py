@@ -83,10 +83,10 @@ class Inspection:
         return [self.urls[i] for i in np.flatnonzero(mask).tolist()]
 
     def as_input(self) -> Input:
-        """Return all files as one input of the job: their number and a digest of names and fingerprints."""
+        """Return all files as one input of the job: their number, the name of the first, and a digest."""
         hashed = hashlib.sha256("\0".join(self.urls).encode())
         hashed.update(self.fingerprint.tobytes())
-        paths = (f"{len(self.urls)} files", self.urls[0])
+        paths = (f"{len(self.urls)} files", self.files.names()[0])
         return Input("files", None, "", paths, hashed.hexdigest()[:32])
 
 

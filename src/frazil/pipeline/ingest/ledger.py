@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from frazil.arrays.zarr_arrays import array_at
 from frazil.errors import FormatError
+from frazil.repository.paths import HIDDEN
 from frazil.repository.session.session import Session
 
-HIDDEN: Final = ".frazil"
 #: Files in a chunk. Each append rewrites the last chunk.
 _CHUNK: Final = 1 << 12
 #: Kinds of dtypes and further dimensions of each column.

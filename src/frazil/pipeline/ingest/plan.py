@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any, Final
 
 import numpy as np
@@ -109,7 +110,7 @@ def _metadata(
 ) -> dict[str, Any]:
     """Return the record of the files in the metadata of the commit."""
     inspection = report.inspection
-    names = inspection.chosen_urls(rejected)[:_NAMED]
+    names = list(compress(inspection.files.names(), rejected.tolist()))[:_NAMED]
     policy = "quarantined" if request.on_problem == "quarantine" else "skipped"
     return {
         "mode": request.mode,
