@@ -87,5 +87,6 @@ def _require_no_arrays(
     if request.mode == "create" and clash:
         raise AlreadyExistsError(
             f"mode 'create' needs a group without the arrays of the files, but `/{existing.path}` has "
-            f"`{clash[0]}`. Modes 'append', 'insert', 'upsert' and 'backfill' write into existing arrays"
+            f"`{clash[0]}`. Add new files with mode='append' (--mode append). Modes 'insert', 'upsert' and "
+            "'backfill' also replace values"
         )

@@ -14,7 +14,7 @@ from collections.abc import Buffer, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress, pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -251,7 +251,8 @@ def export_chunks(shared: bytes, item: bytes) -> bytes:
 
 def _contents(session: Session, table: ChunkTable, rows: Sequence[int]) -> Sequence[Buffer]:
     """Return the bytes of the chunks of some rows, none of which is absent."""
-    return session.workspace.reader.read_many([(table.ref(row), 0, None) for row in rows])  # type: ignore[misc]
+    requests: list[Any] = [(table.ref(row), 0, None) for row in rows]
+    return session.workspace.reader.read_many(requests)
 
 
 def _export_rows(
