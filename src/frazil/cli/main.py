@@ -51,6 +51,9 @@ First steps:
   frazil diff ice fix --values          compare it with `main`
   frazil merge ice fix                  bring it into `main`
   frazil log ice                        see the versions; `frazil undo ice` goes back
+
+`ingest`, `copy`, `clone`, `export`, `rechunk` and `recompress` need an extra: pip install "frazil[pipeline]".
+GRIB and GeoTIFF need "frazil[ingest]".
 """
 
 

@@ -55,6 +55,18 @@ def test_from_files_to_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert f"    {paths[4]}: " in capsys.readouterr().out
 
 
+def test_new_files_without_a_mode_are_refused_with_the_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = ["ingest", str(tmp_path / "days" / "*.nc"), str(tmp_path / "ice"), "--engine", "inline"]
+    daily_files(tmp_path / "days", 2)
+    assert main(request) == 0
+    daily_files(tmp_path / "days", 3)
+    assert main(request) == 1
+    assert "--mode append" in capsys.readouterr().err
+    assert main([*request, "--mode", "append", "--on-change", "ignore"]) == 0
+
+
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("folder", ["new", "empty", "deep/er/new"])
 def test_a_refused_ingest_leaves_no_new_repository(

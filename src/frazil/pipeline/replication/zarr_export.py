@@ -148,9 +148,7 @@ def export_zip(
             table = session.chunk_table(item.path).select_chunks(slice(item.start, item.stop))
             keys = chunk_keys(item.path, table.index)
             for start, stop in pairwise(groups(table.length.astype(np.int64), _AT_ONCE).tolist()):
-                data = session.workspace.reader.read_many(
-                    [(table.ref(row), 0, None) for row in range(start, stop)]
-                )  # type: ignore[misc]  # none is absent
+                data = _contents(session, table, range(start, stop))
                 for key, content in zip(keys[start:stop], data, strict=True):
                     archive.writestr(zipfile.ZipInfo(key), bytes(content))
                 if progress is not None:
