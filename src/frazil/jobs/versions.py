@@ -219,13 +219,13 @@ def without_folders(address: str) -> str:
 
     Readers of a repository need not know the folders of the machine that wrote it.
 
-    >>> without_folders("local filesystem, path /home/ada/climate")
-    'local filesystem, climate (afd3f2a4)'
+    >>> without_folders("local filesystem, path /data/climate")
+    'local filesystem, climate (541dd005)'
     >>> without_folders("in-memory")
     'in-memory'
     """
-    before, found, path = address.partition(_LOCAL)
-    if before or not found:
+    path = address.removeprefix(_LOCAL)
+    if path == address:
         return address
     name = path.rstrip("/").rpartition("/")[2]
     return f"local filesystem, {name} ({hashlib.sha256(path.encode()).hexdigest()[:8]})"

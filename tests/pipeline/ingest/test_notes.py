@@ -168,15 +168,15 @@ def test_compound_types_of_real_files(path: Path, tmp_path: Path) -> None:
 
 
 def _compound_datasets(group: h5py.Group) -> dict[str, h5py.Dataset]:
-    found = {}
+    datasets = {}
     for name in group:
         try:
             if isinstance(each := group.get(name), h5py.Dataset) and each.dtype.names and each.size:
-                found[name] = each
+                datasets[name] = each
                 each[:1]  # a filter may be missing
         except (KeyError, OSError, TypeError, ValueError):
-            found.pop(name, None)
-    return found
+            datasets.pop(name, None)
+    return datasets
 
 
 @pytest.mark.parametrize("path", parameters(installed("scipy", "io/tests/data/example_3_maskedvals.nc")))
