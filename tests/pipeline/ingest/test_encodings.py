@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import h5py
 import netCDF4
 import numpy as np
 import pytest
@@ -169,3 +170,38 @@ def test_data_of_another_dtype_are_refused(tmp_path: Path) -> None:
         file["time"][:], file["t"][:] = [1.0, 1.5], [1.0, 2.0]
     problems = inspect_files(paths, engine=Inline()).fatal()
     assert {(each.kind, each.url) for each in problems} >= {("dtype", paths[1])}
+
+
+def test_units_that_are_no_times_have_to_agree(tmp_path: Path, repo: frazil.Repository) -> None:
+    for at, units in enumerate(["hPa", "Pa"]):
+        data = xr.Dataset(
+            {"t": ("lev", [1.0, 2.0])}, {"lev": ("lev", [2.0 * at, 2.0 * at + 1], {"units": units})}
+        )
+        data.to_netcdf(tmp_path / f"{at}.nc", unlimited_dims=["lev"])
+    ingest(str(tmp_path / "0.nc"), repo, concat_dim="lev", engine=Inline())
+    with pytest.raises(InvalidInputError, match="'Pa' and not in 'hPa'"):
+        ingest(str(tmp_path / "1.nc"), repo, mode="append", engine=Inline())
+
+
+def test_calendars_have_to_agree(tmp_path: Path, repo: frazil.Repository) -> None:
+    ingest(write(tmp_path / "0.nc", [0.0, 1.0]), repo, concat_dim="time", engine=Inline())
+    later = write(
+        tmp_path / "1.nc", [2.0, 3.0], calendar="proleptic_gregorian", units="days since 2000-01-03"
+    )
+    result = ingest(later, repo, mode="append", allow={"hole"}, engine=Inline())
+    assert stored_dataset(result.version).time.dt.day.values.tolist() == [1, 2, 5, 6]
+    for wrong, units in (("noleap", DAYS), ("proleptic_gregorian", "days since 0001-01-01")):
+        path = write(tmp_path / f"{wrong}.nc", [1e6, 1e6 + 1], calendar=wrong, units=units)
+        with pytest.raises(InvalidInputError, match="cannot be converted"):
+            ingest(path, repo, mode="append", allow={"hole"}, engine=Inline())
+
+
+def test_a_missing_value_that_no_element_can_have(tmp_path: Path, repo: frazil.Repository) -> None:
+    """300 is 44 in eight bits, and 44 is a value."""
+    paths = [write(tmp_path / "0.nc", [43, 44], dtype="i1"), write(tmp_path / "1.nc", [45.0, 46.0])]
+    with h5py.File(paths[0], "a") as file:
+        file["time"].attrs["missing_value"] = np.int16(300)
+    expected = [43, 44, 45, 46]
+    result = ingest(paths, repo, engine=Inline())
+    data = stored_dataset(result.version)
+    assert ((data.time - np.datetime64("2000-01-01")) / np.timedelta64(1, "D")).values.tolist() == expected

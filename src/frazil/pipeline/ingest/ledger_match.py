@@ -67,5 +67,5 @@ def _with_stored_labels(
     stored = positions(read_labels(existing.arrays[inspection.dim]), steps.labels) >= 0
     before = np.concatenate(([0], np.cumsum(stored)))
     complete = before[steps.start[1:]] - before[steps.start[:-1]] == steps.counts
-    known: NDArray[np.bool_] = files & complete & ~unusable
-    return known
+    matches: NDArray[np.bool_] = files & complete & ~unusable
+    return matches

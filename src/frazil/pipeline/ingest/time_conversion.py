@@ -48,6 +48,8 @@ MISSING: Final = ("_FillValue", "missing_value")
 #: Floats hold all whole numbers up to this one.
 _WHOLE: Final = 1 << 53
 
+_GREGORIAN: Final = {"standard", "gregorian", "proleptic_gregorian"}
+
 #: A factor and an offset: numbers are multiplied by the factor, then the offset is added.
 type Rule = tuple[Fraction, Fraction]
 _SAME: Final[Rule] = (Fraction(1), Fraction(0))
@@ -79,7 +81,7 @@ def unit_conversion(units: str, target: str, calendar: str = "standard") -> Rule
     try:
         length, start = _origin(units, calendar)
         target_length, target_start = _origin(target, calendar)
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, IndexError):
         return None
     apart = start - target_start
     microseconds = (apart.days * 86_400 + apart.seconds) * 1_000_000 + apart.microseconds
@@ -104,8 +106,10 @@ class Encoding:
         """Return the encoding of a variable with these attributes."""
         units = attrs.get("units")
         numbers = [each for name in MISSING for each in np.ravel(attrs.get(name, ())).tolist()]
-        typed = [np.array(each).astype(dtype)[()] for each in numbers if isinstance(each, int | float)]
-        missing = dict.fromkeys(each.item() for each in typed if each == each)
+        numbers = [each for each in numbers if isinstance(each, int | float) and each == each]
+        typed = [(each, np.array(each).astype(dtype).item()) for each in numbers]
+        # A float is rounded to the dtype. An integer that the dtype cannot hold is in no array.
+        missing = dict.fromkeys(own for each, own in typed if dtype.kind == "f" or own == each)
         calendar = str(attrs.get("calendar", "standard"))
         return cls(dtype, str(units) if is_time(units) else "", calendar, tuple(missing))
 
@@ -136,9 +140,9 @@ class Conversion:
 
     @classmethod
     def between(cls, source: Encoding, target: Encoding) -> Self | None:
-        """Return the conversion; None if the units have no linear conversion."""
+        """Return the conversion; None if the units have no linear conversion, or the calendars differ."""
         rule = unit_conversion(source.units, target.units, target.calendar)
-        return None if rule is None else cls(source, target, rule)
+        return None if rule is None or not _is_one_calendar(source, target) else cls(source, target, rule)
 
     def apply(self, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Return the converted numbers, and a mask of the values without an exact conversion.
@@ -192,6 +196,18 @@ class Conversion:
         except (ValueError, OverflowError):  # times that xarray cannot decode
             same = False
         return np.broadcast_to(same, values.shape)
+
+
+def _is_one_calendar(one: Encoding, other: Encoding) -> bool:
+    """Return whether the days of two encodings have the same dates."""
+    if not one.units or one.calendar == other.calendar:
+        return True
+    calendars = {one.calendar, other.calendar}
+    if not calendars <= _GREGORIAN:
+        return False
+    # The Gregorian calendars have the same dates since 1582.
+    years = [_origin(each.units, each.calendar)[1].year for each in (one, other)]
+    return "proleptic_gregorian" not in calendars or min(years) > 1582
 
 
 def inexact_text(name: str, value: Any, target: Encoding) -> str:

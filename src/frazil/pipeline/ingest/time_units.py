@@ -54,7 +54,9 @@ def common_units(
     files = np.concatenate([np.zeros(0, np.int64), *(family.files for family in families)])
     objections: list[Objection] = []
     for each in _coordinates(inspection, families, variables):
-        units, refused = _with_coordinate(inspection, units, each, stored.get(each.name))
+        known = stored.get(each.name)
+        known = known if known is not None and known.dtype.kind in "iuf" else None
+        units, refused = _with_coordinate(inspection, units, each, known)
         for code, text in refused.items():
             where = files[inspection.encodings[files] == code]
             objections += [Objection(file, each.kind, text) for file in where.tolist()]
@@ -82,6 +84,13 @@ class _Coordinate:
     def kind(self) -> str:
         """The kind of problem of a file that cannot be converted."""
         return "units" if any(each.units for each in self.encodings.values()) else "dtype"
+
+    def has_units_of(self, stored: VariableSchema | None) -> bool:
+        """Return whether the repository has the coordinate in the same units, or both are times."""
+        if stored is None:
+            return True
+        units, others = self.variable.attrs.get("units"), stored.attrs.get("units")
+        return units == others or (is_time(units) and is_time(others))
 
     @property
     def is_packed(self) -> bool:
@@ -143,11 +152,13 @@ def _with_coordinate(
         conversions = {code: dict(each) for code, each in units.conversions.items()}
         refused: dict[int, str] = {}
         for code, source in coordinate.encodings.items():
-            if source == encoding:
+            if source == encoding and coordinate.has_units_of(stored):
                 continue
-            conversion = None if coordinate.is_packed else Conversion.between(source, encoding)
+            conversion = None
+            if not coordinate.is_packed and coordinate.has_units_of(stored):
+                conversion = Conversion.between(source, encoding)
             if conversion is None:
-                refused[code] = _no_conversion(coordinate, source, encoding)
+                refused[code] = _no_conversion(coordinate, source, encoding, stored)
             else:
                 conversions.setdefault(code, {})[coordinate.name] = conversion
         result = TimeUnits({**units.variables, coordinate.name: variable}, conversions)
@@ -157,14 +168,19 @@ def _with_coordinate(
     return results[0]
 
 
-def _no_conversion(coordinate: _Coordinate, source: Encoding, target: Encoding) -> str:
-    name = coordinate.name
+def _no_conversion(
+    coordinate: _Coordinate, source: Encoding, target: Encoding, stored: VariableSchema | None
+) -> str:
+    name, units = coordinate.name, coordinate.variable.attrs.get("units")
+    if stored is not None and not coordinate.has_units_of(stored):
+        return f"{name} is in {units!r} and not in {stored.attrs.get('units')!r}, as in the repository"
     if coordinate.is_packed:
         return (
             f"{name} is packed as {source.dtype} (missing: {source.missing or None}) and not as "
             f"{target.dtype} (missing: {target.missing or None}), and decodes to other values"
         )
-    return f"{name} is in {source.units!r}, which cannot be converted to {target.units!r}"
+    names = [f"{each.units!r} ({each.calendar})" for each in (source, target)]
+    return f"{name} is in {names[0]}, which cannot be converted to {names[1]}"
 
 
 def _candidates(
@@ -200,14 +216,14 @@ def _candidates(
 
 def with_encoding(variable: VariableSchema, target: VariableSchema) -> VariableSchema:
     """Return the variable with the units, dtype and missing values of another one."""
-    attrs = {name: each for name, each in target.attrs.items() if name in ("units", *MISSING)}
+    names = {*MISSING, "units", "calendar"} if is_time(target.attrs.get("units")) else {*MISSING}
+    attrs = {name: each for name, each in target.attrs.items() if name in names}
     return _encoded(variable, target.dtype, attrs)
 
 
 def _encoded(variable: VariableSchema, dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> VariableSchema:
     """Return the variable with another encoding. ``attrs`` has its units and its missing values."""
-    replaced = {*MISSING, *(("units",) if is_time(variable.attrs.get("units")) else ())}
-    others = {name: value for name, value in variable.attrs.items() if name not in replaced}
+    others = {name: value for name, value in variable.attrs.items() if name not in MISSING}
     variable = replace(variable, attrs={**others, **attrs})
     same = native(variable.dtype) == native(dtype)
     return variable if same else replace(variable, dtype=dtype, fill_value=None)
