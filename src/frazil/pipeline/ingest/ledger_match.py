@@ -47,7 +47,9 @@ def match_ledger(
     if len(ledger) and not request.virtual:
         moved = candidates & ledger.has_any("fingerprint", inspection.fingerprint)
         moved = _with_stored_labels(inspection, moved, existing)
-        copied = candidates & ~moved & ledger.has_any("contents", inspection.contents)
+        # Other modes write stored labels again.
+        is_append = request.mode == "append"
+        copied = candidates & ~moved & is_append & ledger.has_any("contents", inspection.contents)
         copied = _with_stored_labels(inspection, copied, existing)
         unchanged, changed, touched = unchanged | moved, changed | copied, touched | copied
     return LedgerMatch(unchanged, changed, touched)
