@@ -54,9 +54,9 @@ def common_units(
     files = np.concatenate([np.zeros(0, np.int64), *(family.files for family in families)])
     objections: list[Objection] = []
     for each in _coordinates(inspection, families, variables):
-        known = stored.get(each.name)
-        known = known if known is not None and known.dtype.kind in "iuf" else None
-        units, refused = _with_coordinate(inspection, units, each, known)
+        before = stored.get(each.name)
+        before = before if before is not None and before.dtype.kind in "iuf" else None
+        units, refused = _with_coordinate(inspection, units, each, before)
         for code, text in refused.items():
             where = files[inspection.encodings[files] == code]
             objections += [Objection(file, each.kind, text) for file in where.tolist()]
