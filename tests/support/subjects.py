@@ -85,6 +85,7 @@ SUBJECTS: Final = {
     "pipeline/test_extras.py": "missing packages",
     "pipeline/test_options.py": "the options of every operation",
     "pipeline/test_without_spark.py": "operations where pyspark is not installed",
+    "pipeline/ingest/test_encodings.py": "coordinates that each file encodes in its own way",
     "pipeline/ingest/test_authorized.py": "`ingest`: containers of the caller",
     "pipeline/ingest/test_command.py": "`frazil ingest`",
     "pipeline/ingest/test_command_words.py": "`frazil ingest`: output and engines",

@@ -76,6 +76,12 @@ _FORMAT: Final[tuple[Decorator, ...]] = (
     click.option("--format", help="The format of the files (recognised from each file)."),
     click.option("--source-group", default="/", metavar="GROUP", help="The group in the files (/)."),
     click.option(
+        "--compound",
+        type=click.Choice(("skip", "fields")),
+        default="skip",
+        help="Leave out HDF5 variables of compound types, or make an array of each field (skip).",
+    ),
+    click.option(
         "--filter-by-keys",
         metavar="KEY=VALUE,...",
         callback=_value_of(filter_keys, {}),

@@ -19,7 +19,8 @@ from frazil.repository.handle.repository import Repository
 _DESCRIPTION: Final = """\
 Write many files into one dataset, in one commit. The command inspects all files first. If some files do not
 fit, it prints their names and problems, and does not write. A second run with the same files does not write
-either; a run with more files writes the new files.
+either. With --mode append, a run with more files writes the new files. If --on-problem skip or quarantine
+leaves files out, the exit status is 4, and the command lists them.
 
 SOURCE is a file, or a glob in quotes: 'data/*.nc'. The repository is created if it does not exist. A
 rehearsal (--dry-run) reads everything and holds the new chunks in memory."""
@@ -83,9 +84,9 @@ def command(output: Output, source: tuple[str, ...], repository: Target, **optio
         version = repo.lookup_snapshot(repo.lookup_branch(arguments.branch))
         before = version.parent_id
         emit_tip(output, repo, arguments.branch, before, dry_run=True, further=notes(result))
-        return 0
-    output.emit(result_document(result), [summary(result)])
-    return 0
+    else:
+        output.emit(result_document(result), [summary(result)])
+    return LEFT_OUT if result.quarantined else 0
 
 
 def _options(arguments: SimpleNamespace) -> dict[str, Any]:
@@ -105,30 +106,42 @@ def _options(arguments: SimpleNamespace) -> dict[str, Any]:
         "format": arguments.format,
         "source_group": arguments.source_group,
         "reader_options": _reader_options(arguments),
+        "compound": arguments.compound,
         "engine": automatic if arguments.engine == "auto" else arguments.engine,
     }
 
 
-#: The number of notes that are printed; `--inspect` prints more.
+#: The exit status of an ingest that left files out because of problems.
+LEFT_OUT: Final = 4
+#: The number of notes, and of files that were left out, that are printed; `--inspect` prints more.
 _NOTES: Final = 10
 
 
 def summary(result: Any) -> str:
     """Return the result of an ingest in a few lines."""
     report = result.report
-    if result.done_before:
-        return f"nothing to do: {report.unchanged:,} of {len(report.urls):,} files are ingested and unchanged"
     bad = len(report.bad)
+    if result.done_before:
+        text = f"nothing to do: {report.unchanged:,} of {len(report.urls):,} files are ingested and unchanged"
+        return "\n".join([text, *_left_out(report)])
     text = f"{result.snapshot_id}: {counted(len(report.urls) - bad - report.unchanged, 'file')}"
     text += f", {report.unchanged:,} ingested before" if report.unchanged else ""
-    text += f", {bad:,} skipped (`--inspect` shows the problems)" if bad else ""
+    text += f", {bad:,} left out because of problems" if bad else ""
     return "\n".join([text, *notes(result)])
 
 
 def notes(result: Any) -> list[str]:
-    """Return the chunks of new arrays and the first notes of an ingest, such as changed types, as lines."""
-    lines = [f"note: {each}" for each in result.report.notes[:_NOTES]]
-    return [*(f"chunks: {each}" for each in result.report.chunk_lines()[:_NOTES]), *lines]
+    """Return the files that were left out, the chunks of new arrays, and the first notes, as lines."""
+    report = result.report
+    chunks = [f"chunks: {each}" for each in report.chunk_lines()[:_NOTES]]
+    return [*_left_out(report), *chunks, *(f"note: {each}" for each in report.notes[:_NOTES])]
+
+
+def _left_out(report: Any) -> list[str]:
+    first = {each.url: each for each in reversed(report.fatal()) if each.url is not None}
+    lines = [f"left out: {url}: {first[url].kind}: {first[url].message}" for url in report.bad[:_NOTES]]
+    more = len(report.bad) - len(lines)
+    return [*lines, *([f"left out: {counted(more, 'more file')}: `--inspect` lists them"] if more else [])]
 
 
 def report_document(report: Any) -> dict[str, Any]:
@@ -154,5 +167,6 @@ def result_document(result: Any) -> dict[str, Any]:
     return {
         "snapshot": result.snapshot_id,
         "done_before": bool(result.done_before),
+        "left_out": list(result.quarantined),
         **report_document(result.report),
     }

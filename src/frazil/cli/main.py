@@ -5,6 +5,7 @@
 1   an error of Frazil; or `verify`, `repair`, `doctor`, `diff --exit-code` have something to report
 2   wrong arguments
 3   the question before a change was not answered with yes: nothing was changed
+4   `ingest` has left files out because of problems
 130 Ctrl-C; 141: the reader of a pipe has ended
 ==  ===================================================================================================
 
@@ -51,6 +52,9 @@ First steps:
   frazil diff ice fix --values          compare it with `main`
   frazil merge ice fix                  bring it into `main`
   frazil log ice                        see the versions; `frazil undo ice` goes back
+
+`ingest`, `copy`, `clone`, `export`, `rechunk` and `recompress` need an extra: pip install "frazil[pipeline]".
+GRIB and GeoTIFF need "frazil[ingest]".
 """
 
 

@@ -59,6 +59,7 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
         Verb("compact", "maintain.compact", "merge small and mostly unused chunk files"),
         Verb("rewrite-manifests", "maintain.rewrite_manifests", "write the manifests of a branch again"),
         Verb("doctor", "maintain.doctor", "show what makes a repository slow, expensive or unsafe"),
+        Verb("lease", "maintain.lease", "list or end the leases that hold back `gc`"),
         Verb("verify", "verify_command", "look for damaged and missing files of a repository"),
         Verb("repair", "repair_command", "repair lost, damaged and exchanged files of a repository"),
         Verb("upgrade", "maintain.upgrade", "upgrade a repository from spec version 1 to 2"),

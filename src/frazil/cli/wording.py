@@ -45,6 +45,7 @@ _ADVICE: Final = (
     ("Repository.unprotect_branch removes", "`frazil unprotect` removes"),
     ("watch it without a cursor", "watch it without --cursor"),
     ("Repository.verify names", "`frazil verify` names"),
+    ("Repository.list_leases lists", "`frazil lease` lists"),
 )
 
 
@@ -76,6 +77,7 @@ _COMMANDS: Final = (
         r"frazil gc {at} --older-than \1",
     ),
     (re.compile(r"repo\.undo\(branch='([^']*)'\)"), r"frazil undo {at} --branch \1"),
+    (re.compile(r"repo\.break_lease\('([^']*)'\)"), r"frazil lease {at} --end \1"),
     (re.compile(r"repo\.protect_branch\('([^']*)', \.\.\.\)"), r"frazil protect {at} \1"),
 )
 

@@ -16,7 +16,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.metadata_items import MetadataColumn
 from frazil.jobs.job import Job
 from frazil.jobs.job_result import Metrics
-from frazil.jobs.versions import address
+from frazil.jobs.versions import address, without_folders
 from frazil.repository.catalog.job_entry import JOB
 
 _PATHS_SHOWN: Final = 3
@@ -46,7 +46,7 @@ def commit_metadata(job: Job, id_: str, metrics: Metrics) -> dict[str, Any]:
         "id": id_,
         "name": job.name,
         "parameters": dict(job.parameters),
-        "inputs": [each.as_json() for each in job.inputs],
+        "inputs": [{**each.as_json(), "repository": without_folders(each.repository)} for each in job.inputs],
         "outputs": list(job.writes),
         "work": work_digest(job),
         "metrics": {name: getattr(metrics, name) for name in type(metrics).__slots__},

@@ -192,7 +192,7 @@ def _run(attempt: _Attempt, staging: Staging | None) -> JobResult | Restart:
     other = find_job(target, attempt.id, attempt.start, session.snapshot_id)
     if other is not None:
         return attempt.done(other)
-    lease = _lease_until_failure(session) if staging is None else nullcontext()
+    lease = _lease_until_end(session) if staging is None else nullcontext()
     with lease, described(label(job, attempt.id)):
         inputs = live_inputs(job.inputs, target)
         tally = Tally()
@@ -230,14 +230,14 @@ def _run(attempt: _Attempt, staging: Staging | None) -> JobResult | Restart:
 
 
 @contextmanager
-def _lease_until_failure(session: Session) -> Iterator[None]:
-    """Remove the lease of the session after a failure, because it delays garbage collections."""
+def _lease_until_end(session: Session) -> Iterator[None]:
+    """Remove the lease of the session if the job ends without a commit: it delays garbage collections."""
     try:
         yield
-    except Exception:
-        if (lease := state_of(session).lease) is not None:
+    finally:
+        lease = state_of(session).lease
+        if lease is not None and not session.read_only:  # a commit makes the session read-only
             lease.give_back(session.workspace.context.storage)
-        raise
 
 
 def _run_rounds(job: Job, inputs: Sequence[Input], rounds: Rounds) -> list[Any] | Restart:

@@ -122,6 +122,8 @@ class Version(Summary):
 
 type Source = Repository | Version
 
+#: The beginning of the address of a local folder.
+_LOCAL: Final = "local filesystem, path "
 _PLACES: Final = frozenset({"source", "to", "repo", "target", "session"})
 
 
@@ -210,6 +212,23 @@ def digest(session: Session, paths: Sequence[str]) -> str:
         for column in (some.paths, some.user_data, some.manifests, some.extents):
             hashed.update(column.lengths.tobytes() + column.compact().values.tobytes())
     return hashed.hexdigest()[:32]
+
+
+def without_folders(address: str) -> str:
+    """Return an address for the metadata of commits: of a local folder only its name, and a hash of its path.
+
+    Readers of a repository need not know the folders of the machine that wrote it.
+
+    >>> without_folders("local filesystem, path /data/climate")
+    'local filesystem, climate (541dd005)'
+    >>> without_folders("in-memory")
+    'in-memory'
+    """
+    path = address.removeprefix(_LOCAL)
+    if path == address:
+        return address
+    name = path.rstrip("/").rpartition("/")[2]
+    return f"local filesystem, {name} ({hashlib.sha256(path.encode()).hexdigest()[:8]})"
 
 
 def same_storage(source: Version, target: Target) -> bool:

@@ -37,7 +37,7 @@ from frazil.maintenance.doctor_report import DoctorFinding, DoctorReport
 from frazil.repository.catalog.compaction_info import CompactionLimits
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.files import MANIFEST
-from frazil.repository.catalog.leases import LEASES, leases
+from frazil.repository.catalog.leases import LEASES, lease_info, leases
 from frazil.repository.catalog.lineage import all_ancestors
 from frazil.repository.catalog.protection import BranchProtection, has_audit, read_protections
 from frazil.repository.clock import now_us, to_datetime, utc_text
@@ -156,9 +156,12 @@ def _over_split(patient: _Patient) -> Iterator[_Finding]:
 def _stale_leases(patient: _Patient) -> Iterator[_Finding]:
     now = now_us()
     for lease in leases(patient.context.storage):
-        if lease.taken < now - _STALE_US and lease.until >= now:
+        is_stale = lease_info(lease).is_stale
+        if lease.until >= now and (is_stale or lease.taken < now - _STALE_US):
+            why = ", and its process has ended" if is_stale else ""
             detail = (
-                f"{lease.purpose} since {utc_text(lease.taken)}, protects files until {utc_text(lease.until)}"
+                f"{lease.purpose} since {utc_text(lease.taken)}{why}, protects files until "
+                f"{utc_text(lease.until)}"
             )
             id_ = lease.key.removeprefix(f"{LEASES}/")
             yield f"lease {id_}", detail, f"repo.break_lease({id_!r})"

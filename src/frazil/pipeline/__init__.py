@@ -79,6 +79,7 @@ if TYPE_CHECKING:
         copy_repository,
         export_netcdf,
         export_zarr,
+        export_zip,
     )
     from frazil.pipeline.transform import (
         coarsen,
@@ -180,6 +181,7 @@ import_on_demand(
         "copy_repository": "frazil.pipeline.replication",
         "export_netcdf": "frazil.pipeline.replication",
         "export_zarr": "frazil.pipeline.replication",
+        "export_zip": "frazil.pipeline.replication",
         "coarsen": "frazil.pipeline.transform",
         "crop": "frazil.pipeline.transform",
         "map_blocks": "frazil.pipeline.transform",
@@ -272,6 +274,7 @@ __all__ = [
     "discard_job",
     "export_netcdf",
     "export_zarr",
+    "export_zip",
     "groupby",
     "ingest",
     "inspect_files",

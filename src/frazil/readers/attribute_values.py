@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 def json_value(value: Any) -> Any:
@@ -56,6 +57,17 @@ def _json_scalar(value: np.generic) -> Any:
             return json_value(complex(value))
         case _:
             return json_value(value.item())
+
+
+def decoded(values: NDArray[Any]) -> NDArray[Any]:
+    """Decode each text of an array of bytes as UTF-8, or else as Latin-1."""
+    if values.dtype.kind == "S":
+        try:
+            return np.asarray(np.strings.decode(values, "utf-8")).astype(np.dtypes.StringDType())
+        except UnicodeDecodeError:
+            pass
+    texts = [text(each) if isinstance(each, bytes) else str(each) for each in values.ravel().tolist()]
+    return np.array(texts, np.dtypes.StringDType()).reshape(values.shape)
 
 
 def text(data: bytes) -> str:

@@ -37,8 +37,8 @@ class BaseReader:
 
     Attributes:
         format: The name of the format in `frazil.readers.registry.FORMATS`.
-        caches_schema: Whether schemas are cached. They must be slow to read, and depend only on the file and
-            the group.
+        caches_schema: Whether schemas are cached. They must be slow to read, and depend only on the file, the
+            group and ``options``.
         library_errors: The errors that the library of the format raises for a damaged file.
         names_error_type: Whether the type of such an error is part of the message.
         option_names: The names of the options of the constructor.
@@ -53,6 +53,8 @@ class BaseReader:
     def __init__(self, file: File, group: str = "/") -> None:
         self.file = file
         self.group = "/" + group.strip("/")
+        #: The values of the options that change the schema.
+        self.options: tuple[str, ...] = ()
         self._schema: FileSchema | None = None
 
     def contents(self) -> FileContents:
@@ -80,7 +82,7 @@ class BaseReader:
         if self._schema is None and self.caches_schema:
             file = self.file
             state = self.format, file.url, self.group, file.size, file.modified, file.etag, file.fingerprint()
-            self._schema = SCHEMAS.get(state, self._read_schema)
+            self._schema = SCHEMAS.get((*state, *self.options), self._read_schema)
         return self._read_schema() if self._schema is None else self._schema
 
     def _read_schema(self) -> FileSchema:

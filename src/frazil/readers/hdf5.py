@@ -6,27 +6,30 @@ than its unlimited dimension is filled up with the fill value. Datasets without 
 ``phony_dim_0``, ..., one for each length.
 
 A chunk of HDF5 is bytes in the file, encoded by a pipeline of filters. If Zarr has codecs for all filters,
-the chunks can have references. A chunk may skip filters (its *filter mask*), if all chunks of the variable
+the chunks can have references. A compound type is left out, or each of its fields is a variable
+(``compound="fields"``). A chunk may skip filters (its *filter mask*), if all chunks of the variable
 skip the same filters.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Final, override
+from functools import cached_property
+from typing import Any, Final, Literal, override
 
 import h5py  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.readers.base_reader import BaseReader, FileContents
 from frazil.readers.block_stream import BlockStream
 from frazil.readers.files import File
 from frazil.readers.hdf5_chunks import CODECS, ChunkMap, chunk_map, filters_of, why_not
 from frazil.readers.hdf5_dimensions import NOT_A_COORDINATE
 from frazil.readers.hdf5_plugins import add_plugins
-from frazil.readers.hdf5_schema import read_group, require_size
-from frazil.readers.hdf5_types import read_values, zero
+from frazil.readers.hdf5_schema import fields_of, read_group, require_size
+from frazil.readers.hdf5_types import CompoundField, read_values, zero
 from frazil.readers.reader import ChunkReferences, NotVirtual
 from frazil.readers.references import FileChunks, bytes_codec, references_to_file
 
@@ -46,15 +49,30 @@ class Hdf5Reader(BaseReader):
     caches_schema = True
     library_errors = (OSError, RuntimeError, KeyError, ValueError, TypeError, UnicodeError)
     names_error_type = False
+    option_names = ("compound",)
 
-    def __init__(self, file: File, group: str = "/") -> None:
+    def __init__(self, file: File, group: str = "/", compound: Literal["skip", "fields"] = "skip") -> None:
         super().__init__(file, group)
+        if compound not in ("skip", "fields"):
+            raise InvalidInputError(
+                f"compound must be skip or fields, got {str(compound)!r}", ErrorKind.UNKNOWN_CHOICE
+            )
+        self.options = (compound,)
         self._stream = None if file.path else file.open()
         with self.library_call("an HDF5 file"):
             self._file = h5py.File(self._stream or file.path, "r")
         self._datasets: dict[str, h5py.Dataset] = {}
         self._maps: dict[str, ChunkMap] = {}
         self._sparse: dict[str, bool] = {}
+
+    @property
+    def _has_fields(self) -> bool:
+        return self.options == ("fields",)
+
+    @cached_property
+    def _fields(self) -> dict[str, tuple[str, CompoundField]]:
+        """The key of the dataset and the field of each variable that is a field of a compound type."""
+        return fields_of(self._file[self.group]) if self._has_fields else {}
 
     @override
     def close(self) -> None:
@@ -65,7 +83,7 @@ class Hdf5Reader(BaseReader):
     @override
     def contents(self) -> FileContents:
         with self.library_call("readable metadata"):
-            return read_group(self.file, self._file, self.group)
+            return read_group(self.file, self._file, self.group, with_fields=self._has_fields)
 
     @override
     def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
@@ -78,8 +96,9 @@ class Hdf5Reader(BaseReader):
             return np.full(shape, zero(variable.dtype, variable.fill_value), variable.dtype)
         inside = tuple(slice(*each) for each in box)
         self._prefetch(name, inside)
+        _, field = self._fields.get(name, ("", None))
         with self.library_call(f"values of {name!r}"):
-            values = read_values(dataset, inside)
+            values = read_values(dataset, inside) if field is None else field.read(dataset, inside)
         if isinstance(self._stream, BlockStream):
             self._stream.prefetch(())
         # Dtypes of h5py have metadata (enumerations), which would make equal dtypes different.
@@ -105,10 +124,15 @@ class Hdf5Reader(BaseReader):
         dataset.
         """
         dataset = self._dataset(name)
-        ends = zip(bounds, dataset.shape, strict=True)
+        shape = dataset.shape
+        if name in self._fields:
+            shape += self._fields[name][1].shape
+        ends = zip(bounds, shape, strict=True)
         inside = tuple((min(start, size), min(stop, size)) for (start, stop), size in ends)
         if any(start >= stop for start, stop in inside):
-            return inside if 0 in dataset.shape or bounds == inside else None
+            return inside if 0 in shape or bounds == inside else None
+        if name in self._fields:
+            return inside
         with self.library_call(f"the chunks of {name!r}"):
             if not self._is_sparse(name, dataset):
                 return inside
@@ -139,6 +163,8 @@ class Hdf5Reader(BaseReader):
         """Return references to the chunks, if Zarr has codecs for all filters. A million take a second."""
         variable = self.variable(name)
         dataset = self._dataset(name)
+        if name in self._fields:
+            return NotVirtual("a field of a compound type: its bytes lie between those of other fields")
         with self.library_call(f"the chunks of {name!r}"):
             reason = why_not(dataset)
             filters = filters_of(dataset)
@@ -172,7 +198,8 @@ class Hdf5Reader(BaseReader):
         if name not in self._datasets:
             group = self._file[self.group]
             key = NOT_A_COORDINATE + name
-            self._datasets[name] = group[key if key in group else name]
+            key, _ = self._fields.get(name, (key if key in group else name, None))
+            self._datasets[name] = group[key]
         return self._datasets[name]
 
     # chunks
@@ -189,7 +216,7 @@ class Hdf5Reader(BaseReader):
     def _prefetch(self, name: str, region: tuple[slice, ...]) -> None:
         """Read many chunks of an object in parallel, because the library reads them one after the other."""
         dataset = self._dataset(name)
-        if not isinstance(self._stream, BlockStream) or dataset.chunks is None:
+        if not isinstance(self._stream, BlockStream) or dataset.chunks is None or name in self._fields:
             return
         with self.library_call(f"the chunks of {name!r}"):
             chunks = self._chunk_map(name)

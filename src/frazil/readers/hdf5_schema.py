@@ -14,15 +14,23 @@ from frazil.readers.file_errors import damaged, no_group
 from frazil.readers.files import File
 from frazil.readers.hdf5_chunks import filters_of
 from frazil.readers.hdf5_dimensions import NOT_A_COORDINATE, Scopes, is_scale
-from frazil.readers.hdf5_types import attributes, dtype_of, fill_value, text_attribute
+from frazil.readers.hdf5_types import (
+    CompoundField,
+    attributes,
+    compound_fields,
+    dtype_of,
+    fill_value,
+    is_compound,
+    text_attribute,
+)
 from frazil.readers.reader import VariableSchema
 
 #: The attribute NAME of a scale that is not a variable begins with this text.
 _NOT_A_VARIABLE: Final = "This is a netCDF dimension but not a netCDF variable"
 
 
-def read_group(file: File, root: h5py.File, path: str) -> FileContents:
-    """Return the contents of the group at ``path``.
+def read_group(file: File, root: h5py.File, path: str, *, with_fields: bool) -> FileContents:
+    """Return the contents of the group at ``path``. ``with_fields``: with the fields of compound types.
 
     Raises:
         FormatError: If there is no such group, or if some of its data are outside of the file.
@@ -33,7 +41,7 @@ def read_group(file: File, root: h5py.File, path: str) -> FileContents:
     members = list(_datasets(file, group))
     scopes = Scopes(group, [(each.key, each.dataset) for each in members if each.is_hard_link])
     attrs, unreadable = attributes(group)
-    schema = _GroupSchema(file, scopes)
+    schema = _GroupSchema(file, scopes, with_fields, frozenset(group))
     schema.skipped = {f":{name}": reason for name, reason in unreadable.items()}
     schema.skipped |= dict.fromkeys(
         [key for key in group if group.get(key) is None], "a link without a target"
@@ -64,10 +72,12 @@ class _Member:
 
 @dataclass(slots=True)
 class _GroupSchema:
-    """Collects the variables and dimensions of one group."""
+    """Collects the variables and dimensions of one group. ``names`` are the names of its members."""
 
     file: File
     scopes: Scopes
+    with_fields: bool
+    names: frozenset[str]
     variables: list[VariableSchema] = field(default_factory=list)
     dims: dict[str, int] = field(default_factory=dict)
     unlimited: set[str] = field(default_factory=set)
@@ -81,9 +91,19 @@ class _GroupSchema:
             self.unlimited.update([name] if dataset.maxshape[0] is None else [])
             return
         dtype = dtype_of(dataset)
+        if self.with_fields and is_compound(dataset):
+            self._add_fields(member)
+            return
         if isinstance(dtype, str):
             self.skipped[name] = dtype
             return
+        dims, attrs = self._dims_and_attributes(name, dataset)
+        self.variables.append(_variable_schema(name, dataset, dtype, dims, attrs))
+
+    def _dims_and_attributes(
+        self, name: str, dataset: h5py.Dataset
+    ) -> tuple[tuple[str, ...], dict[str, Any]]:
+        """Return the dimensions and the attributes of a dataset, and add its dimensions to the group."""
         _require_data_in_file(self.file, name, dataset)
         dims = self.scopes.dims(name, dataset)
         for dim, size, largest in zip(dims, dataset.shape, dataset.maxshape, strict=True):
@@ -91,7 +111,23 @@ class _GroupSchema:
             self.unlimited.update([dim] if largest is None else [])
         attrs, unreadable = attributes(dataset)
         self.skipped |= {f"{name}:{each}": reason for each, reason in unreadable.items()}
-        self.variables.append(_variable_schema(name, dataset, dtype, dims, attrs))
+        return dims, attrs
+
+    def _add_fields(self, member: _Member) -> None:
+        """Add each field of a compound type as a variable with the attributes of the dataset."""
+        dims, attrs = self._dims_and_attributes(member.name, member.dataset)
+        attrs.pop("_FillValue", None)  # a compound value
+        for name, each in _fields_by_name(member.name, member.dataset.dtype):
+            reason = each.dtype if isinstance(each.dtype, str) else ""
+            if name in self.names or any(name == variable.name for variable in self.variables):
+                reason = "another variable has this name"
+            if isinstance(each.dtype, str) or reason:
+                self.skipped[name] = reason
+                continue
+            inner = tuple(f"{name}_dim_{at}" for at in range(len(each.shape)))
+            self.dims |= dict(zip(inner, each.shape, strict=True))
+            shape = (*member.dataset.shape, *each.shape)
+            self.variables.append(VariableSchema(name, (*dims, *inner), shape, each.dtype, dict(attrs)))
 
     def contents(self, attrs: dict[str, Any], groups: tuple[str, ...]) -> FileContents:
         """Return the contents of the group, after all datasets were added."""
@@ -121,6 +157,24 @@ class _GroupSchema:
                 expected = f"{sizes[dim]} values of {variable.name!r} along {dim!r}, as in other variables"
                 raise damaged(self.file.url, expected, size)
         return replace(variable, shape=shape)
+
+
+def _fields_by_name(name: str, dtype: np.dtype[Any]) -> Iterator[tuple[str, CompoundField]]:
+    """Yield the fields of a compound type with the names of their variables."""
+    for each in compound_fields(dtype):
+        yield "_".join((name, *each.path)), each
+
+
+def fields_of(group: h5py.Group) -> dict[str, tuple[str, CompoundField]]:
+    """Return the key of the dataset and the field of each variable that is a field of a compound type."""
+    fields: dict[str, tuple[str, CompoundField]] = {}
+    for key in group:
+        member = group.get(key)
+        if isinstance(member, h5py.Dataset) and is_compound(member):
+            for name, each in _fields_by_name(key.removeprefix(NOT_A_COORDINATE), member.dtype):
+                if name not in group:
+                    fields.setdefault(name, (key, each))
+    return fields
 
 
 def _datasets(file: File, group: h5py.Group) -> Iterator[_Member]:

@@ -1,19 +1,22 @@
 """Converts types of HDF5 to dtypes of numpy, and attributes to JSON.
 
 HDF5 has types that no array can hold: compound types, sequences of different lengths, long doubles, bit
-fields. A variable of such a type, or an attribute that the library cannot read, is left out with a reason.
-The other variables and attributes of the file are not affected.
+fields. The fields of a compound type can be arrays of their own. A variable of such a type, or an attribute
+that the library cannot read, is left out with a reason. The other variables and attributes of the file are
+not affected.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import h5py  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.readers.attribute_values import json_value, text
+from frazil.readers.attribute_values import decoded, json_value, text
 
 #: Attributes that libraries write for internal use.
 _HIDDEN: Final = frozenset(
@@ -42,13 +45,20 @@ def dtype_of(dataset: h5py.Dataset) -> np.dtype[Any] | str:
         dtype: np.dtype[Any] = dataset.dtype
     except _NO_TYPE as error:
         return f"a type that numpy does not have ({error})"
+    return array_dtype(dtype)
+
+
+def array_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | str:
+    """Return the dtype of an array for values of a type of HDF5, or the reason why there is none."""
     string = h5py.check_string_dtype(dtype)
     if string is not None and string.length != 1:
         return np.dtypes.StringDType()  # includes strings of fixed length, as in the NetCDF library
     if dtype.kind == "O":
         return f"{_kind_of_object(dtype)}: no array can hold these"
+    if dtype.names is not None:
+        return "a compound type: compound='fields' (--compound fields) makes an array of each field"
     if dtype.kind == "V":
-        return "a compound or opaque type: ingest its fields as separate arrays"
+        return "an opaque type or an array type: no array can hold these"
     if dtype.kind in "fc" and dtype.itemsize > (8 if dtype.kind == "f" else 16):
         return f"long doubles ({dtype}): Zarr has no such dtype"
     return np.dtype(dtype.str)
@@ -58,6 +68,46 @@ def _kind_of_object(dtype: np.dtype[Any]) -> str:
     if h5py.check_ref_dtype(dtype) is not None:
         return "references to other objects"
     return "sequences of different lengths"
+
+
+@dataclass(frozen=True, slots=True)
+class CompoundField:
+    """A field of a compound type, or of a compound field of it: ``path`` are the names from outside in.
+
+    ``shape`` is the shape of its values in one element, usually ``()``.
+    """
+
+    path: tuple[str, ...]
+    dtype: np.dtype[Any] | str
+    shape: tuple[int, ...] = ()
+
+    def read(self, dataset: h5py.Dataset, region: tuple[slice, ...]) -> NDArray[Any]:
+        """Return the values of the field in a region of its dataset. Texts become strings."""
+        values = np.asarray(dataset.fields(self.path[0])[region[: dataset.ndim]])
+        for name in self.path[1:]:
+            values = values[name]
+        inner: Any = (..., *region[dataset.ndim :])
+        values = np.asarray(values[inner])
+        return decoded(values) if values.dtype.kind == "O" or values.dtype.char == "S" else values
+
+
+def is_compound(dataset: h5py.Dataset) -> bool:
+    """Return whether the elements of a dataset have fields."""
+    try:
+        return dataset.shape is not None and dataset.dtype.names is not None
+    except _NO_TYPE:
+        return False
+
+
+def compound_fields(dtype: np.dtype[Any], path: tuple[str, ...] = ()) -> Iterator[CompoundField]:
+    """Yield the fields of a compound type, with the fields of its compound fields."""
+    for name in dtype.names or ():
+        inner = dtype[name]
+        base, shape = inner.subdtype or (inner, ())
+        if base.names is not None and not shape:
+            yield from compound_fields(base, (*path, name))
+        else:
+            yield CompoundField((*path, name), array_dtype(base), shape)
 
 
 def read_values(dataset: h5py.Dataset, region: tuple[slice, ...]) -> NDArray[Any]:
@@ -70,17 +120,6 @@ def read_values(dataset: h5py.Dataset, region: tuple[slice, ...]) -> NDArray[Any
     except (OSError, TypeError, UnicodeDecodeError):
         # h5py cannot convert texts that are not UTF-8, and texts of some of its older files.
         return decoded(np.asarray(dataset[region]))
-
-
-def decoded(values: NDArray[Any]) -> NDArray[Any]:
-    """Decode each text of an array of bytes as UTF-8, or else as Latin-1."""
-    if values.dtype.kind == "S":
-        try:
-            return np.asarray(np.strings.decode(values, "utf-8")).astype(np.dtypes.StringDType())
-        except UnicodeDecodeError:
-            pass
-    texts = [text(each) if isinstance(each, bytes) else str(each) for each in values.ravel().tolist()]
-    return np.array(texts, np.dtypes.StringDType()).reshape(values.shape)
 
 
 def fill_value(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> Any:

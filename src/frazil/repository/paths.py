@@ -5,7 +5,22 @@ Specification: *Node Paths*.
 
 from __future__ import annotations
 
+from typing import Final
+
 from frazil.errors import ErrorKind, InvalidInputError
+
+#: The name of the groups that Frazil writes for itself, such as the ledger of an ingest.
+HIDDEN: Final = ".frazil"
+
+
+def is_hidden(path: str) -> bool:
+    """Return whether a node is in a group that Frazil writes for itself.
+
+    Examples:
+        >>> is_hidden("/era5/.frazil/url"), is_hidden("/era5/t.frazil")
+        (True, False)
+    """
+    return HIDDEN in path.split("/")
 
 
 def absolute(path: str) -> str:

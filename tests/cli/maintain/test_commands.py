@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +48,46 @@ def test_gc(repo: frazil.Repository, run: Any) -> None:
     assert repo.storage.head(chunks[0]) is None
     assert "--older-than" in run("gc ice", status=2)
     assert run("gc ice --older-than 1d") == "deleted nothing (0 B)\n"
+
+
+def test_lease(repo: frazil.Repository, run: Any, tmp_path: Path) -> None:
+    assert run("lease ice") == "no leases\n"
+    fork = repo.writable_session("main", name="import").fork()
+    assert "fork `import`" in (line := run("lease ice"))
+    assert f"process {os.getpid()} runs" in line
+    assert run("lease ice --stale") == "no stale leases\n"
+    (lease,) = repo.list_leases()
+    assert lease.running
+    assert "A collection may then delete" in run(f"lease ice --end {lease.id}", status=3)
+    assert repo.list_leases() == [lease]
+    assert "not-allowed" in run("lease ice --end nobody", status=1)
+    assert json.loads(run(f"lease ice --end {lease.id} --yes --json")) == {"ended": [lease.id]}
+    assert repo.list_leases() == []
+    assert fork.fork is not None
+
+
+_KILLED = """
+import os, sys, frazil
+repo = frazil.Repository.open(frazil.local_filesystem_storage("ice"))
+fork = repo.writable_session("main", name="killed").fork()
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/ns/pid").exists(), reason="the system does not name its processes")
+def test_a_lease_of_a_process_that_has_ended(repo: frazil.Repository, run: Any) -> None:
+    subprocess.run([sys.executable, "-c", _KILLED], check=True)
+    (lease,) = repo.list_leases()
+    assert lease.is_stale
+    assert json.loads(run("lease ice --json"))[0]["stale"]
+    assert "stale" in run("status ice")
+    assert [each.check for each in repo.doctor().findings] == ["stale-lease"]
+    # The same content from another machine, and the lease of a job that can be continued, are not stale.
+    content = json.loads(bytes(repo.storage.get(f"leases/{lease.id}")))
+    repo.storage.put("leases/elsewhere", json.dumps({**content, "machine": "another"}).encode())
+    repo.storage.put("leases/job.monday", json.dumps(content).encode())
+    assert run("lease ice --stale") == "ended 1 lease\n"
+    assert {each.id: each.running for each in repo.list_leases()} == {"elsewhere": None, "job.monday": False}
 
 
 def test_compact(repo: frazil.Repository, run: Any) -> None:

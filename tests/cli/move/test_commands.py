@@ -40,6 +40,11 @@ def test_export(own: Path, repo: frazil.Repository, run: Any) -> None:
     assert zarr.open_array(str(own / "plain.zarr"), path="era5/t", mode="r")[0].tolist() == [0, 1, 2]
     run("export ice@dev:era5 part.zarr")
     assert sorted(zarr.open_group(str(own / "part.zarr"), path="era5", mode="r")) == ["p", "t", "time"]
+    assert run("export ice@v1 plain.zarr.zip") == "wrote plain.zarr.zip\n"
+    plain = zarr.open_group(zarr.storage.ZipStore(own / "plain.zarr.zip", read_only=True))
+    assert plain["era5/t"][0].tolist() == [0, 1, 2]
+    assert "--overwrite" in run("export ice plain.zarr.zip", status=1)
+    assert "local file" in run("export ice s3://bucket/plain.zip", status=1)
     assert run("export ice:era5 era5.nc") == "wrote era5.nc\n"
     with xr.open_dataset(own / "era5.nc") as data:
         assert data.t[0].values.tolist() == [9, 9, 9]

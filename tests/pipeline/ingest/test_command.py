@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -46,11 +47,25 @@ def test_from_files_to_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[s
     error = capsys.readouterr().err
     assert "bad-source" in error
     assert paths[4] in error
-    assert main(["ingest", *everything, "--on-problem", "quarantine"]) == 0
-    assert "1 file, 3 ingested before, 1 skipped" in capsys.readouterr().out
+    assert main(["ingest", *everything, "--on-problem", "quarantine"]) == 4
+    output = capsys.readouterr().out
+    assert "1 file, 3 ingested before, 1 left out" in output
+    assert f"left out: {paths[4]}: damaged" in output
     assert_same_dataset(stored_dataset(version(place, "new")), files_dataset(paths[:4]))
     assert main(["ingest", *everything, "--inspect"]) == 1
     assert f"    {paths[4]}: " in capsys.readouterr().out
+
+
+def test_new_files_without_a_mode_are_refused_with_the_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = ["ingest", str(tmp_path / "days" / "*.nc"), str(tmp_path / "ice"), "--engine", "inline"]
+    daily_files(tmp_path / "days", 2)
+    assert main(request) == 0
+    daily_files(tmp_path / "days", 3)
+    assert main(request) == 1
+    assert "--mode append" in capsys.readouterr().err
+    assert main([*request, "--mode", "append", "--on-change", "ignore"]) == 0
 
 
 @pytest.mark.sample(1)
@@ -69,7 +84,11 @@ def test_a_refused_ingest_leaves_no_new_repository(
     assert "  --on-problem skip leaves these files out" in error
     assert place.exists() == (folder == "empty")
     assert not list(place.rglob("*"))
-    assert main([*request, "--on-problem", "skip"]) == 0
+    assert main([*request, "--on-problem", "skip", "--json"]) == 4
+    assert json.loads(capsys.readouterr().out)["left_out"] == [paths[2]]
+    # A second run has nothing to write, and the file is still left out.
+    assert main([*request, "--on-problem", "skip", "--mode", "append"]) == 4
+    assert f"left out: {paths[2]}: damaged" in capsys.readouterr().out
     before = sorted(place.rglob("*"))
     assert main([*request, "--mode", "append"]) == 1
     assert sorted(place.rglob("*")) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import numpy as np
 import pytest
 import xarray as xr
 from tests.pipeline.ingest.netcdf_files import repository, stored_dataset
+from tests.pipeline.ingest.real_archives import NETCDF, files, installed, parameters
 from tests.pipeline.ingest.test_virtual import container
 
+import frazil
 from frazil.cli.main import main
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.readers.registry import open_source
@@ -47,7 +50,7 @@ TYPES: dict[str, tuple[Callable[[h5py.File, str], Any], str]] = {
     "compound": (lambda file, name: file.create_dataset(name, (2,), POINT), "compound"),
     "nested": (nested, "compound"),
     "opaque": (lambda file, name: file.create_dataset(name, (2,), "V5"), "opaque"),
-    "array": (lambda file, name: file.create_dataset(name, (2,), np.dtype(("i4", (3,)))), "compound"),
+    "array": (lambda file, name: file.create_dataset(name, (2,), np.dtype(("i4", (3,)))), "array type"),
     "ragged": (lambda file, name: file.create_dataset(name, (2,), h5py.vlen_dtype("i4")), "lengths"),
     "reference": (lambda file, name: file.create_dataset(name, (2,), h5py.ref_dtype), "references"),
     "region": (lambda file, name: file.create_dataset(name, (2,), h5py.regionref_dtype), "references"),
@@ -89,12 +92,149 @@ def test_a_file_in_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
     assert error.value.kind == ErrorKind.BAD_SOURCE
     with h5py.File(path, "w") as file:
         file["inner/good"] = [1]
-    with pytest.raises(InvalidInputError, match=r"there are groups /inner: source_group"):
+    with pytest.raises(InvalidInputError, match=r"--source-group /inner --group /inner"):
         ingest(str(path), repo, engine=Inline())
     with h5py.File(path, "w") as file:
         file["odd"], file["good"] = np.zeros(2, POINT), [1]
     with pytest.raises(InvalidInputError, match=r"has none of odd: odd \(a compound"):
         ingest(str(path), repo, variables="odd", engine=Inline())
+
+
+STATION = np.dtype(
+    [("name", "S8"), ("at", [("lat", "f8"), ("lon", ">f4")]), ("count", "i2"), ("wind", "f4", (3,))]
+)
+
+
+def test_fields_of_a_compound_type(tmp_path: Path) -> None:
+    path, stations = tmp_path / "a.h5", np.zeros(5, STATION)
+    stations["name"], stations["count"] = ["Oslo", "Kyoto", "Lima", "Quito", "Bern"], np.arange(5)
+    stations["at"]["lat"], stations["at"]["lon"] = np.arange(5) + 0.5, -np.arange(5)
+    stations["wind"] = np.arange(15).reshape(5, 3)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("station", data=stations, chunks=(2,), compression="gzip", maxshape=(None,))
+        file["station"].attrs["source"] = "buoys"
+        file["plain"], file["station_count"] = np.arange(3), [7]
+    assert (
+        "compound='fields' (--compound fields)" in inspect_files(str(path), engine=Inline()).notes[0].message
+    )
+    request = ["ingest", str(path), str(tmp_path / "repo"), "--engine", "inline", "--compound", "fields"]
+    assert main(request) == 0
+    repo = frazil.Repository.open(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+    data = xr.open_zarr(repo.readonly_session("main").store, consolidated=False).load()
+    assert {*data.variables} == {
+        *("station_name", "station_at_lat", "station_at_lon", "station_wind", "plain", "station_count")
+    }
+    assert data.station_count.values.tolist() == [7]  # a variable of this name keeps it
+    assert data.station_name.values.tolist() == ["Oslo", "Kyoto", "Lima", "Quito", "Bern"]
+    for name, values in (
+        ("at_lat", stations["at"]["lat"]),
+        ("at_lon", stations["at"]["lon"]),
+        ("wind", stations["wind"]),
+    ):
+        field = data[f"station_{name}"]
+        np.testing.assert_array_equal(field.values, values)
+        assert (field.dims[0], field.attrs["source"]) == (data.station_name.dims[0], "buoys")
+    with open_source(str(path), compound="fields") as reader:
+        assert reader.read("station_at_lon", (slice(2, 4),)).tolist() == [-2, -3]
+        assert reader.read("station_wind", (slice(1, 2), slice(1, 3))).tolist() == [[4, 5]]
+    with open_source(str(path)) as reader:
+        assert "station_at_lon" not in reader.schema().variables
+    containers = [container(tmp_path)]
+    with pytest.raises(InvalidInputError, match=r"virtual: .*a field of a compound type"):
+        ingest(
+            str(path), repository(tmp_path / "two"), virtual=True, containers=containers,
+            compound="fields", engine=Inline(),
+        )  # fmt: skip
+
+
+@pytest.mark.sample(2, 12)
+@pytest.mark.parametrize("path", parameters(files("python-tables-data", magic=(NETCDF[1],))))
+def test_compound_types_of_real_files(path: Path, tmp_path: Path) -> None:
+    with h5py.File(path, "r") as file:
+        groups = ["/"]
+        file.visititems(
+            lambda name, each: groups.append(f"/{name}") if isinstance(each, h5py.Group) else None
+        )
+        for group in groups:
+            for name, dataset in _compound_datasets(file[group]).items():
+                with open_source(str(path), group=group, compound="fields") as reader:
+                    variables = reader.schema().variables
+                    for field in dataset.dtype.names or ():
+                        variable = variables.get(f"{name}_{field}")
+                        if variable is None or variable.dtype.kind == "T":
+                            continue
+                        region = (slice(None),) * len(variable.dims)
+                        np.testing.assert_array_equal(reader.read(variable.name, region), dataset[field])
+
+
+def _compound_datasets(group: h5py.Group) -> dict[str, h5py.Dataset]:
+    datasets = {}
+    for name in group:
+        try:
+            if isinstance(each := group.get(name), h5py.Dataset) and each.dtype.names and each.size:
+                datasets[name] = each
+                each[:1]  # a filter may be missing
+        except (KeyError, OSError, TypeError, ValueError):
+            datasets.pop(name, None)
+    return datasets
+
+
+@pytest.mark.parametrize("path", parameters(installed("scipy", "io/tests/data/example_3_maskedvals.nc")))
+def test_masked_characters_of_a_real_file(path: Path, tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", xr.SerializationWarning)  # two missing values
+        expected = xr.load_dataset(path, engine="scipy")
+        result = ingest(str(path), repository(tmp_path / "repo"), engine=Inline())
+        data = stored_dataset(result.version)
+    assert [str(each) for each in data.var6_char.values] == ["a", "nan", "c"]
+    xr.testing.assert_identical(data.drop_vars("var6_char"), expected.drop_vars("var6_char"))
+
+
+def test_compound_variables_of_netcdf_follow_each_other(tmp_path: Path) -> None:
+    kind = np.dtype([("speed", "f4"), ("gust", "f8")])
+    expected = []
+    for at in range(3):
+        with netCDF4.Dataset(tmp_path / f"{at}.nc", "w") as file:
+            file.createDimension("time", None)
+            file.createVariable("time", "i4", ("time",))[:] = [2 * at, 2 * at + 1]
+            wind = file.createVariable("wind", file.createCompoundType(kind, "wind_t"), ("time",))
+            wind.units = "m s-1"
+            wind[:] = np.array([(at, at + 0.25), (at + 0.5, at + 0.75)], kind)
+        expected.append(xr.load_dataset(tmp_path / f"{at}.nc", engine="netcdf4"))
+    whole = xr.concat(expected, "time")
+    repo = repository(tmp_path / "repo")
+    result = ingest(str(tmp_path / "*.nc"), repo, compound="fields", engine=Inline())
+    data = stored_dataset(result.version)
+    for name in kind.names or ():
+        np.testing.assert_array_equal(data[f"wind_{name}"].values, whole.wind.values[name])
+        assert data[f"wind_{name}"].attrs == {"units": "m s-1"}
+
+
+@pytest.mark.parametrize("form", ["NETCDF3_CLASSIC", "NETCDF4"])
+def test_masked_characters(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.nc"
+    with netCDF4.Dataset(path, "w", format=form) as file:
+        file.createDimension("x", 4)
+        file.createDimension("letters", 3)
+        file.createVariable("values", "f4", ("x",))[:] = np.arange(4)
+        flag = file.createVariable("flag", "S1", ("x",), fill_value="b")
+        flag.note = "quality"
+        flag[:] = np.array([b"a", b"b", b"\xe9", b"b"], "S1")
+        file.createVariable("word", "S1", ("x", "letters"), fill_value=" ")[:] = np.array(
+            [[*"one"], [*"two"], [*"a  "], [*"   "]], "S1"
+        )
+    expected = xr.load_dataset(path, engine="netcdf4")
+    data = stored_dataset(ingest(str(path), repository(tmp_path / "repo"), engine=Inline()).version)
+    # xarray reads bytes from the file, and text from the store.
+    texts = [each if isinstance(each, float) else each.decode("latin-1") for each in expected.flag.values]
+    assert [str(each) for each in data.flag.values] == list(map(str, texts)) == ["a", "nan", "é", "nan"]
+    assert data.flag.attrs == {"note": "quality"}
+    np.testing.assert_array_equal(data.word.values, expected.word.values)
+    # Files that follow each other, and references, which keep the characters.
+    repo = repository(tmp_path / "more")
+    result = ingest(str(path), repo, virtual=True, containers=[container(tmp_path)], engine=Inline())
+    assert result.report is not None
+    assert "flag:_FillValue" in result.report.notes[0].message
 
 
 #: Attributes, and what JSON has of them.

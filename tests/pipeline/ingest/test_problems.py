@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from tests.pipeline.ingest.netcdf_files import field, repository, stored_dataset, write
+from tests.pipeline.ingest.netcdf_files import daily_files, field, repository, stored_dataset, write
 from tests.pipeline.ingest.test_virtual import container
 
 import frazil
@@ -182,3 +182,29 @@ def test_the_same_words_on_the_command_line(tmp_path: Path, capsys: pytest.Captu
     assert "allow must be one of values, unordered, overlap, duplicate, hole" in capsys.readouterr().err
     assert main([*call, "--allow", "overlap"]) == 0
     assert "2 files" in capsys.readouterr().out
+
+
+def test_refused_files_make_no_holes(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = daily_files(tmp_path / "days", 12)
+    for day in (2, 5, 9):
+        write(Path(paths[day]), range(4 * day, 4 * day + 4), lat=[1.0, 2.0, 9.0])
+    Path(paths[7]).write_bytes(b"no file of a known format")
+    assert _fatal(paths) == [("damaged", paths[7]), *(("values", paths[day]) for day in (2, 5, 9))]
+    # A day that no file has is a hole all the same.
+    assert ("hole", None) in _fatal([*paths[:3], *paths[4:]])
+    result = ingest(paths, repo, on_problem="skip", engine=Inline())
+    assert {url for _, url in _fatal(paths)} == set(result.quarantined)
+    assert stored_dataset(result.version).sizes["time"] == 32
+
+
+def test_refused_files_of_one_variable_are_not_missing_labels(tmp_path: Path) -> None:
+    days = [daily_files(tmp_path / name, 6, names=[name]) for name in ("tas", "pr")]
+    write(Path(days[1][3]), range(12, 16), names=["pr"], attrs={"units": "mm"})
+    assert _fatal([*days[0], *days[1]]) == [("units", days[1][3])]
+    Path(days[1][3]).unlink()
+    assert _fatal([*days[0], *days[1][:3], *days[1][4:]]) == [("hole", None)]
+
+
+def _fatal(paths: list[str]) -> list[tuple[str, str | None]]:
+    problems = inspect_files(paths, engine=Inline()).fatal()
+    return [(each.kind, each.url) for each in problems]

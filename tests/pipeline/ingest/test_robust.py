@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,60 @@ def test_files_with_other_names_are_unchanged(tmp_path: Path, repo: frazil.Repos
 
 
 @pytest.mark.deep
+def test_an_append_of_known_files_leaves_no_lease(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = daily_files(tmp_path / "days", 3)
+    ingest(paths, repo, engine=Inline())
+    assert ingest(paths, repo, mode="append", engine=Inline()).done_before
+    assert repo.list_leases() == []
+    Path(paths[2]).write_bytes(b"damaged")
+    with pytest.raises(InvalidInputError):
+        ingest(paths, repo, mode="append", engine=Inline())
+    assert repo.list_leases() == []
+
+
+@pytest.mark.parametrize("folder", ["days", "copy"])
+def test_a_file_with_a_new_time_is_told_from_other_labels(
+    folder: str, tmp_path: Path, repo: frazil.Repository
+) -> None:
+    paths = daily_files(tmp_path / "days", 3)
+    ingest(paths, repo, engine=Inline())
+    if folder != "days":
+        shutil.copytree(tmp_path / "days", tmp_path / folder)
+    for path in (tmp_path / folder).iterdir():
+        os.utime(path, ns=(1, 1))
+    write(tmp_path / folder / "later.nc", range(12, 14))
+    files = f"{tmp_path / folder}/*.nc"
+    with pytest.raises(InvalidInputError, match="another modification time") as error:
+        ingest(files, repo, mode="append", engine=Inline())
+    assert "another level" not in error.value.message
+    result = ingest(files, repo, mode="append", on_change="ignore", engine=Inline())
+    assert stored_dataset(result.version).sizes["time"] == 14
+    # A file of another level has the labels too, and is no copy.
+    other = write(tmp_path / "other.nc", range(4), salt=3)
+    with pytest.raises(InvalidInputError, match="another level"):
+        ingest(other, repo, mode="append", engine=Inline())
+
+
+def test_a_ledger_without_contents_is_read(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = daily_files(tmp_path / "days", 2)
+    ingest(paths[0], repo, concat_dim="time", engine=Inline())
+    with repo.transaction("main", message="as older versions wrote it") as store:
+        del zarr.open_group(store, path=".frazil")["contents"]
+    assert ingest(paths[0], repo, mode="append", engine=Inline()).done_before
+    ingest(paths[1], repo, mode="append", engine=Inline())
+    with repo.transaction("main", message="an older version appended a file") as store:
+        array = zarr.open_group(store, path=".frazil")["contents"]
+        assert isinstance(array, zarr.Array)
+        array.resize((1, 16))
+    assert ingest(paths, repo, mode="append", engine=Inline()).done_before
+    ingest(
+        write(Path(paths[1]), range(4, 8), salt=1), repo, mode="append", on_change="rewrite", engine=Inline()
+    )
+    os.utime(paths[1], ns=(1, 1))
+    with pytest.raises(InvalidInputError, match="another modification time"):
+        ingest(paths[1], repo, mode="append", engine=Inline())
+
+
 def test_references_follow_files_that_were_moved(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = daily_files(tmp_path / "days", 2, chunks=(2, 3, 4))
     request: dict[str, Any] = {"virtual": True, "engine": Inline()}
@@ -144,7 +199,7 @@ def test_one_plan_reconciles_files_and_loads_the_ledger_once(
 
 def test_help_lists_every_option(repo: frazil.Repository) -> None:
     shared = {"source", "concat_dim", "variables", "virtual", "allow", "unpack", "engine", "progress"}
-    shared |= {"format", "source_group", "storage_options", "reader_options"}
+    shared |= {"format", "source_group", "storage_options", "reader_options", "compound"}
     assert set(inspect.signature(inspect_files).parameters) == shared
     more = {"to", "mode", "chunks", "encoding", "containers", "on_problem", "on_change", "job_id", "message"}
     assert set(inspect.signature(ingest).parameters) == shared | more

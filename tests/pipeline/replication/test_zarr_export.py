@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import zipfile
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 from tests.pipeline.replication.test_operation import Stopped, Watched
 
 import frazil
 from frazil.credentials import LocalFileSystemAccess
-from frazil.errors import ConflictError, IcechunkError, InvalidInputError
-from frazil.pipeline import Inline, Local, Version, export_zarr
+from frazil.errors import AlreadyExistsError, ConflictError, IcechunkError, InvalidInputError
+from frazil.pipeline import Inline, Local, Target, Version, export_zarr, export_zip, ingest
 from frazil.storage.memory import MemoryStorage
 
 INLINE = Inline()
@@ -145,3 +147,44 @@ def test_stopped_at_every_request_and_called_again(repo: frazil.Repository, tmp_
         if done:
             break
     assert step > 15
+
+
+def test_a_zip_file(repo: frazil.Repository, tmp_path: Path) -> None:
+    file = export_zip(repo, tmp_path / "plain.zarr.zip")
+    with zarr.storage.ZipStore(file, read_only=True) as store:
+        ours = zarr.open_group(repo.readonly_session("main").store, mode="r")
+        plain = zarr.open_group(store, mode="r")
+        assert {path for path, _ in plain.members(max_depth=None)} == {
+            path for path, _ in ours.members(max_depth=None)
+        }
+        for path, node in ours.members(max_depth=None):
+            if isinstance(node, zarr.Array):
+                np.testing.assert_array_equal(plain[path][...], node[...], path)
+    with pytest.raises(AlreadyExistsError):
+        export_zip(repo, file)
+    export_zip(repo, file, arrays=("/native",), overwrite=True)
+    with zarr.storage.ZipStore(file, read_only=True) as store:
+        assert [*zarr.open_group(store, mode="r")] == ["native"]
+    assert [each.name for each in tmp_path.iterdir()] == ["foreign", "plain.zarr.zip"]
+
+
+def test_exports_name_no_files_of_this_machine(tmp_path: Path) -> None:
+    path = tmp_path / "secret" / "a.nc"
+    path.parent.mkdir()
+    xr.Dataset({"t": ("time", [1.0, 2.0])}, {"time": [0, 1]}).to_netcdf(path, unlimited_dims=["time"])
+    repo = frazil.Repository.create(MemoryStorage())
+    ingest(str(path), Target(repo, group="/data"), engine=INLINE)
+    (path.parent / "b.nc").write_bytes(b"damaged")
+    ingest(f"{path.parent}/*.nc", Target(repo, group="/more"), on_problem="quarantine", engine=INLINE)
+    for commit in repo.ancestry(branch="main"):
+        assert str(tmp_path) not in repr(commit.metadata)
+    newest = next(iter(repo.ancestry(branch="main"))).metadata
+    assert newest["frazil_ingest"]["quarantined"]["names"] == ["secret/b.nc"]
+    export_zarr(repo, frazil.local_filesystem_storage(str(tmp_path / "plain")), engine=INLINE)
+    export_zip(repo, tmp_path / "plain.zip")
+    with zipfile.ZipFile(tmp_path / "plain.zip") as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    plain = [each for each in (tmp_path / "plain").rglob("*") if each.is_file()]
+    assert {str(each.relative_to(tmp_path / "plain")) for each in plain} == set(files)
+    assert {"data/t/zarr.json", "more/t/zarr.json"} <= set(files)
+    assert not any(".frazil" in name or b"secret" in content for name, content in files.items())

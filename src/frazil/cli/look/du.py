@@ -8,7 +8,7 @@ import click
 import numpy as np
 
 from frazil.cli.command import target_argument, verb
-from frazil.cli.nodes import node_at, workspace_of
+from frazil.cli.nodes import all_option, node_at, workspace_of
 from frazil.cli.opening import OpenVersion, open_version
 from frazil.cli.output import Output, table
 from frazil.cli.target import Target
@@ -30,10 +30,11 @@ frazil du ice -s          only the sum"""
 @verb("du", description=_DESCRIPTION, examples=_EXAMPLES)
 @target_argument()
 @click.option("-s", "--summarize", is_flag=True, help="Only print the sum.")
-def command(output: Output, target: Target, summarize: bool) -> None:
+@all_option
+def command(output: Output, target: Target, summarize: bool, everything: bool) -> None:
     """Print the bytes of the arrays."""
     version = open_version(target)
-    rows = sizes_below(version)
+    rows = sizes_below(version, everything)
     rows.sort(key=lambda row: (-row["bytes"], row["path"]))
     numbers = ("chunks", "bytes", "native", "inline", "virtual")
     total = {"path": version.path, **{name: sum(row[name] for row in rows) for name in numbers}}
@@ -44,8 +45,10 @@ def command(output: Output, target: Target, summarize: bool) -> None:
     output.emit({"arrays": [] if summarize else rows, "total": total}, lines, pages=True)
 
 
-def sizes_below(version: OpenVersion) -> list[dict[str, Any]]:
+def sizes_below(version: OpenVersion, everything: bool) -> list[dict[str, Any]]:
     """Return the number of chunks and bytes of each array at and below the path of a version.
+
+    Arrays in hidden groups count only with ``everything``.
 
     Raises:
         NodeNotFoundError: ``node-not-found`` for a path without a node.
@@ -54,7 +57,9 @@ def sizes_below(version: OpenVersion) -> list[dict[str, Any]]:
     node_at(workspace.nodes, version.path)
     nodes = workspace.nodes.node_table()
     arrays = np.array(nodes.paths_list(), object)[nodes.is_array].tolist()
-    return [_sizes(workspace, path) for path in arrays if below(path, version.path)]
+    inside = [path for path in arrays if below(path, version.path)]
+    hidden = len(version.path.rstrip("/"))
+    return [_sizes(workspace, path) for path in inside if everything or "/." not in path[hidden:]]
 
 
 def _sizes(workspace: Workspace, path: str) -> dict[str, Any]:

@@ -42,7 +42,13 @@ def status_document(context: Context) -> dict[str, Any]:
         "spec_version": int(context.spec_version),
         "branches": [each for each in ref_documents(info) if each["kind"] == "branch"],
         "leases": [
-            {"id": each.id, "holder": each.holder(), "since": each.taken_at, "ends": each.ends_at}
+            {
+                "id": each.id,
+                "holder": each.holder(),
+                "since": each.taken_at,
+                "ends": each.ends_at,
+                "stale": each.is_stale,
+            }
             for each in map(lease_info, leases(context.storage))
         ],
     }
@@ -57,4 +63,5 @@ def _lines(output: Output, document: dict[str, Any]) -> Iterator[str]:
     )
     yield from (output.cut(f"  {line}") for line in rows)
     for lease in document["leases"]:
-        yield f"lease {lease['id']}: {lease['holder']}, until {clock(lease['ends'])}"
+        stale = ", stale: its process has ended (`frazil lease --stale`)" if lease["stale"] else ""
+        yield f"lease {lease['id']}: {lease['holder']}, until {clock(lease['ends'])}{stale}"

@@ -36,6 +36,7 @@ from frazil.pipeline.ingest.options import IngestRequest
 from frazil.pipeline.ingest.plain_chunks import array_chunks, common_steps, recut_array
 from frazil.pipeline.ingest.planned_array import PlannedArray
 from frazil.pipeline.ingest.reconcile import Reconciliation
+from frazil.pipeline.ingest.time_units import with_encoding
 from frazil.readers.reader import VariableSchema
 from frazil.repository.session.session import Session
 
@@ -127,13 +128,10 @@ class _FamilyPlan:
         return self.request.unpack and packed
 
     def schema(self, name: str) -> VariableSchema:
-        """Return a variable with the units and the dtype of its array."""
+        """Return a variable with the encoding of its array."""
         variable = self.family.variable(name)
         if name in self.reconciliation.variables:
-            common = self.reconciliation.variables[name]
-            units = common.attrs.get("units")
-            attrs = variable.attrs if units is None else {**variable.attrs, "units": units}
-            variable = replace(variable, attrs=attrs, dtype=common.dtype)
+            variable = with_encoding(variable, self.reconciliation.variables[name])
         return _unpacked(variable) if self.unpacks(name) else variable
 
 

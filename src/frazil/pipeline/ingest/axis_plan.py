@@ -74,8 +74,8 @@ def plan_axis(
             place_on_axis(mode, old, reconciliation.axis[fresh])
         mode = "backfill" if mode == "backfill" else "upsert"
     axis = place_on_axis(mode, old, reconciliation.axis)
-    one_file = reconciliation.one_file_each
-    return axis, holes(axis.labels, steps.units, steps.calendar, old, one_file=one_file)
+    one_file, refused = reconciliation.one_file_each, reconciliation.refused
+    return axis, holes(axis.labels, steps.units, steps.calendar, old, one_file=one_file, refused=refused)
 
 
 def _require_no_arrays(
@@ -87,5 +87,6 @@ def _require_no_arrays(
     if request.mode == "create" and clash:
         raise AlreadyExistsError(
             f"mode 'create' needs a group without the arrays of the files, but `/{existing.path}` has "
-            f"`{clash[0]}`. Modes 'append', 'insert', 'upsert' and 'backfill' write into existing arrays"
+            f"`{clash[0]}`. Add new files with mode='append' (--mode append). Modes 'insert', 'upsert' and "
+            "'backfill' also replace values"
         )

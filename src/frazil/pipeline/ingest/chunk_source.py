@@ -27,7 +27,7 @@ from frazil.pipeline.ingest.axis import positions
 from frazil.pipeline.ingest.dimension import NO_GROWTH
 from frazil.pipeline.ingest.existing import ExistingGroup, dims_of
 from frazil.pipeline.ingest.inspection import Inspection
-from frazil.pipeline.ingest.ledger import HIDDEN, Ledger, LedgerVersion
+from frazil.pipeline.ingest.ledger import Ledger, LedgerVersion
 from frazil.pipeline.ingest.operation import INGEST, run_ingest
 from frazil.pipeline.ingest.options import IngestRequest, Settings
 from frazil.pipeline.ingest.problems import TOLERABLE
@@ -36,6 +36,7 @@ from frazil.pipeline.ingest.source_inspection import inspect_request
 from frazil.repository.catalog.repairs import LostChunks, SourceChunk
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
+from frazil.repository.paths import HIDDEN
 from frazil.storage.base import Storage
 
 _BRANCH: Final = "frazil-repair"

@@ -10,10 +10,11 @@ import zarr
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.jobs.cf import fill_value
 from frazil.pipeline.ingest.arrays import TargetArray, choose_chunks, create, open_target
 from frazil.pipeline.ingest.file_report import COMPARED
 from frazil.pipeline.ingest.stacked_variables import StoredVariables
-from frazil.pipeline.ingest.time_conversion import is_time
+from frazil.readers.reader import VariableSchema
 from frazil.repository.session.session import Session
 
 
@@ -63,11 +64,12 @@ class ExistingGroup:
         return [name for name, array in self.arrays.items() if dim in dims_of(array)]
 
     def stored_variables(self) -> StoredVariables:
-        """Return the units of times, the dimensions, and the values of small arrays of the group."""
-        units = {name: array.attrs.get("units") for name, array in self.arrays.items()}
-        dims = {name: dims_of(array) for name, array in self.arrays.items()}
-        times = {name: str(each) for name, each in units.items() if is_time(each)}
-        return StoredVariables(times, dims, self._small_values)
+        """Return the arrays of the group as variables, and the values of the small ones."""
+        variables = {
+            name: VariableSchema(name, dims_of(array), array.shape, array.dtype, _attributes(array))
+            for name, array in self.arrays.items()
+        }
+        return StoredVariables(variables, self._small_values)
 
     def _small_values(self, name: str) -> NDArray[Any] | None:
         array = self.arrays.get(name)
@@ -105,6 +107,14 @@ class ExistingGroup:
     def label_paths(self) -> tuple[str, ...]:
         """Return the paths of the arrays that are labels along a dimension."""
         return tuple(self.path_of(name) for name in self.arrays if self.arrays_along(name))
+
+
+def _attributes(array: zarr.Array[Any]) -> dict[str, Any]:
+    """Return the attributes of an array, with a number as ``_FillValue``."""
+    attrs, text = dict(array.attrs), array.attrs.get("_FillValue")
+    if array.dtype.kind == "f" and isinstance(text, str):
+        attrs["_FillValue"] = fill_value(text, array.dtype).item()
+    return attrs
 
 
 def dims_of(array: zarr.Array[Any]) -> tuple[str, ...]:

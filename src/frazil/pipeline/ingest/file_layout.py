@@ -75,6 +75,15 @@ class FileLayout:
         """Return whether a variable has the concat dimension."""
         return ANY in self.variables[name].shape
 
+    def is_converted(self, name: str) -> bool:
+        """Return whether each file may have its own dtype and missing values of a variable.
+
+        These are numeric coordinates with the concat dimension or with individual values.
+        """
+        variable = self.variables[name]
+        follows = self.has_concat_dim(name) or name in self.individual
+        return variable.coordinate and follows and variable.dtype.kind in "iuf"
+
     @property
     def data(self) -> frozenset[str]:
         """The names of the data variables; only those with the concat dimension, if there are any."""

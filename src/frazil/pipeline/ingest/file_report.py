@@ -28,6 +28,7 @@ from frazil.pipeline.ingest.file_layout import (
     values_digest,
 )
 from frazil.pipeline.ingest.plain_chunks import cuttable_chunks
+from frazil.readers.attribute_values import decoded
 from frazil.readers.files import find_file, local_path
 from frazil.readers.reader import ChunkReferences, FileSchema, NotVirtual, Reader, VariableSchema
 from frazil.readers.registry import is_zarr
@@ -88,7 +89,7 @@ def report_row(url: str, fingerprint: str | None, spec: InspectionSpec) -> Repor
     try:
         with spec.access.open(url) as reader:
             whole = reader.schema()
-            schema = _chosen(whole, spec.variables)
+            schema = _chosen(_with_masked_text(whole, virtual=spec.virtual), spec.variables)
             if schema is None:
                 text = _nothing(whole, spec.variables)
                 unfit = tuple(whole.skipped.keys() & (spec.variables or ()))
@@ -177,8 +178,46 @@ def _nothing(schema: FileSchema, variables: frozenset[str] | None) -> str:
     if named:
         text += ": " + ", ".join(f"{name} ({why})" for name, why in named.items())
     if schema.groups:
-        text += f"; there are groups {', '.join(schema.groups)}: source_group (--source-group) chooses one"
+        first = schema.groups[0]
+        text += (
+            f"; there are groups {', '.join(schema.groups)}. Ingest each group in a call of its own, into a "
+            f"group of the repository with the same name: source_group={first!r} (--source-group {first} "
+            f"--group {first})"
+        )
     return text
+
+
+def _with_masked_text(schema: FileSchema, *, virtual: bool) -> FileSchema:
+    """Return the schema with text for characters with a fill value, which xarray masks.
+
+    xarray cannot open a Zarr array of characters with ``_FillValue``, but masks texts with ``missing_value``.
+    It joins characters along a dimension of their own to strings, and does not mask these. References keep
+    the characters, and get a note.
+    """
+    variables, skipped = dict(schema.variables), dict(schema.skipped)
+    for name, each in schema.variables.items():
+        fill = each.attrs.get("_FillValue")
+        if (
+            each.dtype.kind == "S"
+            and isinstance(fill, str)
+            and len(fill) == 1
+            and not _is_joined(schema, each)
+        ):
+            attrs = {key: value for key, value in each.attrs.items() if key != "_FillValue"}
+            attrs["missing_value"] = fill
+            text = np.dtypes.StringDType()
+            variables[name] = replace(each, dtype=text, attrs=attrs, fill_value="")
+            if virtual:
+                variables[name] = each
+                skipped[f"{name}:_FillValue"] = f"xarray masks {fill!r} in the file; a copy does, too"
+    return replace(schema, variables=variables, skipped=skipped)
+
+
+def _is_joined(schema: FileSchema, variable: VariableSchema) -> bool:
+    """Return whether xarray joins the characters along the last dimension to strings."""
+    last = variable.dims[-1:]
+    users = [each for each in schema.variables.values() if last and last[0] in each.dims]
+    return bool(last) and all(each.dtype.kind == "S" and each.dims[-1:] == last for each in users)
 
 
 def _chosen(schema: FileSchema, variables: frozenset[str] | None) -> FileSchema | None:
@@ -223,7 +262,9 @@ def _individual(reader: Reader, schema: FileSchema, names: frozenset[str]) -> tu
 
 def _values(reader: Reader, schema: FileSchema, variable: VariableSchema) -> NDArray[Any]:
     values = schema.coords.get(variable.name)
-    return reader.read(variable.name, tuple(map(slice, variable.shape))) if values is None else values
+    if values is None:
+        values = reader.read(variable.name, tuple(map(slice, variable.shape)))
+    return decoded(values) if variable.dtype.kind == "T" and values.dtype.kind == "S" else values
 
 
 def _bytes(variable: VariableSchema) -> int:

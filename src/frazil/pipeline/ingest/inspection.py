@@ -72,15 +72,21 @@ class Inspection:
         """The URLs of all files."""
         return self.files.urls
 
+    @property
+    def encodings(self) -> NDArray[np.int64]:
+        """A code for each file. Files with the same code have the same encodings of coordinates."""
+        codes: NDArray[np.int64] = self.layout.astype(np.int64) * len(self.owns) + self.own
+        return codes
+
     def chosen_urls(self, mask: NDArray[np.bool_]) -> list[str]:
         """Return the URLs of the files in a mask."""
         return [self.urls[i] for i in np.flatnonzero(mask).tolist()]
 
     def as_input(self) -> Input:
-        """Return all files as one input of the job: their number and a digest of names and fingerprints."""
+        """Return all files as one input of the job: their number, the name of the first, and a digest."""
         hashed = hashlib.sha256("\0".join(self.urls).encode())
         hashed.update(self.fingerprint.tobytes())
-        paths = (f"{len(self.urls)} files", self.urls[0])
+        paths = (f"{len(self.urls)} files", self.files.names()[0])
         return Input("files", None, "", paths, hashed.hexdigest()[:32])
 
 
@@ -156,6 +162,7 @@ def _require_variables(
 def _columns(
     files: SourceFiles, dim: str | None, reports: Sequence[FileReport], tables: CodeTables
 ) -> Inspection:
+    _refuse_inexact_labels(dim, reports)
     labels = [file.labels for file in reports if file.labels is not None]
     lengths = np.array([0 if file.labels is None else len(file.labels) for file in reports], np.int64)
     return Inspection(
@@ -182,6 +189,23 @@ def _columns(
             if file.problem is not None
         ),
     )
+
+
+def _refuse_inexact_labels(dim: str | None, reports: Sequence[FileReport]) -> None:
+    """Mark files with integer labels that the dtype of all labels, a float, cannot hold."""
+    dtypes = {file.labels.dtype for file in reports if file.labels is not None}
+    if len(dtypes) <= 1 or any(each.kind not in "iuf" for each in dtypes):
+        return
+    common = np.result_type(*dtypes)
+    for file in reports:
+        labels = file.labels
+        if common.kind != "f" or labels is None or labels.dtype.kind == "f":
+            continue
+        # Python compares integers with floats exactly.
+        same = [a == b for a, b in zip(labels.tolist(), labels.astype(common).tolist(), strict=True)]
+        if not all(same):
+            text = f"{dim} has the value {labels[same.index(False)]}, which {common} cannot hold"
+            file.problem, file.layout, file.own = ("dtype", text), -1, -1
 
 
 def _scalar_columns(files: Sequence[FileReport]) -> dict[str, NDArray[np.object_]]:

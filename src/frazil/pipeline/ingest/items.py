@@ -62,7 +62,7 @@ class FileTable:
     """The columns of all files, by number. An item gets the rows of its files."""
 
     urls: Sequence[str]
-    own: NDArray[np.int32]
+    encodings: NDArray[np.int64]
     conversions: Mapping[int, Mapping[str, Conversion]]
     checks: Sequence[Any]
     fingerprints: NDArray[np.uint8]
@@ -76,7 +76,7 @@ class FileTable:
             Pieces(codes.astype(np.int64), pieces.start, pieces.at, pieces.count),
             old,
             tuple(map(self.urls.__getitem__, chosen)),
-            tuple(map(self.conversions.get, self.own[numbers].tolist())),
+            tuple(map(self.conversions.get, self.encodings[numbers].tolist())),
             tuple(map(self.checks.__getitem__, chosen)),
             self.fingerprints[numbers],
             virtual,

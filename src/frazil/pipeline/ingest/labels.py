@@ -14,6 +14,7 @@ from frazil.pipeline.ingest.families import Family
 from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.pattern import SourceFiles
 from frazil.pipeline.ingest.step_order import Objection, Steps, labelled_steps, rows_of
+from frazil.pipeline.ingest.time_conversion import Encoding, inexact_text
 from frazil.pipeline.ingest.time_units import TimeUnits, in_units, scalar_values
 from frazil.readers.reader import VariableSchema
 
@@ -70,16 +71,16 @@ def _from_files(
         mine, rows = family.files, rows_of(start, family.files)
         if not family.layout.adds_axis:
             raw = inspection.labels[rows_of(inspection.label_start, mine)]
-            own = np.repeat(inspection.own[mine], counts[mine])
+            own = np.repeat(inspection.encodings[mine], counts[mine])
             labels[rows], wrong = in_units(raw, own, variable, units)
-            wrong = np.isin(mine, np.repeat(mine, counts[mine])[wrong])
+            objections += _inexact(variable, np.repeat(mine, counts[mine])[wrong], raw[wrong])
         elif _has_labels(inspection, family, variable.name):
             labels[rows], wrong = scalar_values(inspection, variable.name, mine, units)
+            objections += _inexact(variable, mine[wrong], inspection.scalars[variable.name][mine][wrong])
         else:
             text = f"has no {variable.name}, and another file without it has the same variables"
             objections += [Objection(file, "dims", text) for file in mine.tolist()]
             continue
-        objections += _not_whole(variable, mine[wrong])
         objections += [
             Objection(
                 file, "dims", f"{variable.name} has {counts[file]} labels for {inspection.length[file]} steps"
@@ -89,9 +90,13 @@ def _from_files(
     return _steps(start, labels, variable, families), objections
 
 
-def _not_whole(variable: VariableSchema, files: NDArray[np.int64]) -> list[Objection]:
-    text = f"its {variable.name} is not a whole number of {variable.attrs.get('units')!r}"
-    return [Objection(file, "units", text) for file in files.tolist()]
+def _inexact(variable: VariableSchema, files: NDArray[np.int64], values: NDArray[Any]) -> list[Objection]:
+    """Return objections to files (in order, a row for each value) with values that cannot be converted."""
+    encoding = Encoding.of(variable.dtype, variable.attrs)
+    files, first = np.unique(files, return_index=True)
+    kind = "units" if encoding.units else "dtype"
+    rows = zip(files.tolist(), values[first].tolist(), strict=True)
+    return [Objection(file, kind, inexact_text(variable.name, value, encoding)) for file, value in rows]
 
 
 def _from_keys(files: SourceFiles, dim: str) -> tuple[NDArray[Any], VariableSchema]:

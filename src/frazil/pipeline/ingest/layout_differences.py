@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from frazil.pipeline.ingest.arrays import native
 from frazil.pipeline.ingest.file_layout import ANY, FileLayout, VirtualChunks
+from frazil.pipeline.ingest.time_conversion import MISSING
 from frazil.readers.reader import NotVirtual, VariableSchema
 
 # Attributes that change the meaning of the stored numbers.
@@ -29,7 +31,7 @@ def meaning(layout: FileLayout) -> tuple[Any, ...]:
     return (
         layout.adds_axis,
         tuple(sorted(layout.dims.items())),
-        tuple(sorted((name, repr(_meaning(each))) for name, each in layout.variables.items())),
+        tuple(sorted((name, repr(_meaning(layout, name))) for name in layout.variables)),
         repr(sorted((name, repr(_without_unit(each))) for name, each in (layout.virtual or {}).items())),
     )
 
@@ -39,9 +41,15 @@ def _without_unit(each: VirtualChunks | NotVirtual) -> VirtualChunks | NotVirtua
     return replace(each, unit=0) if isinstance(each, VirtualChunks) else each
 
 
-def _meaning(variable: VariableSchema) -> tuple[Any, ...]:
-    attrs = {name: variable.attrs[name] for name in _MEANING if name in variable.attrs}
-    return variable.dims, variable.shape, variable.dtype, attrs
+def _meaning(layout: FileLayout, name: str) -> tuple[Any, ...]:
+    variable, converted = layout.variables[name], layout.is_converted(name)
+    attrs = {each: variable.attrs[each] for each in _meaning_names(converted) if each in variable.attrs}
+    return variable.dims, variable.shape, "number" if converted else native(variable.dtype), attrs
+
+
+def _meaning_names(converted: bool) -> tuple[str, ...]:
+    """Return the attributes that change the meaning of the numbers of a variable."""
+    return tuple(name for name in _MEANING if not (converted and name in MISSING))
 
 
 def differences(layout: FileLayout, expected: FileLayout) -> list[tuple[str, str]]:
@@ -56,7 +64,8 @@ def differences(layout: FileLayout, expected: FileLayout) -> list[tuple[str, str
         has = ["does not have" if layout.adds_axis else "has", "have it" if layout.adds_axis else "do not"]
         result.append(("dims", f"{has[0]} the concat dimension, but other files {has[1]}"))
     for name in sorted(layout.variables.keys() & expected.variables):
-        result += _variable_differences(layout.variables[name], expected.variables[name])
+        converted = layout.is_converted(name) and expected.is_converted(name)
+        result += _variable_differences(layout.variables[name], expected.variables[name], converted)
     for name in sorted((layout.virtual or {}).keys() & (expected.virtual or {})):
         chunks, expected_chunks = (layout.virtual or {})[name], (expected.virtual or {})[name]
         if repr(_without_unit(chunks)) != repr(_without_unit(expected_chunks)):
@@ -85,13 +94,15 @@ def _storage(each: VirtualChunks | NotVirtual) -> str:
     return f"{each.dtype} in chunks of ({chunks}) ({names})"
 
 
-def _variable_differences(variable: VariableSchema, expected: VariableSchema) -> Iterable[tuple[str, str]]:
+def _variable_differences(
+    variable: VariableSchema, expected: VariableSchema, converted: bool
+) -> Iterable[tuple[str, str]]:
     name = variable.name
     if (variable.dims, variable.shape) != (expected.dims, expected.shape):
         yield "dims", f"{name} has dimensions {_dims(variable)} and not {_dims(expected)}"
-    if variable.dtype != expected.dtype:
+    if not converted and native(variable.dtype) != native(expected.dtype):
         yield "dtype", f"{name} is {variable.dtype} and not {expected.dtype}"
-    for attribute in _MEANING:
+    for attribute in _meaning_names(converted):
         value, other = variable.attrs.get(attribute), expected.attrs.get(attribute)
         if repr(value) != repr(other):
             kind = "units" if attribute in ("units", "calendar") else "attributes"

@@ -2,6 +2,7 @@
 
     url            strings
     fingerprint    uint8, (files, 16)
+    contents       uint8, (files, 16): the fingerprint without the time of a local file; 0: not known
     size           int64, bytes
     quarantined    bool: a file with a problem, which was not ingested
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import zarr
@@ -23,20 +24,21 @@ from numpy.typing import NDArray
 
 from frazil.arrays.zarr_arrays import array_at
 from frazil.errors import FormatError
+from frazil.repository.paths import HIDDEN
 from frazil.repository.session.session import Session
 
-HIDDEN: Final = ".frazil"
 #: Files in a chunk. Each append rewrites the last chunk.
 _CHUNK: Final = 1 << 12
 #: Kinds of dtypes and further dimensions of each column.
 _FORMS: Final[Mapping[str, tuple[str, tuple[int, ...]]]] = {
     "url": ("TO", ()),
     "fingerprint": ("u", (16,)),
+    "contents": ("u", (16,)),
     "size": ("i", ()),
     "quarantined": ("b", ()),
 }
 _COLUMNS: Final = tuple(_FORMS)
-#: The memory of a ledger is 41 bytes for each file, and its URL.
+#: The memory of a ledger is 57 bytes for each file, and its URL.
 _MOST_FILES: Final = 1 << 26
 
 
@@ -51,6 +53,7 @@ class Ledger:
 
     url: NDArray[Any]
     fingerprint: NDArray[np.uint8]
+    contents: NDArray[np.uint8]
     size: NDArray[np.int64]
     quarantined: NDArray[np.bool_]
     concat_dim: str | None = None
@@ -65,11 +68,12 @@ class Ledger:
         rows = dict(zip(self.url.tolist(), range(len(self.url)), strict=True))
         return np.fromiter(map(rows.get, urls, repeat(-1)), np.int64, len(urls))
 
-    def has_contents(self, fingerprints: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Return a mask of the fingerprints (uint8, (n, 16)) that belong to ingested files with any name."""
-        contents = np.ascontiguousarray(fingerprints).view("V16").ravel()
-        ingested = np.ascontiguousarray(self.fingerprint[~self.quarantined]).view("V16").ravel()
-        return np.isin(contents, ingested)
+    def has_any(
+        self, column: Literal["fingerprint", "contents"], digests: NDArray[np.uint8]
+    ) -> NDArray[np.bool_]:
+        """Return a mask of the digests (uint8, (n, 16)) that belong to ingested files with any name."""
+        ingested = np.ascontiguousarray(getattr(self, column)[~self.quarantined]).view("V16").ravel()
+        return np.isin(np.ascontiguousarray(digests).view("V16").ravel(), ingested)
 
     def fingerprints(self) -> dict[str, str]:
         """Return the fingerprints as hexadecimal text, by URL."""
@@ -84,6 +88,7 @@ class Ledger:
         self,
         urls: Sequence[str],
         fingerprint: NDArray[np.uint8],
+        contents: NDArray[np.uint8],
         size: NDArray[np.int64],
         quarantined: NDArray[np.bool_],
     ) -> Ledger:
@@ -107,6 +112,7 @@ class Ledger:
             self,
             url=url,
             fingerprint=updated(self.fingerprint, fingerprint),
+            contents=updated(self.contents, contents),
             size=updated(self.size, size),
             quarantined=updated(self.quarantined, quarantined),
         )
@@ -133,6 +139,7 @@ class Ledger:
 
 EMPTY: Final = Ledger(
     np.empty(0, np.dtypes.StringDType()),
+    np.empty((0, 16), np.uint8),
     np.empty((0, 16), np.uint8),
     np.empty(0, np.int64),
     np.empty(0, np.bool_),
@@ -167,9 +174,14 @@ def load_ledger(session: Session, group: str) -> Ledger:
     path = _path(group)
     if session.workspace.nodes.node(f"/{path}") is None:
         return EMPTY
-    arrays = {name: array_at(session, f"{path}/{name}") for name in _COLUMNS}
-    files = arrays["url"].shape
-    _require_form(path, arrays, files[0] if files else 0)
+    arrays = {name: array_at(session, f"{path}/{name}") for name in _COLUMNS if name != "contents"}
+    shape = arrays["url"].shape
+    count = shape[0] if shape else 0
+    if session.workspace.nodes.node(f"/{path}/contents") is not None:
+        contents = array_at(session, f"{path}/contents")
+        if contents.shape[:1] == shape:  # earlier releases do not write this column
+            arrays["contents"] = contents
+    _require_form(path, arrays, count)
     attrs: Mapping[str, Any] = dict(zarr.open_group(session.store, path=path, mode="r").attrs)
     return ledger_of({name: np.asarray(array[:]) for name, array in arrays.items()}, attrs, path)
 
@@ -191,6 +203,7 @@ def ledger_of(columns: Mapping[str, NDArray[Any]], attrs: Mapping[str, Any], pat
     return Ledger(
         url=columns["url"],
         fingerprint=columns["fingerprint"],
+        contents=columns.get("contents", np.zeros_like(columns["fingerprint"])),
         size=columns["size"],
         quarantined=columns["quarantined"],
         concat_dim=concat_dim,
@@ -207,8 +220,8 @@ def _require_form(path: str, arrays: Mapping[str, zarr.Array[Any]], count: int) 
     """Check the shapes and types before the values are read, because any session can write these arrays."""
     if count > _MOST_FILES:
         raise _damaged(path, f"a ledger must have at most {_MOST_FILES} files, got {count}")
-    for name, (kinds, more) in _FORMS.items():
-        array = arrays[name]
+    for name, array in arrays.items():
+        kinds, more = _FORMS[name]
         kind = np.dtype(array.dtype).kind
         if array.shape != (count, *more) or kind not in kinds:
             raise _damaged(

@@ -21,10 +21,13 @@ class LedgerMatch:
     """Masks with an entry for each file.
 
     ``unchanged`` files were ingested with their present contents, ``changed`` files with other contents.
+    ``touched`` files are those of the changed files that differ only in their modification time, as far as
+    their size and both ends show: they were copied, or changed in the middle.
     """
 
     unchanged: NDArray[np.bool_]
     changed: NDArray[np.bool_]
+    touched: NDArray[np.bool_]
 
 
 def match_ledger(
@@ -32,42 +35,39 @@ def match_ledger(
 ) -> LedgerMatch:
     """Compare the files of a call with the ledger of the group."""
     rows = ledger.rows_of(inspection.urls)
-    recorded = rows >= 0
-    if not recorded.any():
-        unchanged, changed = recorded, recorded.copy()
-    else:
+    recorded, opened = rows >= 0, inspection.layout >= 0
+    unchanged, changed, touched = (np.zeros_like(recorded) for _ in range(3))
+    if recorded.any():
         same = recorded & (ledger.fingerprint[rows] == inspection.fingerprint).all(axis=1)
-        changed = recorded & ~same & ~ledger.quarantined[rows] & (inspection.layout >= 0)
-        unchanged = same if ledger.covers(request.variables) else np.zeros_like(same)
-    candidates = ~recorded & (inspection.layout >= 0)
-    moved = _moved(request, inspection, candidates, ledger, existing)
-    return LedgerMatch(unchanged | moved, changed)
+        changed = recorded & ~same & ~ledger.quarantined[rows] & opened
+        touched = changed & (ledger.contents[rows] == inspection.contents).all(axis=1)
+        unchanged = same if ledger.covers(request.variables) else unchanged
+    candidates = ~recorded & opened
+    # References have to follow a moved file, but copies do not.
+    if len(ledger) and not request.virtual:
+        moved = candidates & ledger.has_any("fingerprint", inspection.fingerprint)
+        moved = _with_stored_labels(inspection, moved, existing)
+        # Other modes write stored labels again.
+        is_append = request.mode == "append"
+        copied = candidates & ~moved & is_append & ledger.has_any("contents", inspection.contents)
+        copied = _with_stored_labels(inspection, copied, existing)
+        unchanged, changed, touched = unchanged | moved, changed | copied, touched | copied
+    return LedgerMatch(unchanged, changed, touched)
 
 
-def _moved(
-    request: IngestRequest,
-    inspection: Inspection,
-    candidates: NDArray[np.bool_],
-    ledger: Ledger,
-    existing: ExistingGroup,
+def _with_stored_labels(
+    inspection: Inspection, files: NDArray[np.bool_], existing: ExistingGroup
 ) -> NDArray[np.bool_]:
-    """Return a mask of the ``candidates`` (a mask) that were ingested under another name.
-
-    These files were moved, or are named by another path. The group must have all their labels. An ingest of
-    references returns none: references have to follow a moved file, but copies do not.
-    """
-    if request.virtual or not candidates.any() or not len(ledger):
-        return np.zeros_like(candidates)
-    candidates = candidates & ledger.has_contents(inspection.fingerprint)
-    if not candidates.any() or inspection.dim is None:
-        return candidates
-    steps, unusable = labels_of_files(inspection, candidates, existing.stored_variables())
+    """Return a mask of those of ``files`` (a mask) whose labels the group has; of all without labels."""
+    if not files.any() or inspection.dim is None:
+        return files
+    steps, unusable = labels_of_files(inspection, files, existing.stored_variables())
     if steps is None or steps.labels is None:
-        return candidates
+        return files
     if inspection.dim not in existing.arrays:
-        return np.zeros_like(candidates)
+        return np.zeros_like(files)
     stored = positions(read_labels(existing.arrays[inspection.dim]), steps.labels) >= 0
     before = np.concatenate(([0], np.cumsum(stored)))
     complete = before[steps.start[1:]] - before[steps.start[:-1]] == steps.counts
-    moved: NDArray[np.bool_] = candidates & complete & ~unusable
-    return moved
+    matches: NDArray[np.bool_] = files & complete & ~unusable
+    return matches

@@ -87,6 +87,7 @@ def inspect_files(
         source_group: The path of the group in the files. Default: the root group ``"/"``.
         storage_options: Options of the storage of the files, such as ``region`` or ``anonymous``.
         reader_options: Options of the reader of the format, such as ``filter_by_keys`` for GRIB.
+        compound: For HDF5 variables of compound types: ``"skip"`` (default) or ``"fields"``; see `ingest`.
         allow: Kinds of problems that are tolerated; see `ingest`. Default: none.
         unpack: Whether the ingest would store unpacked values: then files may have different packing.
         engine: The engine that runs the tasks: an `Engine`, or "inline", "local", "spark". None:
@@ -161,6 +162,9 @@ def ingest(
             repository is that of ``to``.
         storage_options: Options of the storage of the files, such as ``region`` or ``anonymous``.
         reader_options: Options of the reader of the format, such as ``filter_by_keys`` for GRIB.
+        compound: What becomes of HDF5 variables of compound types. ``"skip"`` (default) leaves them out with
+            a note. ``"fields"`` makes an array of each field: the field ``speed`` of ``wind`` becomes
+            ``wind_speed``, with the attributes of ``wind``.
         engine: The engine that runs the tasks: an `Engine`, or "inline", "local", "spark". None:
             `default_engine()`.
         job_id: The id of the job. A second call with the same id continues an interrupted ingest, or

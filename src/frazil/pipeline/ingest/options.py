@@ -19,6 +19,7 @@ from frazil.readers.registry import require_format
 from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 
 type OnProblem = Literal["fail", "skip", "quarantine"]
+type Compound = Literal["skip", "fields"]
 type OnChange = Literal["fail", "ignore", "rewrite"]
 
 
@@ -30,12 +31,14 @@ class FileOptions(TypedDict, total=False):
         source_group: The path of the group in the files.
         storage_options: Options of the storage of the files.
         reader_options: Options of the reader of the format.
+        compound: Whether variables of compound types (HDF5) are left out, or each field becomes an array.
     """
 
     format: str | None
     source_group: str
     storage_options: Mapping[str, Any] | None
     reader_options: Mapping[str, Any] | None
+    compound: Compound
 
 
 class InspectionOptions(FileOptions, total=False):
@@ -78,6 +81,7 @@ class Settings:
     source_group: str = "/"
     storage_options: Mapping[str, Any] | None = None
     reader_options: Mapping[str, Any] | None = None
+    compound: Compound = "skip"
     engine: Engine | EngineName | None = None
     job_id: str | None = None
     message: str | None = None
@@ -126,7 +130,7 @@ class IngestRequest:
                 settings.format,
                 settings.source_group,
                 settings.storage_options,
-                dict(settings.reader_options or {}),
+                _reader_options(settings),
             ),
             concat_dim=settings.concat_dim,
             variables=variables,
@@ -155,6 +159,7 @@ class IngestRequest:
             "unpack": self.unpack,
             "format": self.access.format,
             "source_group": self.access.group,
+            **({"compound": "fields"} if "compound" in self.access.reader_options else {}),
         }
 
 
@@ -163,12 +168,19 @@ def _require_choices(settings: Settings) -> None:
         ("mode", settings.mode, MODES),
         ("on_problem", settings.on_problem, get_args(OnProblem.__value__)),
         ("on_change", settings.on_change, get_args(OnChange.__value__)),
+        ("compound", settings.compound, get_args(Compound.__value__)),
     ):
         if choice not in choices:
             raise InvalidInputError(
                 f"{name} must be one of {', '.join(choices)}, got {str(choice)!r}",
                 ErrorKind.UNKNOWN_CHOICE,
             )
+
+
+def _reader_options(settings: Settings) -> dict[str, Any]:
+    """Return the options of the reader. Only HDF5 has compound types, so others do not know the option."""
+    compound = {} if settings.compound == "skip" else {"compound": settings.compound}
+    return {**(settings.reader_options or {}), **compound}
 
 
 def _as_names(names: Collection[str]) -> Collection[str]:

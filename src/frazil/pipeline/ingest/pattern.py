@@ -109,6 +109,19 @@ class SourceFiles:
         """Whether there are no files."""
         return not self.urls
 
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the files for the metadata of commits: URLs, and local paths without folders.
+
+        Local paths begin with the name of the folder that all of them have in common.
+        """
+        paths = [local_path(url) for url in self.urls]
+        folders = {os.path.dirname(each) for each in paths if each is not None}
+        start = os.path.dirname(os.path.commonpath(folders)) if folders else ""
+        return tuple(
+            url if path is None else os.path.relpath(path, start)
+            for url, path in zip(self.urls, paths, strict=True)
+        )
+
 
 def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> SourceFiles:
     """Return the files that a pattern, globs or names match.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any, Final
 
 import numpy as np
@@ -98,8 +99,11 @@ def _report(
     problems += reconciliation.problems
     if request.on_change != "rewrite":
         fatal = request.on_change == "fail"
-        text = "was ingested with other contents"
-        problems += [Problem("changed", text, url, fatal) for url in inspection.chosen_urls(match.changed)]
+        for mask, text in (
+            (match.changed & ~match.touched, "was ingested with other contents"),
+            (match.touched, "has the size and both ends of an ingested file, but another modification time"),
+        ):
+            problems += [Problem("changed", text, url, fatal) for url in inspection.chosen_urls(mask)]
     problems += [replace(each, fatal="hole" not in request.allow) for each in gaps]
     problems += notes(reconciliation)
     return Report(reconciliation, tuple(problems), int(match.unchanged.sum()))
@@ -110,7 +114,7 @@ def _metadata(
 ) -> dict[str, Any]:
     """Return the record of the files in the metadata of the commit."""
     inspection = report.inspection
-    names = inspection.chosen_urls(rejected)[:_NAMED]
+    names = list(compress(inspection.files.names(), rejected.tolist()))[:_NAMED]
     policy = "quarantined" if request.on_problem == "quarantine" else "skipped"
     return {
         "mode": request.mode,
@@ -135,7 +139,11 @@ def _ledger_after(
     urls = inspection.chosen_urls(recorded)
     unlimited = {name for family in reconciliation.families for name in family.layout.unlimited}
     after = ledger.with_variables(urls, request.variables).with_files(
-        urls, inspection.fingerprint[recorded], inspection.size[recorded], rejected[recorded]
+        urls,
+        inspection.fingerprint[recorded],
+        inspection.contents[recorded],
+        inspection.size[recorded],
+        rejected[recorded],
     )
     return replace(
         after,

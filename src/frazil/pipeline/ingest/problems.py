@@ -97,7 +97,7 @@ TABLE: Final[dict[str, Kind]] = {
         allowed="leaves the gap",
     ),
     "changed": Kind(
-        "a file that was ingested before, with other contents",
+        "a file that was ingested before, with other contents or another modification time",
         remedy="on_change='rewrite' (--on-change rewrite) replaces the values, 'ignore' keeps them",
     ),
     "types": Kind("variables or attributes of types that no array can hold: they are left out"),

@@ -11,7 +11,7 @@ No file is opened here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from frazil.pipeline.ingest.families import (
     family_of,
     members_of,
 )
-from frazil.pipeline.ingest.gaps import missing_labels
+from frazil.pipeline.ingest.gaps import NO_REFUSED_STEPS, RefusedSteps, missing_labels
 from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.labels import labels_of
 from frazil.pipeline.ingest.problems import Problem
@@ -63,7 +63,7 @@ class Reconciliation:
 
     ``dim`` is the dimension in which files follow each other, None if there is none. ``steps`` are the steps
     along it, in the units of the dataset. ``problems`` are the problems of files that are left out, and
-    notes.
+    notes. ``refused`` are the steps of these files.
     """
 
     inspection: Inspection
@@ -72,6 +72,7 @@ class Reconciliation:
     steps: Steps
     units: TimeUnits
     problems: tuple[Problem, ...]
+    refused: RefusedSteps = NO_REFUSED_STEPS
 
     @property
     def variables(self) -> Mapping[str, VariableSchema]:
@@ -80,7 +81,7 @@ class Reconciliation:
 
     @property
     def conversions(self) -> Mapping[int, Mapping[str, Conversion]]:
-        """Conversions of the times of files to the units of the dataset, by code of `Inspection.owns`."""
+        """The conversions of coordinates, see `TimeUnits`."""
         return self.units.conversions
 
     @property
@@ -124,9 +125,11 @@ def reconcile(
         InvalidInputError: ``invalid-argument`` for an impossible dimension.
     """
     opened = inspection.layout >= 0
-    verdicts = Verdicts(inspection, allow, opened if only is None else opened & only)
+    candidates = opened if only is None else opened & only
+    verdicts = Verdicts(inspection, allow, candidates)
+    refused = NO_REFUSED_STEPS
     families, verdicts = _families(verdicts, unpack=unpack)
-    units, objections = common_units(inspection, families, stored.units)
+    units, objections = common_units(inspection, families, stored.variables)
     verdicts = verdicts.after(objections)
     families = verdicts.good_families(families)
     dim = inspection.dim or scalar_dimension(inspection, families, units)
@@ -143,15 +146,50 @@ def reconcile(
         steps, units, verdicts = _ordered(verdicts, families, dim, units)
         families = verdicts.good_families(families)
         following = [family for family in families if has_dimension(family, dim)]
+        refused = _refused_steps(inspection, candidates & ~verdicts.good, dim, units)
+        data = [family.layout.data for family in following]
         gaps = missing_labels(
-            steps, [each.files for each in following], [each.layout.data for each in following]
+            steps,
+            [each.files for each in following],
+            data,
+            [_labels_with(inspection, refused, names) for names in data],
         )
         verdicts = verdicts.with_problems(
             replace(each, fatal=each.fatal and each.kind not in allow) for each in gaps
         )
     for family in families:
         verdicts = verdicts.with_problems(family_notes(inspection, family))
-    return Reconciliation(inspection, dim, tuple(families), steps, units, verdicts.problems)
+    return Reconciliation(inspection, dim, tuple(families), steps, units, verdicts.problems, refused)
+
+
+def _refused_steps(
+    inspection: Inspection, files: NDArray[np.bool_], dim: str, units: TimeUnits
+) -> RefusedSteps:
+    """Return the steps of refused files (a mask), and of the files that could not be opened."""
+    stored = StoredVariables({dim: units.variables[dim]} if dim in units.variables else {})
+    unknown = len(inspection.problems)
+    labels, numbers = [np.empty(0)], [np.empty(0, np.int64)]
+    for code in np.unique(inspection.layout[files]).tolist() if inspection.dim is not None else ():
+        mine = files & (inspection.layout == code)
+        steps, unusable = labels_of_files(inspection, mine, stored)
+        if steps is None or steps.labels is None:
+            unusable = mine
+        else:
+            usable = np.flatnonzero(mine & ~unusable)
+            labels.append(steps.labels[steps.rows(usable)])
+            numbers.append(np.repeat(usable, steps.counts[usable]))
+        unknown += int((mine & unusable).sum())
+    if all(each.dtype.kind in "iuf" for each in labels):
+        return RefusedSteps(
+            np.concatenate(labels), np.concatenate(numbers), unknown * int(inspection.length.max(initial=0))
+        )
+    return RefusedSteps(NO_REFUSED_STEPS.labels, NO_REFUSED_STEPS.file, unknown)
+
+
+def _labels_with(inspection: Inspection, refused: RefusedSteps, names: Collection[str]) -> NDArray[Any]:
+    """Return the labels of refused files with one of these variables."""
+    codes = [code for code, each in enumerate(inspection.layouts) if not each.data.isdisjoint(names)]
+    return refused.labels[np.isin(inspection.layout[refused.file], codes)]
 
 
 def labels_of_files(
@@ -164,7 +202,7 @@ def labels_of_files(
     dim = inspection.dim
     assert dim is not None
     families = [family_of(inspection, members, individual=False) for members in members_of(inspection, files)]
-    units, objections = common_units(inspection, families, stored.units)
+    units, objections = common_units(inspection, families, stored.variables)
     families = stacked_families(inspection, families, dim, units, stored)
     following = [family for family in families if has_dimension(family, dim)]
     steps, _, more = labels_of(inspection, following, dim, units)

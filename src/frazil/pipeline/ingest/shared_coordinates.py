@@ -108,7 +108,7 @@ def values_by_file(
     codes, rows = np.unique(inspection.individual[files], return_inverse=True)
     digests = [dict(inspection.individuals[code]).get(name) for code in codes.tolist()]
     has_conversion = any(
-        name in units.conversions.get(code, {}) for code in np.unique(inspection.own[files]).tolist()
+        name in units.conversions.get(code, {}) for code in np.unique(inspection.encodings[files]).tolist()
     )
     return None if has_conversion or None in digests else np.array(digests)[rows]
 
@@ -152,6 +152,6 @@ def sharing_families(families: Sequence[Family], family: Family, name: str) -> I
             variable is not None
             and (variable.dims, variable.shape) == (mine.dims, mine.shape)
             and (name in each.along) == (name in family.along)
-            and np.can_cast(variable.dtype, mine.dtype, "same_kind")
+            and (each.layout.is_converted(name) or np.can_cast(variable.dtype, mine.dtype, "same_kind"))
         ):
             yield each

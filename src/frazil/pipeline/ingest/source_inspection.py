@@ -68,10 +68,10 @@ def inspect_for_new_group(request: IngestRequest, run: Run) -> Inspection:
 def inspection_report(request: IngestRequest, inspection: Inspection, unchanged: int = 0) -> Report:
     """Return the report on files that are compared with each other, but not with a group."""
     reconciliation = reconcile(inspection, unpack=request.unpack, allow=request.allow)
-    steps = reconciliation.steps
+    steps, one_file, refused = reconciliation.steps, reconciliation.one_file_each, reconciliation.refused
     gaps = [
         replace(each, fatal="hole" not in request.allow)
-        for each in holes(steps.axis, steps.units, steps.calendar, one_file=reconciliation.one_file_each)
+        for each in holes(steps.axis, steps.units, steps.calendar, one_file=one_file, refused=refused)
     ]
     problems = (*inspection.problems, *reconciliation.problems, *gaps, *notes(reconciliation))
     return Report(reconciliation, problems, unchanged)

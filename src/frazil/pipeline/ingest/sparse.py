@@ -34,7 +34,7 @@ def constant_of(
     if size < SMALLEST or target.window is not None or target.name in context.unpacked:
         return None
     if target.axis is None:
-        return readers[0].constant(target.name, region)
+        return _constant(readers, 0, target, region)
     axis, low, high = target.axis, region[target.axis].start, region[target.axis].stop
     pieces = item.pieces.within(low, high)
     if len(item.old.within(low, high)) or int(pieces.count.sum()) != high - low or len(pieces) > OPEN // 2:
@@ -45,11 +45,17 @@ def constant_of(
         if target.name in (item.conversions[file] or {}):
             return None
         along = () if context.adds_axis[number] else (slice(start, start + count),)
-        value = readers[file].constant(target.name, (*region[:axis], *along, *region[axis + 1 :]))
+        value = _constant(readers, file, target, (*region[:axis], *along, *region[axis + 1 :]))
         if value is None or (values and _bytes(value, target) != _bytes(values[0], target)):
             return None
         values.append(value)
     return values[0]
+
+
+def _constant(readers: Readers, file: int, target: TargetArray, region: Region) -> NDArray[Any] | None:
+    """Return the single value of a region of a file; None for characters that become text."""
+    value = readers[file].constant(target.name, region)
+    return None if value is not None and target.dtype.kind == "T" != value.dtype.kind else value
 
 
 def write_constant(fork: ForkSession, target: TargetArray, region: Region, value: NDArray[Any]) -> None:

@@ -18,14 +18,14 @@ from frazil.pipeline.ingest.file_layout import values_digest
 from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.shared_coordinates import same
 from frazil.pipeline.ingest.time_units import TimeUnits, scalar_values
+from frazil.readers.reader import VariableSchema
 
 
 @dataclass(frozen=True, slots=True)
 class StoredVariables:
-    """The variables of the group: units of times, dimensions, and values of small arrays, else None."""
+    """The arrays of the group, and the values of the small ones, None for others."""
 
-    units: Mapping[str, str] = field(default_factory=dict)
-    dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    variables: Mapping[str, VariableSchema] = field(default_factory=dict)
     values: Callable[[str], NDArray[Any] | None] = lambda name: None
 
 
@@ -69,7 +69,7 @@ def _differs(
     dim: str,
 ) -> bool:
     """Return whether an individual variable has several values, or already has the dimension in the group."""
-    if dim in stored.dims.get(name, ()):
+    if name in stored.variables and dim in stored.variables[name].dims:
         return True
     values = stored.values(name)
     return any(
@@ -94,7 +94,7 @@ def _array_differs(
 ) -> bool:
     codes, rows = np.unique(inspection.individual[family.files], return_inverse=True)
     digests = np.array([dict(inspection.individuals[code])[name] for code in codes.tolist()])[rows]
-    owns = np.unique(inspection.own[family.files]).tolist()
+    owns = np.unique(inspection.encodings[family.files]).tolist()
     converted = any(name in units.conversions.get(code, {}) for code in owns)
     expected = digests[0] if stored is None else values_digest(stored)
     return converted or bool((digests != expected).any())

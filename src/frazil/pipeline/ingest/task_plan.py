@@ -150,7 +150,7 @@ def _file_table(reconciliation: Reconciliation) -> FileTable:
         etag or _whole_second(time) for etag, time in zip(inspection.etag, inspection.modified, strict=True)
     ]
     return FileTable(
-        inspection.urls, inspection.own, reconciliation.conversions, checks, inspection.fingerprint
+        inspection.urls, inspection.encodings, reconciliation.conversions, checks, inspection.fingerprint
     )
 
 

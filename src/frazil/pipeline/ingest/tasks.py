@@ -21,7 +21,8 @@ from frazil.pipeline.ingest.items import Box, Item
 from frazil.pipeline.ingest.references import set_references
 from frazil.pipeline.ingest.sparse import constant_of, write_constant
 from frazil.pipeline.ingest.task_context import Readers, TaskContext
-from frazil.pipeline.ingest.time_conversion import Conversion, convert_times
+from frazil.pipeline.ingest.time_conversion import Conversion, inexact_text
+from frazil.readers.attribute_values import decoded
 from frazil.repository.session.session import ForkSession
 
 #: The bytes of values that a task holds at once, unless a chunk is larger.
@@ -185,21 +186,20 @@ def _file_values(readers: Readers, item: Item, context: TaskContext, read: _File
 def _stored_values(
     readers: Readers, item: Item, context: TaskContext, read: _FileRead, values: NDArray[Any]
 ) -> NDArray[Any]:
-    """Return the values of a file as the array stores them: unpacked, or times in its units."""
+    """Return the values of a file as the array stores them: unpacked, or in its encoding."""
     target = context.arrays[read.number]
     if target.name in context.unpacked:
         return _unpacked(values, readers[read.file].schema().variables[target.name].attrs, target)
+    if target.dtype.kind == "T" and values.dtype.kind == "S":
+        return decoded(values)
     conversion: Conversion | None = (item.conversions[read.file] or {}).get(target.name)
     if conversion is None:
         return values
-    times = convert_times(values, conversion, target.dtype)
-    if times is None:
-        raise InvalidInputError(
-            f"{item.urls[read.file]}: times of {target.name} must be whole numbers in the units of the "
-            "repository, but they are not",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
-    return times
+    numbers, inexact = conversion.apply(values)
+    if inexact.any():
+        text = inexact_text(target.name, values[inexact][0], conversion.target)
+        raise InvalidInputError(f"{item.urls[read.file]}: {text}", ErrorKind.INVALID_ARRAY_METADATA)
+    return numbers
 
 
 def _unpacked(values: NDArray[Any], attrs: Mapping[str, Any], target: TargetArray) -> NDArray[Any]:

@@ -3,6 +3,7 @@
 copy_repository     files of a repository in another storage, which later calls bring up to date
 clone_repository    a new repository with the history of another one, whose origin it records
 export_zarr         arrays of a version as a plain Zarr store
+export_zip          arrays of a version as a plain Zarr store in one zip file
 export_netcdf       arrays of a version as a NetCDF file
 """
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from frazil.pipeline.replication.netcdf_export import export_netcdf
     from frazil.pipeline.replication.operation import clone_repository, copy_repository
     from frazil.pipeline.replication.part import RepositoryPart
-    from frazil.pipeline.replication.zarr_export import export_zarr
+    from frazil.pipeline.replication.zarr_export import export_zarr, export_zip
 
 import_on_demand(
     __name__,
@@ -26,6 +27,7 @@ import_on_demand(
         "copy_repository": "frazil.pipeline.replication.operation",
         "RepositoryPart": "frazil.pipeline.replication.part",
         "export_zarr": "frazil.pipeline.replication.zarr_export",
+        "export_zip": "frazil.pipeline.replication.zarr_export",
     },
     extra="pipeline",
 )
@@ -37,4 +39,5 @@ __all__ = [
     "copy_repository",
     "export_netcdf",
     "export_zarr",
+    "export_zip",
 ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import xarray as xr
@@ -54,11 +55,7 @@ def export_netcdf(
         >>> xr.load_dataset(file)["t"].values.tolist()
         [1.0, 2.0]
     """
-    file = Path(path)
-    if file.exists() and not overwrite:
-        raise AlreadyExistsError(
-            f"path must be a new file, got {file}. Pass overwrite=True to replace it", ErrorKind.NOT_ALLOWED
-        )
+    file = new_file(path, overwrite=overwrite)
     session = Version.of(source).session()
     session.workspace.nodes.require_node(absolute(group))
     name = group.strip("/") or None
@@ -70,10 +67,31 @@ def export_netcdf(
                 f"{', '.join(map(str, dataset.data_vars))}",
                 ErrorKind.INVALID_ARGUMENT,
             )
-        part = file.with_name(f".{file.name}.{os.getpid()}.part")
-        try:
+        with named_when_complete(file) as part:
             dataset[wanted].to_netcdf(part)
-            part.replace(file)
-        finally:
-            part.unlink(missing_ok=True)
     return file
+
+
+def new_file(path: str | Path, *, overwrite: bool) -> Path:
+    """Return the path of a file that an export may write.
+
+    Raises:
+        AlreadyExistsError: The file exists (``not-allowed``), and may not be replaced.
+    """
+    file = Path(path)
+    if file.exists() and not overwrite:
+        raise AlreadyExistsError(
+            f"path must be a new file, got {file}. Pass overwrite=True to replace it", ErrorKind.NOT_ALLOWED
+        )
+    return file
+
+
+@contextmanager
+def named_when_complete(file: Path) -> Iterator[Path]:
+    """Yield the path of a partial file, which gets its name at the end of the block, or is deleted."""
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        yield part
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)

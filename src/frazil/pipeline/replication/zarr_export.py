@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import pickle
+import zipfile
 from collections.abc import Buffer, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress, pairwise
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 
@@ -25,7 +27,9 @@ from frazil.jobs.pickles import dumps
 from frazil.jobs.progress import Progress
 from frazil.jobs.versions import Source, Version, takes_versions
 from frazil.pipeline.replication.copy_report import Copied
+from frazil.pipeline.replication.netcdf_export import named_when_complete, new_file
 from frazil.pipeline.replication.part import nodes_of_arrays
+from frazil.repository.paths import is_hidden
 from frazil.repository.session.session import Session
 from frazil.storage.base import Storage
 from frazil.threads import Purpose, thread_pool
@@ -56,7 +60,7 @@ def export_zarr(
         source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
         target: The storage of the Zarr store: a folder, or a prefix of a bucket.
         arrays: Patterns of the paths of arrays, as in ``fnmatch``, with the groups above them. Default: all
-            groups and arrays.
+            groups and arrays, except the groups ``.frazil``, in which an ingest records its files.
         compare: Whether chunks that the target has already are read and compared. Otherwise chunks of the
             same size count as equal. Default: True.
         engine: Where tasks run: an `Engine`, or ``"inline"``, ``"local"`` or ``"spark"``. The default, None,
@@ -98,6 +102,62 @@ def export_zarr(
     return _sum(total, _put_documents(target, documents))
 
 
+@takes_versions
+def export_zip(
+    source: Source,
+    path: str | Path,
+    *,
+    arrays: Sequence[str] = ("*",),
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Path:
+    """Write a version as a plain Zarr v3 store in one zip file, which ``zarr.storage.ZipStore`` reads.
+
+    The chunks are copied without decoding, one after the other. The file gets its name when it is complete.
+
+    Args:
+        source: The `Repository` (the tip of its branch ``main``) or the `Version` to read.
+        path: The file, in a folder that exists.
+        arrays: Patterns of the paths of arrays, as in `export_zarr`.
+        overwrite: Whether an existing file is replaced. Default: False.
+        progress: A `Progress`, which shows how many chunks and bytes are copied. The default, None, shows
+            nothing.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        AlreadyExistsError: The file exists (``not-allowed``).
+
+    Examples:
+        >>> import frazil, zarr
+        >>> from frazil.pipeline import export_zip
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="an array") as store:
+        ...     zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")[:] = 7
+        >>> file = export_zip(repo, "t.zarr.zip")
+        >>> zarr.open_array(zarr.storage.ZipStore(file, read_only=True), path="t")[:].tolist()
+        [7, 7, 7, 7]
+    """
+    file = new_file(path, overwrite=overwrite)
+    session = Version.of(source).session()
+    documents = _documents(session, arrays)
+    _require_default_keys(documents)
+    with named_when_complete(file) as part, zipfile.ZipFile(part, "x") as archive:
+        for item in _items(session, [each for each, (_, is_array) in documents.items() if is_array]):
+            table = session.chunk_table(item.path).select_chunks(slice(item.start, item.stop))
+            keys = chunk_keys(item.path, table.index)
+            for start, stop in pairwise(groups(table.length.astype(np.int64), _AT_ONCE).tolist()):
+                data = _contents(session, table, range(start, stop))
+                for key, content in zip(keys[start:stop], data, strict=True):
+                    archive.writestr(zipfile.ZipInfo(key), bytes(content))
+                if progress is not None:
+                    progress.advance(chunks=stop - start, bytes=int(table.length[start:stop].sum()))
+        for each, (document, _) in documents.items():
+            archive.writestr(zipfile.ZipInfo(_document_key(each)), document)
+    return file
+
+
 def _sum(one: Copied, other: Copied) -> Copied:
     return Copied(one.objects + other.objects, one.bytes + other.bytes, one.existing + other.existing)
 
@@ -108,10 +168,13 @@ def _document_key(path: str) -> str:
 
 
 def _documents(session: Session, arrays: Sequence[str]) -> dict[str, tuple[bytes, bool]]:
-    """Return the metadata of each node, and whether it is an array, deepest nodes first."""
+    """Return the metadata of each node, and whether it is an array, deepest nodes first.
+
+    Groups that Frazil writes for itself are left out: they name files of the machine that wrote them.
+    """
     nodes = nodes_of_arrays(session.workspace.nodes.node_table(), arrays)
     rows = zip(nodes.paths_list(), nodes.user_data.blobs(), nodes.is_array.tolist(), strict=True)
-    by_path = {path: (document, is_array) for path, document, is_array in rows}
+    by_path = {path: (document, is_array) for path, document, is_array in rows if not is_hidden(path)}
     return dict(sorted(by_path.items(), key=lambda pair: (-pair[0].rstrip("/").count("/"), pair[0])))
 
 
@@ -184,6 +247,12 @@ def export_chunks(shared: bytes, item: bytes) -> bytes:
     return pickle.dumps(total)
 
 
+def _contents(session: Session, table: ChunkTable, rows: Sequence[int]) -> Sequence[Buffer]:
+    """Return the bytes of the chunks of some rows, none of which is absent."""
+    requests: list[Any] = [(table.ref(row), 0, None) for row in rows]
+    return session.workspace.reader.read_many(requests)
+
+
 def _export_rows(
     session: Session, target: Storage, table: ChunkTable, keys: Sequence[str], rows: range, compare: bool
 ) -> Copied:
@@ -200,7 +269,7 @@ def _export_rows(
     with thread_pool(Purpose.CHUNK_COPIES) as threads:
         absent = list(threads.map(is_absent, rows))
         chosen = [row for row, is_one in zip(rows, absent, strict=True) if is_one or compare]
-        data = session.workspace.reader.read_many([(table.ref(row), 0, None) for row in chosen])  # type: ignore[misc]  # none is absent
+        data = _contents(session, table, chosen)
         news = threads.map(is_new, [absent[row - rows.start] for row in chosen], chosen, data)
         objects = list(compress(zip([keys[row] for row in chosen], data, strict=True), news))
         if target.is_local:

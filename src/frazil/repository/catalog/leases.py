@@ -13,13 +13,16 @@ or if a lease is broken, chunks may be collected. Then the commit that refers to
 
 from __future__ import annotations
 
+import functools
 import getpass
+import hashlib
 import logging
 import os
 import socket
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final
 
 from frazil.errors import StorageError
@@ -73,6 +76,7 @@ class Lease:
             "purpose": purpose,
         }
         content |= {"name": name, "host": socket.gethostname(), "user": _user(), "process": os.getpid()}
+        content["machine"] = _machine()
         put_marker(storage, lease.key, content, IfAbsent() if only_if_absent else ALWAYS)
         return lease
 
@@ -98,6 +102,20 @@ class StoredLease:
     host: str = ""
     user: str = ""
     process: int = 0
+    machine: str = ""
+
+    @property
+    def is_running(self) -> bool | None:
+        """Whether the process of the holder runs. None: it is on another machine, or nobody knows."""
+        if not self.process or not self.machine or self.machine != _machine():
+            return None
+        try:
+            os.kill(self.process, 0)
+        except ProcessLookupError:
+            return False
+        except OSError:  # the process of another user
+            return True
+        return True
 
     @property
     def protects_all(self) -> bool:
@@ -118,6 +136,7 @@ def leases(storage: Storage) -> list[StoredLease]:
             host=marker.text("host"),
             user=marker.text("user"),
             process=marker.number("process"),
+            machine=marker.text("machine"),
         )
         for marker in read_markers(storage, LEASES)
     ]
@@ -136,6 +155,7 @@ def lease_info(lease: StoredLease) -> LeaseInfo:
         lease.host,
         lease.user,
         lease.process,
+        lease.is_running,
     )
 
 
@@ -145,6 +165,21 @@ def _user() -> str:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
         return ""
+
+
+@functools.cache
+def _machine() -> str:
+    """Return a text that the processes share that see each other: of one boot, and one container.
+
+    The name of a host is not enough: several containers or machines may have the same. Empty if the system
+    does not tell.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+        processes = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+    return hashlib.sha256(f"{boot}{processes}".encode()).hexdigest()[:16]
 
 
 def in_force(storage: Storage, now: int) -> list[StoredLease]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+#: The ids of the leases of jobs begin with this text.
+JOB_LEASE: Final = "job."
 #: Whether a commit is a new commit, or replaces the last commit.
 CommitMethod = Literal["new_commit", "amend"]
 
@@ -195,6 +197,7 @@ class LeaseInfo(Record):
         host: The name of the host of the holder. Empty if it is not known.
         user: The name of the user of the holder. Empty if it is not known.
         process: The id of the process of the holder. 0 if it is not known.
+        running: Whether this process runs. None if it is on another machine, or if this is not known.
         held_objects: How many files without use the lease protects from a collection with the chosen cut-off.
             Only the summary of a dry run knows it; else None. Several leases may protect the same files.
         held_bytes: The size of these files in bytes, or None.
@@ -209,10 +212,24 @@ class LeaseInfo(Record):
     host: str = ""
     user: str = ""
     process: int = 0
+    running: bool | None = None
     held_objects: int | None = None
     held_bytes: int | None = None
 
     shown_as: ClassVar[str] = "ops.LeaseInfo"
+
+    @property
+    def is_of_job(self) -> bool:
+        """Whether the lease protects the staged results of a job, which another process can continue."""
+        return self.id.startswith(JOB_LEASE)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether nobody can use the files any more: the process ran on this machine, and has ended.
+
+        The lease of a job that can be continued is never stale.
+        """
+        return self.running is False and not self.is_of_job
 
     def holder(self) -> str:
         """Return the holder in words.

@@ -26,6 +26,7 @@ from typing import Final
 
 from frazil.errors import StorageError
 from frazil.repository.catalog.leases import LEASES, LONGEST, Lease
+from frazil.repository.catalog.version_info import JOB_LEASE
 from frazil.repository.clock import from_datetime, now_us
 from frazil.storage.base import ObjectInfo, Storage
 
@@ -35,7 +36,6 @@ LIFETIME: Final = timedelta(days=7)
 #: The time after its start in which garbage collections spare the staged files and the chunks of a job.
 RETENTION: Final = LONGEST
 
-_JOB: Final = "job."
 _MICROSECOND: Final = timedelta(microseconds=1)
 #: Two drivers may begin the same job within this time. Each takes a lease, and the later lease stays.
 _MARGIN_US: Final = timedelta(hours=1) // _MICROSECOND
@@ -78,7 +78,7 @@ def take_lease(
 def place_of_lease(key: str) -> str | None:
     """Return the folder of the job that holds a lease, or None for the lease of a session."""
     name = key.removeprefix(f"{LEASES}/")
-    return name.removeprefix(_JOB) if name.startswith(_JOB) else None
+    return name.removeprefix(JOB_LEASE) if name.startswith(JOB_LEASE) else None
 
 
 def give_up(storage: Storage, place: str) -> None:
@@ -130,4 +130,4 @@ def has_ended(started: int) -> bool:
 
 
 def _lease_key(place: str) -> str:
-    return f"{LEASES}/{_JOB}{place}"
+    return f"{LEASES}/{JOB_LEASE}{place}"

@@ -1,0 +1,207 @@
+"""Coordinates that each file encodes in its own way: the store decodes to what `open_mfdataset` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+from tests.pipeline.ingest.netcdf_files import repository, stored_dataset
+
+import frazil
+from frazil.errors import InvalidInputError
+from frazil.pipeline import Inline, ingest, inspect_files
+
+DAYS = "days since 2000-01-01"
+NO_FILL = False
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> frazil.Repository:
+    return repository(tmp_path / "repo")
+
+
+def write(
+    path: Path,
+    time: Any,
+    *,
+    dtype: str = "f8",
+    fill: Any = NO_FILL,
+    units: str = DAYS,
+    form: str = "NETCDF4",
+    calendar: str = "standard",
+    extra: Mapping[str, tuple[str, Any, Any]] | None = None,
+) -> str:
+    """One NetCDF file. ``extra``: further coordinates along time, as (dtype, fill value, values)."""
+    with netCDF4.Dataset(path, "w", format=form) as file:
+        file.createDimension("time", None)
+        labels = file.createVariable("time", dtype, ("time",), fill_value=fill)
+        labels.setncatts({"units": units, "calendar": calendar})
+        labels[:] = np.ma.masked_array(time, np.isnan(np.asarray(time, "f8")))
+        data = file.createVariable("t", "f4", ("time",))
+        data[:] = 280 + np.arange(len(time))
+        for name, (kind, missing, values) in (extra or {}).items():
+            variable = file.createVariable(name, kind, ("time",), fill_value=missing)
+            variable[:] = values
+            data.coordinates = " ".join(extra or {})
+    return str(path)
+
+
+def read_by_xarray(paths: list[str]) -> xr.Dataset:
+    datasets = [xr.load_dataset(path) for path in paths]
+    return xr.concat(datasets, "time", combine_attrs="override", coords="minimal", compat="override")
+
+
+ORIGIN = "since 2000-01-01"
+#: What the files of one dataset have for their times.
+FILES: dict[str, list[dict[str, Any]]] = {
+    "dtype": [{"time": [0, 1], "dtype": "i4"}, {"time": [2.25, 3.5]}, {"time": [4, 5], "dtype": "i2"}],
+    "wider integers": [{"time": [0, 1], "dtype": "i2"}, {"time": [70_000, 70_001], "dtype": "i4"}],
+    "precision": [{"time": [0.5, 1], "dtype": "f4"}, {"time": [2 + 1 / 24, 3]}],
+    "fill value": [
+        {"time": [0.0, 1.0]},
+        {"time": [2.0, 3.0], "fill": np.nan},
+        {"time": [4.0, 5.0], "fill": -9.0},
+    ],
+    "fill value and dtype": [{"time": [0, 1], "dtype": "i4", "fill": -9}, {"time": [2, 3], "fill": np.nan}],
+    "integers with a fill value": [
+        {"time": [0, 1], "dtype": "i4"},
+        {"time": [2, 3], "dtype": "i8", "fill": -1},
+    ],
+    "byte order": [{"time": [0, 1]}, {"time": [2, 3], "form": "NETCDF3_CLASSIC"}],
+    "units and dtype": [
+        {"time": [0, 1], "dtype": "i4"},
+        {"time": [30.0, 42.5, 54], "units": "hours since 2000-01-02"},
+    ],
+    "parts of days": [
+        {"time": [0.0, 1 / 24]},
+        {"time": [1 / 3, 11 / 24], "units": "days since 2001-03-01"},
+        {"time": [7 / 24, 1 / 3], "units": "days since 2019-11-05"},
+    ],
+    "another calendar": [
+        {"time": [0, 1], "dtype": "i4", "calendar": "360_day"},
+        {"time": [2.5, 3.25], "calendar": "360_day", "units": "days since 2000-01-05"},
+    ],
+    "microseconds": [
+        {"time": [0, 1_000_003], "dtype": "i8", "units": f"microseconds {ORIGIN}"},
+        {"time": [2_000_005, 3_000_000], "units": f"microseconds {ORIGIN}"},
+    ],
+}
+#: The array of the first file cannot hold the times of the others.
+TOO_NARROW = {"dtype", "wider integers", "precision", "units and dtype", "another calendar"}
+
+
+@pytest.mark.parametrize("files", FILES.values(), ids=FILES.keys())
+def test_files_have_times_of_their_own(
+    files: list[dict[str, Any]], tmp_path: Path, repo: frazil.Repository, request: pytest.FixtureRequest
+) -> None:
+    paths = [write(tmp_path / f"{at}.nc", **each) for at, each in enumerate(files)]
+    expected = read_by_xarray(paths)
+    result = ingest(paths, repo, allow={"hole"}, engine=Inline())
+    xr.testing.assert_equal(stored_dataset(result.version), expected)
+    # An append gets the encoding of the repository.
+    more = repository(tmp_path / "more")
+    ingest(paths[0], more, concat_dim="time", engine=Inline())
+    if request.node.callspec.id in TOO_NARROW:
+        with pytest.raises(InvalidInputError, match="no exact form"):
+            ingest(paths[1:], more, mode="append", allow={"hole"}, engine=Inline())
+    else:
+        appended = ingest(paths[1:], more, mode="append", allow={"hole"}, engine=Inline())
+        xr.testing.assert_equal(stored_dataset(appended.version), expected)
+
+
+def test_other_coordinates_have_their_own_encoding_too(tmp_path: Path, repo: frazil.Repository) -> None:
+    gap = np.ma.masked_array([3, 4], [False, True])
+    paths = [
+        write(tmp_path / "0.nc", [0.0, 1.0], extra={"lead": ("i4", -9, gap), "run": ("i2", NO_FILL, [1, 2])}),
+        write(
+            tmp_path / "1.nc",
+            [2.0, 3.0],
+            extra={"lead": ("f8", NO_FILL, [5.5, 6]), "run": ("i4", NO_FILL, [3, 90_000])},
+        ),
+    ]
+    result = ingest(paths, repo, engine=Inline())
+    stored, expected = stored_dataset(result.version), read_by_xarray(paths)
+    xr.testing.assert_equal(stored, expected)
+    assert {name: each.dtype for name, each in stored.coords.items()} == {
+        name: each.dtype for name, each in expected.coords.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("labels", "value"),
+    [([2.0, 3.5], "3.5"), ([2, -9], "-9"), ([2.0, 4e9], "4000000000")],
+    ids=["a part of a day", "the missing value of the repository", "too large"],
+)
+def test_a_value_without_an_exact_form_is_refused(
+    labels: list[float], value: str, tmp_path: Path, repo: frazil.Repository
+) -> None:
+    first = write(tmp_path / "0.nc", [0, 1], dtype="i4", fill=-9)
+    ingest(first, repo, concat_dim="time", engine=Inline())
+    second = write(tmp_path / "1.nc", labels)
+    with pytest.raises(InvalidInputError) as error:
+        ingest(second, repo, mode="append", allow={"hole", "unordered"}, engine=Inline())
+    assert second in error.value.message
+    assert value in error.value.message
+
+
+def test_integers_that_floats_cannot_hold_are_refused(tmp_path: Path) -> None:
+    large = (1 << 60) + 1
+    paths = [
+        write(tmp_path / "0.nc", [1.0, 2.0], units="nanoseconds since 1970-01-01"),
+        write(tmp_path / "1.nc", [large, large + 2], dtype="i8", units="nanoseconds since 1970-01-01"),
+    ]
+    problems = inspect_files(paths, engine=Inline()).fatal()
+    assert [(each.kind, each.url) for each in problems] == [("dtype", paths[1])]
+    assert str(large) in problems[0].message
+
+
+def test_data_of_another_dtype_are_refused(tmp_path: Path) -> None:
+    paths = [write(tmp_path / f"{at}.nc", [at, at + 0.5]) for at in range(3)]
+    with netCDF4.Dataset(paths[1], "w") as file:
+        file.createDimension("time", None)
+        file.createVariable("time", "f8", ("time",)).setncatts({"units": DAYS, "calendar": "standard"})
+        file.createVariable("t", "f8", ("time",))
+        file["time"][:], file["t"][:] = [1.0, 1.5], [1.0, 2.0]
+    problems = inspect_files(paths, engine=Inline()).fatal()
+    assert {(each.kind, each.url) for each in problems} >= {("dtype", paths[1])}
+
+
+def test_units_that_are_no_times_have_to_agree(tmp_path: Path, repo: frazil.Repository) -> None:
+    for at, units in enumerate(["hPa", "Pa"]):
+        data = xr.Dataset(
+            {"t": ("lev", [1.0, 2.0])}, {"lev": ("lev", [2.0 * at, 2.0 * at + 1], {"units": units})}
+        )
+        data.to_netcdf(tmp_path / f"{at}.nc", unlimited_dims=["lev"])
+    ingest(str(tmp_path / "0.nc"), repo, concat_dim="lev", engine=Inline())
+    with pytest.raises(InvalidInputError, match="'Pa' and not in 'hPa'"):
+        ingest(str(tmp_path / "1.nc"), repo, mode="append", engine=Inline())
+
+
+def test_calendars_have_to_agree(tmp_path: Path, repo: frazil.Repository) -> None:
+    ingest(write(tmp_path / "0.nc", [0.0, 1.0]), repo, concat_dim="time", engine=Inline())
+    later = write(
+        tmp_path / "1.nc", [2.0, 3.0], calendar="proleptic_gregorian", units="days since 2000-01-03"
+    )
+    result = ingest(later, repo, mode="append", allow={"hole"}, engine=Inline())
+    assert stored_dataset(result.version).time.dt.day.values.tolist() == [1, 2, 5, 6]
+    for wrong, units in (("noleap", DAYS), ("proleptic_gregorian", "days since 0001-01-01")):
+        path = write(tmp_path / f"{wrong}.nc", [1e6, 1e6 + 1], calendar=wrong, units=units)
+        with pytest.raises(InvalidInputError, match="cannot be converted"):
+            ingest(path, repo, mode="append", allow={"hole"}, engine=Inline())
+
+
+def test_a_missing_value_that_no_element_can_have(tmp_path: Path, repo: frazil.Repository) -> None:
+    """300 is 44 in eight bits, and 44 is a value."""
+    paths = [write(tmp_path / "0.nc", [43, 44], dtype="i1"), write(tmp_path / "1.nc", [45.0, 46.0])]
+    with h5py.File(paths[0], "a") as file:
+        file["time"].attrs["missing_value"] = np.int16(300)
+    expected = [43, 44, 45, 46]
+    result = ingest(paths, repo, engine=Inline())
+    data = stored_dataset(result.version)
+    assert ((data.time - np.datetime64("2000-01-01")) / np.timedelta64(1, "D")).values.tolist() == expected
