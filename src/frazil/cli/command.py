@@ -91,9 +91,12 @@ class TargetType(click.ParamType):  # type: ignore[type-arg]  # generic from cli
         if isinstance(value, Target):
             return value
         try:
-            return parse_target(value)
+            target = parse_target(value)
         except InvalidInputError as error:
             self.fail(str(error), param, ctx)
+        if ctx is not None:
+            ctx.ensure_object(Output).location = str(Target(target.location))
+        return target
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str

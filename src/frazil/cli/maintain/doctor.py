@@ -9,7 +9,6 @@ from frazil.cli.command import LOCATION, target_argument, verb
 from frazil.cli.opening import repository_of
 from frazil.cli.output import Output
 from frazil.cli.target import Target
-from frazil.cli.wording import command_for
 from frazil.display import counted
 
 _DESCRIPTION: Final = """\
@@ -33,7 +32,7 @@ def command(output: Output, target: Target) -> int:
             "check": each.check,
             "subject": each.subject,
             "detail": each.detail,
-            "command": command_for(each.command, str(target)),
+            "command": each.remedy.for_shell(output.location),
         }
         for each in report.findings
     ]

@@ -177,7 +177,7 @@ def _nothing(schema: FileSchema, variables: frozenset[str] | None) -> str:
     if named:
         text += ": " + ", ".join(f"{name} ({why})" for name, why in named.items())
     if schema.groups:
-        text += f"; there are groups {', '.join(schema.groups)}: source_group (--source-group) chooses one"
+        text += f"; there are groups {', '.join(schema.groups)}, and one of them can be the source group"
     return text
 
 

@@ -54,6 +54,7 @@ from frazil.pipeline.replication.part import (
     transaction_ids,
 )
 from frazil.pipeline.replication.target_state import repo_info_condition, require_empty, with_origin
+from frazil.remedies import call
 from frazil.repository.catalog.leases import Lease
 from frazil.repository.catalog.repo_info_file import read_repo_info
 from frazil.repository.clock import now_us
@@ -299,8 +300,8 @@ class _RepositoryCopy:
             raise FormatError(
                 f"the source {self.source.storage.label()} must have undamaged chunk files, got "
                 f"{counted(len(self.damaged), 'file')} with bytes that differ from their checksums, such as "
-                f"{self.damaged[0]}. The copy is not published. Run Repository.verify and repair the source"
-            )
+                f"{self.damaged[0]}. The copy is not published"
+            ).with_remedy("Run `{}`, and repair the source", call("verify"))
 
     def _repair_target(self, copy: _Plan) -> None:
         """Copy objects again that are missing or damaged in the target, each once.

@@ -8,6 +8,7 @@ from typing import Any
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.extras import needs
 from frazil.lazy_names import value_of
+from frazil.remedies import call
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import repo_changes
 from frazil.repository.catalog.protection import PROTECTION, BranchProtection, read_protections
@@ -116,9 +117,8 @@ class Protection(RepositoryBase):
             others = {each.pattern: each.document() for each in read_protections(metadata)}
             if others.pop(pattern, None) is None:
                 raise InvalidInputError(
-                    f"no protection has the pattern `{pattern}`. Repository.branch_protections lists them",
-                    ErrorKind.INVALID_ARGUMENT,
-                )
+                    f"no protection has the pattern `{pattern}`", ErrorKind.INVALID_ARGUMENT
+                ).with_remedy("`{}` lists them", call("branch_protections"))
             left = {name: value for name, value in metadata.items() if name != PROTECTION}
             return {**left, PROTECTION: others} if others else left
 

@@ -14,6 +14,7 @@ import numpy as np
 from frazil.errors import ErrorKind, SessionStateError, StorageError
 from frazil.format.keys import backup_key
 from frazil.format.repo_info import OpsEntry, RepoInfo, decode_repo_info
+from frazil.remedies import call
 from frazil.repository.catalog.ops_history import ops_parts
 from frazil.repository.clock import utc_text
 from frazil.storage.base import Storage
@@ -82,10 +83,9 @@ def state_after(storage: Storage, info: RepoInfo, step: UpdateStep) -> RepoInfo:
 def _state_deleted(time: int) -> SessionStateError:
     return SessionStateError(
         f"the state of the repository after the update at {utc_text(time)} is not known any more, because a "
-        "garbage collection has deleted its backup. Nothing was changed. Make the change by hand, for "
-        "example with Repository.reset_branch",
+        "garbage collection has deleted its backup. Nothing was changed",
         ErrorKind.CANNOT_UNDO,
-    )
+    ).with_remedy("Make the change by hand, for example with `{}`", call("reset_branch"))
 
 
 def step_at(storage: Storage, info: RepoInfo, time: int) -> UpdateStep:
@@ -106,7 +106,6 @@ def step_at(storage: Storage, info: RepoInfo, time: int) -> UpdateStep:
         if error.kind != ErrorKind.OBJECT_NOT_FOUND:
             raise
     raise SessionStateError(
-        f"the ops log has no update at or before {utc_text(time)}. Nothing was changed. Repository.ops_log "
-        "lists the updates that a state can be restored to",
+        f"the ops log has no update at or before {utc_text(time)}. Nothing was changed",
         ErrorKind.CANNOT_UNDO,
-    )
+    ).with_remedy("`{}` lists the updates that a state can be restored to", call("ops_log"))

@@ -24,6 +24,7 @@ from typing import Final
 
 from frazil.errors import ErrorKind, SessionStateError
 from frazil.format.repo_info import RepoInfo, UpdateKind
+from frazil.remedies import call
 from frazil.repository.catalog import presentation
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_update import Changed
@@ -86,9 +87,9 @@ def redo(context: Context, *, dry_run: bool = False) -> UndoReport:
     undone = UndoRecord.of(info.metadata).undone
     if not undone:
         raise SessionStateError(
-            "there is no undone update. Repository.undo undoes an update, and redo makes it again",
+            "there is no undone update",
             ErrorKind.CANNOT_UNDO,
-        )
+        ).with_remedy("`{}` undoes an update, and `{}` makes it again", call("undo"), call("redo"))
     step, before = _step_named(context, info, undone[-1])
     changes = _changes_of(context, info, step, before)
     return _outcome(context, info, _Plan(changes, step, UndoRecord.with_redone), dry_run)
@@ -115,7 +116,7 @@ def _step_to_undo(
     if at is not None:
         step, before = _step_named(context, info, at)
         if record.hides(step.time):
-            raise _refusal(step, "it is undone already, or it is an undo. Use Repository.redo")
+            raise _refusal(step, "it is undone already, or it is an undo; redo makes it again")
         if changes := _changes_of(context, info, step, before):
             return step, changes
         raise _refusal(step, "it changed no branch, tag, configuration, metadata, feature flag or status")
@@ -127,9 +128,9 @@ def _step_to_undo(
             return candidate, changes
     of_branch = "" if branch is None else f" of the branch `{branch}`"
     raise SessionStateError(
-        f"the ops log has no update{of_branch} that can be undone. Repository.ops_log lists the updates",
+        f"the ops log has no update{of_branch} that can be undone",
         ErrorKind.CANNOT_UNDO,
-    )
+    ).with_remedy("`{}` lists the updates", call("ops_log"))
 
 
 def _concerns(step: UpdateStep, branch: str | None) -> bool:
@@ -147,9 +148,9 @@ def _step_named(context: Context, info: RepoInfo, time: int) -> tuple[UpdateStep
         if step.time < time:
             break
     raise SessionStateError(
-        f"the ops log has no update at {utc_text(time)}. Repository.ops_log lists the updates",
+        f"the ops log has no update at {utc_text(time)}",
         ErrorKind.CANNOT_UNDO,
-    )
+    ).with_remedy("`{}` lists the updates", call("ops_log"))
 
 
 def _changes_of(

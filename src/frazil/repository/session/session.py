@@ -355,8 +355,10 @@ class Session(Rearranging, Inspection):
             self._require_not_ended()
         if kind.needs_changes and not state.workspace.has_changes and not allow_empty:
             raise SessionStateError(
-                "the session has no changes to commit. Write something first, or pass allow_empty=True",
-                ErrorKind.NO_CHANGES_TO_COMMIT,
+                "the session has no changes to commit", ErrorKind.NO_CHANGES_TO_COMMIT
+            ).with_remedy(
+                "Write something first, or pass allow_empty=True",
+                shell="The branch has all of them already",
             )
 
     def _finish_commit(self, id_: bytes) -> str:
@@ -472,9 +474,11 @@ class Session(Rearranging, Inspection):
     def _require_branch(self) -> str:
         if self._state.branch is None or self.read_only:
             raise SessionStateError(
-                "this session cannot commit: it is read-only, is a fork, or has committed before. Merge a "
-                "fork into its session, or open a new session with Repository.writable_session",
+                "this session cannot commit: it is read-only, is a fork, or has committed before",
                 ErrorKind.COMMIT_NOT_ALLOWED,
+            ).with_remedy(
+                "Merge a fork into its session, or open a new session with Repository.writable_session",
+                shell="",
             )
         return self._state.branch
 

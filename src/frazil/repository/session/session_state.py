@@ -110,9 +110,11 @@ class Permissions:
         self._require_changeable()
         if self.mode is SessionMode.rearrange:
             raise SessionStateError(
-                "this session can only move nodes. To write, commit or discard its changes, and open a "
-                "session with Repository.writable_session",
-                ErrorKind.REARRANGE_SESSION_ONLY,
+                "this session can only move nodes", ErrorKind.REARRANGE_SESSION_ONLY
+            ).with_remedy(
+                "To write, commit or discard its changes, and open a session with "
+                "Repository.writable_session",
+                shell="",
             )
         self._require_not_ended()
 
@@ -128,15 +130,14 @@ class Permissions:
 
     def _require_changeable(self) -> None:
         if self.read_only:
-            raise ReadOnlyError(
-                "this session is read-only. To write, open a session with Repository.writable_session",
-                ErrorKind.READ_ONLY_STORE,
+            raise ReadOnlyError("this session is read-only", ErrorKind.READ_ONLY_STORE).with_remedy(
+                "To write, open a session with Repository.writable_session", shell=""
             )
 
     def _require_not_reading(self) -> None:
         if self.read_only:
-            raise ReadOnlyError(
-                "this session is read-only. To write or to move nodes, open a session with "
-                "Repository.writable_session or Repository.rearrange_session",
-                ErrorKind.READ_ONLY_SESSION,
+            raise ReadOnlyError("this session is read-only", ErrorKind.READ_ONLY_SESSION).with_remedy(
+                "To write or to move nodes, open a session with Repository.writable_session or "
+                "Repository.rearrange_session",
+                shell="",
             )
