@@ -78,7 +78,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return _USAGE
     except click.ClickException as error:
-        return _report(output, error.format_message(), "usage", _USAGE)
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        usage = "" if context is None or context.command is frazil or output.as_json else context.get_usage()
+        return _report(
+            output, f"{error.format_message()}\n{' '.join(usage.split())}".strip(), "usage", _USAGE
+        )
     except IcechunkError as error:
         return _report(output, error.for_shell(output.location), str(error.kind), _ERROR)
     except (KeyboardInterrupt, click.Abort):

@@ -6,11 +6,12 @@ from typing import Final, NamedTuple
 
 
 class Verb(NamedTuple):
-    """One command. Its module has the command as the attribute ``command``."""
+    """One command. Its module has the attribute ``command``; ``extra`` installs what the command needs."""
 
     name: str
     module: str
     help: str
+    extra: str = ""
 
 
 #: The sections of ``frazil --help``, in order.
@@ -64,14 +65,17 @@ SECTIONS: Final[dict[str, tuple[Verb, ...]]] = {
         Verb("upgrade", "maintain.upgrade", "upgrade a repository from spec version 1 to 2"),
     ),
     "move data": (
-        Verb("copy", "move.copy", "copy a repository, or bring a copy up to date"),
-        Verb("clone", "move.clone", "make a new repository with the files of another one"),
-        Verb("export", "move.export", "write a version as a Zarr store or a NetCDF file"),
+        Verb("copy", "move.copy", "copy a repository, or bring a copy up to date", "pipeline"),
+        Verb("clone", "move.clone", "make a new repository with the files of another one", "pipeline"),
+        Verb("export", "move.export", "write a version as a Zarr store or a NetCDF file", "pipeline"),
         Verb("adopt", "move.adopt", "make a version of a Zarr store, without a copy"),
-        Verb("rechunk", "move.rechunk", "store arrays in other chunks"),
-        Verb("recompress", "move.recompress", "store arrays with another compression"),
+        Verb("rechunk", "move.rechunk", "store arrays in other chunks", "pipeline"),
+        Verb("recompress", "move.recompress", "store arrays with another compression", "pipeline"),
         Verb(
-            "ingest", "ingest_command", "write many files into one dataset: NetCDF, HDF5, Zarr, GRIB, GeoTIFF"
+            "ingest",
+            "ingest_command",
+            "write many files into one dataset: NetCDF, HDF5, Zarr, GRIB, GeoTIFF",
+            "pipeline",
         ),
         Verb("import", "import_command", "import a repository of a format older than version 1"),
     ),

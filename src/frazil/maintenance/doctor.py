@@ -213,8 +213,11 @@ def _missing_containers(patient: _Patient) -> Iterator[_Finding]:
 def _broken_protections(patient: _Patient) -> Iterator[_Finding]:
     info = patient.info
     for protection in read_protections(info.metadata):
-        accept = call("protect_branch", pattern=protection.pattern)
         for branch, detail in _offences(info, protection):
+            accept = call(
+                "unprotect_branch" if branch == protection.pattern not in info.branches else "protect_branch",
+                pattern=protection.pattern,
+            )
             remedy = Remedy("{}, or {} to accept the state", (call("undo", branch=branch), accept))
             yield f"branch `{branch}`", detail, remedy
 

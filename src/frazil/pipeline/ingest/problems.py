@@ -91,11 +91,15 @@ TABLE: Final[dict[str, Kind]] = {
     ),
     "chunks": Kind(
         "chunks or codecs that cannot be in one array (virtual only)",
-        remedy=Remedy("a copy, without {}, can have any chunks and codecs", (argument(virtual=True),)),
+        remedy=Remedy(
+            "Ingest a copy, without {}: it can have any chunks and codecs", (argument(virtual=True),)
+        ),
     ),
     "virtual": Kind(
         "a variable whose chunks have no references (virtual only)",
-        remedy=Remedy("a copy, without {}, or other {}", (argument(virtual=True), argument(variables=...))),
+        remedy=Remedy(
+            "Ingest a copy, without {}, or other {}", (argument(virtual=True), argument(variables=...))
+        ),
     ),
     "unordered": Kind(
         "labels that neither all increase nor all decrease",
