@@ -630,6 +630,15 @@ class MisalignedGroupWarning(UserWarning):
     """
 
 
+class UncommittedChangesWarning(UserWarning):
+    """A writable session was dropped with changes that it has not committed. The changes are lost.
+
+    ``Session.commit`` saves changes, and ``Session.discard_changes`` says that they are not needed. There is
+    no warning after an attempt to commit, because its error says that the changes are not saved, and none for
+    forks.
+    """
+
+
 class UnreachableError(OSError):
     """A web server gave no answer, or an answer that Frazil cannot use.
 

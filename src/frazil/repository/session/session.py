@@ -329,6 +329,7 @@ class Session(Rearranging, Inspection):
         self, kind: CommitKind, message: str, metadata: dict[str, Any], allow_empty: bool
     ) -> PendingCommit:
         self._require_commit_allowed(kind, allow_empty)
+        self._state.has_tried = True
         if metadata:
             MetadataColumn.of([metadata])  # raises an error before the first file is written
         state = self._state
@@ -636,7 +637,7 @@ class Session(Rearranging, Inspection):
                 )
         # Other threads that merge forks wait for this lock.
         with self._state.workspace.commit_lock:
-            self._require_changeable()
+            self._require_not_reading(ErrorKind.READ_ONLY_STORE)
             self._require_not_ended()
             merge_fork_states(self._state, [other._state for other in others])
 
