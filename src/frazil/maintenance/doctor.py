@@ -1,7 +1,7 @@
 """The checks of ``Repository.doctor``: the state of a repository that works, but could be better.
 
 A verification asks whether the files are correct. The doctor asks whether the repository is fast, cheap and
-as its owner wants it. Each finding names the command that mends it. Nothing is changed.
+as its owner wants it. Each finding names the command that fixes it. Nothing is changed.
 
     small-chunk-files   readers make a request for each small file
     backups             backups of ``repo`` are not collected

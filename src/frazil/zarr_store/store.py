@@ -512,7 +512,7 @@ class IcechunkStore(VirtualReferences):
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         """Yield the names directly below a path.
 
-        The names below an array are ``zarr.json`` and ``c``, also if the array has no chunks.
+        The names below an array are ``zarr.json`` and ``c``, even if the array has no chunks.
         """
         for name in await self._off_loop(names_below, self._session.workspace, directory_of(prefix)):
             yield name

@@ -45,7 +45,7 @@ def undo(output: Output, target: Target, branch: str | None, dry_run: bool, yes:
     if not dry_run:
         if plan.notes:
             confirm(output, f"{' '.join(plan.notes)} Undo?", yes=yes)
-        # the operation of the plan, also if another writer has made a later one since
+        # the operation of the plan, even if another writer has made a later one since
         plan = repo.undo(update=plan.updates[0]) if plan.updates else repo.undo(branch=branch)
     _emit(output, plan)
 

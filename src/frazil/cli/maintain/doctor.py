@@ -12,7 +12,7 @@ from frazil.cli.target import Target
 from frazil.display import counted
 
 _DESCRIPTION: Final = """\
-Look for what makes a repository slow, expensive or unsafe, and print the command that mends each finding:
+Look for what makes a repository slow, expensive or unsafe, and print the command that fixes each finding:
 small chunk files, many backups, manifests that are too large or too small, stale leases, files of jobs,
 containers, protections. It changes nothing. The exit status is 1 if there are findings. `frazil verify`
 checks whether the files are correct."""

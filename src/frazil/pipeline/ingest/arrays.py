@@ -32,7 +32,7 @@ from frazil.readers.reader import VariableSchema
 
 TARGET: Final = 16 << 20
 LARGEST: Final = 64 << 20
-#: A chunk may be larger than the array by so many bytes: the array will grow.
+#: A chunk may be larger than the array by this many bytes: the array will grow.
 GROWTH: Final = 1 << 20
 #: The assumed size of a string of variable length, in bytes.
 _STRING: Final = 32

@@ -82,7 +82,7 @@ def copy_repository(
 ) -> Copied:
     """Copy a repository, or a part of it, to a storage that is empty or holds an earlier copy.
 
-    The copy has the branches, tags and history that the source has at the start of the call, also if other
+    The copy has the branches, tags and history that the source has at the start of the call, even if other
     writers commit or collect garbage during the copy. Snapshots have the same ids, except in a part with
     ``newest_only``. Virtual chunks still refer to files elsewhere, see `materialize`. A copy of the whole
     repository has its garbage too: collect it before.

@@ -87,7 +87,7 @@ class CatalogV2:
     assets: Assets
     settings: UpdateSettings
     spec_version: int = 2
-    #: For whom the handle works, by its attribution.
+    #: The principal named in the handle's attribution.
     principal: str | None = None
 
     def repo_info(self) -> RepoInfo:
