@@ -40,6 +40,7 @@ COMMON = {
         "extras",
         "host",
         "lazy_names",
+        "remedies",
     ),
     *("logs", "threads"),
 }
@@ -67,6 +68,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "argument_docs": set(),
     "errors": set(),
     "extras": set(),
+    "remedies": set(),
     "host": set(),
     "logs": set(),
     "display": set(),

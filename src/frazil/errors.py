@@ -280,10 +280,6 @@ class IcechunkError(Exception):
 
         Returns:
             The text.
-
-        Examples:
-            >>> IcechunkError("the disk is full").for_shell()
-            'the disk is full'
         """
         return self._with("" if self.remedy is None else self.remedy.for_shell(location))
 

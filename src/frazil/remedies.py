@@ -15,16 +15,7 @@ from typing import Any, Final, NamedTuple, override
 
 
 class Operation(NamedTuple):
-    """The two spellings of an operation.
-
-    Attributes:
-        python: The method or function. With arguments, ``repo`` replaces the class.
-        command: The command, with ``{at}`` for the location, and the names of arguments that are no options.
-
-    Examples:
-        >>> OPERATIONS["undo"].python
-        'Repository.undo'
-    """
+    """The two spellings of an operation. In a command, ``{at}`` is the location of the repository."""
 
     python: str
     command: str
@@ -109,20 +100,7 @@ class Call:
         return f"{name.replace('Repository', 'repo')}({arguments})" if arguments else name
 
     def command(self, location: str = _LOCATION) -> str:
-        """Return the spelling on the command line.
-
-        Args:
-            location: The location of the repository.
-
-        Returns:
-            The command or the options, for a shell.
-
-        Examples:
-            >>> call("unprotect_branch").command("ice")
-            'frazil unprotect ice PATTERN'
-            >>> argument(allow={"hole"}, virtual=True).command()
-            '--allow hole --virtual'
-        """
+        """Return the command or the options, for a shell."""
         template = OPERATIONS[self.operation].command.split() if self.operation else []
         fields = _Fields(self.arguments, at=location)
         words = [quote(word.format_map(fields)) for word in template]
@@ -134,35 +112,12 @@ class Call:
 
 
 def call(operation: str, /, **arguments: object) -> Call:
-    """Return an operation of ``OPERATIONS`` with arguments.
-
-    Args:
-        operation: The key of the operation.
-        **arguments: The arguments by their names in Python.
-
-    Returns:
-        The call.
-
-    Examples:
-        >>> str(call("ops_log"))
-        'Repository.ops_log'
-    """
+    """Return an operation of ``OPERATIONS`` with arguments."""
     return Call(operation, arguments)
 
 
 def argument(**arguments: object) -> Call:
-    """Return arguments of the operation that failed.
-
-    Args:
-        **arguments: The arguments by their names in Python.
-
-    Returns:
-        The arguments as a call without an operation.
-
-    Examples:
-        >>> str(argument(overwrite=True))
-        'overwrite=True'
-    """
+    """Return arguments of the operation that failed, by their names in Python."""
     return Call("", arguments)
 
 
@@ -200,10 +155,6 @@ class Remedy:
 
         Returns:
             The text. It is empty if the command line has no such remedy.
-
-        Examples:
-            >>> Remedy("Open it with Repository.open", shell="").for_shell()
-            ''
         """
         if self.shell is not None:
             return self.shell
@@ -212,19 +163,7 @@ class Remedy:
 
 
 def joined(separator: str, remedies: Iterable[Remedy]) -> Remedy:
-    """Return several remedies as one.
-
-    Args:
-        separator: The text between two remedies.
-        remedies: The remedies. None of them has a text of its own for the command line.
-
-    Returns:
-        The remedy.
-
-    Examples:
-        >>> print(joined("; ", [Remedy("try again"), Remedy("see `{}`", (call("ops_log"),))]))
-        try again; see `Repository.ops_log`
-    """
+    """Return several remedies as one. None of them has a text of its own for the command line."""
     each = list(remedies)
     parts = tuple(part for remedy in each for part in remedy.parts)
     return Remedy(separator.join(remedy.text for remedy in each), parts)

@@ -6,7 +6,6 @@ argument, and returns the exit status, or None for 0.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -43,8 +42,7 @@ class Frazil(click.Group):
         if verb is None:
             return None
         with _extra_of(cmd_name):
-            command = importlib.import_module(f"frazil.cli.{verb.module}").command
-        assert isinstance(command, click.Command)
+            command: click.Command = verb.command()
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
