@@ -24,7 +24,7 @@ frazil attrs ice:era5                            print them
 frazil attrs ice:era5 title=ERA5 levels='[1,2]'  set two of them
 frazil attrs ice@dev:era5 --unset title          remove one of them"""
 #: The metadata of the root group, which a new repository does not have.
-_GROUP: Final = {"zarr_format": 3, "node_type": "group"}
+_GROUP: Final[dict[str, Any]] = {"zarr_format": 3, "node_type": "group"}
 
 
 @verb("attrs", description=_DESCRIPTION, examples=_EXAMPLES)

@@ -103,7 +103,11 @@ class VersionList(Sequence[VersionReason]):
 
     def _reasons(self, rows: I64) -> list[tuple[str, ...]]:
         """Return the reasons of rows. Most rows have one of a few sets of reasons; only some have names."""
-        selected = np.array([rule.rows[rows] for rule in self._rules], np.bool_).reshape(len(self._rules), len(rows)).T
+        selected = (
+            np.array([rule.rows[rows] for rule in self._rules], np.bool_)
+            .reshape(len(self._rules), len(rows))
+            .T
+        )
         sets, place = np.unique(selected, axis=0, return_inverse=True)
         texts = [
             tuple(rule.reason for rule, has in zip(self._rules, each, strict=True) if has) for each in sets
